@@ -1,0 +1,97 @@
+# `make demo` shows Slipstream at work, `make test` runs the suite; both set up what they need.
+# Another Python:  make test PYTHON=python3.12 VENV=.venv312
+
+PYTHON ?= python3
+VENV ?= .venv
+# Debian packages the tests want (a browser, say); installed where apt-get may be used.
+SYSTEM_PACKAGES ?=
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
+WARMUP := src/slipstream/sources/warmup.py
+
+.PHONY: help install demo test check docs format bench clean system-packages
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make install   $(BIN)/slipstream, ready to use"
+	@echo "make demo      set up, record a small profile and read it"
+	@echo "make test      the test suite, import contracts included"
+	@echo "make check     formatting, lint, types, import contracts, generated docs"
+	@echo "make docs      rewrite the generated parts of docs/"
+	@echo "make format    format the code"
+	@echo "make bench     every script in benchmarks/"
+	@echo "make clean     remove environments and caches"
+
+install: $(VENV)/.stamp-core
+	$(call warm-up)
+
+demo: $(VENV)/.stamp-demo
+	$(call warm-up)
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.stamp-test system-packages
+	$(call warm-up)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.stamp-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+docs: $(VENV)/.stamp-test
+	$(BIN)/python docs/generate.py
+
+format: $(VENV)/.stamp-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.stamp-test
+	$(call warm-up)
+	@set -e; for script in $(sort $(wildcard benchmarks/*.py)); do \
+	  echo "== $$script"; $(BIN)/python "$$script"; \
+	done
+
+clean:
+	rm -rf .venv .venv3* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests docs examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The environment: one stamp for each set of packages, out of date when pyproject.toml changes.
+
+$(VENV)/.stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Slipstream needs Python 3.11 or newer; $(PYTHON) is older or missing: make PYTHON=..."; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.stamp-core: $(VENV)/.stamp-venv pyproject.toml
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.stamp-demo $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(VENV)/.stamp-venv pyproject.toml
+	$(PIP) --editable '.[$*]'
+	@touch $@ $(VENV)/.stamp-core
+
+# Compiles the decoder once, so that the first command a person types is fast.
+define warm-up
+$(if $(wildcard $(WARMUP)),$(BIN)/python -m slipstream.sources.warmup)
+endef
+
+system-packages:
+	@missing=; for package in $(SYSTEM_PACKAGES); do \
+	  dpkg-query -W -f '$${db:Status-Status}' "$$package" 2>/dev/null | grep -qx installed || missing="$$missing $$package"; \
+	done; \
+	test -n "$$missing" || exit 0; \
+	if [ "$$(id -u)" = 0 ]; then run=; elif sudo -n true 2>/dev/null; then run="sudo -n"; else run=none; fi; \
+	if command -v apt-get >/dev/null && [ "$$run" != none ]; then \
+	  echo "installing system packages:$$missing"; \
+	  $$run apt-get update -qq && \
+	  $$run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    -o DPkg::Lock::Timeout=120 $$missing >/dev/null || \
+	    echo "could not install:$$missing; the tests that want them cannot run"; \
+	else \
+	  echo "missing system packages, and no right to install them:$$missing; the tests that want them cannot run"; \
+	fi

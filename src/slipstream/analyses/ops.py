@@ -1,0 +1,211 @@
+"""Where the device time went, op by op, or by any other way of grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.errors import BadInput
+from slipstream.profile.categories import category, kernel_category
+from slipstream.profile.events import Array
+from slipstream.profile.names import describe, phase_of, scope, source
+from slipstream.profile.nesting import own_times
+from slipstream.profile.profile import Profile
+
+GROUPINGS = ("instruction", "category", "phase", "scope", "source", "kernel")
+
+UNATTRIBUTED = "unattributed"
+
+
+@dataclass(frozen=True)
+class Op:
+    """One instruction (or one group of them) seen in a profile."""
+
+    program: str
+    instruction: str
+    """name of the instruction; of the category, phase, scope, line or kernel when grouped so"""
+    count: int
+    """executions of the instruction; events, where grouped by kernel"""
+    total_us: float
+    per_step_us: float
+    share: float
+    """of all device time in the steps, 0 to 1"""
+    phase: str = ""
+    category: str = ""
+    scope: str = ""
+    source: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Ops by time, longest first."""
+
+    by: str
+    steps: int
+    """how many steps the totals cover; 0 when the whole recording was counted"""
+    attributed_share: float
+    """share of device time that could be put down to an instruction"""
+    ops: tuple[Op, ...]
+    total_us: float
+
+
+def ops(profile: Profile, by: str = "instruction", whole: bool = False) -> Ops:
+    """Device time of the steps (or of the whole recording) by instruction, phase, source line, …
+
+    Times are of the events themselves: on lanes where operations nest (TPU, XLA:CPU) an
+    operation's time is without that of the operations inside it.
+    """
+    if by not in GROUPINGS:
+        raise BadInput(f"can't group ops by {by!r}; choose one of: {', '.join(GROUPINGS)}")
+    rows = _Rows(profile, whole)
+    return rows.ops() if by == "instruction" else rows.grouped(by)
+
+
+class _Rows:
+    """The events that count, grouped by program and instruction."""
+
+    def __init__(self, profile: Profile, whole: bool) -> None:
+        from slipstream.profile.grouping import group_pairs
+
+        self.profile = profile
+        self.events = profile.events
+        self.times = own_times(profile)
+        self.steps = 0 if whole else profile.steps.count
+        self.step_rows = len(profile.steps)
+        if not whole:
+            counted = profile.steps.rows_of(profile) < len(profile.steps)
+            if not counted.all():
+                self.events = self.events.take(counted)
+                self.times = self.times[counted]
+        self.total = float(self.times.sum())
+        self.groups, self.firsts = group_pairs(self.events["program"], self._label())
+        self.sums = np.bincount(self.groups, self.times, len(self.firsts))
+
+    def _label(self) -> Array:
+        """The instruction; where there is none, the kernel, as a negative number."""
+        instruction = self.events["instruction"]
+        unknown = instruction == 0
+        if not unknown.any():
+            return instruction
+        return np.where(unknown, -self.events["name"], instruction)
+
+    def ops(self) -> Ops:
+        counts = self._counts()
+        found = [self._op(group, int(counts[group])) for group in range(len(self.firsts))]
+        return self._result("instruction", found)
+
+    def grouped(self, by: str) -> Ops:
+        """Instructions' times added up by what they have in common."""
+        if by == "kernel":
+            return self._by_kernel()
+        key: Callable[[Op], str] = lambda op: getattr(op, by)  # noqa: E731
+        merged: dict[tuple[str, str], list[Op]] = {}
+        for op in self.ops().ops:
+            merged.setdefault((op.program, key(op) or "(none)"), []).append(op)
+        found = []
+        for (program, name), members in merged.items():
+            total = sum(op.total_us for op in members)
+            count = sum(op.count for op in members)
+            first = members[0]
+            same = {
+                field: getattr(first, field)
+                for field in ("phase", "category", "scope", "source")
+                if len({getattr(op, field) for op in members}) == 1
+            }
+            text = f"{len(members)} instructions" if len(members) > 1 else first.description
+            found.append(self._row(program, name, count, total, description=text, **same))
+        return self._result(by, found)
+
+    def _by_kernel(self) -> Ops:
+        from slipstream.profile.grouping import group_pairs
+
+        groups, firsts = group_pairs(self.events["program"], self.events["name"])
+        sums = np.bincount(groups, self.times, len(firsts))
+        counts = np.bincount(groups, minlength=len(firsts))
+        found = []
+        for group, row in enumerate(firsts.tolist()):
+            name = self.events.text("name", row)
+            program = self.events.text("program", row)
+            kind = kernel_category(name)
+            total = float(sums[group]) / 1e6
+            found.append(self._row(program, name, int(counts[group]), total, category=kind))
+        return self._result("kernel", found)
+
+    def _counts(self) -> Array:
+        """How often each instruction ran.
+
+        An instruction that launches several kernels has run as often as the least frequent of
+        them; where one kernel comes several times a run, the program's trip counts tell.
+        """
+        from slipstream.profile.grouping import group_pairs
+
+        pairs, firsts = group_pairs(self.groups, self.events["name"])
+        sizes = np.bincount(pairs, minlength=len(firsts))
+        least = np.full(len(self.firsts), np.iinfo(np.int64).max)
+        np.minimum.at(least, self.groups[firsts], sizes)
+        runs = self._program_runs()
+        for group, row in enumerate(self.firsts.tolist()):
+            program, label = (self.events.text(c, row) for c in ("program", "instruction"))
+            expected = self._executions(program, label) * runs.get(program, 0)
+            if expected and least[group] % expected == 0:
+                least[group] = expected
+        return least
+
+    def _program_runs(self) -> dict[str, int]:
+        """How often each program ran in the events that count, over all devices."""
+        from slipstream.profile.grouping import group_pairs
+
+        lanes = self.profile.device_of_lane[self.events["lane"]].astype(np.int64)
+        key = lanes << 32 | self.events["execution"]
+        _, firsts = group_pairs(key, self.events["program"])
+        names = [self.events.text("program", row) for row in firsts.tolist()]
+        return {name: names.count(name) for name in set(names)}
+
+    def _executions(self, program: str, label: str) -> int:
+        if program not in self.profile.programs or label not in self.profile.programs[program]:
+            return 0
+        found = self.profile.programs[program]
+        start = found.starter(label)
+        return found.executions(start.name if start else label) or 0
+
+    def _op(self, group: int, count: int) -> Op:
+        row = int(self.firsts[group])
+        total = float(self.sums[group]) / 1e6
+        name = self.events.text("program", row)
+        label = self.events.text("instruction", row)
+        kernel = self.events.text("name", row)
+        if not label:
+            text = f"kernel {kernel}"
+            return self._row(
+                name, UNATTRIBUTED, count, total, category=UNATTRIBUTED, description=text
+            )
+        if name not in self.profile.programs or label not in self.profile.programs[name]:
+            return self._row(name, label, count, total, category=kernel_category(kernel))
+        program = self.profile.programs[name]
+        instruction = program.instruction(label)
+        return self._row(
+            name,
+            label,
+            count,
+            total,
+            phase=phase_of(program, instruction),
+            category=category(program, instruction),
+            scope=scope(instruction.op_name),
+            source=source(program, instruction),
+            description=describe(program, instruction),
+        )
+
+    def _row(self, program: str, name: str, count: int, total_us: float, **texts: str) -> Op:
+        per_step = total_us / self.step_rows if self.steps else total_us
+        share = total_us / (self.total / 1e6) if self.total else 0.0
+        return Op(program, name, count, total_us, per_step, share, **texts)
+
+    def _result(self, by: str, found: list[Op]) -> Ops:
+        found.sort(key=lambda op: (-op.total_us, op.program, op.instruction))
+        known = self.events["instruction"] != 0
+        attributed = float(self.times[known].sum()) if not known.all() else self.total
+        share = attributed / self.total if self.total else 0.0
+        return Ops(by, self.steps, share, tuple(found), self.total / 1e6)

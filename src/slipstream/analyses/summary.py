@@ -1,0 +1,221 @@
+"""Where the step went, on one screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.analyses.ops import Op, ops
+from slipstream.profile.events import Array
+from slipstream.profile.executions import graph_number
+from slipstream.profile.intervals import Union
+from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY, kinds
+from slipstream.profile.names import PHASES
+from slipstream.profile.nesting import own_intervals, own_times
+from slipstream.profile.profile import Profile, Warning
+
+TOP = 8
+"""how many ops a summary lists"""
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """One device: what it is and how much it ran."""
+
+    name: str
+    host: str
+    model: str
+    events: int
+    busy_us: float
+
+
+@dataclass(frozen=True)
+class ProgramSummary:
+    """One program that ran: how often and how long."""
+
+    name: str
+    fingerprint: str | None
+    executions: int
+    """over all devices"""
+    instructions: int | None
+    device_us: float
+    command_buffers: bool
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One step of one device, split; the median over steps and devices.
+
+    compute   ████████      ████
+    comm          ██████████
+    exposed           ░░░░░░        `exposed_communication_us`: no compute meanwhile
+    idle                        ░░  nothing at all
+    """
+
+    wall_us: float
+    compute_us: float
+    communication_us: float
+    exposed_communication_us: float
+    copy_us: float
+    exposed_copy_us: float
+    idle_us: float
+    unattributed_us: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Where the step went."""
+
+    hosts: tuple[str, ...]
+    versions: dict[str, str]
+    devices: tuple[DeviceSummary, ...]
+    programs: tuple[ProgramSummary, ...]
+    step_count: int
+    step_median_us: float
+    step_basis: str
+    step_rule: str
+    """the rule that found the steps and what it left out, as a sentence"""
+    per_step: StepTimes
+    phases_us: dict[str, float]
+    """device time of one step by phase"""
+    top: tuple[Op, ...]
+    warnings: tuple[Warning, ...]
+
+
+def summary(profile: Profile) -> Summary:
+    """Where the step went: compute, communication, copies, idle; by phase; and the longest ops."""
+    steps = profile.steps
+    times = step_times(profile)
+    by_op = ops(profile)
+    phases = dict.fromkeys(PHASES, 0.0)
+    for op in by_op.ops:
+        phases[op.phase or "other"] += op.per_step_us
+    return Summary(
+        tuple(host.name for host in profile.hosts),
+        _versions(profile),
+        _devices(profile),
+        programs(profile),
+        steps.count if steps.basis != "recording" else 0,
+        times.wall_us,
+        steps.basis,
+        steps.rule,
+        times,
+        {phase: time for phase, time in phases.items() if time},
+        by_op.ops[:TOP],
+        profile.warnings,
+    )
+
+
+def step_times(profile: Profile) -> StepTimes:
+    """The median, over steps and devices, of how a step of a device splits."""
+    steps = profile.steps
+    if not len(steps):
+        return StepTimes(*(0.0,) * 8)
+    columns = np.empty((len(steps), 8), np.float64)
+    stretches = _stretches(profile)
+    for device in np.unique(steps.device).tolist():
+        rows = np.flatnonzero(steps.device == device)
+        own = stretches.take(stretches.device == device)
+        columns[rows] = _split(own, steps.start_ps[rows], steps.end_ps[rows])
+    return StepTimes(*(float(x) for x in np.median(columns, axis=0) / 1e6))
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of time, each of one event: a loop must not hide what runs inside it."""
+
+    device: Array
+    kind: Array
+    is_known: Array
+    start_ps: Array
+    duration_ps: Array
+
+    def take(self, rows: Array) -> _Stretches:
+        if rows.all():
+            return self
+        columns = (self.device, self.kind, self.is_known, self.start_ps, self.duration_ps)
+        return _Stretches(*(column[rows] for column in columns))
+
+
+def _stretches(profile: Profile) -> _Stretches:
+    owner, start, duration = own_intervals(profile)
+    known = profile.events["instruction"] != 0
+    columns = (profile.event_devices, kinds(profile), known)
+    return _Stretches(*(column[owner] for column in columns), start, duration)
+
+
+def _split(own: _Stretches, starts: Array, ends: Array) -> Array:
+    def covered(rows: Array) -> Array:
+        part = own.take(rows)
+        return Union.of(part.start_ps, part.duration_ps).covered(starts, ends)
+
+    compute = covered(own.kind == COMPUTE)
+    working = covered(own.kind != COPY)
+    busy = covered(np.ones(len(own.kind), bool))
+    wall = ends - starts
+    columns = (
+        wall,
+        compute,
+        covered(own.kind == COMMUNICATION),
+        working - compute,
+        covered(own.kind == COPY),
+        busy - working,
+        wall - busy,
+        covered(~own.is_known),
+    )
+    return np.stack(columns, axis=1)
+
+
+def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
+    """The programs that ran, the longest first."""
+    from slipstream.profile.grouping import group_pairs
+
+    events = profile.events
+    key = profile.event_devices.astype(np.int64) << 32 | events["execution"]
+    _, firsts = group_pairs(key, events["program"])
+    runs = np.bincount(events["program"][firsts], minlength=len(events.texts))
+    times = np.bincount(events["program"], own_times(profile), len(events.texts))
+    graphs = _in_graphs(profile)
+    found = []
+    for index in np.flatnonzero(runs).tolist():
+        name = events.texts[index]
+        if not name:
+            continue
+        program = profile.programs[name] if name in profile.programs else None
+        size = sum(1 for _ in program.runnable) if program else None
+        fingerprint = program.fingerprint if program else None
+        time = float(times[index]) / 1e6
+        found.append(
+            ProgramSummary(name, fingerprint, int(runs[index]), size, time, name in graphs)
+        )
+    return tuple(sorted(found, key=lambda program: -program.device_us))
+
+
+def _in_graphs(profile: Profile) -> set[str]:
+    from slipstream.profile.grouping import group_pairs
+
+    _, firsts = group_pairs(profile.events["program"], profile.events["op"])
+    rows = firsts.tolist()
+    labels = [(profile.events.text("program", r), profile.events.text("op", r)) for r in rows]
+    return {program for program, label in labels if graph_number(label) is not None}
+
+
+def _devices(profile: Profile) -> tuple[DeviceSummary, ...]:
+    events = profile.events
+    found = []
+    for index, device in enumerate(profile.devices):
+        own = profile.event_devices == index
+        busy = Union.of(events["start_ps"][own], events["duration_ps"][own]).length / 1e6
+        host = profile.hosts[device.host].name
+        found.append(DeviceSummary(device.name, host, device.model, int(own.sum()), busy))
+    return tuple(found)
+
+
+def _versions(profile: Profile) -> dict[str, str]:
+    """Software versions, where all hosts agree; all of them, joined, where they don't."""
+    found: dict[str, dict[str, None]] = {}
+    for host in profile.hosts:
+        for name, version in host.versions.items():
+            found.setdefault(name.removesuffix("_version"), {})[version] = None
+    return {name: ", ".join(versions) for name, versions in sorted(found.items())}

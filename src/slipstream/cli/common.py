@@ -1,0 +1,126 @@
+"""What commands share: their arguments, loading with a progress bar, and printing."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipstream.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.text import Text
+
+    from slipstream.profile.profile import Profile
+
+PathArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH", help="An .xplane.pb file (.gz too), or the folder the profiler wrote to."
+    ),
+]
+RunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="NAME", help="Which run of the folder to read.  [default: the newest]"
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, as docs/json.md describes it.")
+]
+
+PLAIN_WIDTH = 80
+"""columns where the output is no terminal"""
+MOST_WIDTH = 120
+"""columns a wide terminal gets: longer lines are hard to read"""
+PATIENCE_S = 2.0
+"""how long a load may take before it shows a bar"""
+
+
+def open_profile(path: str, run: str | None) -> Profile:
+    """Loads a profile, with a bar on a terminal if that takes long."""
+    from slipstream.sources.load import load
+
+    with LoadBar() as bar:
+        return load(path, run=run, progress=bar.update)
+
+
+class LoadBar:
+    """A progress bar on stderr: appears after `PATIENCE_S`, never where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._progress: Progress | None = None
+
+    def update(self, done_bytes: int, total_bytes: int) -> None:
+        if self._progress is None:
+            if time.monotonic() - self._began < PATIENCE_S or not sys.stderr.isatty():
+                return
+            self._progress = self._start()
+        self._progress.update(self._progress.task_ids[0], completed=done_bytes, total=total_bytes)
+
+    def _start(self) -> Progress:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
+        progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        progress.add_task("reading")
+        progress.start()
+        return progress
+
+    def __enter__(self) -> LoadBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def show(text_of_width: Callable[[int], Text]) -> None:
+    """Prints a rendered result: as wide as the terminal, plain and 80 columns elsewhere."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    width = min(console.width, MOST_WIDTH) if console.is_terminal else PLAIN_WIDTH
+    _until_closed(lambda: console.print(text_of_width(width), soft_wrap=True))
+
+
+def show_json(data: Any) -> None:
+    """Prints JSON."""
+    from slipstream.outputs.json import dumps
+
+    echo(dumps(data))
+
+
+def echo(text: str) -> None:
+    """Prints text as it is."""
+    _until_closed(lambda: print(text, flush=True))
+
+
+def _until_closed(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except BrokenPipeError:
+        # Whoever read this has seen enough (`| head`); Python's own flush at exit must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def unknown(what: str, name: str, valid: Sequence[str]) -> BadInput:
+    """The error for a name that doesn't exist: the nearest that does, then all."""
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    guess = f"; did you mean {close[0]}?" if close else ";"
+    return BadInput(f"there is no {what} {name!r}{guess} choose from: {', '.join(valid)}")

@@ -1,0 +1,82 @@
+"""`slipstream export`: a profile for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import PathArgument, RunOption, echo, open_profile, unknown
+from slipstream.errors import BadInput
+
+SUFFIXES = {
+    ".pftrace": "perfetto",
+    ".perfetto-trace": "perfetto",
+    ".parquet": "parquet",
+    ".csv": "csv",
+}
+FORMATS = ("perfetto", "parquet", "csv")
+
+
+def export(
+    path: PathArgument,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="perfetto, parquet or csv.  "
+            "[default: by FILE's ending: .pftrace, .perfetto-trace, .parquet or .csv]",
+        ),
+    ] = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            help="What Parquet and CSV get: events, host_events or transfers.",
+        ),
+    ] = "events",
+    run: RunOption = None,
+) -> None:
+    """Writes a profile for other tools.
+
+    A Perfetto trace holds device and host events; ui.perfetto.dev opens it. Parquet and CSV hold
+    one table, a row for each event.
+    """
+    chosen = format or _format_of(output)
+    if chosen not in FORMATS:
+        raise unknown("format", chosen, FORMATS)
+    from slipstream.outputs import perfetto, tables
+
+    if table not in tables.TABLES:
+        raise unknown("table", table, tables.TABLES)
+    if chosen == "perfetto" and table != "events":
+        raise BadInput("a Perfetto trace holds events and host events; --table is for the others")
+    profile = open_profile(path, run)
+    if chosen == "perfetto":
+        perfetto.write_perfetto(profile, output)
+        count = len(profile.events) + len(profile.host_events)
+    else:
+        write = tables.write_parquet if chosen == "parquet" else tables.write_csv
+        write(profile, output, table)
+        count = len(getattr(profile, table))
+    _report(output, count)
+
+
+def _format_of(output: str) -> str:
+    suffix = Path(output).suffix
+    if suffix not in SUFFIXES:
+        raise BadInput(
+            f"the ending of {output} names no format; expected {', '.join(SUFFIXES)}, "
+            f"or add --format with one of: {', '.join(FORMATS)}"
+        )
+    return SUFFIXES[suffix]
+
+
+def _report(output: str, count: int) -> None:
+    from slipstream.units import format_bytes
+
+    echo(f"wrote {output}: {count:,} events, {format_bytes(Path(output).stat().st_size)}")

@@ -1,0 +1,60 @@
+"""The `slipstream` command.  Commands import what they need when they run: help is instant."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from slipstream.cli import export, ops, programs, query, summary
+from slipstream.errors import SlipstreamError
+
+app = typer.Typer(
+    name="slipstream",
+    help="Reads profiles of JAX programs on GPUs and shows where the step's time went.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"slipstream {version('slipstream')}")
+        except PackageNotFoundError:
+            typer.echo("slipstream, not installed as a package")
+        raise typer.Exit()
+
+
+@app.callback()
+def slipstream(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Reads profiles of JAX programs on GPUs and shows where the step's time went."""
+
+
+for _command in (summary.summary, ops.ops, programs.programs, export.export, query.query):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Runs the command line; the only place where errors become exit codes (see `errors`)."""
+    # A terminal that can't show `µ` gets `?`, not a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        app(prog_name="slipstream")
+    except SlipstreamError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

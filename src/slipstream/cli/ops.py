@@ -1,0 +1,57 @@
+"""`slipstream ops`: device time by instruction, or by any other way of grouping."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import (
+    JsonOption,
+    PathArgument,
+    RunOption,
+    open_profile,
+    show,
+    show_json,
+    unknown,
+)
+
+DEFAULT_TOP = 20
+
+
+def ops(
+    path: PathArgument,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="GROUPING",
+            help="One row for each: instruction, category, phase, scope, source or kernel.",
+        ),
+    ] = "instruction",
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many rows.  [default: 20; all with --json]"),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
+    ] = False,
+    run: RunOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Where the device time went, longest first.
+
+    Times are of one step; with --all, of the whole recording. Shares are of all device time.
+    """
+    from slipstream.analyses.ops import GROUPINGS
+    from slipstream.analyses.ops import ops as analyse
+
+    if by not in GROUPINGS:
+        raise unknown("grouping", by, GROUPINGS)
+    result = analyse(open_profile(path, run), by=by, whole=whole)
+    if json:
+        from slipstream.outputs.json import ops_json
+
+        return show_json(ops_json(result, top))
+    from slipstream.outputs.terminal import render
+
+    show(lambda width: render(result, width, top or DEFAULT_TOP))

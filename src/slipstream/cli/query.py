@@ -1,0 +1,43 @@
+"""`slipstream query`: SQL over a profile."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import (
+    JsonOption,
+    PathArgument,
+    RunOption,
+    echo,
+    open_profile,
+    show,
+    show_json,
+)
+from slipstream.errors import BadInput
+
+
+def query(
+    path: PathArgument,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL.")],
+    run: RunOption = None,
+    json: JsonOption = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a heading.")] = False,
+) -> None:
+    """SQL over a profile.
+
+    Tables: events, host_events, transfers, ops, lanes, devices, programs, instructions. A query
+    reads the profile and nothing else.
+    """
+    if json and csv:
+        raise BadInput("--json and --csv are two formats; choose one")
+    from slipstream.outputs import rows
+    from slipstream.outputs.sql import query as ask
+
+    found = ask(open_profile(path, run), sql)
+    if json:
+        return show_json(rows.rows_json(found))
+    if csv:
+        return echo(rows.rows_csv(found))
+    show(lambda width: rows.render_rows(found, width))

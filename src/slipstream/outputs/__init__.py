@@ -1,0 +1,1 @@
+"""Results to text and files."""

@@ -1,0 +1,80 @@
+"""The stable JSON that commands print with `--json`; docs/json.md is the contract.
+
+Times are microseconds (`_us`), shares are 0 to 1, and what isn't known is null, never NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from slipstream.analyses.ops import Op, Ops
+from slipstream.analyses.summary import ProgramSummary, Summary
+from slipstream.profile.profile import Warning
+
+
+def dumps(data: Any) -> str:
+    """Two-space indented JSON; whatever JSON can't say (NaN, infinities) becomes null."""
+    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def summary_json(summary: Summary) -> dict[str, Any]:
+    """What `summary --json` prints."""
+    return {
+        "hosts": list(summary.hosts),
+        "versions": dict(summary.versions),
+        "devices": [asdict(device) for device in summary.devices],
+        "programs": [asdict(program) for program in summary.programs],
+        "steps": {
+            "count": summary.step_count,
+            "median_us": summary.step_median_us,
+            "basis": summary.step_basis,
+            "rule": summary.step_rule,
+        },
+        "per_step_us": {
+            name.removesuffix("_us"): value for name, value in asdict(summary.per_step).items()
+        },
+        "phases_us": dict(summary.phases_us),
+        "top": [_op(op) for op in summary.top],
+        "warnings": [_warning(warning) for warning in summary.warnings],
+    }
+
+
+def ops_json(ops: Ops, top: int | None = None) -> dict[str, Any]:
+    """What `ops --json` prints: all ops, or the `top` longest."""
+    return {
+        "by": ops.by,
+        "steps": ops.steps,
+        "attributed_share": ops.attributed_share,
+        "total_us": ops.total_us,
+        "ops": [_op(op) for op in ops.ops[:top]],
+    }
+
+
+def programs_json(programs: Sequence[ProgramSummary]) -> dict[str, Any]:
+    """What `programs --json` prints."""
+    return {"programs": [asdict(program) for program in programs]}
+
+
+def _op(op: Op) -> dict[str, Any]:
+    return asdict(op)
+
+
+def _warning(warning: Warning) -> dict[str, str]:
+    return {"code": warning.code, "message": warning.message}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    # A query may return dates, decimals, bytes; numbers from numpy know how to become Python's.
+    return _finite(value.item()) if hasattr(value, "item") else str(value)

@@ -1,0 +1,133 @@
+"""Lines of text that fit a width: elided names, wrapped lists, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+
+ELLIPSIS = "…"
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """One column of a table: its heading, how it is aligned, how far it may shrink or grow."""
+
+    heading: str
+    right: bool = False
+    least: int | None = None
+    """columns it may be cut down to; None if it must never be cut"""
+    most: int = 10**6
+    """columns it takes at most, however long its texts are"""
+
+
+def elide(text: str, width: int) -> str:
+    """`text`, with its middle left out where it is wider than `width`: `loop_mult…fusion.12`."""
+    text = printable(text)
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[:width]
+    tail = (width - 1) // 2
+    head = width - 1 - tail
+    return set_cell_size(text, head).rstrip() + ELLIPSIS + _tail(text, tail)
+
+
+def printable(text: str) -> str:
+    """`text` without line breaks and escape codes: names come from files, and go to a screen."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def _tail(text: str, width: int) -> str:
+    start = len(text) - width
+    while cell_len(text[start:]) > width:
+        start += 1
+    return text[start:]
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """`text` filled up with spaces to `width` columns."""
+    spaces = " " * (width - cell_len(text))
+    return spaces + text if right else text + spaces
+
+
+def wrap(parts: Sequence[str], width: int, separator: str = " · ", indent: str = "") -> list[str]:
+    """Parts joined by `separator`, broken between parts only, so that no line is too long."""
+    lines: list[str] = []
+    for part in parts:
+        joined = f"{lines[-1]}{separator}{part}" if lines else indent + part
+        if lines and cell_len(joined) > width:
+            lines.append(indent + part)
+        elif lines:
+            lines[-1] = joined
+        else:
+            lines.append(joined)
+    return [elide_line(line, width) for line in lines]
+
+
+def elide_line(line: str, width: int) -> str:
+    """Like `elide`, but leading spaces stay."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return indent + elide(line[len(indent) :], width - len(indent))
+
+
+def paragraph(text: str, width: int, first: str = "", other: str = "") -> list[str]:
+    """Words in lines of at most `width`; `first` begins the first line, `other` the rest."""
+    lines = [first]
+    empty = True
+    for word in text.split():
+        joined = lines[-1] + word if empty else f"{lines[-1]} {word}"
+        if not empty and cell_len(joined) > width:
+            lines.append(other + word)
+        else:
+            lines[-1] = joined
+        empty = False
+    return lines
+
+
+def table(
+    columns: Sequence[TextColumn],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    gap: int = 2,
+    stretch: int = 0,
+) -> list[str]:
+    """Headings and rows as lines of at most `width`; long texts are elided in the middle.
+
+    Where the texts need less than `stretch`, the first column takes what is left of it.
+    """
+    rows = [[printable(text) for text in row] for row in rows]
+    widths = column_widths(columns, rows, width - gap * (len(columns) - 1))
+    widths[0] += max(0, stretch - sum(widths) - gap * (len(columns) - 1))
+    lines = [_line(columns, [c.heading for c in columns], widths, gap)]
+    lines += [_line(columns, row, widths, gap) for row in rows]
+    return lines
+
+
+def _line(
+    columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[int], gap: int
+) -> str:
+    cells = [
+        pad(elide(text, w), w, column.right)
+        for column, text, w in zip(columns, texts, widths, strict=True)
+    ]
+    return (" " * gap).join(cells).rstrip()
+
+
+def column_widths(
+    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int
+) -> list[int]:
+    """Widths that hold the texts; where `width` is too small, the widest that may shrinks first."""
+    widths = []
+    for position, column in enumerate(columns):
+        longest = max((cell_len(row[position]) for row in rows), default=0)
+        widths.append(max(cell_len(column.heading), min(longest, column.most)))
+    while sum(widths) > width:
+        can_shrink = [
+            i for i, c in enumerate(columns) if c.least is not None and widths[i] > c.least
+        ]
+        if not can_shrink:
+            break
+        widths[max(can_shrink, key=lambda i: widths[i])] -= 1
+    return widths

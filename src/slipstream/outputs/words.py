@@ -1,0 +1,61 @@
+"""Words and numbers as a terminal shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slipstream.analyses.ops import Op
+from slipstream.units import PS_PER_US, format_time
+
+
+def what_ran(op: Op, phase_width: int = 0) -> str:
+    """`backward · block/mlp · x @ w1ᵀ`: the phase, the scope and what was computed."""
+    phase = "" if op.phase == "other" else op.phase
+    parts = (phase.ljust(phase_width), op.scope, op.description)
+    return " · ".join(part for part in parts if part.strip())
+
+
+def time_text(us: float) -> str:
+    """`447 ms`; `–` where it isn't known."""
+    return format_time(us * PS_PER_US) if math.isfinite(us) else "–"
+
+
+def share_text(share: float, digits: int = 1) -> str:
+    """`9.2%`; `–` where it isn't known.  What isn't all or nothing never reads `100%` or `0%`."""
+    if not math.isfinite(share):
+        return "–"
+    least = 10.0 ** -(digits + 2)
+    if 1e-9 < share < least / 2:
+        return f"<{least:.{digits}%}"
+    if 1 - least / 2 < share < 1 - 1e-9:
+        return f"{1 - least:.{digits}%}"
+    return "100%" if abs(share - 1) < 1e-9 else f"{share:.{digits}%}"
+
+
+def number_text(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+
+
+def column_unit(times_us: Sequence[float]) -> tuple[str, float, int]:
+    """One unit for a whole column: its name, its microseconds, and the digits worth showing."""
+    largest = max((us for us in times_us if math.isfinite(us)), default=0.0)
+    if largest >= 100e6:
+        unit, scale = "s", 1e6
+    else:
+        unit, scale = ("ms", 1e3) if largest >= 1e3 else ("µs", 1.0)
+    return unit, scale, 2 if largest < 10 * scale else 1
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 step`, `3 steps`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def file_name(source: str) -> str:
+    """`model.py:26` of `/a/long/way/model.py:26`; the JSON has the whole path."""
+    return source.rpartition("/")[2]
+
+
+def ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan

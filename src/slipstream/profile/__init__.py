@@ -1,0 +1,1 @@
+"""The model: a Profile (what happened) and a Program (what XLA compiled)."""

@@ -1,0 +1,167 @@
+"""Attribution: which instruction each kernel and copy belongs to, and in which execution.
+
+Outside CUDA graphs the profiler labels every event with its instruction, and that is taken as
+it is. Inside graphs it says `command_buffer_N` for all of them; there the events of one execution
+are aligned with the program's unrolled schedule. What fits nowhere stays unattributed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.profile import kernels
+from slipstream.profile.events import Array, Table, Texts
+from slipstream.profile.executions import (
+    execution_starts,
+    graph_number,
+    launch_keys,
+    recorded_executions,
+)
+from slipstream.profile.profile import Profile, Warning
+from slipstream.profile.program import Program
+
+
+def attribute(profile: Profile) -> Profile:
+    """The profile with its events' `instruction` and `execution` filled in."""
+    events = profile.events
+    if not len(events):
+        return profile
+    from slipstream.profile.grouping import group_pairs
+
+    texts = Texts(events.texts)
+    instruction = _labelled(profile, texts)
+    execution = np.zeros(len(events), np.int32)
+    groups, firsts = group_pairs(profile.event_devices, events["program"])
+    warnings: list[Warning] = []
+    for group, first in enumerate(firsts.tolist()):
+        name = events.text("program", first)
+        if not name:
+            continue
+        alone = len(firsts) == 1
+        rows = slice(None) if alone else np.flatnonzero(groups == group)
+        own = events if alone else events.take(rows)
+        program = profile.programs[name] if name in profile.programs else None
+        recorded = recorded_executions(profile, rows)
+        if recorded is not None:
+            execution[rows] = recorded
+            continue
+        execution[rows] = _executions(program, own)
+        if program is not None:
+            instruction[rows] = _align(program, own, instruction[rows], execution[rows], texts)
+        elif _has_graphs(own):
+            warnings.append(_no_program(name))
+    filled = events.replace(texts.values, instruction=instruction, execution=execution)
+    return profile.with_events(filled).with_warnings(*dict.fromkeys(warnings))
+
+
+def _executions(program: Program | None, events: Table) -> Array:
+    from slipstream.profile.grouping import places
+
+    return places(launch_keys(events), execution_starts(program, events.texts, events))
+
+
+def _labelled(profile: Profile, texts: Texts) -> Array:
+    """Labels that are instructions; where the program is not known, any label but a graph's."""
+    from slipstream.profile.grouping import group_pairs
+
+    events = profile.events
+    groups, firsts = group_pairs(events["program"], events["op"])
+    found = []
+    for row in firsts.tolist():
+        label, name = events.text("op", row), events.text("program", row)
+        known = name in profile.programs
+        is_instruction = label in profile.programs[name] if known else graph_number(label) is None
+        found.append(label if is_instruction else "")
+    return texts.map(found)[groups]
+
+
+def _no_program(name: str) -> Warning:
+    return Warning(
+        "no-program",
+        f"{name} ran inside CUDA graphs, and the profile does not hold the program: its kernels "
+        "can't be put down to instructions; record with host_tracer_level of at least 1, "
+        "or without command buffers (xla_gpu_enable_command_buffer='')",
+    )
+
+
+def _has_graphs(events: Table) -> bool:
+    used = np.flatnonzero(np.bincount(events["op"]))
+    return any(graph_number(events.texts[i]) is not None for i in used.tolist())
+
+
+def _align(
+    program: Program, events: Table, labels: Array, execution: Array, texts: Texts
+) -> Array:
+    """Labels with those of unlabelled events filled in, one distinct execution at a time."""
+    if labels.all() or not _has_graphs(events):
+        return labels
+    order = np.lexsort((events["start_ps"], launch_keys(events)))
+    numbers = execution[order]
+    names, found = events["name"][order], labels[order]
+    aligner = _Aligner(program, texts)
+    answers: dict[bytes, Array] = {}
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
+        # Executions of one program look alike: same kernels, same labels, same answer.
+        key = names[start:end].tobytes() + found[start:end].tobytes()
+        if key not in answers:
+            answers[key] = aligner.instructions(events, order[start:end], found[start:end])
+        found[start:end] = np.where(found[start:end] == 0, answers[key], found[start:end])
+    filled = np.empty_like(labels)
+    filled[order] = found
+    return filled
+
+
+class _Aligner:
+    """A program's aligner, and the numbers that stand for its names."""
+
+    def __init__(self, program: Program, texts: Texts) -> None:
+        from slipstream.profile.alignment import Aligner
+        from slipstream.profile.launches import unroll
+
+        self.schedule = unroll(program)
+        names = {launch.instruction for launch in self.schedule.launches}
+        self.labels = {name: texts.index(name) for name in sorted(names)}
+        self.groups = {g: i for i, g in enumerate(sorted(set(self.schedule.groups.values())))}
+        self.aligner = Aligner(self.schedule, self.labels, self.groups)
+        self.answer = np.array(
+            [self.labels[launch.instruction] for launch in self.schedule.launches], np.int32
+        )
+
+    def instructions(self, events: Table, rows: Array, labels: Array) -> Array:
+        """Text index of the instruction of each event; 0 where it fits nowhere."""
+        if not len(self.answer):
+            return np.zeros(len(rows), np.int32)
+        path, fits = self.aligner.align(self._sequence(events, rows, labels))
+        return np.where(fits, self.answer[path], 0).astype(np.int32)
+
+    def _sequence(self, events: Table, rows: Array, labels: Array) -> object:
+        from slipstream.profile.alignment import ANCHOR, Sequence
+
+        used, inverse = np.unique(events["name"][rows], return_inverse=True)
+        columns: list[tuple[int, ...]] = []
+        for index in used.tolist():
+            name = events.texts[index]
+            kernel = kernels.classify(name)
+            group = self._group(name)
+            if group is not None:
+                columns.append((kernels.NAMED, group, kernels.ANY, 0, 0))
+            else:
+                row = (kernel.kind, -2, kernel.part, kernel.family, kernel.direction)
+                columns.append(row)
+        kind, group_, part, family, direction = np.array(columns, np.int64)[inverse].T.copy()
+        anchored = labels != 0
+        kind[anchored] = ANCHOR
+        group_[anchored] = labels[anchored]
+        return Sequence(kind, group_, part, family, direction, self._bytes(events, rows))
+
+    def _group(self, kernel: str) -> int | None:
+        """The group of fusions a kernel name stands for; ROCm appends `.kd` to names."""
+        group = self.schedule.groups.get(kernel.removesuffix(".kd"))
+        return self.groups[group] if group is not None else None
+
+    @staticmethod
+    def _bytes(events: Table, rows: Array) -> Array:
+        used, inverse = np.unique(events["details"][rows], return_inverse=True)
+        sizes = [kernels.copy_bytes(events.texts[i]) or 0 for i in used.tolist()]
+        return np.array(sizes, np.int64)[inverse]

@@ -1,0 +1,183 @@
+"""Columns of events: what a profile holds millions of, as plain arrays.
+
+Text is interned: a text column holds indices into the table's `texts`, and index 0 is always the
+empty text, which stands for "not recorded". So a group-by is a bincount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slipstream.errors import missing_extra
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TEXT = np.dtype(np.int32)
+"""dtype of text columns: an index into `Table.texts`."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, dtype, and a sentence on what it holds."""
+
+    name: str
+    dtype: np.dtype[Any]
+    doc: str
+    text: bool = False
+
+
+def _number(name: str, dtype: type[np.generic], doc: str) -> Column:
+    return Column(name, np.dtype(dtype), doc)
+
+
+def _text(name: str, doc: str) -> Column:
+    return Column(name, TEXT, doc, text=True)
+
+
+EVENT_COLUMNS = (
+    _number("start_ps", np.int64, "start on the device, from the profile's origin"),
+    _number("duration_ps", np.int64, "time on the device, without queueing"),
+    _number("lane", np.int32, "index into the profile's lanes (a stream, or a thread of XLA:CPU)"),
+    _text("name", "name of the kernel or copy as the profiler recorded it"),
+    _text("op", "instruction label as recorded; `command_buffer_N` inside a CUDA graph"),
+    _text("program", "program that ran it, as `name(id)`"),
+    _text("details", "launch or copy details as recorded (grid, registers, copy size)"),
+    _number("correlation", np.int64, "launch that caused it; all nodes of a graph launch share it"),
+    _number("graph", np.int64, "CUDA graph it ran in; 0 outside graphs"),
+    _text("instruction", "instruction of the program it was attributed to; empty if none"),
+    _number("execution", np.int32, "how many executions of its program the device began before"),
+)
+"""Columns of `Profile.events`: one row for each kernel or copy on a device."""
+
+HOST_COLUMNS = (
+    _number("start_ps", np.int64, "start on the host, from the profile's origin"),
+    _number("duration_ps", np.int64, "how long it took on the host"),
+    _number("lane", np.int32, "index into the profile's lanes (a host thread)"),
+    _text("name", "name of the trace event, function or CUDA call"),
+    _number("correlation", np.int64, "device launch it made; 0 if none"),
+    _number("step", np.int64, "step number, where the event is a step annotation"),
+    _number("is_step", np.bool_, "whether it is a step annotation"),
+)
+"""Columns of `Profile.host_events`: one row for each host trace event."""
+
+TRANSFER_COLUMNS = (
+    _number("start_ps", np.int64, "start of the transfer, from the profile's origin"),
+    _number("duration_ps", np.int64, "how long the transfer took on the network"),
+    _number("lane", np.int32, "index into the profile's lanes (a host thread)"),
+    _text("name", "what it was, e.g. `MegaScale: Communication Transport Receive`"),
+    _text("label", "collective it belongs to, as Megascale labels it"),
+    _number("source_slice", np.int64, "slice the bytes come from"),
+    _number("source_device", np.int64, "device within that slice"),
+    _number("destination_slice", np.int64, "slice the bytes go to"),
+    _number("destination_device", np.int64, "device within that slice"),
+    _number("chunk", np.int64, "chunk of the collective"),
+    _number("loop_index", np.int64, "iteration of the loop it ran in"),
+    _number("bytes", np.int64, "payload in bytes"),
+    _number("has_ids", np.bool_, "whether slices and devices were all recorded"),
+)
+"""Columns of `Profile.transfers`: one row for each Megascale host event."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length, declared by `columns`, with their interned texts."""
+
+    columns: tuple[Column, ...]
+    arrays: Mapping[str, Array]
+    texts: Sequence[str] = field(repr=False)
+
+    @classmethod
+    def empty(cls, columns: tuple[Column, ...], texts: Sequence[str] = ("",)) -> Table:
+        return cls(columns, {c.name: np.empty(0, c.dtype) for c in columns}, texts)
+
+    def __len__(self) -> int:
+        return len(self.arrays[self.columns[0].name])
+
+    def __getitem__(self, column: str) -> Array:
+        return self.arrays[column]
+
+    def text(self, column: str, row: int) -> str:
+        """The text of one cell; whole columns are better grouped by index."""
+        return self.texts[int(self.arrays[column][row])]
+
+    def take(self, rows: Array) -> Table:
+        """The rows selected by a mask or by indices, with the same texts."""
+        return Table(self.columns, {k: a[rows] for k, a in self.arrays.items()}, self.texts)
+
+    def replace(self, texts: Sequence[str] | None = None, **arrays: Array) -> Table:
+        """A table with some columns (and texts) exchanged."""
+        return Table(self.columns, {**self.arrays, **arrays}, self.texts if texts is None else texts)
+
+    def decoded(self, column: Column) -> Array:
+        """A column as people expect it: texts in place of their indices."""
+        array = self.arrays[column.name]
+        return np.asarray(self.texts, dtype=object)[array] if column.text else array
+
+    def to_arrow(self) -> pyarrow.Table:
+        """As a `pyarrow.Table`; texts become dictionary columns, which cost no copy of the text."""
+        pa = _import("pyarrow", "parquet", "to_arrow()")
+        dictionary = pa.array(list(self.texts), pa.string())
+        return pa.table(
+            {
+                c.name: pa.DictionaryArray.from_arrays(pa.array(self.arrays[c.name]), dictionary)
+                if c.text
+                else pa.array(self.arrays[c.name])
+                for c in self.columns
+            }
+        )
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """As a `pandas.DataFrame`; text columns are categorical."""
+        pd = _import("pandas", "tables", "to_pandas()")
+        values = {}
+        for column in self.columns:
+            array = self.arrays[column.name]
+            if column.text:
+                used, codes = np.unique(array, return_inverse=True)
+                categories = [self.texts[i] for i in used]
+                array = pd.Categorical.from_codes(codes, categories=categories)
+            values[column.name] = array
+        return pd.DataFrame(values)
+
+    def to_polars(self) -> polars.DataFrame:
+        """As a `polars.DataFrame`."""
+        pl = _import("polars", "tables", "to_polars()")
+        frame: polars.DataFrame = pl.from_arrow(self.to_arrow())
+        return frame
+
+
+def _import(package: str, extra: str, purpose: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise missing_extra(package, extra, purpose) from None
+
+
+class Texts:
+    """Interns text while a profile is read: one index for each distinct string, 0 for none."""
+
+    def __init__(self, known: Sequence[str] = ("",)) -> None:
+        self.values = list(known)
+        self._index = {text: i for i, text in enumerate(self.values)}
+
+    def index(self, text: str) -> int:
+        found = self._index.get(text)
+        if found is None:
+            found = self._index[text] = len(self.values)
+            self.values.append(text)
+        return found
+
+    def map(self, texts: Sequence[str], change: Callable[[str], str] = str) -> Array:
+        """Indices of the changed texts, in order: for mapping a whole column by its texts."""
+        return np.array([self.index(change(t)) for t in texts], dtype=TEXT)

@@ -1,0 +1,188 @@
+"""Group-bys over event columns in native code: one pass each, no sorting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.native import inner, native
+from slipstream.profile.events import Array
+
+
+@inner
+def _slot_of(a, b, size):  # type: ignore[no-untyped-def]
+    key = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(b)
+    key *= np.uint64(0xFF51AFD7ED558CCD)
+    return np.int64(key >> np.uint64(32)) & (size - 1)
+
+
+def _group(a, b, rows, groups, firsts, table, size):  # type: ignore[no-untyped-def]
+    """Number of groups, or -1 when there are more than half the table's size."""
+    used = 0
+    group = np.int64(-1)
+    for row in range(rows):
+        # Neighbours mostly belong together, and comparing is cheaper than hashing.
+        if row and a[row] == a[row - 1] and b[row] == b[row - 1]:
+            groups[row] = group
+            continue
+        slot = _slot_of(a[row], b[row], size)
+        while table[slot] >= 0:
+            known = firsts[table[slot]]
+            if a[known] == a[row] and b[known] == b[row]:
+                break
+            slot = (slot + 1) & (size - 1)
+        if table[slot] < 0:
+            if 2 * used >= size:
+                return -1
+            table[slot] = used
+            firsts[used] = row
+            used += 1
+        group = np.int64(table[slot])
+        groups[row] = group
+    return used
+
+
+_group_wide = native("i64(i64*, i32*, i64, i32*, i64*, i32*, i64)")(_group)
+_group_narrow = native("i64(i32*, i32*, i64, i32*, i64*, i32*, i64)")(_group)
+
+
+def group_pairs(a: Array, b: Array) -> tuple[Array, Array]:
+    """(group number of each row, first row of each group), groups numbered as they appear."""
+    group = _group_narrow if a.dtype == np.int32 else _group_wide
+    a = np.ascontiguousarray(a, np.int32 if a.dtype == np.int32 else np.int64)
+    b = np.ascontiguousarray(b, np.int32)
+    groups = np.empty(len(a), np.int32)
+    size = 4096
+    while True:
+        firsts = np.empty(size // 2 + 1, np.int64)
+        table = np.full(size, -1, np.int32)
+        used = group(a, b, len(a), groups, firsts, table, size)
+        if used >= 0:
+            return groups, firsts[:used]
+        size *= 8
+
+
+@native("i64(i32*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*)")
+def _spans(groups, starts, durations, launches, rows, first, last, launch, size, busy):  # type: ignore[no-untyped-def]
+    for row in range(rows):
+        group = groups[row]
+        first[group] = min(first[group], starts[row])
+        last[group] = max(last[group], starts[row] + durations[row])
+        launch[group] = min(launch[group], launches[row])
+        size[group] += 1
+        busy[group] += durations[row]
+    return 0
+
+
+def group_spans(
+    groups: Array, starts: Array, durations: Array, launches: Array, count: int
+) -> tuple[Array, Array, Array, Array, Array]:
+    """(first start, last end, first launch, number of events, their time) of each group."""
+    most, least = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    first, launch = np.full(count, most), np.full(count, most)
+    last, size, busy = np.full(count, least), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    columns = (np.ascontiguousarray(c) for c in (groups, starts, durations, launches))
+    _spans(*columns, len(groups), first, last, launch, size, busy)
+    return first, last, launch, size, busy
+
+
+@native("i64(i32*, i64*, i64, i64*)")
+def _sums(groups, values, rows, out):  # type: ignore[no-untyped-def]
+    for row in range(rows):
+        out[groups[row]] += values[row]
+    return 0
+
+
+def group_sums(groups: Array, values: Array, count: int) -> Array:
+    """The sum of each group's values, in whole numbers."""
+    out = np.zeros(count, np.int64)
+    _sums(np.ascontiguousarray(groups), np.ascontiguousarray(values), len(groups), out)
+    return out
+
+
+@native("i64(i64*, i64, i64*, i64, i32*)")
+def _place(keys, rows, bounds, count, out):  # type: ignore[no-untyped-def]
+    at = 0
+    for row in range(rows):
+        # Keys mostly grow, so the next place is this one or the one after.
+        while at > 0 and keys[row] < bounds[at - 1]:
+            at -= 1
+        while at < count and keys[row] >= bounds[at]:
+            at += 1
+        out[row] = at
+    return 0
+
+
+def places(keys: Array, bounds: Array) -> Array:
+    """How many of the ascending bounds each key has reached; fast where keys mostly grow."""
+    out = np.empty(len(keys), np.int32)
+    keys, bounds = np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(bounds, np.int64)
+    _place(keys, len(keys), bounds, len(bounds), out)
+    return out
+
+
+@native("i64(i32*, i64, i64*, i64*)")
+def _chosen(labels, rows, ranks, out):  # type: ignore[no-untyped-def]
+    count = 0
+    for row in range(rows):
+        if ranks[labels[row]] >= 0:
+            out[count] = row
+            count += 1
+    return count
+
+
+def rows_ranked(labels: Array, ranks: Array) -> Array:
+    """Rows whose label has a rank (not negative)."""
+    out = np.empty(len(labels), np.int64)
+    count = _chosen(np.ascontiguousarray(labels), len(labels), ranks, out)
+    return out[:count]
+
+
+@native("i64(i64*, i32*, i64*, i64*, i64, i64*, i64*, i64*, i64*)")
+def _innermost(order, lanes, starts, durations, rows, stack, owner, opens, closes):  # type: ignore[no-untyped-def]
+    """Sweep each lane; the last event to start among those that run is the innermost."""
+    count = 0
+    depth = 0
+    at = np.int64(0)
+    for i in range(rows + 1):
+        row = order[min(i, rows - 1)]
+        # What runs goes on until the next event starts; where the lane ends, to its own end.
+        is_end = i == rows or (depth > 0 and lanes[stack[0]] != lanes[row])
+        while depth:
+            top = stack[depth - 1]
+            end = starts[top] + durations[top]
+            goes_on = not is_end and end > starts[row]
+            until = starts[row] if goes_on else end
+            if until > at:
+                owner[count] = top
+                opens[count] = at
+                closes[count] = until
+                at = until
+                count += 1
+            if goes_on:
+                break
+            depth -= 1
+        stack[depth] = row
+        depth += 1
+        at = starts[row]
+    return count
+
+
+def innermost(lanes: Array, starts: Array, durations: Array) -> tuple[Array, Array, Array]:
+    """(row, start, end) of the times at which an event has no other inside it, lane by lane."""
+    order = np.lexsort((-durations, starts, lanes))
+    columns = (np.ascontiguousarray(c) for c in (lanes, starts, durations))
+    # No stack is deeper than there are events, and each of them cuts at most one other in two.
+    stack = np.empty(len(order) + 1, np.int64)
+    owner, opens, closes = np.empty((3, 2 * len(order)), np.int64)
+    count = 0
+    if len(order):
+        count = _innermost(order, *columns, len(order), stack, owner, opens, closes)
+    return owner[:count], opens[:count], closes[:count]
+
+
+def self_times(lanes: Array, starts: Array, durations: Array) -> Array:
+    """Each event's time less that of the events nested in it, on lanes where events nest."""
+    rows, opens, closes = innermost(lanes, starts, durations)
+    own = np.zeros(len(lanes), np.int64)
+    np.add.at(own, rows, closes - opens)
+    return own

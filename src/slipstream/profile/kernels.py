@@ -1,0 +1,88 @@
+"""What a kernel's or copy's name tells: its class, its part in a library call, its family.
+
+    class    NAMED       compiled by XLA, named after an instruction (known only with a program)
+             LIBRARY     cuBLAS, cuDNN, CUB, … : one call may be several kernels
+             COPY        a memory copy, by the copy engine or (inside graphs) by a kernel
+             MEMSET      clears memory, mostly ahead of a library kernel
+             COLLECTIVE  NCCL, RCCL, NVSHMEM
+    part     BEFORE, MAIN, AFTER in one library call: clear and pad · multiply · reduce and convert
+    family   what a library kernel computes, where its name says so
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+LIBRARY, COPY, MEMSET, COLLECTIVE, NAMED = range(5)
+BEFORE, MAIN, AFTER, ANY = range(4)
+NO_FAMILY, FORWARD_CONV, INPUT_GRAD, FILTER_GRAD, ATTENTION, ATTENTION_GRAD, MATMUL = range(7)
+GATHER, REDUCE, SCATTER, EXCHANGE, BROADCAST = range(7, 12)
+SAME_SIDE, TO_DEVICE, TO_HOST = range(3)
+
+_COLLECTIVE = re.compile(r"nccl|rccl|nvshmem|mscclpp", re.I)
+_COPY = re.compile(r"^(Memcpy|memcpy\d*|__amd_rocclr_copy|Copy(Host|Device)|hipMemcpy)", re.I)
+_MEMSET = re.compile(r"^(Memset|memset\d*|__amd_rocclr_fill|hipMemset)", re.I)
+_TO_DEVICE = re.compile(r"H2D|HtoD|HostToDevice", re.I)
+_TO_HOST = re.compile(r"D2H|DtoH|DeviceToHost", re.I)
+_AFTER = re.compile(r"splitK_?reduce|reduction::|convert_dq|ToNchw|RemovePadding|unpad", re.I)
+_BEFORE = re.compile(r"init_device_work|AddPadding|ToNhwc|compute_dot_do_o|pad_kernel|offset", re.I)
+_FAMILIES = (
+    (ATTENTION_GRAD, re.compile(r"(sdpa|fmha|flash|attention).*(bprop|bwd|backward)", re.I)),
+    (ATTENTION, re.compile(r"sdpa|fmha|flash_|attention", re.I)),
+    (FILTER_GRAD, re.compile(r"wgrad|bwd_filter|backward_?filter", re.I)),
+    (INPUT_GRAD, re.compile(r"dgrad|bwd_data|backward_?data", re.I)),
+    (FORWARD_CONV, re.compile(r"fprop|implicit_?conv|winograd|convolve", re.I)),
+    (MATMUL, re.compile(r"nvjet|gemm|cublas|xmma|cutlass|Cijk_|matmul", re.I)),
+)
+_COLLECTIVE_FAMILIES = (
+    (GATHER, re.compile(r"AllGather", re.I)),
+    (SCATTER, re.compile(r"ReduceScatter", re.I)),
+    (REDUCE, re.compile(r"AllReduce", re.I)),
+    (EXCHANGE, re.compile(r"SendRecv|AllToAll|Alltoall", re.I)),
+    (BROADCAST, re.compile(r"Broadcast", re.I)),
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What one name tells."""
+
+    kind: int
+    part: int = ANY
+    family: int = NO_FAMILY
+    direction: int = SAME_SIDE
+
+
+@lru_cache(maxsize=65536)
+def classify(name: str) -> Kernel:
+    """Class, part and family of a kernel or copy by the name the profiler recorded."""
+    if _COLLECTIVE.search(name):
+        return Kernel(COLLECTIVE, family=_family(name, _COLLECTIVE_FAMILIES))
+    if _COPY.search(name):
+        to_host, to_device = _TO_HOST.search(name), _TO_DEVICE.search(name)
+        return Kernel(COPY, direction=TO_HOST if to_host else TO_DEVICE if to_device else SAME_SIDE)
+    if _MEMSET.search(name):
+        return Kernel(MEMSET, BEFORE)
+    if _AFTER.search(name):
+        return Kernel(LIBRARY, AFTER)
+    if _BEFORE.search(name):
+        return Kernel(LIBRARY, BEFORE)
+    family = _family(name, _FAMILIES)
+    return Kernel(LIBRARY, ANY if family == NO_FAMILY else MAIN, family)
+
+
+def _family(name: str, families: tuple[tuple[int, re.Pattern[str]], ...]) -> int:
+    return next((family for family, pattern in families if pattern.search(name)), NO_FAMILY)
+
+
+def copy_bytes(details: str) -> int | None:
+    """The size a copy's details state, e.g. `kind_src:device kind_dst:pinned size:4 dest:0`."""
+    found = re.search(r"\bsize:(\d+)", details)
+    return int(found.group(1)) if found else None
+
+
+def sanitized(instruction: str) -> str:
+    """The kernel name that XLA gives an instruction: no dots or dashes."""
+    return re.sub(r"[^0-9A-Za-z_]", "_", instruction)

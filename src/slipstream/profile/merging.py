@@ -1,0 +1,135 @@
+"""Several hosts' profiles of one run as one, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from slipstream.profile.events import Column, Table, Texts
+from slipstream.profile.profile import Profile, Programs, Warning
+
+FURTHEST_NS = 24 * 3600 * 10**9
+"""hosts of one run don't begin to profile further apart than this; their clocks differ then"""
+
+
+def merge(profiles: Sequence[Profile]) -> Profile:
+    """One Profile of all hosts; times count from the start of the first host to begin."""
+    if len(profiles) == 1:
+        return profiles[0]
+    texts = Texts()
+    shifts, doubts = _shifts(profiles)
+    programs, renamed = _merge_programs(profiles)
+    moved = [
+        _moved(profile, place, texts, shift, renames)
+        for profile, place, shift, renames in zip(
+            profiles, _places(profiles), shifts, renamed, strict=True
+        )
+    ]
+    return Profile(
+        tuple(host for part in moved for host in part.hosts),
+        tuple(device for part in moved for device in part.devices),
+        tuple(lane for part in moved for lane in part.lanes),
+        _concatenate([part.events for part in moved], texts),
+        _concatenate([part.host_events for part in moved], texts),
+        _concatenate([part.transfers for part in moved], texts),
+        programs,
+        tuple(warning for part in moved for warning in part.warnings) + doubts,
+    )
+
+
+def _shifts(profiles: Sequence[Profile]) -> tuple[list[int], tuple[Warning, ...]]:
+    """How far each host's times move, in ps, and what is wrong with the clocks."""
+    hosts = [profile.hosts[0] for profile in profiles]
+    known = [host.start_ns for host in hosts if host.start_ns is not None]
+    first = min(known, default=0)
+    silent = [host.name for host in hosts if host.start_ns is None]
+    if silent:
+        text = f"{', '.join(silent)} did not record when profiling began"
+    elif max(known) - first > FURTHEST_NS:
+        text = f"the hosts began to profile {(max(known) - first) / 3.6e12:,.0f} hours apart"
+    else:
+        return [((host.start_ns or 0) - first) * 1000 for host in hosts], ()
+    text += ": each host's times count from its own start, so compare times within a host only"
+    return [0] * len(hosts), (Warning("clock-skew", text),)
+
+
+Place = tuple[int, int, int]
+"""hosts, devices and lanes of the profiles before"""
+
+
+def _places(profiles: Sequence[Profile]) -> list[Place]:
+    sizes = [(len(p.hosts), len(p.devices), len(p.lanes)) for p in profiles]
+    sums = np.cumsum([(0, 0, 0), *sizes[:-1]], axis=0)
+    return [(int(h), int(d), int(n)) for h, d, n in sums]
+
+
+def _moved(
+    profile: Profile, place: Place, texts: Texts, shift_ps: int, renamed: dict[str, str]
+) -> Profile:
+    host, device, lane = place
+    return replace(
+        profile,
+        devices=tuple(replace(d, host=d.host + host) for d in profile.devices),
+        lanes=tuple(
+            replace(
+                x, host=x.host + host, device=None if x.device is None else x.device + device
+            )
+            for x in profile.lanes
+        ),
+        events=_moved_table(profile.events, texts, shift_ps, lane, renamed),
+        host_events=_moved_table(profile.host_events, texts, shift_ps, lane, {}),
+        transfers=_moved_table(profile.transfers, texts, shift_ps, lane, {}),
+    )
+
+
+def _moved_table(
+    table: Table, texts: Texts, shift_ps: int, lane: int, renamed: dict[str, str]
+) -> Table:
+    index = texts.map(table.texts)
+    programs = texts.map([renamed.get(text, text) for text in table.texts]) if renamed else index
+    arrays = {}
+    for column in table.columns:
+        array = table[column.name]
+        if column.text:
+            array = (programs if column.name == "program" else index)[array]
+        arrays[column.name] = array
+    arrays["start_ps"] = arrays["start_ps"] + shift_ps
+    arrays["lane"] = (arrays["lane"] + lane).astype(np.int32)
+    return Table(table.columns, arrays, texts.values)
+
+
+def _concatenate(tables: Sequence[Table], texts: Texts) -> Table:
+    columns: tuple[Column, ...] = tables[0].columns
+    arrays = {c.name: np.concatenate([table[c.name] for table in tables]) for c in columns}
+    return Table(columns, arrays, texts.values)
+
+
+def _merge_programs(profiles: Sequence[Profile]) -> tuple[Programs, list[dict[str, str]]]:
+    """All programs; one that shares its name with another of other content gets its host's name.
+
+    Hosts of one run mostly hold the same programs, and number them alike.
+    """
+    merged = Programs()
+    renamed: list[dict[str, str]] = []
+    for profile in profiles:
+        names: dict[str, str] = {}
+        own = dict(profile.programs.readers)
+        for name in profile.programs:
+            if name in merged and not _same(merged, profile.programs, name):
+                names[name] = _free(f"{name}@{profile.hosts[0].name}", merged)
+                own[names[name]] = own.pop(name)
+        renamed.append(names)
+        merged = merged.with_others(Programs({k: v for k, v in own.items() if k not in merged}))
+    return merged, renamed
+
+
+def _free(name: str, taken: Programs) -> str:
+    """The name, numbered if it is taken: several processes may share a host's name."""
+    names = (name, *(f"{name}#{number}" for number in range(2, len(taken) + 3)))
+    return next(found for found in names if found not in taken)
+
+
+def _same(one: Programs, other: Programs, name: str) -> bool:
+    return one[name].content_hash == other[name].content_hash

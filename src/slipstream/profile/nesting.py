@@ -1,0 +1,55 @@
+"""Operations inside operations: whose time it is.
+
+    while       ██████████████████████
+      fusion      █████   ████
+    own time    ▒▒     ▒▒▒    ▒▒▒▒▒▒▒▒      of the while: where nothing inside it runs
+
+Operations nest on lanes of role `ops` (TPU, XLA:CPU); elsewhere all of an event's time is its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.profile.events import Array
+from slipstream.profile.profile import Profile
+
+
+def own_times(profile: Profile) -> Array:
+    """Each event's own time, without the operations inside it."""
+    events = profile.events
+    rows = _nested_rows(profile)
+    if not len(rows):
+        return events["duration_ps"]
+    from slipstream.profile.grouping import self_times
+
+    times = events["duration_ps"].copy()
+    times[rows] = self_times(*(events[c][rows] for c in ("lane", "start_ps", "duration_ps")))
+    return times
+
+
+def own_intervals(profile: Profile) -> tuple[Array, Array, Array]:
+    """(row of the event, start, duration) of every stretch of time that is an event's own."""
+    events = profile.events
+    rows = _nested_rows(profile)
+    if not len(rows):
+        return np.arange(len(events)), events["start_ps"], events["duration_ps"]
+    from slipstream.profile.grouping import innermost
+
+    columns = (events[c][rows] for c in ("lane", "start_ps", "duration_ps"))
+    owner, start, end = innermost(*columns)
+    others = np.ones(len(events), bool)
+    others[rows] = False
+    flat = np.flatnonzero(others)
+    return (
+        np.concatenate((rows[owner], flat)),
+        np.concatenate((start, events["start_ps"][flat])),
+        np.concatenate((end - start, events["duration_ps"][flat])),
+    )
+
+
+def _nested_rows(profile: Profile) -> Array:
+    nested = np.array([lane.role == "ops" for lane in profile.lanes], bool)
+    if not nested.any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero(nested[profile.events["lane"]])

@@ -1,0 +1,130 @@
+"""A Profile: what happened on the devices of one run, whatever tool recorded it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, TRANSFER_COLUMNS, Array, Table
+
+if TYPE_CHECKING:
+    from slipstream.profile.program import Program
+    from slipstream.profile.steps import Steps
+
+
+@dataclass(frozen=True)
+class Host:
+    """One process that was profiled: its file, and what it said of its software."""
+
+    name: str
+    source: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    start_ns: int | None = None
+    """wall-clock time at which profiling began, where recorded"""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU, TPU core or XLA:CPU client."""
+
+    name: str
+    host: int
+    ordinal: int
+    kind: str
+    """`gpu`, `tpu` or `cpu`"""
+    model: str = ""
+    properties: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A stream of a device, or a thread of a host; events of a lane run one after another."""
+
+    name: str
+    host: int
+    device: int | None
+    """index into the profile's devices; None for a host thread"""
+    role: str = "stream"
+    """`stream`, `ops` (nested operations), `async`, `modules`, `steps` or `thread`"""
+
+
+@dataclass(frozen=True)
+class Warning:
+    """Something about the recording that a reader of its numbers must know."""
+
+    code: str
+    message: str
+
+
+class Programs(Mapping[str, "Program"]):
+    """Programs of a profile by `name(id)`; each is read when it is first asked for."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], Program]] | None = None) -> None:
+        self._readers = dict(readers or {})
+        self._read: dict[str, Program] = {}
+
+    def __getitem__(self, name: str) -> Program:
+        if name not in self._read:
+            self._read[name] = self._readers[name]()
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def with_others(self, others: Programs) -> Programs:
+        return Programs({**self._readers, **others._readers})
+
+    @property
+    def readers(self) -> Mapping[str, Callable[[], Program]]:
+        return self._readers
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What happened: events on device lanes, host events, programs, and warnings about them."""
+
+    hosts: tuple[Host, ...]
+    devices: tuple[Device, ...]
+    lanes: tuple[Lane, ...]
+    events: Table = field(default_factory=lambda: Table.empty(EVENT_COLUMNS))
+    host_events: Table = field(default_factory=lambda: Table.empty(HOST_COLUMNS))
+    transfers: Table = field(default_factory=lambda: Table.empty(TRANSFER_COLUMNS))
+    programs: Programs = field(default_factory=Programs)
+    warnings: tuple[Warning, ...] = ()
+
+    def with_events(self, events: Table) -> Profile:
+        return replace(self, events=events)
+
+    def with_warnings(self, *warnings: Warning) -> Profile:
+        return replace(self, warnings=self.warnings + warnings)
+
+    @cached_property
+    def device_of_lane(self) -> Array:
+        """Device index of each lane; host threads get the number of devices, which is none."""
+        none = len(self.devices)
+        return np.array(
+            [none if lane.device is None else lane.device for lane in self.lanes], dtype=np.int32
+        )
+
+    @cached_property
+    def event_devices(self) -> Array:
+        """Device index of each event."""
+        devices = self.device_of_lane[self.events["lane"]] if len(self.events) else np.empty(0)
+        return devices.astype(np.int32, copy=False)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The steps of this profile, and the rule that found them."""
+        from slipstream.profile.steps import find_steps
+
+        return find_steps(self)

@@ -1,0 +1,361 @@
+"""The program that XLA compiled: computations, instructions, and how they hang together.
+
+An asynchronous operation has two ends.  XLA spells them in several ways, depending on version
+and on whether one reads text or protos; here there is one spelling, `<op>-start` (`<op>-update`)
+and `<op>-done`, whichever way the file had it:
+
+    %s = all-gather-start(%x)        in text of every version, and in protos of some
+    %s = async-start(%x) ──calls──► { ROOT %all-gather.20 = all-gather(%param_0) }
+    …                                               ▲ `wrapped(s)`, the name profiles use
+    %d = all-gather-done(%s)         `partner(s)`
+
+Text leaves the computation in the middle out, so only programs read from protos know wrapped
+names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from slipstream.profile.shapes import Shape
+
+Attribute = str | int | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What a communication instruction moves, and between whom.
+
+    `bytes` is the payload of one participant: the result of an all-gather (what everybody has
+    afterwards), the operands of everything else (what everybody brings).  An empty
+    `replica_groups` means one group of all devices, and `group_size` is None when the program
+    doesn't say how many those are.
+    """
+
+    kind: str
+    bytes: int
+    group_size: int | None = None
+    replica_groups: tuple[tuple[int, ...], ...] = ()
+    channel_id: int | None = None
+    source_target_pairs: tuple[tuple[int, int], ...] = ()
+    is_sync: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction; `position` is its place in the schedule of its computation.
+
+    `scheduling_name` is the name the scheduler looks costs up by.  Fusions that are equal share
+    one kernel, named after `deduplicated_name`.  `called` holds the computations it runs; a
+    while has (body, condition).
+    """
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[str, ...]
+    computation: str
+    position: int
+    op_name: str = ""
+    source_file: str = ""
+    source_line: int | None = None
+    scheduling_name: str = ""
+    deduplicated_name: str = ""
+    called: tuple[str, ...] = ()
+    fusion_kind: str = ""
+    custom_call_target: str = ""
+    backend_config: str = ""
+    trip_count: int | None = None
+    collective: Collective | None = None
+    unique_id: int | None = None
+    is_root: bool = False
+    parameter_number: int | None = None
+    tuple_index: int | None = None
+    control_predecessors: tuple[str, ...] = ()
+    attributes: Mapping[str, Attribute] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_start(self) -> bool:
+        """Whether this begins an asynchronous operation."""
+        return self.opcode.endswith("-start") or self.opcode in ("send", "recv")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether this waits for the end of an asynchronous operation."""
+        return self.opcode.endswith("-done")
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A list of instructions in the order in which they run."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    root: Instruction
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Instruction]:
+        return {instruction.name: instruction for instruction in self.instructions}
+
+    @cached_property
+    def parameters(self) -> tuple[Instruction, ...]:
+        found = (i for i in self.instructions if i.parameter_number is not None)
+        return tuple(sorted(found, key=lambda i: i.parameter_number or 0))
+
+    @cached_property
+    def users(self) -> Mapping[str, tuple[Instruction, ...]]:
+        """The instructions that take each instruction as an operand."""
+        users: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions:
+            for operand in dict.fromkeys(instruction.operands):
+                users.setdefault(operand, []).append(instruction)
+        return {name: tuple(found) for name, found in users.items()}
+
+    def operands(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        return tuple(self.by_name[n] for n in instruction.operands if n in self.by_name)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled program.  Look-ups are indexed on first use; nothing here reads a file."""
+
+    name: str
+    entry: Computation
+    computations: Mapping[str, Computation]
+    program_id: int | None = None
+    fingerprint: str | None = None
+    jaxlib_version: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+    is_scheduled: bool = True
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    @property
+    def instructions(self) -> Iterator[Instruction]:
+        """Every instruction of every computation, the insides of fusions too."""
+        for computation in self.computations.values():
+            yield from computation.instructions
+
+    def instruction(self, name: str) -> Instruction:
+        """The instruction called `name`; KeyError when there is none."""
+        return self._by_name[name]
+
+    @property
+    def runnable(self) -> Iterator[Instruction]:
+        """The instructions that can launch device work: all but what fusions and reducers hold.
+
+        An asynchronous operation comes twice, as its start and as the operation inside (which
+        is the one a profile names); `starter` tells the second kind.
+        """
+        for name in self._runnable_computations:
+            yield from self.computations[name].instructions
+
+    def operands(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        return self.computations[instruction.computation].operands(instruction)
+
+    def partner(self, name: str) -> Instruction | None:
+        """The other end of an asynchronous operation: a start's done, a done's (update's) start."""
+        partner = self._partners.get(name)
+        return self._by_name[partner] if partner else None
+
+    def wrapped(self, start_name: str) -> Instruction | None:
+        """The operation that an asynchronous start runs, where the file had it."""
+        start = self._by_name.get(start_name)
+        return self._wrapped(start) if start is not None else None
+
+    def starter(self, wrapped_name: str) -> Instruction | None:
+        """The start that runs this operation asynchronously."""
+        start = self._starters.get(wrapped_name)
+        return self._by_name[start] if start else None
+
+    def caller(self, computation_name: str) -> Instruction | None:
+        """The instruction that runs this computation; the first one when several do."""
+        return self._callers.get(computation_name)
+
+    def loop_of(self, name: str) -> Instruction | None:
+        """The innermost while loop around an instruction."""
+        for caller, _ in self._climb(name):
+            if caller.opcode == "while":
+                return caller
+        return None
+
+    def executions(self, name: str) -> int | None:
+        """How often an instruction runs in one run of the program; None when that isn't known.
+
+        The product of the trip counts of the loops around it.  A loop's condition is evaluated
+        once more than its body.  What is inside a conditional may not run at all: None.
+        """
+        count = 1
+        computation = self._by_name[name].computation
+        for caller, called in self._climb(name):
+            if caller.opcode == "while":
+                if caller.trip_count is None:
+                    return None
+                is_condition = called == caller.called[-1] and len(caller.called) > 1
+                count *= caller.trip_count + is_condition
+            elif caller.opcode == "conditional":
+                return None
+            computation = caller.computation
+        return count if computation == self.entry.name else None
+
+    def canonical(self, computation_name: str) -> str:
+        """A hash of what a computation does, whatever its instructions are called.
+
+        XLA compiles one kernel for fusions that are equal in this sense.
+        """
+        return self._canonical(computation_name, ())
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Identifies the program: names, operations, shapes and order, not source positions.
+
+        Text and proto of one program agree, which is why asynchronous wrappers stay out of it.
+        """
+        wrappers = {self._by_name[name].computation for name in self._starters}
+        digest = hashlib.sha256(f"{self.name}\n".encode())
+        for name in sorted(self.computations.keys() - wrappers):
+            digest.update(f"{name}\n".encode())
+            for i in self.computations[name].instructions:
+                line = f"{i.name} {i.opcode} {i.shape} {' '.join(i.operands)}\n"
+                digest.update(line.encode())
+        return digest.hexdigest()[:32]
+
+    # Indexes, built when first asked for.
+
+    @cached_property
+    def _by_name(self) -> dict[str, Instruction]:
+        # Names are unique in what XLA writes.  In hand-written text they may repeat inside
+        # fusions; what can run then wins over what can't.
+        found = {instruction.name: instruction for instruction in self.instructions}
+        for computation in reversed(self._runnable_computations):
+            found.update(self.computations[computation].by_name)
+        return found
+
+    @cached_property
+    def _callers(self) -> dict[str, Instruction]:
+        callers: dict[str, Instruction] = {}
+        for instruction in self.instructions:
+            if not instruction.is_done and not instruction.opcode.endswith("-update"):
+                for computation in instruction.called:
+                    callers.setdefault(computation, instruction)
+        return callers
+
+    @cached_property
+    def _runnable_computations(self) -> list[str]:
+        found = {self.entry.name: None}
+        queue = [self.entry.name]
+        while queue:
+            for instruction in self.computations[queue.pop()].instructions:
+                for called in self._runs(instruction):
+                    if called not in found and called in self.computations:
+                        found[called] = None
+                        queue.append(called)
+        return list(found)
+
+    @cached_property
+    def _starters(self) -> dict[str, str]:
+        starters: dict[str, str] = {}
+        for computation in self._runnable_computations:
+            for start in self.computations[computation].instructions:
+                wrapped = self._wrapped(start)
+                if wrapped is not None:
+                    starters.setdefault(wrapped.name, start.name)
+        return starters
+
+    @cached_property
+    def _partners(self) -> dict[str, str]:
+        partners: dict[str, str] = {}
+        for computation in self._runnable_computations:
+            by_name = self.computations[computation].by_name
+            for end in by_name.values():
+                if not end.operands or not (end.is_done or end.opcode.endswith("-update")):
+                    continue
+                # Operands come earlier in the schedule, so an update has its partner by now.
+                first = by_name.get(end.operands[0])
+                if first is not None and first.opcode.endswith("-update"):
+                    first = by_name.get(partners.get(first.name, ""))
+                if first is None or not first.is_start:
+                    continue
+                partners[end.name] = first.name
+                if end.is_done:
+                    partners[first.name] = end.name
+        return partners
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        return {}
+
+    def _wrapped(self, start: Instruction) -> Instruction | None:
+        # A fusion kind on the start is text's way: it names the fused computation right there.
+        # An all-reduce-start may call its reducer, whose root is no all-reduce.
+        if not start.is_start or not start.called or start.fusion_kind:
+            return None
+        computation = self.computations.get(start.called[0])
+        if computation is None or f"{computation.root.opcode}-start" != start.opcode:
+            return None
+        return computation.root
+
+    def _runs(self, instruction: Instruction) -> tuple[str, ...]:
+        """The computations whose instructions run one by one when this instruction runs."""
+        if instruction.opcode in ("while", "conditional", "call") or self._wrapped(instruction):
+            return instruction.called
+        return ()
+
+    def _climb(self, name: str) -> Iterator[tuple[Instruction, str]]:
+        """From an instruction outwards: each caller, and the computation it called."""
+        computation = self._by_name[name].computation
+        seen = set()
+        while computation not in seen and (caller := self.caller(computation)) is not None:
+            seen.add(computation)
+            yield caller, computation
+            computation = caller.computation
+
+    def _canonical(self, name: str, outer: tuple[str, ...]) -> str:
+        if name in self._hashes or name in outer or name not in self.computations:
+            return self._hashes.get(name, "")
+        computation = self.computations[name]
+        numbers: dict[str, int] = {}
+        digest = hashlib.sha256()
+        for instruction in _post_order(computation):
+            numbers[instruction.name] = len(numbers)
+            called = [self._canonical(inner, (*outer, name)) for inner in instruction.called]
+            operands = [numbers.get(operand, -1) for operand in instruction.operands]
+            digest.update(_nameless(instruction, operands, called).encode())
+        return self._hashes.setdefault(name, digest.hexdigest()[:32])
+
+
+def _post_order(computation: Computation) -> Iterator[Instruction]:
+    """Operands before users, from the root: the order doesn't depend on how a file had it."""
+    seen: set[str] = set()
+    stack = [(computation.root, False)]
+    while stack:
+        instruction, ready = stack.pop()
+        if ready:
+            yield instruction
+        elif instruction.name not in seen:
+            seen.add(instruction.name)
+            stack.append((instruction, True))
+            operands = computation.operands(instruction)
+            stack.extend((o, False) for o in reversed(operands) if o.name not in seen)
+
+
+def _nameless(instruction: Instruction, operands: list[int], called: list[str]) -> str:
+    return "\x1f".join(
+        (
+            instruction.opcode,
+            str(instruction.shape),
+            repr(operands),
+            repr(called),
+            repr(sorted(instruction.attributes.items())),
+            str(instruction.parameter_number),
+            str(instruction.tuple_index),
+            instruction.fusion_kind,
+            instruction.custom_call_target,
+            instruction.backend_config,
+            "\n",
+        )
+    )

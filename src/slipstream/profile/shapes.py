@@ -1,0 +1,162 @@
+"""Shapes of arrays and tuples, as a compiled program has them: `bf16[8,1024]{1,0:S(5)}`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+# Bits of one element.  Tokens and opaque values take no memory that anyone could count.
+BITS: dict[str, int] = {
+    "pred": 8,
+    **{f"{kind}{bits}": bits for kind in "su" for bits in (1, 2, 4, 8, 16, 32, 64)},
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    "bf16": 16,
+    "c64": 64,
+    "c128": 128,
+    "f8e5m2": 8,
+    "f8e4m3": 8,
+    "f8e4m3fn": 8,
+    "f8e4m3b11fnuz": 8,
+    "f8e3m4": 8,
+    "f8e5m2fnuz": 8,
+    "f8e4m3fnuz": 8,
+    "f8e8m0fnu": 8,
+    "f6e3m2fn": 6,
+    "f6e2m3fn": 6,
+    "f4e2m1fn": 4,
+    "token": 0,
+    "opaque": 0,
+}
+
+HOST_MEMORY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The type of one value: an array, or a tuple of shapes.
+
+    `dtype` is `"tuple"` for tuples.  `layout` lists dimensions from the fastest-varying one, as
+    XLA does.  `memory_space` 0 is the device's own memory and 5 is pinned host memory.
+    """
+
+    dtype: str
+    dims: tuple[int, ...] = ()
+    layout: tuple[int, ...] = ()
+    memory_space: int = 0
+    elements: tuple[Shape, ...] = ()
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.dtype == "tuple"
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype[:1] in ("f", "c") or self.dtype == "bf16"
+
+    @property
+    def on_host(self) -> bool:
+        """Whether any part of the value lives in host memory."""
+        return any(leaf.memory_space == HOST_MEMORY for leaf in self.leaves())
+
+    @property
+    def size(self) -> int:
+        """Elements of an array; of a tuple, the sum over its leaves."""
+        if self.is_tuple:
+            return sum(leaf.size for leaf in self.elements)
+        return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory, without padding; of a tuple, the sum over its leaves."""
+        if self.is_tuple:
+            return sum(element.bytes for element in self.elements)
+        return (math.prod(self.dims) * BITS.get(self.dtype, 0) + 7) // 8
+
+    def leaves(self) -> Iterator[Shape]:
+        """The arrays of a possibly nested tuple, in order; an array gives itself."""
+        if self.is_tuple:
+            for element in self.elements:
+                yield from element.leaves()
+        else:
+            yield self
+
+    def __str__(self) -> str:
+        if self.is_tuple:
+            return f"({', '.join(map(str, self.elements))})"
+        dims = ",".join(map(str, self.dims))
+        layout = ",".join(map(str, self.layout))
+        space = f":S({self.memory_space})" if self.memory_space else ""
+        suffix = f"{{{layout}{space}}}" if layout or space else ""
+        return f"{self.dtype}[{dims}]{suffix}"
+
+
+_SKIP = re.compile(r"(?:\s|/\*.*?\*/)*")
+_ARRAY = re.compile(
+    r"""
+    (?P<dtype>[a-z]\w*)
+    \[(?P<dims>[\d,<=?\s]*)\]
+    (?:\{(?P<layout>[\d,\s]*)(?P<extra>:(?:[^{}]|\{[^{}]*\})*)?\})?
+    """,
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"S\((\d+)\)")
+_INT = re.compile(r"\d+")
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape that `text` spells; ValueError when it spells none."""
+    shape, end = scan_shape(text, 0)
+    if _SKIP.match(text, end).end() != len(text):  # type: ignore[union-attr]
+        raise ValueError(f"not a shape: {text!r} goes on at character {end}")
+    return shape
+
+
+def scan_shape(text: str, start: int) -> tuple[Shape, int]:
+    """The shape at `start` of `text`, and where it ends; ValueError when there is none."""
+    start = _SKIP.match(text, start).end()  # type: ignore[union-attr]
+    if text[start : start + 1] == "(":
+        return _scan_tuple(text, start)
+    match = _ARRAY.match(text, start)
+    if match is None or match["dtype"] not in BITS:
+        raise ValueError(f"not a shape: {text[start : start + 40]!r}")
+    return _array(match.group()), match.end()
+
+
+def _scan_tuple(text: str, start: int) -> tuple[Shape, int]:
+    # A stack instead of recursion: nesting as deep as the input likes must not end in a crash.
+    stack: list[list[Shape]] = []
+    at = start
+    while True:
+        at = _SKIP.match(text, at).end()  # type: ignore[union-attr]
+        here = text[at : at + 1]
+        if here == "(":
+            stack.append([])
+            at += 1
+        elif here == ")":
+            done = Shape("tuple", elements=tuple(stack.pop()))
+            at += 1
+            if not stack:
+                return done, at
+            stack[-1].append(done)
+        elif here == ",":
+            at += 1
+        else:
+            match = _ARRAY.match(text, at)
+            if match is None or match["dtype"] not in BITS:
+                raise ValueError(f"not a shape: {text[at : at + 40]!r}")
+            stack[-1].append(_array(match.group()))
+            at = match.end()
+
+
+@lru_cache(maxsize=4096)
+def _array(text: str) -> Shape:
+    match = _ARRAY.match(text)
+    assert match is not None
+    # A bounded dynamic dimension `<=8` counts as its bound, an unbounded one `?` as nothing.
+    dims = tuple(map(int, _INT.findall(match["dims"] or "")))
+    layout = tuple(map(int, _INT.findall(match["layout"] or "")))
+    space = _SPACE.search(match["extra"] or "")
+    return Shape(match["dtype"], dims, layout, int(space[1]) if space else 0)

@@ -1,0 +1,285 @@
+"""Steps of a profile, found without anyone marking them.
+
+Annotations (`jax.profiler.StepTraceAnnotation`, a TPU's `Steps` line) say where steps are; without
+them a step is one execution of the program that took the most device time. A step of a device
+runs from its first event to the first event of the next step, so that what the host makes the
+device wait for counts; the last one ends with its own last event.
+
+Left out: executions cut off by the start or the end of the recording, slow first steps (warm-up),
+and pauses between steps (compilation, checkpoints).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.profile.events import Array
+from slipstream.profile.profile import Profile
+
+WARM_UP = 1.5
+"""a first step this much slower than the median is warm-up"""
+PAUSE = 3.0
+"""a step followed by a wait that makes it this much longer than the median is followed by a pause"""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of every device: rows of (device, number, start, end)."""
+
+    basis: str
+    """`annotations`, `executions` or `recording`"""
+    rule: str
+    """the rule that found them and what it left out, as a sentence"""
+    device: Array
+    number: Array
+    start_ps: Array
+    end_ps: Array
+
+    @property
+    def count(self) -> int:
+        """How many distinct steps there are, whatever the number of devices."""
+        return len(np.unique(self.number))
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def rows_of(self, profile: Profile) -> Array:
+        """Index of the step in which each event starts, or the number of steps if in none."""
+        found = np.full(len(profile.events), len(self), np.int32)
+        devices = profile.event_devices
+        starts = profile.events["start_ps"]
+        for device in np.unique(self.device).tolist():
+            steps = np.flatnonzero(self.device == device)
+            steps = steps[np.argsort(self.start_ps[steps], kind="stable")]
+            rows = slice(None) if len(profile.devices) == 1 else np.flatnonzero(devices == device)
+            place = np.searchsorted(self.start_ps[steps], starts[rows], side="right") - 1
+            step = steps[np.maximum(place, 0)]
+            inside = (place >= 0) & (starts[rows] < self.end_ps[step])
+            found[rows] = np.where(inside, step, len(self))
+        return found
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Executions of the hottest program: one row for each execution on each device."""
+
+    device: Array
+    start_ps: Array
+    end_ps: Array
+    launch: Array
+    events: Array
+    program: str
+
+    def take(self, rows: Array) -> _Runs:
+        columns = (self.device, self.start_ps, self.end_ps, self.launch, self.events)
+        return _Runs(*(column[rows] for column in columns), self.program)
+
+
+def find_steps(profile: Profile) -> Steps:
+    """The steps of a profile; of one without any, the whole recording of each device."""
+    marked = _device_markers(profile)
+    if marked is not None:
+        return marked
+    runs = _hottest_runs(profile)
+    if runs is None:
+        return _whole(profile)
+    runs, notes = _without_partial(runs)
+    annotated = _by_annotations(profile, runs)
+    if annotated is not None:
+        return _finish(*annotated, "annotations", "step annotations", notes)
+    number = _numbers(runs.device)
+    rule = f"executions of {runs.program}, the program with the most device time"
+    return _finish(runs, number, None, "executions", rule, notes)
+
+
+def _hottest_runs(profile: Profile) -> _Runs | None:
+    """Executions, per device, of the program that took the most device time."""
+    from slipstream.profile.grouping import group_pairs, group_spans
+
+    events = profile.events
+    times = np.bincount(events["program"], events["duration_ps"], len(events.texts))
+    times[0] = 0
+    hottest = int(times.argmax()) if len(times) else 0
+    if not len(times) or not times[hottest]:
+        return None
+    rows = np.flatnonzero(events["program"] == hottest)
+    if len(rows) == len(events):
+        rows = slice(None)  # type: ignore[assignment]
+    devices = profile.event_devices[rows]
+    groups, firsts = group_pairs(devices, events["execution"][rows])
+    columns = (events[c][rows] for c in ("start_ps", "duration_ps", "correlation"))
+    start, end, launch, size, _ = group_spans(groups, *columns, len(firsts))
+    order = np.lexsort((start, devices[firsts]))
+    return _Runs(
+        devices[firsts][order], start[order], end[order], launch[order], size[order],
+        events.texts[hottest],
+    )  # fmt: skip
+
+
+def _without_partial(runs: _Runs) -> tuple[_Runs, list[str]]:
+    """Drop the first or last execution of a device where it has fewer events than the others."""
+    keep = np.ones(len(runs.device), bool)
+    for device in np.unique(runs.device).tolist():
+        rows = np.flatnonzero(runs.device == device)
+        if len(rows) < 2:
+            continue
+        values, counts = np.unique(runs.events[rows], return_counts=True)
+        usual = values[counts == counts.max()].max()
+        for row in (rows[0], rows[-1]):
+            keep[row] = runs.events[row] >= usual
+    dropped = int((~keep).sum())
+    if not dropped or not keep.any():
+        return runs, []
+    return runs.take(keep), [f"{_plural(dropped, 'execution')} cut off by the recording"]
+
+
+def _by_annotations(profile: Profile, runs: _Runs) -> tuple[_Runs, Array, tuple[Array, Array]] | None:
+    """Executions with the number of the annotated step that launched them."""
+    hosts = np.array([device.host for device in profile.devices])
+    parts = []
+    for host in np.unique(hosts[runs.device]).tolist():
+        found = _annotations(profile, host)
+        if found is None:
+            return None
+        rows = np.flatnonzero(hosts[runs.device] == host)
+        start, end, number, launch = found
+        key, marks = (runs.launch, launch) if launch is not None else (runs.start_ps, start)
+        place = np.searchsorted(marks, key[rows], side="right") - 1
+        inside = place >= 0
+        place = np.maximum(place, 0)
+        parts.append((rows[inside], number[place][inside], start[place][inside], end[place][inside]))
+    if not sum(len(part[0]) for part in parts):
+        return None
+    rows, number, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return runs.take(rows), number, (start, end)
+
+
+def _annotations(profile: Profile, host: int) -> tuple[Array, Array, Array, Array | None] | None:
+    """(start, end, step number, first launch if known) of a host's annotations, in order."""
+    events = profile.host_events
+    lanes = np.array([lane.host == host and lane.role == "thread" for lane in profile.lanes])
+    rows = np.flatnonzero(events["is_step"] & lanes[events["lane"]]) if len(events) else []
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
+    start = events["start_ps"][rows]
+    end = start + events["duration_ps"][rows]
+    number = events["step"][rows]
+    if len(np.unique(number)) < len(number):
+        number = np.arange(len(rows))
+    launch = _first_launches(profile, start, end, events["lane"][rows])
+    launched = launch > 0
+    if 2 * launched.sum() < len(launched):
+        # Other threads launch the work, so that only the times can tell.
+        return start, end, number, None
+    return start[launched], end[launched], number[launched], launch[launched]
+
+
+def _first_launches(profile: Profile, start: Array, end: Array, lane: Array) -> Array:
+    """The first device launch that each annotation's thread made inside it; 0 if it made none."""
+    events = profile.host_events
+    launching = np.flatnonzero(events["correlation"] > 0)
+    found = np.zeros(len(start), np.int64)
+    for thread in np.unique(lane).tolist():
+        rows = launching[events["lane"][launching] == thread]
+        rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
+        own = np.flatnonzero(lane == thread)
+        first, last = (np.searchsorted(events["start_ps"][rows], t[own]) for t in (start, end))
+        # A thread launches in the order of the launches' numbers.
+        some = first < last
+        found[own[some]] = events["correlation"][rows[first[some]]]
+    return found
+
+
+def _device_markers(profile: Profile) -> Steps | None:
+    """A TPU's own `Steps` line."""
+    events = profile.host_events
+    roles = np.array([lane.role == "steps" for lane in profile.lanes], bool)
+    if not len(events) or not roles.any():
+        return None
+    rows = np.flatnonzero(events["is_step"] & roles[events["lane"]])
+    if not len(rows):
+        return None
+    device = profile.device_of_lane[events["lane"][rows]]
+    order = np.lexsort((events["start_ps"][rows], device))
+    rows, device = rows[order], device[order]
+    number = events["step"][rows]
+    if len(np.unique(np.stack((device, number)), axis=1).T) < len(rows):
+        number = _numbers(device)
+    start = events["start_ps"][rows]
+    end = start + events["duration_ps"][rows]
+    return Steps("annotations", "the device's own step markers", device, number, start, end)
+
+
+def _finish(
+    runs: _Runs,
+    number: Array,
+    annotation: tuple[Array, Array] | None,
+    basis: str,
+    rule: str,
+    notes: list[str],
+) -> Steps:
+    """Join a step's executions, set its end, and leave out warm-up and pauses."""
+    rows: list[tuple[int, int, int, int]] = []
+    for device in np.unique(runs.device).tolist():
+        own = runs.device == device
+        for step in np.unique(number[own]).tolist():
+            of_step = own & (number == step)
+            first, last = runs.start_ps[of_step].min(), runs.end_ps[of_step].max()
+            if annotation is not None:
+                opened, closed = (times[of_step] for times in annotation)
+                # A step that waits for its results lies wholly inside its annotation.
+                if opened.min() <= first and last <= closed.max():
+                    first, last = opened.min(), closed.max()
+            rows.append((device, step, int(first), int(last)))
+    table = np.array(sorted(rows, key=lambda row: (row[0], row[2])), np.int64)
+    table, more = _settle(table)
+    text = "; ".join([rule, *(f"left out: {note}" for note in (*notes, *more))])
+    return Steps(basis, text, table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3])
+
+
+def _settle(table: Array) -> tuple[Array, list[str]]:
+    """Steps with their waits, without warm-up; (device, number, start, end) rows in, rows out."""
+    kept, warm, pauses = [], 0, 0
+    for device in np.unique(table[:, 0]).tolist():
+        steps = table[table[:, 0] == device]
+        spans = steps[:, 3] - steps[:, 2]
+        while len(steps) > 2 and spans[0] > WARM_UP * np.median(spans[1:]):
+            steps, spans, warm = steps[1:], spans[1:], warm + 1
+        periods = np.append(np.diff(steps[:, 2]), spans[-1])
+        pause = periods > PAUSE * np.median(periods)
+        steps = steps.copy()
+        # A long step is not followed by a pause, but the next may begin before its end.
+        ends = steps[:, 2] + np.where(pause, np.minimum(spans, periods), periods)
+        steps[:, 3] = ends
+        pauses += int((pause[:-1] & (periods[:-1] > spans[:-1] * 1.01)).sum())
+        kept.append(steps)
+    notes = [f"{_plural(warm, 'slow first step')} (warm-up)"] if warm else []
+    if pauses:
+        notes.append(f"{_plural(pauses, 'pause')} between steps")
+    return np.concatenate(kept), notes
+
+
+def _whole(profile: Profile) -> Steps:
+    events = profile.events
+    rows = []
+    for device in np.unique(profile.event_devices).tolist():
+        own = profile.event_devices == device
+        start = events["start_ps"][own]
+        rows.append((device, 0, start.min(), (start + events["duration_ps"][own]).max()))
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    rule = "the whole recording: no step annotations and no program in it"
+    columns = (table[:, 1], table[:, 2], table[:, 3])
+    return Steps("recording", rule, table[:, 0].astype(np.int32), *columns)
+
+
+def _numbers(device: Array) -> Array:
+    """0, 1, 2, … along each device's executions, which are in order."""
+    firsts = np.searchsorted(device, device)
+    return np.arange(len(device)) - firsts
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Files to Profile and Program; only this room knows file formats."""

@@ -1,0 +1,114 @@
+"""The protobuf wire format, walked by native code: no message objects, no copies.
+
+A message is a run of fields, each a varint tag (`number << 3 | type`) and a value:
+
+    type 0  varint            type 2  length, then that many bytes
+    type 1  eight bytes       type 5  four bytes
+
+Native code never raises: it returns a status and an offset, and the caller, who knows the file and
+the message, makes the error of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.native import inner, native
+from slipstream.profile.events import Array
+
+OK, TRUNCATED, BAD_VARINT, BAD_TYPE, FULL = 0, 1, 2, 3, 4
+
+PROBLEMS = {
+    TRUNCATED: "a field that ends inside its message",
+    BAD_VARINT: "a varint of at most ten bytes",
+    BAD_TYPE: "a field of wire type 0, 1, 2 or 5",
+    FULL: "fewer different texts in one event",
+}
+"""What was expected where a walk stopped, by status."""
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+@inner
+def read_varint(data, at, end):  # type: ignore[no-untyped-def]
+    """(value, next offset, status); values are two's complement, as int64 fields need."""
+    if at >= end:
+        return 0, at, TRUNCATED
+    byte = np.int64(data[at])
+    at += 1
+    if byte < 0x80:  # most varints are one byte long
+        return byte, at, OK
+    value = byte & 0x7F
+    shift = 7
+    while at < end:
+        byte = np.int64(data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at, OK
+        shift += 7
+        if shift > 63:
+            return 0, at, BAD_VARINT
+    return 0, at, TRUNCATED
+
+
+@inner
+def read_value(data, at, end, wire_type):  # type: ignore[no-untyped-def]
+    """(value or length, payload offset, next offset, status) of the field whose tag was read."""
+    if wire_type == VARINT:
+        value, after, status = read_varint(data, at, end)
+        return value, at, after, status
+    if wire_type == BYTES:
+        value, payload, status = read_varint(data, at, end)
+        if status == OK and (value < 0 or value > end - payload):
+            status = TRUNCATED
+        return value, payload, payload + value, status
+    size = 8 if wire_type == FIXED64 else 4
+    if wire_type != FIXED64 and wire_type != FIXED32:
+        return 0, at, at, BAD_TYPE
+    return 0, at, at + size, OK if size <= end - at else TRUNCATED
+
+
+@native("i64(u8*, i64, i64, i64*, i64, i64*)")
+def _fields(data, start, end, rows, most, stopped):  # type: ignore[no-untyped-def]
+    """Fields of a message into `rows`; stops at `most`. `stopped` gets (offset, status)."""
+    count = 0
+    at = start
+    status = OK
+    while at < end and count < most:
+        tag, after, status = read_varint(data, at, end)
+        if status != OK:
+            break
+        value, payload, after, status = read_value(data, after, end, tag & 7)
+        if status != OK:
+            break
+        rows[4 * count] = tag >> 3
+        rows[4 * count + 1] = tag & 7
+        rows[4 * count + 2] = value
+        rows[4 * count + 3] = payload
+        count += 1
+        at = after
+    stopped[0] = at
+    stopped[1] = status
+    return count
+
+
+def fields(data: Array, start: int, end: int) -> tuple[list[list[int]], int, int]:
+    """Every field of one message: rows of (number, wire type, value or length, payload offset).
+
+    Returns (rows, offset, status); with a status other than OK the offset says where it stopped.
+    """
+    found: list[list[int]] = []
+    most = 256
+    stopped = np.array([start, OK])
+    while stopped[0] < end and stopped[1] == OK:
+        rows = np.empty((most, 4), np.int64)
+        count = _fields(data, int(stopped[0]), end, rows, most, stopped)
+        found += rows[:count].tolist()
+        most *= 4
+    return found, int(stopped[0]), int(stopped[1])
+
+
+def text(data: Array, payload: int, length: int) -> str:
+    """A string field; bytes that are not UTF-8 are shown as such rather than refused."""
+    return bytes(data[payload : payload + length]).decode("utf-8", "replace")

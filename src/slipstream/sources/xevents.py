@@ -1,0 +1,304 @@
+"""XEvents into columns: one native walk over the bytes of a line's events.
+
+    XLine  { id=1, name=2, timestamp_ns=3, events=4: XEvent*, display_name=11 }
+    XEvent { metadata_id=1, offset_ps=2, duration_ps=3, stats=4: XStat* }
+    XStat  { metadata_id=1, double=2 | uint64=3 | int64=4 | str=5 | bytes=6 | ref=7 }
+
+Which stats are wanted, and into which column, comes as a lookup from stat id to slot: slots
+0 to 15 are numbers, slots 16 to 31 are texts. Texts by reference become indices of the caller's
+texts at once; texts written out in the event are interned per chunk, by their bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.native import inner, native
+from slipstream.profile.events import Array
+from slipstream.sources.wire import BYTES, FULL, OK, TRUNCATED, VARINT, read_value, read_varint
+
+TEXT_SLOT = 16
+NO_SLOT = -1
+MOST_SPANS = 8192
+"""distinct written-out texts that one call can hold"""
+
+_LINE_EVENTS = 4 << 3 | BYTES
+_METADATA_ID = 1 << 3 | VARINT
+_OFFSET = 2 << 3 | VARINT
+_DURATION = 3 << 3 | VARINT
+_STATS = 4 << 3 | BYTES
+_UINT64 = 3 << 3 | VARINT
+_INT64 = 4 << 3 | VARINT
+_STR = 5 << 3 | BYTES
+_REF = 7 << 3 | VARINT
+_LINE_ID, _LINE_NAME, _LINE_TIME = 1 << 3 | VARINT, 2 << 3 | BYTES, 3 << 3 | VARINT
+_LINE_TITLE = 11 << 3 | BYTES
+
+
+@native("i64(u8*, i64, i64, i64, i64*, i64*)")
+def _scan(data, at, end, every, header, stopped):  # type: ignore[no-untyped-def]
+    """Count up to `every` events; `header` gets the line's (id, time, name, title) as it passes.
+
+    Texts are stored as (offset, length). `stopped` gets (offset, status).
+    """
+    count = 0
+    status = OK
+    while at < end and count < every:
+        tag, after, status = read_varint(data, at, end)
+        if status != OK:
+            break
+        value, payload, after, status = read_value(data, after, end, tag & 7)
+        if status != OK:
+            break
+        if tag == _LINE_EVENTS:
+            count += 1
+        elif tag == _LINE_ID:
+            header[0] = value
+        elif tag == _LINE_TIME:
+            header[1] = value
+        elif tag == _LINE_NAME:
+            header[2] = payload
+            header[3] = value
+        elif tag == _LINE_TITLE:
+            header[4] = payload
+            header[5] = value
+        at = after
+    stopped[0] = at
+    stopped[1] = status
+    return count
+
+
+def scan_line(
+    data: Array, start: int, end: int, every: int
+) -> tuple[list[int], list[int], list[int], int, int]:
+    """A line's events in chunks that can be decoded in parallel.
+
+    Returns (starts, counts, header, offset, status): where each chunk of `every` events starts,
+    how many it has, and the line's (id, time, name offset, length, title offset, length).
+    """
+    starts, counts = [], []
+    header = np.zeros(6, np.int64)
+    stopped = np.array([start, OK])
+    while stopped[0] < end and stopped[1] == OK:
+        at = int(stopped[0])
+        count = _scan(data, at, end, every, header, stopped)
+        if count:
+            starts.append(at)
+            counts.append(count)
+    return starts, counts, header.tolist(), int(stopped[0]), int(stopped[1])
+
+
+@inner
+def _look_up(dense, size, ids, values, count, key, default):  # type: ignore[no-untyped-def]
+    """Value of an id: by position where ids are small, by bisection where they are not."""
+    if 0 <= key < size:
+        return dense[key]
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if ids[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    if low < count and ids[low] == key:
+        return values[low]
+    return np.int64(default)
+
+
+@inner
+def _intern(data, payload, length, table, spans, used):  # type: ignore[no-untyped-def]
+    """Index of a written-out text among this chunk's; open addressing by its bytes' hash."""
+    code = np.uint64(14695981039346656037)
+    for i in range(length):
+        code = (code ^ np.uint64(data[payload + i])) * np.uint64(1099511628211)
+    slot = np.int64(code & np.uint64(2 * MOST_SPANS - 1))
+    while table[slot] >= 0:
+        known = np.int64(table[slot])
+        if spans[2 * known + 1] == length:
+            same = True
+            for i in range(length):
+                if data[spans[2 * known] + i] != data[payload + i]:
+                    same = False
+                    break
+            if same:
+                return known
+        slot = (slot + 1) & (2 * MOST_SPANS - 1)
+    table[slot] = used
+    spans[2 * used] = payload
+    spans[2 * used + 1] = length
+    return used
+
+
+@native(
+    "i64(u8*, i64, i64, i64, i64,"
+    " i64*, i64, i64*, i64*, i64, i64*, i64, i64*, i64*, i64, i64*, i64, i64*, i64*, i64,"
+    " i32*, i64*, i64*, u32*, i64*, i32*, i64, i64, i32*, i64*, i64*)"
+)
+def _decode(  # type: ignore[no-untyped-def]
+    data, at, end, count, base_ps,
+    slots, slots_size, slot_ids, slot_values, slots_more,
+    refs, refs_size, ref_ids, ref_values, refs_more,
+    kinds, kinds_size, kind_ids, kind_values, kinds_more,
+    metadata, start_ps, duration_ps, seen, numbers, texts, rows, row,
+    table, spans, stopped,
+):  # fmt: skip
+    """Decode `count` events from `at` into rows from `row` on; returns how many were decoded.
+
+    `stopped` gets (offset, status, texts interned). Status FULL: more written-out texts than
+    `spans` holds; what was decoded is whole, and the caller goes on from the offset.
+    """
+    done = 0
+    used = 0
+    status = OK
+    field = at
+    while done < count:
+        event = field = at
+        tag, at, status = read_varint(data, at, end)
+        if status != OK:
+            break
+        length, position, at, status = read_value(data, at, end, tag & 7)
+        if status != OK:
+            break
+        if tag != _LINE_EVENTS:
+            continue
+        begin = base_ps
+        duration = 0
+        event_id = 0
+        marks = np.uint32(0)
+        while position < at:
+            field = position
+            tag, position, status = read_varint(data, position, at)
+            if status != OK:
+                break
+            if tag != _STATS:
+                value, payload, position, status = read_value(data, position, at, tag & 7)
+                if status != OK:
+                    break
+                if tag == _METADATA_ID:
+                    event_id = value
+                elif tag == _OFFSET:
+                    begin = base_ps + value
+                elif tag == _DURATION:
+                    duration = value
+                continue
+            length, inside, status = read_varint(data, position, at)
+            if status == OK and (length < 0 or length > at - inside):
+                status = TRUNCATED
+            if status != OK:
+                break
+            position = inside + length
+            stat_id = 0
+            slot = np.int64(NO_SLOT)
+            # The id comes first and is small, and most stats are not wanted: skip those whole.
+            if length > 2 and data[inside] == _METADATA_ID and data[inside + 1] < 0x80:
+                stat_id = np.int64(data[inside + 1])
+                inside += 2
+            elif length > 3 and data[inside] == _METADATA_ID and data[inside + 2] < 0x80:
+                stat_id = np.int64(data[inside + 1] & 0x7F) | np.int64(data[inside + 2]) << 7
+                inside += 3
+            if 0 < stat_id < slots_size:
+                slot = slots[stat_id]
+                if slot < 0:
+                    continue
+            kind = 0
+            content = 0
+            place = 0
+            while inside < position:
+                field = inside
+                stat_tag, inside, status = read_varint(data, inside, position)
+                if status != OK:
+                    break
+                value, payload, inside, status = read_value(data, inside, position, stat_tag & 7)
+                if status != OK:
+                    break
+                if stat_tag == _METADATA_ID:
+                    stat_id = value
+                elif stat_tag <= _REF:
+                    kind = stat_tag
+                    content = value
+                    place = payload
+            if status != OK:
+                break
+            slot = _look_up(slots, slots_size, slot_ids, slot_values, slots_more, stat_id, NO_SLOT)
+            if slot >= TEXT_SLOT:
+                if kind == _REF:
+                    texts[(slot - TEXT_SLOT) * rows + row] = _look_up(
+                        refs, refs_size, ref_ids, ref_values, refs_more, content, 0
+                    )
+                    marks |= np.uint32(1) << np.uint32(slot)
+                elif kind == _STR:
+                    if used == MOST_SPANS:
+                        status = FULL
+                        break
+                    index = _intern(data, place, content, table, spans, used)
+                    if index == used:
+                        used += 1
+                    texts[(slot - TEXT_SLOT) * rows + row] = -1 - index
+                    marks |= np.uint32(1) << np.uint32(slot)
+            elif slot >= 0 and (kind == _INT64 or kind == _UINT64):
+                numbers[slot * rows + row] = content
+                marks |= np.uint32(1) << np.uint32(slot)
+        if status != OK:
+            if status == FULL:
+                field = event
+            break
+        metadata[row] = _look_up(kinds, kinds_size, kind_ids, kind_values, kinds_more, event_id, 0)
+        start_ps[row] = begin
+        duration_ps[row] = duration
+        seen[row] = marks
+        row += 1
+        done += 1
+        field = at
+    stopped[0] = field
+    stopped[1] = status
+    stopped[2] = used
+    return done
+
+
+Lookup = tuple[Array, int, Array, Array, int]
+_DENSE_LIMIT = 1 << 20
+
+
+def lookup(values: dict[int, int], default: int) -> Lookup:
+    """An id-to-value map as the decoder takes it: (dense, size, sparse ids, sparse values, size)."""
+    small = {k: v for k, v in values.items() if 0 <= k < _DENSE_LIMIT}
+    dense = np.full(max(small, default=-1) + 1, default, np.int64)
+    dense[list(small)] = list(small.values())
+    large = sorted((k, v) for k, v in values.items() if k not in small)
+    ids = np.array([k for k, _ in large], np.int64)
+    return dense, len(dense), ids, np.array([v for _, v in large], np.int64), len(large)
+
+
+def decode_events(
+    data: Array,
+    start: int,
+    end: int,
+    count: int,
+    base_ps: int,
+    lookups: tuple[Lookup, Lookup, Lookup],
+    out: tuple[Array, ...],
+    row: int,
+) -> tuple[list[tuple[Array, int, int]], int, int]:
+    """Decode `count` events into rows from `row` on.
+
+    `lookups` map stat ids to slots, stat ids to texts and event ids to metadata; `out` is
+    (metadata, start_ps, duration_ps, seen, numbers, texts). Returns (spans, offset, status), spans
+    being (texts' places, first row, last row): inside those rows a text -1 - i is the i-th place.
+    """
+    maps = [part for one in lookups for part in one]
+    parts = []
+    stopped = np.array([start, OK, 0])
+    while count:
+        table = np.full(2 * MOST_SPANS, -1, np.int32)
+        spans = np.empty((MOST_SPANS, 2), np.int64)
+        rows = len(out[0])
+        done = _decode(
+            data, int(stopped[0]), end, count, base_ps, *maps, *out, rows, row,
+            table, spans, stopped,
+        )  # fmt: skip
+        status = int(stopped[1])
+        parts.append((spans[: int(stopped[2])].copy(), row, row + done))
+        if status not in (OK, FULL) or (status == FULL and not done):
+            return parts, int(stopped[0]), status
+        row, count = row + done, count - done
+    return parts, int(stopped[0]), OK

@@ -1,0 +1,351 @@
+"""XPlane files (JAX's profiler) into a Profile.
+
+    XSpace { planes=1, errors=2, warnings=3, hostnames=4 }
+    XPlane { id=1, name=2, lines=3, event_metadata=4, stat_metadata=5, stats=6 }
+    XLine  { id=1, name=2, timestamp_ns=3, events=4, duration_ps=9, display_id=10, display_name=11 }
+
+Metadata is small and goes through protobuf; events are many and go through `xevents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import BadInput
+from slipstream.profile.events import TEXT, Array, Texts
+from slipstream.sources import wire
+from slipstream.sources.schemas import message
+from slipstream.sources.xevents import (
+    NO_SLOT,
+    TEXT_SLOT,
+    Lookup,
+    decode_events,
+    lookup,
+    scan_line,
+)
+
+_CHUNK = 1 << 16
+"""events a thread decodes at a time"""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Where a line's events lie, and what the line says of itself."""
+
+    name: str
+    id: int
+    timestamp_ns: int
+    end: int
+    starts: list[int]
+    counts: list[int]
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class EventMetadata:
+    """One kind of event of a plane: its names, and stats that all such events share."""
+
+    name: str = ""
+    display_name: str = ""
+    stats: dict[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One plane, its lines found and its metadata read; events are not decoded yet."""
+
+    name: str
+    lines: tuple[Line, ...]
+    events: tuple[EventMetadata, ...]
+    """index 0 stands for events whose metadata is not in the file"""
+    event_index: dict[int, int]
+    stat_names: dict[int, str]
+    stats: dict[str, int | float | str]
+
+    def has_stat(self, *names: str) -> bool:
+        return any(name in names for name in self.stat_names.values())
+
+
+@dataclass(frozen=True)
+class Space:
+    """One XPlane file: its planes and what the profiler said of the recording."""
+
+    path: Path
+    data: Array
+    planes: tuple[Plane, ...]
+    programs: dict[str, tuple[int, int]]
+    """`name(id)` to where that program's HloProto lies in the file: (offset, length)"""
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    hostnames: tuple[str, ...]
+
+    def plane(self, name: str) -> Plane | None:
+        return next((plane for plane in self.planes if plane.name == name), None)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Columns of the events of some lines, in the order of the lines."""
+
+    line: Array
+    metadata: Array
+    start_ps: Array
+    duration_ps: Array
+    seen: Array
+    numbers: dict[str, Array]
+    texts: dict[str, Array]
+    _bits: dict[str, int]
+
+    def has(self, stat: str) -> Array:
+        """Which events carry the stat."""
+        if stat not in self._bits:
+            return np.zeros(len(self.seen), bool)
+        return (self.seen >> np.uint32(self._bits[stat]) & np.uint32(1)).astype(bool)
+
+
+def read_space(path: Path, data: Array) -> Space:
+    """The planes of a file, with metadata read and events still on disk."""
+    planes, programs = [], {}
+    notes: dict[int, list[str]] = {2: [], 3: [], 4: []}
+    for number, kind, length, payload in _fields(path, data, 0, len(data), "XSpace"):
+        if number == 1 and kind == wire.BYTES:
+            plane, found = _read_plane(path, data, payload, payload + length)
+            planes.append(plane)
+            programs.update(found)
+        elif number in notes and kind == wire.BYTES:
+            notes[number].append(wire.text(data, payload, length))
+    if not planes:
+        raise BadInput(
+            f"{path} holds no XPlane: {len(data)} bytes and no plane in them; expected the "
+            "*.xplane.pb that jax.profiler.stop_trace() writes"
+        )
+    errors, warnings, hostnames = (tuple(notes[number]) for number in (2, 3, 4))
+    return Space(path, data, tuple(planes), programs, errors, warnings, hostnames)
+
+
+def decode(
+    space: Space,
+    plane: Plane,
+    lines: tuple[Line, ...],
+    base_ns: int,
+    numbers: tuple[str, ...],
+    texts: dict[str, tuple[str, ...]],
+    interned: Texts,
+    progress: Callable[[int], None] | None = None,
+) -> Decoded:
+    """Decode events of some lines of a plane, with the stats asked for, on all cores.
+
+    `texts` maps a column to the stats that may fill it: GPU planes say where a copy went in
+    `memcpy_details` and how a kernel ran in `kernel_details`, never both.
+    """
+    # A column is only made for stats that this plane has at all.
+    numbers = tuple(name for name in numbers if plane.has_stat(name))
+    texts = {column: names for column, names in texts.items() if plane.has_stat(*names)}
+    slots = _slots(plane, numbers, texts)
+    rows = sum(line.count for line in lines)
+    out = (
+        np.zeros(rows, np.int32),
+        np.zeros(rows, np.int64),
+        np.zeros(rows, np.int64),
+        np.zeros(rows, np.uint32),
+        np.zeros((len(numbers), rows), np.int64),
+        np.zeros((len(texts), rows), TEXT),
+    )
+    lookups = (slots, _text_lookup(plane, slots, interned), lookup(plane.event_index, 0))
+    _run_chunks(space, lines, base_ns, lookups, out, interned, progress)
+    bits = {name: i for i, name in enumerate(numbers)}
+    bits |= {column: TEXT_SLOT + i for i, column in enumerate(texts)}
+    return Decoded(
+        np.repeat(np.arange(len(lines), dtype=np.int32), [line.count for line in lines]),
+        *out[:4],
+        {name: out[4][i] for i, name in enumerate(numbers)},
+        {column: out[5][i] for i, column in enumerate(texts)},
+        bits,
+    )
+
+
+def _run_chunks(
+    space: Space,
+    lines: tuple[Line, ...],
+    base_ns: int,
+    lookups: tuple[Lookup, Lookup, Lookup],
+    out: tuple[Array, ...],
+    interned: Texts,
+    progress: Callable[[int], None] | None,
+) -> None:
+    jobs = []
+    row = 0
+    for line in lines:
+        base_ps = _wrapped((line.timestamp_ns - base_ns) * 1000)
+        for start, count in zip(line.starts, line.counts, strict=True):
+            jobs.append((start, line.end, count, base_ps, row))
+            row += count
+
+    def run(job: tuple[int, int, int, int, int]) -> list[tuple[Array, int, int]]:
+        *place, row = job
+        parts, at, status = decode_events(space.data, *place, lookups, out, row)
+        if status != wire.OK:
+            raise broken(space.path, at, status, "XEvent")
+        return parts
+
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        # The order of the jobs is the order of the rows, so interning is deterministic.
+        for parts, job in zip(pool.map(run, jobs), jobs, strict=True):
+            for spans, first, last in parts:
+                _resolve_spans(space.data, spans, out[5][:, first:last], interned)
+            if progress is not None:
+                progress(job[0])
+
+
+def _resolve_spans(data: Array, spans: Array, texts: Array, interned: Texts) -> None:
+    """Turn a chunk's own text indices (-1, -2, …) into indices of the profile's texts."""
+    if not len(spans):
+        return
+    known = np.array([interned.index(wire.text(data, *span)) for span in spans.tolist()], TEXT)
+    own = texts < 0
+    texts[own] = known[-1 - texts[own]]
+
+
+def _slots(plane: Plane, numbers: tuple[str, ...], texts: dict[str, tuple[str, ...]]) -> Lookup:
+    wanted = {name: i for i, name in enumerate(numbers)}
+    for i, names in enumerate(texts.values()):
+        wanted |= {name: TEXT_SLOT + i for name in names}
+    ids = {key: wanted[name] for key, name in plane.stat_names.items() if name in wanted}
+    return lookup(ids, NO_SLOT)
+
+
+def _text_lookup(plane: Plane, slots: Lookup, interned: Texts) -> Lookup:
+    """Stat ids double as texts: a `ref` value names the stat metadata whose name is meant."""
+    return lookup({key: interned.index(name) for key, name in plane.stat_names.items()}, 0)
+
+
+def _read_plane(
+    path: Path, data: Array, start: int, end: int
+) -> tuple[Plane, dict[str, tuple[int, int]]]:
+    rows = _fields(path, data, start, end, "XPlane")
+    names = [wire.text(data, p, n) for number, kind, n, p in rows if (number, kind) == (2, 2)]
+    name = names[-1] if names else ""
+    lines = tuple(
+        _read_line(path, data, p, p + n) for number, kind, n, p in rows if (number, kind) == (3, 2)
+    )
+    if name == "/host:metadata":
+        # Its event metadata are whole programs, of megabytes each: found now, read when needed.
+        programs = _find_programs(path, data, rows)
+        rows = [row for row in rows if row[0] != 4]
+    else:
+        programs = {}
+    parsed = _parse_metadata(path, data, start, rows)
+    stat_names = {key: value.name for key, value in parsed.stat_metadata.items()}
+    events = [EventMetadata()]
+    index = {}
+    for key, value in parsed.event_metadata.items():
+        index[key] = len(events)
+        stats = _stats(value.stats, stat_names) if value.stats else {}
+        events.append(EventMetadata(value.name, value.display_name, stats))
+    stats = _stats(parsed.stats, stat_names)
+    return Plane(name, lines, tuple(events), index, stat_names, stats), programs
+
+
+def _parse_metadata(path: Path, data: Array, start: int, rows: list[tuple[int, ...]]) -> Any:
+    """Everything of a plane but its lines, as a protobuf message."""
+    from google.protobuf.message import DecodeError
+
+    small = bytearray()
+    for number, kind, length, payload in rows:
+        if number in (4, 5, 6) and kind == wire.BYTES:
+            small += bytes((number << 3 | wire.BYTES,)) + _varint(length)
+            small += data[payload : payload + length].tobytes()
+    try:
+        return message("XPlane").FromString(bytes(small))
+    except DecodeError as error:
+        raise BadInput(
+            f"{path}: the plane at byte {start} has broken metadata ({error}); expected "
+            "XEventMetadata, XStatMetadata and XStat; record the profile again"
+        ) from None
+
+
+def _read_line(path: Path, data: Array, start: int, end: int) -> Line:
+    starts, counts, header, at, status = scan_line(data, start, end, _CHUNK)
+    if status != wire.OK:
+        raise broken(path, at, status, "XLine")
+    identity, time, *texts = header
+    name = wire.text(data, *texts[2:]) or wire.text(data, *texts[:2])
+    return Line(name, identity, time, end, starts, counts)
+
+
+def _find_programs(
+    path: Path, data: Array, rows: list[tuple[int, ...]]
+) -> dict[str, tuple[int, int]]:
+    """`name(id)` to the place of its HloProto: XEventMetadata{name=2, stats=5{bytes=6}}."""
+    found = {}
+    for number, kind, length, payload in rows:
+        if number != 4 or kind != wire.BYTES:
+            continue
+        entry = _fields(path, data, payload, payload + length, "event_metadata")
+        for key, type_, size, at in entry:
+            if (key, type_) != (2, wire.BYTES):
+                continue
+            name, proto = "", None
+            for field_, kind_, n, p in _fields(path, data, at, at + size, "XEventMetadata"):
+                if field_ == 2 and kind_ == wire.BYTES:
+                    name = wire.text(data, p, n)
+                elif field_ == 5 and kind_ == wire.BYTES:
+                    for f, k, n2, p2 in _fields(path, data, p, p + n, "XStat"):
+                        if (f, k) == (6, wire.BYTES):
+                            proto = (p2, n2)
+            if proto is not None:
+                found[name] = proto
+    return found
+
+
+def _stats(stats: Any, names: dict[int, str]) -> dict[str, int | float | str]:
+    found: dict[str, int | float | str] = {}
+    for stat in stats:
+        name = names.get(stat.metadata_id, "")
+        kind = stat.WhichOneof("value")
+        if kind == "ref_value":
+            found[name] = names.get(stat.ref_value, "")
+        elif kind is not None and kind != "bytes_value":
+            found[name] = getattr(stat, kind)
+    return found
+
+
+def _fields(path: Path, data: Array, start: int, end: int, what: str) -> list[tuple[int, ...]]:
+    rows, at, status = wire.fields(data, start, end)
+    if status != wire.OK:
+        raise broken(path, at, status, what)
+    return [tuple(row) for row in rows]
+
+
+def broken(path: Path, at: int, status: int, what: str) -> BadInput:
+    """The error for bytes that are not what the format says."""
+    return BadInput(
+        f"{path} is not a whole XPlane file: at byte {at:,}, inside {what}, expected "
+        f"{wire.PROBLEMS[status]}; was it cut short while copying? copy or record it again"
+    )
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _wrapped(value: int) -> int:
+    """A Python integer as int64 arithmetic would leave it; broken files hold such timestamps."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

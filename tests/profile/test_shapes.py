@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.profile.shapes import BITS, Shape, parse_shape
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("f32[]", 4),
+        ("bf16[8,16,1024]{2,1,0:S(5)}", 262144),
+        ("pred[3]{0}", 3),
+        ("s4[3]{0:E(4)}", 2),
+        ("token[]", 0),
+        ("(f32[2]{0}, /*index=1*/(s32[], u8[5]{0}))", 17),
+        ("f32[<=8,2]{1,0}", 64),
+        ("f8e4m3fn[16,16]{1,0:T(8,128)(4,1)}", 256),
+        ("()", 0),
+    ],
+)
+def test_bytes(text: str, size: int) -> None:
+    assert parse_shape(text).bytes == size
+
+
+def test_host_memory_and_layout() -> None:
+    shape = parse_shape("(bf16[8,16]{0,1:T(8,128)S(5)}, f32[])")
+    assert shape.elements[0] == Shape("bf16", (8, 16), (0, 1), memory_space=5)
+    assert shape.on_host
+    assert not shape.elements[1].on_host
+
+
+@pytest.mark.parametrize("text", ["", "f32", "f99[2]", "f32[2", "(f32[2]", "f32[2] x", "(" * 9999])
+def test_what_is_no_shape_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="not a shape"):
+        parse_shape(text)
+
+
+def arrays() -> st.SearchStrategy[Shape]:
+    dims = st.lists(st.integers(0, 9), max_size=4).map(tuple)
+    dtypes = st.sampled_from(sorted(BITS))
+    return st.builds(Shape, dtypes, dims, memory_space=st.sampled_from((0, 1, 5)))
+
+
+def tuples(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
+    elements = st.lists(inner, max_size=4).map(tuple)
+    return st.builds(Shape, st.just("tuple"), elements=elements)
+
+
+@given(st.recursive(arrays(), tuples, max_leaves=8))
+def test_text_and_back(shape: Shape) -> None:
+    assert parse_shape(str(shape)) == shape
+    assert shape.bytes == sum(leaf.bytes for leaf in shape.leaves())

@@ -1,0 +1,68 @@
+"""The repository keeps its own rules: names documented, imports cheap, pages up to date."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slipstream
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def packages_imported_by(*arguments: str) -> set[str]:
+    """The top-level packages that `python <arguments>` imports."""
+    done = run(sys.executable, "-X", "importtime", *arguments)
+    assert done.returncode == 0, done.stderr
+    # import time:       412 |       1033 |   numpy.core
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+def test_all_is_sorted_and_every_name_is_there() -> None:
+    assert list(slipstream.__all__) == sorted(set(slipstream.__all__))
+    missing = [name for name in slipstream.__all__ if not hasattr(slipstream, name)]
+    assert missing == []
+
+
+def test_every_public_name_is_documented() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    undocumented = [
+        name for name in slipstream.__all__ if not re.search(rf"`(slipstream\.)?{name}\b", text)
+    ]
+    assert undocumented == [], "not in docs/api.md"
+
+
+def test_importing_slipstream_is_cheap() -> None:
+    imported = packages_imported_by("-c", "import slipstream")
+    assert "slipstream" in imported
+    assert imported & {"jax", "jaxlib", "numba", "llvmlite", "pandas", "duckdb"} == set()
+
+
+def test_help_is_cheap() -> None:
+    imported = packages_imported_by("-m", "slipstream", "--help")
+    assert "typer" in imported
+    assert imported & {"jax", "jaxlib", "numba", "llvmlite", "pandas", "polars", "duckdb"} == set()
+
+
+def test_every_command_and_column_has_a_page_that_is_up_to_date() -> None:
+    done = run(sys.executable, "docs/generate.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_imports_keep_to_the_contracts() -> None:
+    done = run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("start", ["work", "root"])
+def test_no_file_names_a_path_of_the_machine_it_was_written_on(start: str) -> None:
+    # -I leaves out binary files: a recorded profile holds the paths of whoever recorded it.
+    done = run("git", "grep", "--untracked", "-nIF", f"/{start}/")
+    assert (done.returncode, done.stdout) == (1, ""), done.stdout + done.stderr
