@@ -1,8 +1,8 @@
 """Small recordings and profiles, built by saying what happened; times are in µs.
 
-    space()     an XPlane file, byte for byte as a profiler would write it
-    profile()   a Profile without a file: profile().kernel("dot.1", 10).all_reduce(30, hidden=10)
-    hlo()       the HloProto of a small program, from the names of its instructions
+space()     an XPlane file, byte for byte as a profiler would write it
+profile()   a Profile without a file: profile().kernel("dot.1", 10).all_reduce(30, hidden=10)
+hlo()       the HloProto of a small program, from the names of its instructions
 """
 
 from __future__ import annotations
@@ -263,7 +263,11 @@ class LineBuilder:
         return self.event("cuLaunchKernelEx", at, us, correlation_id=correlation)
 
     def transfer(
-        self, at: float, duration_us: int, what: str = "Communication Transport Receive", **stats: Any
+        self,
+        at: float,
+        duration_us: int,
+        what: str = "Communication Transport Receive",
+        **stats: Any,
     ) -> LineBuilder:
         """A Megascale event, recorded when the transfer ended."""
         return self.event(f"MegaScale: {what}", at, 0, duration_us=duration_us, **stats)
@@ -337,6 +341,7 @@ class ProfileBuilder:
         lane: str = "Stream #14(Compute)",
         instruction: str | None = None,
         hidden: float = 0,
+        correlation: int | None = None,
     ) -> ProfileBuilder:
         """A kernel of the instruction `op`; `instruction=""` leaves it unattributed."""
         device = self.devices[-1]
@@ -354,7 +359,7 @@ class ProfileBuilder:
             "op": op,
             "program": self.program,
             "instruction": found,
-            "correlation": self.correlation,
+            "correlation": self.correlation if correlation is None else correlation,
             "execution": device.execution,
         }
         self.rows["events"].append(row)
@@ -391,7 +396,9 @@ class ProfileBuilder:
                 programs.setdefault(name, program(name, list(names)))
         return Profile(
             tuple(self.hosts),
-            tuple(Device(d.name, d.host, i, "gpu", "NVIDIA H200") for i, d in enumerate(self.devices)),
+            tuple(
+                Device(d.name, d.host, i, "gpu", "NVIDIA H200") for i, d in enumerate(self.devices)
+            ),
             tuple(self.lanes),
             self._table("events", EVENT_COLUMNS),
             self._table("host", HOST_COLUMNS),

@@ -22,7 +22,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -67,9 +66,13 @@ class Native:
         self.arguments = [a.strip() for a in rest.removesuffix(")").split(",")]
         self._call: Any = None
 
-    def __call__(self, *values: Any) -> Any:
+    def prepare(self) -> None:
+        """Compile or load the function, unless that is done."""
         if self._call is None:
             self._call = self._load()
+
+    def __call__(self, *values: Any) -> Any:
+        self.prepare()
         return self._call(*(_passed(v, a) for v, a in zip(values, self.arguments, strict=True)))
 
     def _load(self) -> Any:
@@ -86,8 +89,7 @@ class Native:
         for module in sorted(modules):
             digest.update(Path(str(sys.modules[module].__file__)).read_bytes())
         digest.update(Path(__file__).read_bytes())
-        tools = f"{version('llvmlite')} {version('numba')} {_processor()}"
-        digest.update(f"{self.signature} {tools}".encode())
+        digest.update(f"{self.signature} {_compiler()}".encode())
         return digest.hexdigest()[:16]
 
     def _compile(self) -> tuple[bytes, str]:
@@ -168,10 +170,13 @@ def _keep(file_name: str, code: bytes, symbol: str) -> tuple[bytes, str]:
 
 
 @lru_cache(maxsize=1)
-def _processor() -> str:
+def _compiler() -> str:
+    """The compiler's version (llvmlite and Numba are released in pairs) and the processor."""
+    import llvmlite
     import llvmlite.binding as llvm
 
-    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{llvmlite.__version__} {llvm.get_host_cpu_name()} {features}"
 
 
 class _Engine:

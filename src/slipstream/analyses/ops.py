@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.analyses.groupings import GROUPINGS
 from slipstream.errors import BadInput
 from slipstream.profile.categories import category, kernel_category
 from slipstream.profile.events import Array
 from slipstream.profile.names import describe, phase_of, scope, source
 from slipstream.profile.nesting import own_times
 from slipstream.profile.profile import Profile
-
-GROUPINGS = ("instruction", "category", "phase", "scope", "source", "kernel")
 
 UNATTRIBUTED = "unattributed"
 
@@ -68,7 +67,7 @@ class _Rows:
     """The events that count, grouped by program and instruction."""
 
     def __init__(self, profile: Profile, whole: bool) -> None:
-        from slipstream.profile.grouping import group_pairs
+        from slipstream.profile.grouping import group_pairs, group_sums
 
         self.profile = profile
         self.events = profile.events
@@ -82,7 +81,7 @@ class _Rows:
                 self.times = self.times[counted]
         self.total = float(self.times.sum())
         self.groups, self.firsts = group_pairs(self.events["program"], self._label())
-        self.sums = np.bincount(self.groups, self.times, len(self.firsts))
+        self.sums = group_sums(self.groups, self.times, len(self.firsts))
 
     def _label(self) -> Array:
         """The instruction; where there is none, the kernel, as a negative number."""
@@ -120,10 +119,10 @@ class _Rows:
         return self._result(by, found)
 
     def _by_kernel(self) -> Ops:
-        from slipstream.profile.grouping import group_pairs
+        from slipstream.profile.grouping import group_pairs, group_sums
 
         groups, firsts = group_pairs(self.events["program"], self.events["name"])
-        sums = np.bincount(groups, self.times, len(firsts))
+        sums = group_sums(groups, self.times, len(firsts))
         counts = np.bincount(groups, minlength=len(firsts))
         found = []
         for group, row in enumerate(firsts.tolist()):
@@ -140,29 +139,45 @@ class _Rows:
         An instruction that launches several kernels has run as often as the least frequent of
         them; where one kernel comes several times a run, the program's trip counts tell.
         """
-        from slipstream.profile.grouping import group_pairs
-
-        pairs, firsts = group_pairs(self.groups, self.events["name"])
-        sizes = np.bincount(pairs, minlength=len(firsts))
-        least = np.full(len(self.firsts), np.iinfo(np.int64).max)
-        np.minimum.at(least, self.groups[firsts], sizes)
+        counts = np.bincount(self.groups, minlength=len(self.firsts))
         runs = self._program_runs()
+        unclear = np.zeros(len(counts), bool)
         for group, row in enumerate(self.firsts.tolist()):
             program, label = (self.events.text(c, row) for c in ("program", "instruction"))
             expected = self._executions(program, label) * runs.get(program, 0)
-            if expected and least[group] % expected == 0:
-                least[group] = expected
+            if expected and counts[group] % expected == 0:
+                counts[group] = expected
+            else:
+                unclear[group] = True
+        if unclear.any():
+            counts[unclear] = self._rarest_kernels(unclear)[unclear]
+        return counts
+
+    def _rarest_kernels(self, wanted: Array) -> Array:
+        """How often the least frequent kernel of each group of interest came."""
+        from slipstream.profile.grouping import group_pairs
+
+        rows = np.flatnonzero(wanted[self.groups])
+        pairs, firsts = group_pairs(self.groups[rows], self.events["name"][rows])
+        sizes = np.bincount(pairs, minlength=len(firsts))
+        least = np.full(len(self.firsts), np.iinfo(np.int64).max)
+        np.minimum.at(least, self.groups[rows][firsts], sizes)
         return least
 
     def _program_runs(self) -> dict[str, int]:
         """How often each program ran in the events that count, over all devices."""
-        from slipstream.profile.grouping import group_pairs
-
-        lanes = self.profile.device_of_lane[self.events["lane"]].astype(np.int64)
-        key = lanes << 32 | self.events["execution"]
-        _, firsts = group_pairs(key, self.events["program"])
-        names = [self.events.text("program", row) for row in firsts.tolist()]
-        return {name: names.count(name) for name in set(names)}
+        runs, steps = self.profile.runs, self.profile.steps
+        counted = np.ones(len(runs), bool)
+        if self.steps:
+            counted[:] = False
+            for device in np.unique(steps.device).tolist():
+                own, at = steps.device == device, runs.device == device
+                place = np.searchsorted(np.sort(steps.start_ps[own]), runs.start_ps[at], "right")
+                ends = np.sort(steps.end_ps[own])
+                counted[at] = (place > 0) & (runs.start_ps[at] < ends[np.maximum(place - 1, 0)])
+        numbers = np.bincount(runs.program[counted], minlength=1)
+        texts = self.profile.events.texts
+        return {texts[i]: int(numbers[i]) for i in np.flatnonzero(numbers).tolist()}
 
     def _executions(self, program: str, label: str) -> int:
         if program not in self.profile.programs or label not in self.profile.programs[program]:
@@ -205,7 +220,7 @@ class _Rows:
 
     def _result(self, by: str, found: list[Op]) -> Ops:
         found.sort(key=lambda op: (-op.total_us, op.program, op.instruction))
-        known = self.events["instruction"] != 0
-        attributed = float(self.times[known].sum()) if not known.all() else self.total
+        known = self.events["instruction"]
+        attributed = self.total if known.all() else float(self.times[known != 0].sum())
         share = attributed / self.total if self.total else 0.0
         return Ops(by, self.steps, share, tuple(found), self.total / 1e6)

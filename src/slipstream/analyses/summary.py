@@ -169,16 +169,12 @@ def _split(own: _Stretches, starts: Array, ends: Array) -> Array:
 
 def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
     """The programs that ran, the longest first."""
-    from slipstream.profile.grouping import group_pairs
-
     events = profile.events
-    key = profile.event_devices.astype(np.int64) << 32 | events["execution"]
-    _, firsts = group_pairs(key, events["program"])
-    runs = np.bincount(events["program"][firsts], minlength=len(events.texts))
-    times = np.bincount(events["program"], own_times(profile), len(events.texts))
+    counts = np.bincount(profile.runs.program, minlength=len(events.texts))
+    times = np.bincount(profile.runs.program, profile.runs.busy_ps, len(events.texts))
     graphs = _in_graphs(profile)
     found = []
-    for index in np.flatnonzero(runs).tolist():
+    for index in np.flatnonzero(counts).tolist():
         name = events.texts[index]
         if not name:
             continue
@@ -187,7 +183,7 @@ def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
         fingerprint = program.fingerprint if program else None
         time = float(times[index]) / 1e6
         found.append(
-            ProgramSummary(name, fingerprint, int(runs[index]), size, time, name in graphs)
+            ProgramSummary(name, fingerprint, int(counts[index]), size, time, name in graphs)
         )
     return tuple(sorted(found, key=lambda program: -program.device_us))
 

@@ -42,12 +42,14 @@ def ops(
 
     Times are of one step; with --all, of the whole recording. Shares are of all device time.
     """
-    from slipstream.analyses.ops import GROUPINGS
-    from slipstream.analyses.ops import ops as analyse
+    from slipstream.analyses.groupings import GROUPINGS
 
     if by not in GROUPINGS:
         raise unknown("grouping", by, GROUPINGS)
-    result = analyse(open_profile(path, run), by=by, whole=whole)
+    profile = open_profile(path, run)
+    from slipstream.analyses.ops import ops as analyse
+
+    result = analyse(profile, by=by, whole=whole)
     if json:
         from slipstream.outputs.json import ops_json
 

@@ -46,7 +46,8 @@ def _empty(profile: Profile) -> Iterator[Warning]:
 
 def _dropped(profile: Profile) -> Iterator[Warning]:
     """As many events as the profiler keeps: the rest was dropped in silence."""
-    counts = np.bincount(profile.event_devices, minlength=1) if len(profile.events) else [0]
+    runs = profile.runs
+    counts = np.bincount(runs.device, runs.events, len(profile.devices))
     hosts: dict[int, int] = {}
     for device, count in zip(profile.devices, counts, strict=False):
         if device.kind == "gpu":
@@ -73,26 +74,18 @@ def _truncated(profile: Profile) -> Iterator[Warning]:
 
 def _unlike(profile: Profile) -> Iterator[Warning]:
     """Executions of one program with fewer events than the others, in the middle."""
-    from slipstream.profile.grouping import group_pairs
-
-    events = profile.events
-    if not len(events):
-        return
-    key = profile.event_devices.astype(np.int64) << 32 | events["execution"]
-    groups, firsts = group_pairs(key, events["program"])
-    sizes = np.bincount(groups, minlength=len(firsts))
-    owner = events["program"][firsts]
-    for index in np.unique(owner).tolist():
-        name = events.texts[index]
-        own = sizes[owner == index]
-        if not name or len(own) < 3 or name not in profile.programs:
+    runs = profile.runs
+    for index in np.unique(runs.program).tolist():
+        name = profile.events.texts[index]
+        sizes = runs.events[runs.program == index]
+        if not name or len(sizes) < 3 or name not in profile.programs:
             continue
-        usual = np.median(own)
-        short = int((own < 0.9 * usual).sum())
+        usual = np.median(sizes)
+        short = int((sizes < 0.9 * usual).sum())
         if short > 2 * len(profile.devices):
             yield Warning(
                 "uneven-executions",
-                f"{short} of {len(own)} executions of {name} have less than 90% of the usual "
+                f"{short} of {len(sizes)} executions of {name} have less than 90% of the usual "
                 f"{usual:.0f} events: events may be missing, or the program branches",
             )
 
@@ -140,7 +133,7 @@ def _collective_ends(profile: Profile) -> dict[int, dict[tuple[str, int], int]]:
 def _unattributed(profile: Profile) -> Iterator[Warning]:
     """Device time of known programs that fits no instruction."""
     events = profile.events
-    if not len(events):
+    if events["instruction"].all():
         return
     own = events["program"] != 0
     total = float(events["duration_ps"][own].sum())

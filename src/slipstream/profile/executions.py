@@ -60,6 +60,8 @@ def recorded_executions(profile: Profile, rows: Array) -> Array | None:
     TPU marks when executions began. Streams of GPUs say neither: None.
     """
     events = profile.events
+    if all(device.kind == "gpu" for device in profile.devices):
+        return None
     lanes = [profile.lanes[i] for i in np.flatnonzero(np.bincount(events["lane"][rows]))]
     if any(lane.role == "stream" for lane in lanes):
         return None

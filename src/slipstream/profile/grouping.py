@@ -41,6 +41,24 @@ def _group(a, b, rows, groups, firsts, table, size):  # type: ignore[no-untyped-
     return used
 
 
+@native("i64(i32*, i64, i32*, i64*, i32*, i64)")
+def _group_one(b, rows, groups, firsts, table, size):  # type: ignore[no-untyped-def]
+    """Number of groups of a single small column, or -1 where it is not small."""
+    used = 0
+    for row in range(rows):
+        value = b[row]
+        if value < 0 or value >= size:
+            return -1
+        group = table[value]
+        if group < 0:
+            group = used
+            table[value] = used
+            firsts[used] = row
+            used += 1
+        groups[row] = group
+    return used
+
+
 _group_wide = native("i64(i64*, i32*, i64, i32*, i64*, i32*, i64)")(_group)
 _group_narrow = native("i64(i32*, i32*, i64, i32*, i64*, i32*, i64)")(_group)
 
@@ -51,6 +69,12 @@ def group_pairs(a: Array, b: Array) -> tuple[Array, Array]:
     a = np.ascontiguousarray(a, np.int32 if a.dtype == np.int32 else np.int64)
     b = np.ascontiguousarray(b, np.int32)
     groups = np.empty(len(a), np.int32)
+    size = 1 << 16
+    if len(a) and (a == a[0]).all():
+        firsts, table = np.empty(size, np.int64), np.full(size, -1, np.int32)
+        used = _group_one(b, len(b), groups, firsts, table, size)
+        if used >= 0:
+            return groups, firsts[:used]
     size = 4096
     while True:
         firsts = np.empty(size // 2 + 1, np.int64)

@@ -13,6 +13,7 @@ from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, TRANSFER_COLU
 
 if TYPE_CHECKING:
     from slipstream.profile.program import Program
+    from slipstream.profile.runs import Runs
     from slipstream.profile.steps import Steps
 
 
@@ -106,7 +107,12 @@ class Profile:
         return replace(self, events=events)
 
     def with_warnings(self, *warnings: Warning) -> Profile:
-        return replace(self, warnings=self.warnings + warnings)
+        changed = replace(self, warnings=self.warnings + warnings)
+        # Warnings change nothing that was found in the events.
+        for name in ("device_of_lane", "event_devices", "runs", "steps"):
+            if name in self.__dict__:
+                changed.__dict__[name] = self.__dict__[name]
+        return changed
 
     @cached_property
     def device_of_lane(self) -> Array:
@@ -119,8 +125,17 @@ class Profile:
     @cached_property
     def event_devices(self) -> Array:
         """Device index of each event."""
+        if len(self.devices) == 1:
+            return np.zeros(len(self.events), np.int32)
         devices = self.device_of_lane[self.events["lane"]] if len(self.events) else np.empty(0)
         return devices.astype(np.int32, copy=False)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Every execution of every program on every device."""
+        from slipstream.profile.runs import find_runs
+
+        return find_runs(self)
 
     @cached_property
     def steps(self) -> Steps:

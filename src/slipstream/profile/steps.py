@@ -17,6 +17,7 @@ import numpy as np
 
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
+from slipstream.profile.runs import Runs
 
 WARM_UP = 1.5
 """a first step this much slower than the median is warm-up"""
@@ -47,34 +48,21 @@ class Steps:
 
     def rows_of(self, profile: Profile) -> Array:
         """Index of the step in which each event starts, or the number of steps if in none."""
+        from slipstream.profile.grouping import places
+
         found = np.full(len(profile.events), len(self), np.int32)
-        devices = profile.event_devices
         starts = profile.events["start_ps"]
         for device in np.unique(self.device).tolist():
             steps = np.flatnonzero(self.device == device)
             steps = steps[np.argsort(self.start_ps[steps], kind="stable")]
-            rows = slice(None) if len(profile.devices) == 1 else np.flatnonzero(devices == device)
-            place = np.searchsorted(self.start_ps[steps], starts[rows], side="right") - 1
-            step = steps[np.maximum(place, 0)]
-            inside = (place >= 0) & (starts[rows] < self.end_ps[step])
-            found[rows] = np.where(inside, step, len(self))
+            alone = len(profile.devices) == 1
+            rows = slice(None) if alone else np.flatnonzero(profile.event_devices == device)
+            # Each step opens a window, and its end opens one that belongs to no step.
+            bounds = np.stack((self.start_ps[steps], self.end_ps[steps]), axis=1).ravel()
+            owner = np.full(2 * len(steps) + 1, len(self), np.int32)
+            owner[1::2] = steps
+            found[rows] = owner[places(starts[rows], np.maximum.accumulate(bounds))]
         return found
-
-
-@dataclass(frozen=True)
-class _Runs:
-    """Executions of the hottest program: one row for each execution on each device."""
-
-    device: Array
-    start_ps: Array
-    end_ps: Array
-    launch: Array
-    events: Array
-    program: str
-
-    def take(self, rows: Array) -> _Runs:
-        columns = (self.device, self.start_ps, self.end_ps, self.launch, self.events)
-        return _Runs(*(column[rows] for column in columns), self.program)
 
 
 def find_steps(profile: Profile) -> Steps:
@@ -90,35 +78,21 @@ def find_steps(profile: Profile) -> Steps:
     if annotated is not None:
         return _finish(*annotated, "annotations", "step annotations", notes)
     number = _numbers(runs.device)
-    rule = f"executions of {runs.program}, the program with the most device time"
+    name = profile.events.texts[int(runs.program[0])]
+    rule = f"executions of {name}, the program with the most device time"
     return _finish(runs, number, None, "executions", rule, notes)
 
 
-def _hottest_runs(profile: Profile) -> _Runs | None:
+def _hottest_runs(profile: Profile) -> Runs | None:
     """Executions, per device, of the program that took the most device time."""
-    from slipstream.profile.grouping import group_pairs, group_spans
-
-    events = profile.events
-    times = np.bincount(events["program"], events["duration_ps"], len(events.texts))
+    runs = profile.runs
+    times = np.bincount(runs.program, runs.busy_ps, 1)
     times[0] = 0
-    hottest = int(times.argmax()) if len(times) else 0
-    if not len(times) or not times[hottest]:
-        return None
-    rows = np.flatnonzero(events["program"] == hottest)
-    if len(rows) == len(events):
-        rows = slice(None)  # type: ignore[assignment]
-    devices = profile.event_devices[rows]
-    groups, firsts = group_pairs(devices, events["execution"][rows])
-    columns = (events[c][rows] for c in ("start_ps", "duration_ps", "correlation"))
-    start, end, launch, size, _ = group_spans(groups, *columns, len(firsts))
-    order = np.lexsort((start, devices[firsts]))
-    return _Runs(
-        devices[firsts][order], start[order], end[order], launch[order], size[order],
-        events.texts[hottest],
-    )  # fmt: skip
+    hottest = int(times.argmax())
+    return runs.take(runs.program == hottest) if times[hottest] else None
 
 
-def _without_partial(runs: _Runs) -> tuple[_Runs, list[str]]:
+def _without_partial(runs: Runs) -> tuple[Runs, list[str]]:
     """Drop the first or last execution of a device where it has fewer events than the others."""
     keep = np.ones(len(runs.device), bool)
     for device in np.unique(runs.device).tolist():
@@ -135,7 +109,7 @@ def _without_partial(runs: _Runs) -> tuple[_Runs, list[str]]:
     return runs.take(keep), [f"{_plural(dropped, 'execution')} cut off by the recording"]
 
 
-def _by_annotations(profile: Profile, runs: _Runs) -> tuple[_Runs, Array, tuple[Array, Array]] | None:
+def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Array, Array]] | None:
     """Executions with the number of the annotated step that launched them."""
     hosts = np.array([device.host for device in profile.devices])
     parts = []
@@ -214,7 +188,7 @@ def _device_markers(profile: Profile) -> Steps | None:
 
 
 def _finish(
-    runs: _Runs,
+    runs: Runs,
     number: Array,
     annotation: tuple[Array, Array] | None,
     basis: str,
@@ -222,19 +196,18 @@ def _finish(
     notes: list[str],
 ) -> Steps:
     """Join a step's executions, set its end, and leave out warm-up and pauses."""
-    rows: list[tuple[int, int, int, int]] = []
-    for device in np.unique(runs.device).tolist():
-        own = runs.device == device
-        for step in np.unique(number[own]).tolist():
-            of_step = own & (number == step)
-            first, last = runs.start_ps[of_step].min(), runs.end_ps[of_step].max()
-            if annotation is not None:
-                opened, closed = (times[of_step] for times in annotation)
-                # A step that waits for its results lies wholly inside its annotation.
-                if opened.min() <= first and last <= closed.max():
-                    first, last = opened.min(), closed.max()
-            rows.append((device, step, int(first), int(last)))
-    table = np.array(sorted(rows, key=lambda row: (row[0], row[2])), np.int64)
+    order = np.lexsort((runs.start_ps, number, runs.device))
+    runs, number = runs.take(order), number[order]
+    firsts = np.flatnonzero(np.diff(runs.device, prepend=-1) | np.diff(number, prepend=-1))
+    start, end = runs.start_ps[firsts], np.maximum.reduceat(runs.end_ps, firsts)
+    if annotation is not None:
+        opened = np.minimum.reduceat(annotation[0][order], firsts)
+        closed = np.maximum.reduceat(annotation[1][order], firsts)
+        # A step that waits for its results lies wholly inside its annotation.
+        inside = (opened <= start) & (end <= closed)
+        start, end = np.where(inside, opened, start), np.where(inside, closed, end)
+    table = np.stack((runs.device[firsts].astype(np.int64), number[firsts], start, end), axis=1)
+    table = table[np.lexsort((start, table[:, 0]))]
     table, more = _settle(table)
     text = "; ".join([rule, *(f"left out: {note}" for note in (*notes, *more))])
     return Steps(basis, text, table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3])
@@ -270,7 +243,7 @@ def _whole(profile: Profile) -> Steps:
         start = events["start_ps"][own]
         rows.append((device, 0, start.min(), (start + events["duration_ps"][own]).max()))
     table = np.array(rows, np.int64).reshape(-1, 4)
-    rule = "the whole recording: no step annotations and no program in it"
+    rule = "the whole recording: no program in it"
     columns = (table[:, 1], table[:, 2], table[:, 3])
     return Steps("recording", rule, table[:, 0].astype(np.int32), *columns)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slipstream.errors import BadInput
@@ -21,22 +22,29 @@ def load(
     `run` picks another run of a log folder by name. `progress` is called with bytes read and
     bytes in all.
     """
-    from slipstream.profile.attribution import attribute
-    from slipstream.profile.complaints import complain
-    from slipstream.profile.merging import merge
-
     files = find_recordings(Path(path), run)
     total = sum(file.stat().st_size for file in files)
+    with ThreadPoolExecutor(1) as reader:
+        reading = reader.submit(_read_all, files, total, progress)
+        # Native code reads the file and leaves this thread free to load the rest of us.
+        from slipstream.profile.attribution import attribute
+        from slipstream.profile.complaints import complain
+        from slipstream.profile.merging import merge
+
+        profiles = reading.result()
+    if progress is not None:
+        progress(total, total)
+    return complain(attribute(merge(profiles)))
+
+
+def _read_all(files: list[Path], total: int, progress: Progress | None) -> list[Profile]:
     done = 0
     profiles = []
     for file in files:
         size = file.stat().st_size
-        report = _reporter(progress, done, size, total)
-        profiles.append(_read(file, report))
+        profiles.append(_read(file, _reporter(progress, done, size, total)))
         done += size
-    if progress is not None:
-        progress(total, total)
-    return complain(attribute(merge(profiles)))
+    return profiles
 
 
 def _read(file: Path, report: Callable[[int], None] | None) -> Profile:

@@ -193,7 +193,7 @@ class Recording:
     def _programs(self, plane: Plane, found: Decoded) -> Array:
         """`name(id)` of each event's program, from its id and, if unknown, its module's name."""
         shared = [self._program_name(m.stats.get("program_id")) for m in plane.events]
-        own = self._own_programs(found) if found.has("program_id").any() else None
+        own = self._own_programs(found) if found.any("program_id") else None
         return self._own_or_shared(found, "program_id", own, shared)
 
     def _program_name(self, program_id: int | float | str | None) -> str:
@@ -339,12 +339,14 @@ def _start_ns(space: Space) -> int | None:
 
 
 def _names_by_id(space: Space) -> dict[int, str]:
-    found = {}
-    for name in space.programs:
-        number = name.rpartition("(")[2].removesuffix(")")
-        if number.removeprefix("-").isdecimal():
-            found[_int64(int(number))] = name
-    return found
+    ids = ((_program_id(name), name) for name in space.programs)
+    return {_int64(number): name for number, name in ids if number is not None}
+
+
+def _program_id(name: str) -> int | None:
+    """The id in `jit_step(12)`."""
+    number = name.rpartition("(")[2].removesuffix(")")
+    return int(number) if re.fullmatch(r"-?\d{1,20}", number) else None
 
 
 def _int64(number: int) -> int:
@@ -356,9 +358,7 @@ def _program_readers(space: Space, jaxlib: str | None) -> dict[str, Callable[[],
     def read(name: str, offset: int, length: int) -> Program:
         proto = space.data[offset : offset + length].tobytes()
         program = program_from_proto(proto, source=f"{space.path}, program {name}")
-        number = name.rpartition("(")[2].removesuffix(")")
-        program_id = int(number) if number.removeprefix("-").isdecimal() else None
-        return replace(program, program_id=program_id, jaxlib_version=jaxlib)
+        return replace(program, program_id=_program_id(name), jaxlib_version=jaxlib)
 
     return {name: partial(read, name, *place) for name, place in space.programs.items()}
 

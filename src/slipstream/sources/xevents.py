@@ -203,6 +203,14 @@ def _decode(  # type: ignore[no-untyped-def]
             kind = 0
             content = 0
             place = 0
+            # What follows is a single number or reference, nearly always.
+            if stat_id > 0 and (
+                data[inside] == _INT64 or data[inside] == _UINT64 or data[inside] == _REF
+            ):
+                kind = np.int64(data[inside])
+                content, inside, status = read_varint(data, inside + 1, position)
+                if status != OK:
+                    break
             while inside < position:
                 field = inside
                 stat_tag, inside, status = read_varint(data, inside, position)

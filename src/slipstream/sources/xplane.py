@@ -108,6 +108,10 @@ class Decoded:
     texts: dict[str, Array]
     _bits: dict[str, int]
 
+    def any(self, stat: str) -> bool:
+        """Whether some event carries the stat."""
+        return stat in self._bits and bool(np.bitwise_or.reduce(self.seen) >> self._bits[stat] & 1)
+
     def has(self, stat: str) -> Array:
         """Which events carry the stat."""
         if stat not in self._bits:
