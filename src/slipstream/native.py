@@ -36,7 +36,7 @@ _DTYPES = {
     "f64": np.dtype(np.float64),
     "b1": np.dtype(np.bool_),
 }
-_C_TYPES = {"i64": ctypes.c_int64, "f64": ctypes.c_double}
+_C_TYPES: dict[str, Any] = {"i64": ctypes.c_int64, "f64": ctypes.c_double}
 _NUMBA_TYPES = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f64": "float64"}
 _NUMBA_TYPES["b1"] = "uint8"
 # Symbols that Numba's wrapper mentions for the case of an exception, which can't happen here.
@@ -79,7 +79,9 @@ class Native:
         name = f"{self.python.__module__}.{self.python.__name__}"
         file_name = f"{name}-{self._key()}.o"
         code, symbol = _find(file_name) or _keep(file_name, *self._compile())
-        kinds = [ctypes.c_void_p if a.endswith("*") else _C_TYPES[a] for a in self.arguments]
+        kinds: list[Any] = [
+            ctypes.c_void_p if a.endswith("*") else _C_TYPES[a] for a in self.arguments
+        ]
         return ctypes.CFUNCTYPE(_C_TYPES[self.result], *kinds)(_engine().add(code, symbol))
 
     def _key(self) -> str:
@@ -104,14 +106,14 @@ class Native:
 
         def kind(name: str) -> Any:
             plain = getattr(types, _NUMBA_TYPES[name.removesuffix("*")])
-            return types.CPointer(plain) if name.endswith("*") else plain
+            pointer: Any = types.CPointer
+            return pointer(plain) if name.endswith("*") else plain
 
         signature = kind(self.result)(*(kind(a) for a in self.arguments))
         scope = {**self.python.__globals__, **made_helpers}
         body = FunctionType(self.python.__code__, scope, self.python.__name__)
-        made = numba.cfunc(signature, error_model="numpy")(body)
-        library = made._library
-        return library._get_compiled_object(), made._wrapper_name
+        made: Any = numba.cfunc(signature, error_model="numpy")(body)
+        return made._library._get_compiled_object(), made._wrapper_name
 
 
 def _passed(value: Any, kind: str) -> Any:
@@ -129,7 +131,7 @@ def _helpers(function: Any) -> list[Any]:
 
     def visit(code_names: tuple[str, ...], scope: dict[str, Any]) -> None:
         for name in code_names:
-            helper = scope.get(name)
+            helper: Any = scope.get(name)
             if getattr(helper, "is_inner", False) and name not in found:
                 visit(helper.__code__.co_names, helper.__globals__)
                 found[name] = helper

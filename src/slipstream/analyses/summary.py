@@ -12,7 +12,7 @@ from slipstream.profile.executions import graph_number
 from slipstream.profile.intervals import Union
 from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY, kinds
 from slipstream.profile.names import PHASES
-from slipstream.profile.nesting import own_intervals, own_times
+from slipstream.profile.nesting import own_intervals
 from slipstream.profile.profile import Profile, Warning
 
 TOP = 8
@@ -178,7 +178,7 @@ def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
         name = events.texts[index]
         if not name:
             continue
-        program = profile.programs[name] if name in profile.programs else None
+        program = profile.programs.get(name)
         size = sum(1 for _ in program.runnable) if program else None
         fingerprint = program.fingerprint if program else None
         time = float(times[index]) / 1e6

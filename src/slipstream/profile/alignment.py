@@ -204,10 +204,10 @@ def _trace(  # type: ignore[no-untyped-def]
     for back in range(count):
         e = count - 1 - back
         path[e] = at
-        fits[e] = _MISFIT < _emission(
+        fits[e] = _emission(
             kind[e], group[e], family[e], direction[e], size[e], flags[at],
             item_group[at], item_label[at], item_family[at], item_direction[at], item_bytes[at],
-        )  # fmt: skip
+        ) > _MISFIT  # fmt: skip
         at = np.int64(pointers[offsets[e] + at - lows[e]])
     return 0
 
@@ -244,13 +244,13 @@ class Aligner:
         columns = (
             events.kind, events.group, events.part, events.family, events.direction, events.bytes
         )  # fmt: skip
-        columns = tuple(np.ascontiguousarray(c, np.int64) for c in columns)
+        numbers = [np.ascontiguousarray(column, np.int64) for column in columns]
         count, length = len(events.kind), len(self.instructions)
         score, fresh = np.full(length, _NEVER), np.full(length, _NEVER)
         lows, offsets = np.empty(count, np.int64), np.zeros(count + 1, np.int64)
         state = np.array([0, 0, length])
         pointers = np.empty(64 * count + 4 * length, np.int32)
-        both = (*columns, count, *self._items, length)
+        both = (*numbers, count, *self._items, length)
         paths = (self._skipped, self._back, score, fresh, lows, offsets)
         while _advance(*both, *paths, pointers, len(pointers), state) < count:
             pointers = np.concatenate((pointers, np.empty_like(pointers)))

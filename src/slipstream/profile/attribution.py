@@ -7,10 +7,12 @@ are aligned with the program's unrolled schedule. What fits nowhere stays unattr
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from slipstream.profile import kernels
-from slipstream.profile.events import Array, Table, Texts
+from slipstream.profile.events import Array, Rows, Table, Texts
 from slipstream.profile.executions import (
     execution_starts,
     graph_number,
@@ -19,6 +21,9 @@ from slipstream.profile.executions import (
 )
 from slipstream.profile.profile import Profile, Warning
 from slipstream.profile.program import Program
+
+if TYPE_CHECKING:
+    from slipstream.profile.alignment import Sequence
 
 
 def attribute(profile: Profile) -> Profile:
@@ -38,9 +43,9 @@ def attribute(profile: Profile) -> Profile:
         if not name:
             continue
         alone = len(firsts) == 1
-        rows = slice(None) if alone else np.flatnonzero(groups == group)
+        rows: Rows = slice(None) if alone else np.flatnonzero(groups == group)
         own = events if alone else events.take(rows)
-        program = profile.programs[name] if name in profile.programs else None
+        program = profile.programs.get(name)
         recorded = recorded_executions(profile, rows)
         if recorded is not None:
             execution[rows] = recorded
@@ -89,9 +94,7 @@ def _has_graphs(events: Table) -> bool:
     return any(graph_number(events.texts[i]) is not None for i in used.tolist())
 
 
-def _align(
-    program: Program, events: Table, labels: Array, execution: Array, texts: Texts
-) -> Array:
+def _align(program: Program, events: Table, labels: Array, execution: Array, texts: Texts) -> Array:
     """Labels with those of unlabelled events filled in, one distinct execution at a time."""
     if labels.all() or not _has_graphs(events):
         return labels
@@ -135,7 +138,7 @@ class _Aligner:
         path, fits = self.aligner.align(self._sequence(events, rows, labels))
         return np.where(fits, self.answer[path], 0).astype(np.int32)
 
-    def _sequence(self, events: Table, rows: Array, labels: Array) -> object:
+    def _sequence(self, events: Table, rows: Array, labels: Array) -> Sequence:
         from slipstream.profile.alignment import ANCHOR, Sequence
 
         used, inverse = np.unique(events["name"][rows], return_inverse=True)

@@ -27,7 +27,7 @@ def _empty(profile: Profile) -> Iterator[Warning]:
     if len(profile.events):
         return
     names = profile.host_events.texts
-    used = np.unique(profile.host_events["name"]) if len(profile.host_events) else []
+    used = np.unique(profile.host_events["name"]).tolist()
     launched = any(names[i].startswith(_RUNS_ON_GPU) or "ExecuteThunks" in names[i] for i in used)
     if launched or profile.devices:
         yield Warning(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Rows = Array | slice
+"""which rows: a mask, indices, or a slice"""
 
 TEXT = np.dtype(np.int32)
 """dtype of text columns: an index into `Table.texts`."""
@@ -109,13 +111,15 @@ class Table:
         """The text of one cell; whole columns are better grouped by index."""
         return self.texts[int(self.arrays[column][row])]
 
-    def take(self, rows: Array) -> Table:
+    def take(self, rows: Rows) -> Table:
         """The rows selected by a mask or by indices, with the same texts."""
         return Table(self.columns, {k: a[rows] for k, a in self.arrays.items()}, self.texts)
 
     def replace(self, texts: Sequence[str] | None = None, **arrays: Array) -> Table:
         """A table with some columns (and texts) exchanged."""
-        return Table(self.columns, {**self.arrays, **arrays}, self.texts if texts is None else texts)
+        return Table(
+            self.columns, {**self.arrays, **arrays}, self.texts if texts is None else texts
+        )
 
     def decoded(self, column: Column) -> Array:
         """A column as people expect it: texts in place of their indices."""

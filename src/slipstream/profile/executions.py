@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.native import native
-from slipstream.profile.events import Array, Table
+from slipstream.profile.events import Array, Rows, Table
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 
@@ -53,7 +53,7 @@ def _count(rank, is_graph, launch, rows, alone, last, numbers):  # type: ignore[
     return number + 1
 
 
-def recorded_executions(profile: Profile, rows: Array) -> Array | None:
+def recorded_executions(profile: Profile, rows: Rows) -> Array | None:
     """Execution number of each event of one program on one device, where the profiler says it.
 
     XLA:CPU runs an execution's operations in any order, but numbers the run that each is of; a
@@ -71,7 +71,7 @@ def recorded_executions(profile: Profile, rows: Array) -> Array | None:
         first = np.full(inverse.max() + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, inverse, start)
         return first.argsort(kind="stable").argsort()[inverse].astype(np.int32)
-    begun = _marked(profile, lanes[0].device, events.text("program", int(np.arange(len(events))[rows][0])))
+    begun = _marked(profile, lanes[0].device, events.texts[int(events["program"][rows][0])])
     if not len(begun):
         return None
     place = np.searchsorted(begun, start, side="right") - 1
@@ -118,9 +118,7 @@ def launch_keys(events: Table) -> Array:
     return events["correlation"] if events["correlation"].any() else events["start_ps"]
 
 
-def _ranks(
-    program: Program | None, labels: Sequence[str], events: Table
-) -> tuple[Array, Array]:
+def _ranks(program: Program | None, labels: Sequence[str], events: Table) -> tuple[Array, Array]:
     """(place in the entry's schedule or NO_RANK, whether it is a graph) of each label."""
     ranks = np.full(len(labels), NO_RANK, np.int64)
     graphs = np.zeros(len(labels), bool)

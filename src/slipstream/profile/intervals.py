@@ -1,9 +1,9 @@
 """Unions of intervals, and how much of a window they cover.
 
-    events    ████████      ████
-                  ██████████            lanes overlap
-    union     ██████████████████        `Union`: merged, sorted
-    covered   between two times: a difference of two look-ups
+events    ████████      ████
+              ██████████            lanes overlap
+union     ██████████████████        `Union`: merged, sorted
+covered   between two times: a difference of two look-ups
 """
 
 from __future__ import annotations

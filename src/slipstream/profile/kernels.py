@@ -1,12 +1,12 @@
 """What a kernel's or copy's name tells: its class, its part in a library call, its family.
 
-    class    NAMED       compiled by XLA, named after an instruction (known only with a program)
-             LIBRARY     cuBLAS, cuDNN, CUB, … : one call may be several kernels
-             COPY        a memory copy, by the copy engine or (inside graphs) by a kernel
-             MEMSET      clears memory, mostly ahead of a library kernel
-             COLLECTIVE  NCCL, RCCL, NVSHMEM
-    part     BEFORE, MAIN, AFTER in one library call: clear and pad · multiply · reduce and convert
-    family   what a library kernel computes, where its name says so
+class    NAMED       compiled by XLA, named after an instruction (known only with a program)
+         LIBRARY     cuBLAS, cuDNN, CUB, … : one call may be several kernels
+         COPY        a memory copy, by the copy engine or (inside graphs) by a kernel
+         MEMSET      clears memory, mostly ahead of a library kernel
+         COLLECTIVE  NCCL, RCCL, NVSHMEM
+part     BEFORE, MAIN, AFTER in one library call: clear and pad · multiply · reduce and convert
+family   what a library kernel computes, where its name says so
 """
 
 from __future__ import annotations

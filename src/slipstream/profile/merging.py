@@ -73,9 +73,7 @@ def _moved(
         profile,
         devices=tuple(replace(d, host=d.host + host) for d in profile.devices),
         lanes=tuple(
-            replace(
-                x, host=x.host + host, device=None if x.device is None else x.device + device
-            )
+            replace(x, host=x.host + host, device=None if x.device is None else x.device + device)
             for x in profile.lanes
         ),
         events=_moved_table(profile.events, texts, shift_ps, lane, renamed),

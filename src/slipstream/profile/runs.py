@@ -42,8 +42,8 @@ def find_runs(profile: Profile) -> Runs:
     groups, firsts = group_pairs(events["execution"], events["program"])
     if len(profile.devices) > 1:
         groups, firsts = group_pairs(groups.astype(np.int64), profile.event_devices)
-    columns = (events[c] for c in ("start_ps", "duration_ps", "correlation"))
-    start, end, launch, size, busy = group_spans(groups, *columns, len(firsts))
+    times = (events["start_ps"], events["duration_ps"])
+    start, end, launch, size, busy = group_spans(groups, *times, events["correlation"], len(firsts))
     own = own_times(profile)
     if own is not events["duration_ps"]:
         busy = np.bincount(groups, own, len(firsts)).astype(np.int64)

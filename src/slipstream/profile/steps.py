@@ -22,7 +22,7 @@ from slipstream.profile.runs import Runs
 WARM_UP = 1.5
 """a first step this much slower than the median is warm-up"""
 PAUSE = 3.0
-"""a step followed by a wait that makes it this much longer than the median is followed by a pause"""
+"""a step that a wait makes this much longer than the median is followed by a pause"""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,9 @@ def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Ar
         place = np.searchsorted(marks, key[rows], side="right") - 1
         inside = place >= 0
         place = np.maximum(place, 0)
-        parts.append((rows[inside], number[place][inside], start[place][inside], end[place][inside]))
+        parts.append(
+            (rows[inside], number[place][inside], start[place][inside], end[place][inside])
+        )
     if not sum(len(part[0]) for part in parts):
         return None
     rows, number, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -134,7 +136,9 @@ def _annotations(profile: Profile, host: int) -> tuple[Array, Array, Array, Arra
     """(start, end, step number, first launch if known) of a host's annotations, in order."""
     events = profile.host_events
     lanes = np.array([lane.host == host and lane.role == "thread" for lane in profile.lanes])
-    rows = np.flatnonzero(events["is_step"] & lanes[events["lane"]]) if len(events) else []
+    if not len(events):
+        return None
+    rows = np.flatnonzero(events["is_step"] & lanes[events["lane"]])
     if not len(rows):
         return None
     rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]

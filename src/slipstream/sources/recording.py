@@ -1,9 +1,9 @@
 """One XPlane file as the Profile of one host: which lines mean what.
 
-    /device:GPU:N     one line a stream; kernels and copies carry their instruction's label
-    /device:TPU:N     `XLA Ops` (nested), `Async XLA Ops`, `XLA Modules`, `Steps`
-    /host:CPU         threads; XLA:CPU runs its ops there, Megascale reports there
-    /host:metadata    programs           Task Environment   wall-clock start and stop
+/device:GPU:N     one line a stream; kernels and copies carry their instruction's label
+/device:TPU:N     `XLA Ops` (nested), `Async XLA Ops`, `XLA Modules`, `Steps`
+/host:CPU         threads; XLA:CPU runs its ops there, Megascale reports there
+/host:metadata    programs           Task Environment   wall-clock start and stop
 """
 
 from __future__ import annotations
@@ -394,8 +394,10 @@ def _notes(space: Space) -> tuple[Warning, ...]:
 def _negative_note(space: Space, count: int) -> tuple[Warning, ...]:
     if not count:
         return ()
-    seen = f"{count} event ends before it starts, and counts" if count == 1 else (
-        f"{count} events end before they start, and count"
+    seen = (
+        f"{count} event ends before it starts, and counts"
+        if count == 1
+        else (f"{count} events end before they start, and count")
     )
     text = f"{space.path.name}: {seen} as taking no time"
     return (Warning("negative-durations", text),)

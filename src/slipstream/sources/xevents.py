@@ -191,10 +191,10 @@ def _decode(  # type: ignore[no-untyped-def]
             slot = np.int64(NO_SLOT)
             # The id comes first and is small, and most stats are not wanted: skip those whole.
             if length > 2 and data[inside] == _METADATA_ID and data[inside + 1] < 0x80:
-                stat_id = np.int64(data[inside + 1])
+                stat_id = data[inside + 1] + 0
                 inside += 2
             elif length > 3 and data[inside] == _METADATA_ID and data[inside + 2] < 0x80:
-                stat_id = np.int64(data[inside + 1] & 0x7F) | np.int64(data[inside + 2]) << 7
+                stat_id = (data[inside + 1] & 0x7F) + 128 * data[inside + 2]
                 inside += 3
             if 0 < stat_id < slots_size:
                 slot = slots[stat_id]
@@ -207,7 +207,7 @@ def _decode(  # type: ignore[no-untyped-def]
             if stat_id > 0 and (
                 data[inside] == _INT64 or data[inside] == _UINT64 or data[inside] == _REF
             ):
-                kind = np.int64(data[inside])
+                kind = data[inside] + 0
                 content, inside, status = read_varint(data, inside + 1, position)
                 if status != OK:
                     break
@@ -268,7 +268,7 @@ _DENSE_LIMIT = 1 << 20
 
 
 def lookup(values: dict[int, int], default: int) -> Lookup:
-    """An id-to-value map as the decoder takes it: (dense, size, sparse ids, sparse values, size)."""
+    """An id-to-value map as the decoder takes it: (dense, size, ids, values, size)."""
     small = {k: v for k, v in values.items() if 0 <= k < _DENSE_LIMIT}
     dense = np.full(max(small, default=-1) + 1, default, np.int64)
     dense[list(small)] = list(small.values())

@@ -198,8 +198,8 @@ def _run_chunks(
             row += count
 
     def run(job: tuple[int, int, int, int, int]) -> list[tuple[Array, int, int]]:
-        *place, row = job
-        parts, at, status = decode_events(space.data, *place, lookups, out, row)
+        start, end, count, base_ps, row = job
+        parts, at, status = decode_events(space.data, start, end, count, base_ps, lookups, out, row)
         if status != wire.OK:
             raise broken(space.path, at, status, "XEvent")
         return parts
