@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slipstream.analyses.ops import Op, Ops, ops
     from slipstream.analyses.summary import Summary, summary
+    from slipstream.costs.coverage import Coverage
+    from slipstream.costs.extract import extract_costs
+    from slipstream.costs.files import read_costs
+    from slipstream.costs.table import CostTable
     from slipstream.errors import BadInput, CheckFailed, Missing, SlipstreamError
     from slipstream.profile.profile import Profile
     from slipstream.profile.program import Program
@@ -22,6 +26,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "BadInput": "errors",
     "CheckFailed": "errors",
+    "CostTable": "costs.table",
+    "Coverage": "costs.coverage",
     "Missing": "errors",
     "Op": "analyses.ops",
     "Ops": "analyses.ops",
@@ -29,8 +35,10 @@ _HOMES = {
     "Program": "profile.program",
     "SlipstreamError": "errors",
     "Summary": "analyses.summary",
+    "extract_costs": "costs.extract",
     "load": "sources.load",
     "ops": "analyses.ops",
+    "read_costs": "costs.files",
     "read_program": "sources.hlo",
     "summary": "analyses.summary",
 }
@@ -38,6 +46,8 @@ _HOMES = {
 __all__ = [
     "BadInput",
     "CheckFailed",
+    "CostTable",
+    "Coverage",
     "Missing",
     "Op",
     "Ops",
@@ -45,8 +55,10 @@ __all__ = [
     "Program",
     "SlipstreamError",
     "Summary",
+    "extract_costs",
     "load",
     "ops",
+    "read_costs",
     "read_program",
     "summary",
 ]

@@ -74,7 +74,7 @@ def test_clocks_that_cannot_be_of_one_run():
     assert found.events["start_ps"].tolist() == [0, 0]
     (warning,) = found.warnings
     assert warning.code == "clock-skew"
-    assert "hours apart" in warning.message
+    assert warning.message.startswith("the hosts began to profile 473,086 hours apart: each host")
 
 
 def test_equal_programs_are_one():

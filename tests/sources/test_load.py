@@ -473,6 +473,20 @@ def test_a_tpu_number_by_number(tmp_path: Path, with_program: bool) -> None:
         assert (program.name, program.executions, program.device_us) == (STEP, 3, 330.0)
 
 
+def test_what_all_events_of_a_name_share_is_said_once(tmp_path: Path) -> None:
+    """A TPU's plane says instruction and program with the name, unless an event says its own."""
+    built = space().program(STEP, hlo("jit_step", ["dot.1", "add.2"]))
+    built.program("jit_eval(2)", hlo("jit_eval", ["dot.1"], program_id=2))
+    tpu = built.tpu()
+    tpu.metadata("%x = f32[8] dot(%p)", "x", hlo_op=Ref("dot.1"), program_id=Unsigned(1))
+    line = tpu.line("XLA Ops").event("%x = f32[8] dot(%p)", 0, 5, "x")
+    line.event("%x = f32[8] dot(%p)", 10, 5, "x", hlo_op=Ref("add.2"))
+    line.event("%x = f32[8] dot(%p)", 20, 5, "x", program_id=2)
+    found = loaded(built, tmp_path)
+    assert texts(found, "instruction") == ["dot.1", "add.2", "dot.1"]
+    assert texts(found, "program") == [STEP, STEP, "jit_eval(2)"]
+
+
 def test_megascale_transfers(tmp_path: Path) -> None:
     """The event is recorded when the transfer ends: it began its duration earlier."""
     built = gpu_space()

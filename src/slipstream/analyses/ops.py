@@ -72,6 +72,7 @@ class _Rows:
         self.profile = profile
         self.events = profile.events
         self.times = own_times(profile)
+        whole = whole or profile.steps.basis == "recording"
         self.steps = 0 if whole else profile.steps.count
         self.step_rows = len(profile.steps)
         if not whole:

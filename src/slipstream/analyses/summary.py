@@ -141,8 +141,8 @@ class _Stretches:
 def _stretches(profile: Profile) -> _Stretches:
     owner, start, duration = own_intervals(profile)
     known = profile.events["instruction"] != 0
-    columns = (profile.event_devices, kinds(profile), known)
-    return _Stretches(*(column[owner] for column in columns), start, duration)
+    device, kind = profile.event_devices[owner], kinds(profile)[owner]
+    return _Stretches(device, kind, known[owner], start, duration)
 
 
 def _split(own: _Stretches, starts: Array, ends: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli import export, ops, programs, query, summary
+from slipstream.cli.costs import costs
 from slipstream.errors import SlipstreamError
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ def slipstream(
 
 for _command in (summary.summary, ops.ops, programs.programs, export.export, query.query):
     app.command()(_command)
+app.add_typer(costs, name="costs")
 
 
 def main() -> None:

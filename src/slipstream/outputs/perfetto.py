@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slipstream.outputs.files import atomic_write
 from slipstream.outputs.packets import SEQUENCE, STARTS_SEQUENCE, Packets, packet
 from slipstream.outputs.tracks import Track, lay_out
 from slipstream.outputs.wire import message, number, string
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
 from slipstream.units import PS_PER_NS
+from slipstream.writing import atomic_write
 
 FLAT_ROLES = ("stream", "async")
 """lanes whose events run side by side where they overlap; elsewhere one may be inside another"""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slipstream.errors import missing_extra
-from slipstream.outputs.files import atomic_write
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Lane, Profile
+from slipstream.writing import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow

@@ -44,6 +44,8 @@ _QUIET = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "res
 
 def category(program: Program, instruction: Instruction) -> str:
     """What kind of work an instruction is."""
+    if instruction.is_done:
+        instruction = program.partner(instruction.name) or instruction
     start = program.starter(instruction.name)
     collective = instruction.collective or (start.collective if start else None)
     if collective is not None:

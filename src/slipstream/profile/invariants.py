@@ -8,6 +8,7 @@ from slipstream.profile.events import (
     EVENT_COLUMNS,
     HOST_COLUMNS,
     TRANSFER_COLUMNS,
+    Array,
     Column,
     Table,
 )
@@ -69,7 +70,7 @@ def _check_table(profile: Profile, name: str, table: Table, columns: tuple[Colum
     _hold(not (table["duration_ps"] < 0).any(), f"{name}.duration_ps is negative somewhere")
 
 
-def _within(array: np.ndarray, size: int) -> bool:  # type: ignore[type-arg]
+def _within(array: Array, size: int) -> bool:
     return not len(array) or (int(array.min()) >= 0 and int(array.max()) < size)
 
 

@@ -87,7 +87,7 @@ def unroll(program: Program) -> Schedule:
             elif instruction.opcode in ("call", "conditional"):
                 for called in instruction.called:
                     visit(called, optional or instruction.opcode == "conditional")
-            elif _is_silent(instruction):
+            elif is_silent(instruction):
                 continue
             else:
                 launch = known.get(instruction.name)
@@ -107,7 +107,7 @@ def unroll(program: Program) -> Schedule:
     return Schedule(tuple(launches), tuple(loops), _kernel_groups(program))
 
 
-def _is_silent(instruction: Instruction) -> bool:
+def is_silent(instruction: Instruction) -> bool:
     return (
         instruction.opcode in _SILENT
         or instruction.is_done
@@ -175,7 +175,7 @@ def _kernel_groups(program: Program) -> dict[str, str]:
     """Which fusions a kernel name may stand for: all that compute the same."""
     groups: dict[str, str] = {}
     for instruction in program.runnable:
-        if _is_silent(instruction) or instruction.opcode in ("while", "call", "conditional"):
+        if is_silent(instruction) or instruction.opcode in ("while", "call", "conditional"):
             continue
         group = _group(program, instruction)
         groups[sanitized(instruction.name)] = group

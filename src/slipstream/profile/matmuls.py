@@ -94,11 +94,12 @@ def _product(
 ) -> tuple[_Product, Computation | None] | None:
     computation = fused(program, instruction)
     if computation is not None:
-        dot = next((i for i in computation.instructions if i.opcode == "dot"), None)
+        dots = (i for i in computation.instructions if i.opcode == "dot")
+        dot = next((i for i in dots if len(computation.operands(i)) > 1), None)
         return (_dot(computation, dot), computation) if dot is not None else None
-    if instruction.opcode == "dot":
-        return _dot(program.computations[instruction.computation], instruction), None
     operands = program.operands(instruction)
+    if instruction.opcode == "dot" and len(operands) > 1:
+        return _dot(program.computations[instruction.computation], instruction), None
     target = instruction.custom_call_target
     if "cublas" not in target or len(operands) < 2:
         return None

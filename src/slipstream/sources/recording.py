@@ -79,12 +79,14 @@ class Recording:
             elif plane.name == "/host:CPU":
                 self._read_host(plane)
         host = _host(self.space, self.base_ns)
-        tables = [self._table(key) for key in _TABLES]
+        events, host_events, transfers = (self._table(key) for key in _TABLES)
         return Profile(
             (host,),
             tuple(self.devices),
             tuple(self.lanes),
-            *tables,
+            events,
+            host_events,
+            transfers,
             Programs(_program_readers(self.space, host.versions.get("jaxlib_version"))),
             _notes(self.space) + _negative_note(self.space, self.negative),
         )

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.outputs.files import atomic_write
+from slipstream.writing import atomic_write
 
 
 def test_the_file_appears_whole(tmp_path):

@@ -1,0 +1,61 @@
+"""`slipstream costs check COSTS --against PROGRAM|PROFILE`: the doctor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, open_profile, show, show_json
+from slipstream.cli.costs.show import CostsArgument
+from slipstream.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from slipstream.costs.coverage import Coverage
+
+_PROGRAM_ENDINGS = (".hlo", ".txt", ".hlo.pb", ".hlo.gz", ".txt.gz", ".hlo.pb.gz")
+
+
+def check(
+    costs: CostsArgument,
+    against: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The program (HLO text or proto), or a profile of it."),
+    ],
+    require: Annotated[
+        float, typer.Option(metavar="SHARE", min=0, max=1, help="Least share that passes.")
+    ] = 0.95,
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="The GPU to be used, where PATH is a program.")
+    ] = "",
+    json: JsonOption = False,
+) -> None:
+    """Does a cost file fit a program, and what happens where it does not?
+
+    Exits with 1 where less than the required share has a cost.
+    """
+    coverage = _coverage(costs, against, device)
+    from slipstream.outputs.costs import coverage_json, render_coverage
+
+    if json:
+        show_json(coverage_json(coverage))
+    else:
+        show(lambda width: render_coverage(coverage, width))
+    if coverage.share < require:
+        raise CheckFailed(
+            f"{coverage.share:.1%} of the {coverage.basis} has a cost, less than the required "
+            f"{require:.0%}; make costs of this program: slipstream costs PROFILE -o {costs}"
+        )
+
+
+def _coverage(costs: str, against: str, device: str) -> Coverage:
+    from slipstream.costs.coverage import check_profile, check_program
+    from slipstream.costs.files import read_costs
+
+    table = read_costs(costs)
+    is_profile = ".xplane.pb" in against or not against.endswith((*_PROGRAM_ENDINGS, ".pb"))
+    if is_profile:
+        return check_profile(table, open_profile(against, None))
+    from slipstream.sources.hlo import read_program
+
+    return check_program(table, read_program(against), device)

@@ -1,0 +1,49 @@
+"""`slipstream costs PROFILE -o OUT`: costs from a profile."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, PathArgument, RunOption, echo, open_profile, show_json
+
+
+def extract(
+    path: PathArgument,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="A .pb or .pbtxt, or a folder XLA can search."
+        ),
+    ],
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="typical, percentile:N, max-communication or jax (docs/costs.md).",
+        ),
+    ] = "typical",
+    run: RunOption = None,
+    json: JsonOption = False,
+) -> None:
+    """What every instruction costs, as a file that XLA's scheduler reads.
+
+    Beside each file goes a manifest (.json) that says what the costs are of. A file that would
+    match nothing is not written.
+    """
+    profile = open_profile(path, run)
+    from slipstream.costs.coverage import check_profile
+    from slipstream.costs.extract import extract_costs
+
+    table = extract_costs(profile, policy)
+    files = table.write(output)
+    known = any(program.asked is not None for program in table.programs)
+    coverage = check_profile(table, profile) if known else None
+    if json:
+        from slipstream.outputs.costs import table_json
+
+        return show_json({"files": files, **table_json(table, coverage)})
+    from slipstream.outputs.costs import extracted_lines
+
+    echo("\n".join(extracted_lines(table, coverage, files)))

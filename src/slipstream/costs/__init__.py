@@ -1,0 +1,1 @@
+"""Profile to cost table: what each instruction costs, in the words of XLA's scheduler."""

@@ -1,0 +1,178 @@
+"""The doctor: does a cost file fit a program, and what happens where it does not?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from slipstream.costs.lookups import asked, lookup_name
+from slipstream.costs.measure import measure
+from slipstream.costs.table import Cost, CostTable
+from slipstream.profile.launches import HOST_MEMORY
+from slipstream.profile.profile import Profile
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.shapes import Shape
+
+_SOL_DEVICES = ("H100", "H200", "H800", "H20", "GH200", "B200", "B100")
+_NO_SOL_DEVICES = ("GB200", "GB300")
+_NO_SOL_KINDS = ("ragged-all-to-all", "collective-broadcast", "collective-reduce")
+
+
+@dataclass(frozen=True)
+class MissingCost:
+    """An instruction the scheduler will ask for in vain."""
+
+    name: str
+    us: float | None
+    """its device time in a step, where a profile tells"""
+    closest: tuple[str, ...]
+    """names in the file that look like it"""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How well costs fit a program."""
+
+    program: str
+    share: float
+    basis: str
+    """what the share is of: `device time` or, without a profile, `instructions`"""
+    found: int
+    missing: tuple[MissingCost, ...]
+    unused: tuple[str, ...]
+    """names in the file that the program does not have"""
+    stale: tuple[str, ...]
+    """reasons to think that the costs are of something else"""
+    fallback: str
+    """what the scheduler takes for a missing cost"""
+
+
+def check_program(table: CostTable, program: Program, device: str = "") -> Coverage:
+    """Costs against a program: the share of instructions the scheduler finds."""
+    costs = table.of(program.fingerprint)
+    names: dict[str, float | None] = {i.name: None for i in asked(program)}
+    return _coverage(table, program, costs, names, "instructions", device)
+
+
+def check_profile(table: CostTable, profile: Profile) -> Coverage:
+    """Costs against the hottest program of a profile: the share of device time they cover."""
+    name = _hottest(profile)
+    program = profile.programs[name]
+    costs = table.of(program.fingerprint)
+    device = profile.devices[0].model if profile.devices else ""
+    return _coverage(table, program, costs, _times(profile, name), "device time", device)
+
+
+def _coverage(
+    table: CostTable,
+    program: Program,
+    costs: Mapping[str, Cost],
+    times: Mapping[str, float | None],
+    basis: str,
+    device: str,
+) -> Coverage:
+    weights = {name: (1.0 if us is None else us) for name, us in times.items()}
+    found = {name for name in times if _has(program, costs, name)}
+    used = {n for name in times for n in _names(program, name) if n in costs}
+    unused = tuple(sorted(costs.keys() - used))
+    total = sum(weights.values())
+    covered = sum(weights[name] for name in found)
+    # Sums in another order differ in the last digit; nothing missing is everything.
+    share = 1.0 if found and len(found) == len(times) else covered / total if total else 0.0
+    lost = sorted(times.keys() - found, key=lambda name: (-weights[name], name))
+    missing = tuple(
+        MissingCost(name, times[name], tuple(get_close_matches(name, unused, 2, 0.7)))
+        for name in lost
+    )
+    return Coverage(
+        program.name, share, basis, len(found), missing, unused,
+        tuple(_stale(table, program, device)), _fallback(program, device),
+    )  # fmt: skip
+
+
+def _names(program: Program, name: str) -> set[str]:
+    """All names under which the scheduler may find an instruction's cost."""
+    if name not in program:
+        return {name}
+    instruction = program.instruction(name)
+    start = program.starter(name) or instruction
+    wrapped = program.wrapped(start.name) if start.is_start else None
+    names = {start.name, start.scheduling_name or start.name, lookup_name(program, name)}
+    return names | ({wrapped.name} if wrapped else set())
+
+
+def _has(program: Program, costs: Mapping[str, Cost], name: str) -> bool:
+    return any(n in costs for n in _names(program, name))
+
+
+def _hottest(profile: Profile) -> str:
+    runs = profile.runs
+    times = np.bincount(runs.program, runs.busy_ps, 1)
+    for index in np.argsort(-times).tolist():
+        name: str = profile.events.texts[index]
+        if name in profile.programs:
+            return name
+    from slipstream.errors import BadInput
+
+    raise BadInput(
+        "the profile holds no program to check against; give the program itself: "
+        "slipstream costs check COSTS --against PROGRAM.hlo"
+    )
+
+
+def _times(profile: Profile, program: str) -> dict[str, float]:
+    """Device time of one run, in microseconds, by instruction of a program."""
+    return {
+        measured.instruction: float(measured.us.sum() / len(measured.us))
+        for measured in measure(profile)
+        if measured.program == program
+    }
+
+
+def _stale(table: CostTable, program: Program, device: str) -> list[str]:
+    reasons = []
+    stated = {p.fingerprint for p in table.programs if p.fingerprint}
+    if stated and program.fingerprint and program.fingerprint not in stated:
+        reasons.append(
+            f"fingerprint: costs of {', '.join(sorted(f[:8] for f in stated))}, "
+            f"program {program.fingerprint[:8]}"
+        )
+    pairs = (
+        ("jaxlib", table.facts.get("jaxlib_version"), program.jaxlib_version),
+        ("device", table.facts.get("device"), device),
+    )
+    for what, measured, present in pairs:
+        if measured and present and measured != present:
+            reasons.append(f"{what}: costs of {measured}, program of {present}")
+    flags = table.facts.get("flags")
+    if isinstance(flags, dict) and flags and program.flags:
+        for flag in sorted(flags.keys() | program.flags.keys()):
+            then, now = flags.get(flag), program.flags.get(flag)
+            if then != now:
+                reasons.append(f"flags: {flag} was {then or 'unset'}, is {now or 'unset'}")
+    return reasons
+
+
+def _fallback(program: Program, device: str) -> str:
+    """Which estimator XLA falls back to, by the rules of its scheduler."""
+    kinds = {i.collective.kind for i in program.runnable if i.collective is not None}
+    if any(name in device for name in _NO_SOL_DEVICES):
+        return f"T-shirt sizes (1, 1000 or 5000 µs): XLA has no performance table for {device}"
+    if kinds & set(_NO_SOL_KINDS):
+        return f"T-shirt sizes: the program has {', '.join(sorted(kinds & set(_NO_SOL_KINDS)))}"
+    if any(_offloads(i) for i in program.runnable):
+        return "T-shirt sizes (1, 1000 or 5000 µs): the program copies to or from host memory"
+    if not device or any(name in device for name in _SOL_DEVICES):
+        return "XLA's analytical (speed of light) estimator, on Hopper and Blackwell"
+    return f"T-shirt sizes (1, 1000 or 5000 µs): {device} is not Hopper or Blackwell"
+
+
+def _offloads(instruction: Instruction) -> bool:
+    return _on_host(instruction.shape)
+
+
+def _on_host(shape: Shape) -> bool:
+    return shape.memory_space == HOST_MEMORY or any(_on_host(e) for e in shape.elements)

@@ -1,0 +1,125 @@
+"""Costs out of a profile."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.costs.lookups import asked, lookup_name, never_run
+from slipstream.costs.measure import measure
+from slipstream.costs.policies import policy_named
+from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.errors import BadInput
+from slipstream.profile.profile import Profile
+from slipstream.profile.program import Program
+
+
+def extract_costs(profile: Profile, policy: str = "typical") -> CostTable:
+    """What each instruction costs, per program: the sum of its kernels, by the policy.
+
+    `policies` says what each policy is for.
+    """
+    programs = _as_jax(profile) if policy == "jax" else _by_program(profile, policy)
+    table = CostTable(tuple(programs), policy, _facts(profile))
+    if not len(table):
+        raise BadInput(
+            "the profile has no event that belongs to an instruction, so there are no costs in it"
+            f"{_why(profile)}"
+        )
+    return table
+
+
+def _by_program(profile: Profile, policy: str) -> list[ProgramCosts]:
+    statistic = policy_named(policy)
+    found: dict[str, dict[str, Cost]] = {}
+    for measured in measure(profile):
+        program = profile.programs.get(measured.program)
+        name = measured.instruction
+        if program is not None:
+            name = lookup_name(program, name)
+        costs = found.setdefault(measured.program, {})
+        us = statistic(measured)
+        before = costs.get(name)
+        # Later passes may split what the scheduler saw as one instruction.
+        if before is not None:
+            us += before.us
+        costs[name] = Cost(name, us, measured.us.size, measured.is_communication)
+    programs = []
+    for name, costs in found.items():
+        program = profile.programs.get(name)
+        fingerprint = program.fingerprint if program else None
+        for instruction in never_run(program) if program else ():
+            costs.setdefault(instruction.name, Cost(instruction.name, 0.0, 0))
+        bound = len(found) > 1 and fingerprint is not None
+        programs.append(ProgramCosts(fingerprint, name, costs, bound, _asked(program)))
+    return sorted(programs, key=lambda program: -program.total_us)
+
+
+def _as_jax(profile: Profile) -> list[ProgramCosts]:
+    """JAX's way: the mean over all kernels that carry a label, whatever program they are of."""
+    events = profile.events
+    rows = np.flatnonzero((events["op"] != 0) & (events["program"] != 0))
+    counts = np.bincount(events["op"][rows])
+    sums = np.bincount(events["op"][rows], events["duration_ps"][rows])
+    costs = {}
+    for index in np.flatnonzero(counts).tolist():
+        name = events.texts[index]
+        costs[name] = Cost(name, float(sums[index]) / counts[index] / 1e6, int(counts[index]))
+    names = [_asked(profile.programs.get(name)) for name in _used_programs(profile)]
+    known = [some for some in names if some is not None]
+    everything = frozenset[str]().union(*known) if known else None
+    return [ProgramCosts(None, "all programs", costs, asked=everything)] if costs else []
+
+
+def _asked(program: Program | None) -> frozenset[str] | None:
+    """The names the scheduler looks up, wrapped operations included; None without a program."""
+    if program is None:
+        return None
+    names = set()
+    for instruction in asked(program):
+        names |= {instruction.name, instruction.scheduling_name or instruction.name}
+        wrapped = program.wrapped(instruction.name) if instruction.is_start else None
+        names |= {wrapped.name} if wrapped else set()
+    return frozenset(names)
+
+
+def _facts(profile: Profile) -> dict[str, object]:
+    """What decides whether the costs still fit, and where they come from."""
+    versions = {k: v for host in profile.hosts for k, v in host.versions.items()}
+    models = sorted({device.model for device in profile.devices})
+    flags: dict[str, str] = {}
+    for name in profile.programs:
+        if name in _used_programs(profile):
+            flags |= profile.programs[name].flags
+    return {
+        "jax_version": versions.get("jax_version"),
+        "jaxlib_version": versions.get("jaxlib_version"),
+        "device": ", ".join(models),
+        "topology": {"hosts": len(profile.hosts), "devices": len(profile.devices)},
+        "flags": flags,
+        "steps": profile.steps.count,
+        "step_rule": profile.steps.rule,
+        "sources": [_source(host.source) for host in profile.hosts],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _used_programs(profile: Profile) -> set[str]:
+    return {profile.events.texts[i] for i in np.unique(profile.runs.program).tolist()}
+
+
+def _source(path: str) -> dict[str, str]:
+    file = Path(path)
+    if not file.is_file():
+        return {"name": file.name}
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    return {"name": file.name, "sha256": digest}
+
+
+def _why(profile: Profile) -> str:
+    """The profile's own warnings, which mostly say why it is empty."""
+    return "".join(f"; {warning.message}" for warning in profile.warnings)

@@ -1,0 +1,198 @@
+"""Cost files as XLA reads them: `.pb`, `.pbtxt`, or a folder of `<fingerprint>.pb`.
+
+XLA ignores a file of any other ending in silence, so none is ever written. Beside each file lies a
+manifest, `<file>.json`, with what decides whether the costs still fit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.costs.table import SEPARATOR, Cost, CostTable, ProgramCosts
+from slipstream.errors import BadInput
+from slipstream.sources.schemas import message
+from slipstream.writing import atomic_write
+
+ENDINGS = (".pb", ".pbtxt")
+MANIFEST = ".json"
+_FINGERPRINT = re.compile(r"^[0-9a-f]{32}$")
+
+
+def write_costs(table: CostTable, path: str | os.PathLike[str]) -> list[Path]:
+    """Write a table to a file or, where the path has no ending, to a folder XLA can search."""
+    target = Path(path)
+    _refuse_useless(table, target)
+    if target.suffix in ENDINGS:
+        return [_write_file(table, target), _write_manifest(table, target)]
+    if target.suffix and not target.is_dir():
+        raise BadInput(
+            f"XLA ignores {target.name}: it reads files that end in .pb or .pbtxt, and folders of "
+            f"<fingerprint>.pb; write to {target.with_suffix('.pb').name} instead"
+        )
+    return _write_folder(table, target)
+
+
+def _refuse_useless(table: CostTable, target: Path) -> None:
+    """XLA takes a file that matches nothing, says so in one log line, and uses none of it."""
+    useful = [p for p in table.programs if p.asked is None or p.asked & p.costs.keys()]
+    if useful:
+        return
+    seen = ", ".join([name for p in table.programs for name in p.costs][:3]) or "no cost at all"
+    raise BadInput(
+        f"not written: nothing of it matches the program (it has {seen}), and XLA would take "
+        f"{target.name} and use none of it; the policies other than jax attribute kernels inside "
+        "command buffers, try: --policy typical"
+    )
+
+
+def read_costs(path: str | os.PathLike[str]) -> CostTable:
+    """Read what `write_costs` or any other tool wrote."""
+    source = Path(path)
+    if source.is_dir():
+        return _read_folder(source)
+    if source.suffix not in ENDINGS:
+        raise BadInput(
+            f"{source} is no cost file: expected one that ends in .pb or .pbtxt, or a folder of "
+            "<fingerprint>.pb; XLA would ignore it"
+        )
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"{source} can't be read ({error.strerror}); see: slipstream costs"
+        ) from None
+    return _table(_parse(source, data), _read_manifest(source), None)
+
+
+def _write_folder(table: CostTable, folder: Path) -> list[Path]:
+    nameless = [program.program for program in table.programs if program.fingerprint is None]
+    if nameless:
+        raise BadInput(
+            f"{', '.join(nameless)} has no fingerprint, so XLA could not find its costs in a "
+            f"folder; write one file instead: {folder}.pb"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for program in table.programs:
+        one = CostTable((program,), table.policy, table.facts)
+        target = folder / f"{program.fingerprint}.pb"
+        files += [_write_file(one, target), _write_manifest(one, target)]
+    return files
+
+
+def _write_file(table: CostTable, target: Path) -> Path:
+    proto = message("ProfiledInstructionsProto")()
+    several = len(table.programs) > 1
+    for program in table.programs:
+        prefix = f"{program.fingerprint}{SEPARATOR}" if several and program.fingerprint else ""
+        for cost in program.costs.values():
+            proto.costs.add(name=prefix + cost.name, cost_us=cost.us)
+    if target.suffix == ".pbtxt":
+        from google.protobuf import text_format
+
+        _replace(target, text_format.MessageToString(proto).encode())
+    else:
+        _replace(target, proto.SerializeToString())
+    return target
+
+
+def _write_manifest(table: CostTable, target: Path) -> Path:
+    programs = [
+        {
+            "program": program.program,
+            "fingerprint": program.fingerprint,
+            "instructions": len(program.costs),
+            "executions": {c.name: c.executions for c in program.costs.values()},
+            "communication": [c.name for c in program.costs.values() if c.is_communication],
+        }
+        for program in table.programs
+    ]
+    text = json.dumps({"policy": table.policy, **table.facts, "programs": programs}, indent=1)
+    manifest = target.with_name(target.name + MANIFEST)
+    _replace(manifest, text.encode() + b"\n")
+    return manifest
+
+
+def _replace(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(target) as temporary:
+        temporary.write_bytes(content)
+
+
+def _read_folder(folder: Path) -> CostTable:
+    files = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
+    if not files:
+        raise BadInput(
+            f"{folder} holds no cost file: expected <fingerprint>.pb or .pbtxt in it; "
+            f"make one with: slipstream costs PROFILE -o {folder}"
+        )
+    tables = []
+    for file in files:
+        fingerprint = file.stem if _FINGERPRINT.match(file.stem) else None
+        tables.append(_table(_parse(file, file.read_bytes()), _read_manifest(file), fingerprint))
+    programs = tuple(program for table in tables for program in table.programs)
+    return CostTable(programs, tables[0].policy, tables[0].facts)
+
+
+def _parse(source: Path, data: bytes) -> list[tuple[str, float]]:
+    from google.protobuf import text_format
+    from google.protobuf.message import DecodeError
+
+    proto = message("ProfiledInstructionsProto")()
+    try:
+        if source.suffix == ".pbtxt":
+            text_format.Parse(data.decode("utf-8", "replace"), proto)
+        else:
+            proto.ParseFromString(data)
+    except (DecodeError, text_format.ParseError) as error:
+        kind = "text" if source.suffix == ".pbtxt" else "binary"
+        raise BadInput(
+            f"{source} is no {kind} ProfiledInstructionsProto ({error}); was it written for the "
+            "other ending, or cut short? make it again with: slipstream costs PROFILE -o OUT"
+        ) from None
+    return [(cost.name, cost.cost_us) for cost in proto.costs]
+
+
+def _read_manifest(source: Path) -> dict[str, Any]:
+    manifest = source.with_name(source.name + MANIFEST)
+    if not manifest.is_file():
+        return {}
+    try:
+        found = json.loads(manifest.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{manifest} is no manifest ({error}); delete it or make it again") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _table(
+    costs: list[tuple[str, float]], manifest: dict[str, Any], fingerprint: str | None
+) -> CostTable:
+    in_folder = fingerprint is not None
+    stated = {p.get("fingerprint"): p for p in manifest.get("programs", [])}
+    if fingerprint is None and len(stated) == 1:
+        fingerprint = next(iter(stated))
+    bound = {fingerprint} if in_folder else set()
+    found: dict[str | None, dict[str, Cost]] = {}
+    for name, us in costs:
+        own, separator, plain = name.rpartition(SEPARATOR)
+        key = own if separator else fingerprint
+        if separator:
+            bound.add(own)
+        about = stated.get(key, {})
+        executions: Mapping[str, int] = about.get("executions", {})
+        communicates = plain in about.get("communication", ())
+        cost = Cost(plain, us, executions.get(plain), communicates)
+        found.setdefault(key, {})[plain] = cost
+    programs = tuple(
+        ProgramCosts(
+            key, stated.get(key, {}).get("program") or "any program", entries, key in bound
+        )
+        for key, entries in found.items()
+    )
+    facts = {k: v for k, v in manifest.items() if k not in ("policy", "programs")}
+    return CostTable(programs, str(manifest.get("policy", "")), facts)

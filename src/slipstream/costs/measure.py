@@ -1,0 +1,102 @@
+"""Measured durations: the sum of an instruction's kernels, for each execution of it.
+
+run 0 of the program                      run 1
+memset nvjet · memset nvjet · …           …          kernels of one instruction in a loop
+└── execution 0  └── execution 1                     `Measured.us[run, execution]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.profile.events import Array
+from slipstream.profile.executions import launch_keys
+from slipstream.profile.kinds import COMMUNICATION, kinds
+from slipstream.profile.profile import Profile
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One instruction of one program: its time in every execution on every device."""
+
+    program: str
+    instruction: str
+    is_communication: bool
+    device: Array
+    """device of each run"""
+    start_ps: Array
+    """when each run's first event of this instruction began"""
+    us: Array
+    """one row a run, one column an execution within the run"""
+
+
+def measure(profile: Profile) -> Iterator[Measured]:
+    """Every instruction's durations in whole steps, without warm-up."""
+    events = profile.events
+    rows = np.flatnonzero(_counted(profile) & (events["instruction"] != 0))
+    if not len(rows):
+        return
+    order = np.lexsort(
+        (
+            events["start_ps"][rows],
+            launch_keys(events)[rows],
+            events["execution"][rows],
+            profile.event_devices[rows],
+            events["instruction"][rows],
+            events["program"][rows],
+        )
+    )
+    rows = rows[order]
+    communicates = kinds(profile)[rows] == COMMUNICATION
+    names = events["program"][rows].astype(np.int64) << 32 | events["instruction"][rows]
+    starts = np.flatnonzero(np.diff(names, prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], len(rows)), strict=True):
+        if events.text("program", rows[start]):
+            yield _measured(profile, rows[start:end], bool(communicates[start:end].any()))
+
+
+def _counted(profile: Profile) -> Array:
+    """Events in steps; of programs that never run inside a step, all events."""
+    inside = profile.steps.rows_of(profile) < len(profile.steps)
+    programs = profile.events["program"]
+    seen = np.bincount(programs[inside], minlength=len(profile.events.texts)) > 0
+    return inside | ~seen[programs]
+
+
+def _measured(profile: Profile, rows: Array, is_communication: bool) -> Measured:
+    events = profile.events
+    runs = profile.event_devices[rows].astype(np.int64) << 32 | events["execution"][rows]
+    firsts = np.flatnonzero(np.diff(runs, prepend=-1))
+    sizes = np.diff(np.append(firsts, len(rows)))
+    program, instruction = (events.text(c, rows[0]) for c in ("program", "instruction"))
+    times = events["duration_ps"][rows] / 1e6
+    usual = int(np.bincount(sizes).argmax())
+    # A run that lost events, or took another branch, says nothing about one execution.
+    whole = sizes == usual
+    kept = np.repeat(whole, sizes)
+    executions = _executions(profile, program, instruction, usual, events["name"][rows[kept]])
+    us = times[kept].reshape(int(whole.sum()), executions, -1).sum(axis=2)
+    return Measured(
+        program,
+        instruction,
+        is_communication,
+        profile.event_devices[rows[firsts]][whole],
+        events["start_ps"][rows[firsts]][whole],
+        us,
+    )
+
+
+def _executions(profile: Profile, program: str, instruction: str, events: int, names: Array) -> int:
+    """How often the instruction runs in one run of its program, given its events in one run."""
+    found = profile.programs.get(program)
+    if found is not None and instruction in found:
+        start = found.starter(instruction)
+        stated = found.executions(start.name if start else instruction)
+        if stated and events % stated == 0:
+            return stated
+    # Without trip counts, the rarest of its kernels comes once an execution.
+    rarest = int(np.unique(names[:events], return_counts=True)[1].min())
+    return rarest if events % rarest == 0 else 1

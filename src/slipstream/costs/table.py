@@ -1,0 +1,70 @@
+"""A cost table: microseconds for each instruction, per program, and where they come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SEPARATOR = "::"
+"""between fingerprint and name, where one file serves several programs"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one execution of an instruction costs."""
+
+    name: str
+    """the name under which XLA's scheduler looks it up"""
+    us: float
+    executions: int | None = None
+    """how many executions the figure rests on; None where a file does not say"""
+    is_communication: bool = False
+
+
+@dataclass(frozen=True)
+class ProgramCosts:
+    """The costs of one program's instructions, by name."""
+
+    fingerprint: str | None
+    """what XLA calls `fingerprint_before_lhs`; None for costs that are meant for any program"""
+    program: str
+    costs: Mapping[str, Cost]
+    is_bound: bool = False
+    """whether XLA takes them for this fingerprint only: prefixed names, or a folder's file"""
+    asked: frozenset[str] | None = None
+    """the names that the program's scheduler asks for, where the program is known"""
+
+    @property
+    def total_us(self) -> float:
+        return sum(cost.us for cost in self.costs.values())
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """Costs of one or more programs, with the facts that say whether they still fit."""
+
+    programs: tuple[ProgramCosts, ...]
+    policy: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """versions, device, flags, sources and date of the recordings: what the manifest holds"""
+
+    def __len__(self) -> int:
+        return sum(len(program.costs) for program in self.programs)
+
+    def of(self, fingerprint: str | None) -> Mapping[str, Cost]:
+        """The costs that XLA would take for a program: its own, and those bound to none."""
+        found: dict[str, Cost] = {}
+        for program in self.programs:
+            if not program.is_bound or program.fingerprint == fingerprint:
+                found |= program.costs
+        return found
+
+    def write(self, path: str | os.PathLike[str]) -> list[str]:
+        """Write a `.pb`, a `.pbtxt`, or a folder of `<fingerprint>.pb`, with manifests beside.
+
+        Returns the files written. A table without any cost is never written.
+        """
+        from slipstream.costs.files import write_costs
+
+        return [str(file) for file in write_costs(self, path)]
