@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
 from slipstream.costs.coverage import check_profile
 from slipstream.costs.extract import extract_costs
@@ -40,7 +41,7 @@ def gpt(layers, width, heads, words, tokens, batch, offload):
         return (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)).astype(jnp.bfloat16)
 
     def block(h, p):
-        h = jax.ad_checkpoint.checkpoint_name(h, "residual")
+        h = checkpoint_name(h, "residual")
         p = jax.tree.map(lambda w: w.astype(jnp.bfloat16), p)
         q, k, v = jnp.split(norm(h) @ p["qkv"], 3, -1)
         q, k, v = (t.reshape(batch, tokens, heads, -1) for t in (q, k, v))

@@ -25,7 +25,7 @@ def test_extract_may_be_left_out(written):
     out, text = written
 
     assert text.splitlines() == [
-        "jit_step(4634) 7733d8da · 118 instructions · policy typical",
+        "jit_step(4634) 7733d8da · 131 instructions · policy typical",
         "100% of the device time has a cost",
         f"wrote {out}",
         f"wrote {out}.json",
@@ -37,9 +37,9 @@ def test_show(written):
 
     lines = run("show", out, "--top", 2).output.splitlines()
 
-    assert lines[0].startswith("jit_step(4634) · 7733d8dae4776b1233ab11144bb09097 · 118")
+    assert lines[0].startswith("jit_step(4634) · 7733d8dae4776b1233ab11144bb09097 · 131")
     assert lines[3].split() == ["fusion.79", "4915.1", "24"]
-    assert lines[5] == "… and 116 more: --top 118"
+    assert lines[5] == "… and 129 more: --top 131"
     assert max(map(len, lines)) <= 80
 
 

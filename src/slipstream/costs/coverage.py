@@ -76,7 +76,8 @@ def _coverage(
 ) -> Coverage:
     weights = {name: (1.0 if us is None else us) for name, us in times.items()}
     found = {name for name in times if _has(program, costs, name)}
-    used = {n for name in times for n in _names(program, name) if n in costs}
+    used = {n for name in times for n in _names(program, name)}
+    used |= {n for instruction in asked(program) for n in _names(program, instruction.name)}
     unused = tuple(sorted(costs.keys() - used))
     total = sum(weights.values())
     covered = sum(weights[name] for name in found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.costs.lookups import asked, lookup_name, never_run
+from slipstream.costs.lookups import asked, free, lookup_name
 from slipstream.costs.measure import measure
 from slipstream.costs.policies import policy_named
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
@@ -51,8 +51,9 @@ def _by_program(profile: Profile, policy: str) -> list[ProgramCosts]:
     for name, costs in found.items():
         program = profile.programs.get(name)
         fingerprint = program.fingerprint if program else None
-        for instruction in never_run(program) if program else ():
-            costs.setdefault(instruction.name, Cost(instruction.name, 0.0, 0))
+        for instruction in free(program) if program else ():
+            asked_as = instruction.scheduling_name or instruction.name
+            costs.setdefault(asked_as, Cost(asked_as, 0.0, 0))
         bound = len(found) > 1 and fingerprint is not None
         programs.append(ProgramCosts(fingerprint, name, costs, bound, _asked(program)))
     return sorted(programs, key=lambda program: -program.total_us)

@@ -2,6 +2,7 @@
 
     %s = all-gather-start(…)      asked by its own name; its cost is the latency of the pair
     %d = all-gather-done(%s)      never asked
+    %e = fusion-done(%t)          asked, though the device does nothing for it
     %f = fusion(…)                asked by its name, which `scheduling_name` keeps for later passes
     %w = while(…)                 never asked: its body is scheduled on its own
 
@@ -30,17 +31,36 @@ def asked(program: Program) -> Iterator[Instruction]:
     """The instructions whose cost the scheduler asks for, in schedule order."""
     for name in _scheduled_computations(program):
         for instruction in program.computations[name].instructions:
-            if not is_silent(instruction) and instruction.opcode not in _NOT_ASKED:
+            if instruction.opcode in _NOT_ASKED:
+                continue
+            if not is_silent(instruction) or _is_free(program, instruction):
                 yield instruction
 
 
-def never_run(program: Program) -> Iterator[Instruction]:
-    """Conditions of loops whose trip count is known: the scheduler asks, the device never runs."""
+def free(program: Program) -> Iterator[Instruction]:
+    """Instructions the scheduler asks for and the device does nothing for: they cost nothing.
+
+    Waits for asynchronous fusions and copies, buffers that are only set aside, and the conditions
+    of loops whose trip count is known.
+    """
     for instruction in asked(program):
-        loop = program.caller(instruction.computation)
-        counted = loop is not None and loop.opcode == "while" and loop.trip_count is not None
-        if counted and loop is not None and instruction.computation != loop.called[0]:
+        if _is_free(program, instruction) or _is_condition(program, instruction):
             yield instruction
+
+
+def _is_free(program: Program, instruction: Instruction) -> bool:
+    if instruction.opcode == "custom-call":
+        return is_silent(instruction)
+    start = program.partner(instruction.name) if instruction.is_done else None
+    return start is not None and start.collective is None and start.opcode not in _NOT_ASKED
+
+
+def _is_condition(program: Program, instruction: Instruction) -> bool:
+    """Whether it is part of a loop condition that is never evaluated."""
+    loop = program.caller(instruction.computation)
+    if loop is None or loop.opcode != "while" or loop.trip_count is None:
+        return False
+    return instruction.computation != loop.called[0]
 
 
 def _scheduled_computations(program: Program) -> list[str]:

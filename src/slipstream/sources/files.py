@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gzip
 import mmap
+import shutil
+import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +19,20 @@ from slipstream.errors import BadInput
 from slipstream.profile.events import Array
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
+# What a folder may hold as the recordings of one run, the most telling first.
+_SUFFIXES = (XPLANE_SUFFIXES, (".zip",), (".sqlite", ".sqlite.gz"), (".nsys-rep",))
+_GZIP, _ZIP, _SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
+
+
+class Kind(Enum):
+    """What a file is."""
+
+    XPLANE = "a recording of JAX's profiler"
+    EXPORT = "an export of Nsight Systems"
+    REPORT = "a report of Nsight Systems"
+    ARCHIVE = "an archive of nsys-jax"
+    PROGRAM = "a program"
+    OTHER = "something else"
 
 
 def find_recordings(path: Path, run: str | None = None) -> list[Path]:
@@ -27,7 +45,8 @@ def find_recordings(path: Path, run: str | None = None) -> list[Path]:
     if not runs:
         raise BadInput(
             f"{path} holds no profile: expected *.xplane.pb in it, or in plugins/profile/<time>/ "
-            "below it; record one with jax.profiler.start_trace(folder)"
+            "below it, or *.sqlite, *.nsys-rep or *.zip of Nsight Systems; record one with "
+            "jax.profiler.start_trace(folder)"
         )
     if run is None:
         return _recordings(max(runs, key=lambda folder: folder.name))
@@ -43,11 +62,65 @@ def list_runs(path: Path) -> list[str]:
     return sorted(folder.name for folder in _runs(path))
 
 
+def kind_of(path: Path) -> Kind:
+    """What a file is, by what it begins with; names decide only where that says nothing."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    if head.startswith(_GZIP):
+        head = _unpacked_head(path)
+    name = path.name.removesuffix(".gz")
+    if head.startswith(_SQLITE):
+        return Kind.EXPORT
+    if head.startswith(_ZIP):
+        return Kind.ARCHIVE
+    if name.endswith((".nsys-rep", ".qdrep")):
+        return Kind.REPORT
+    if _is_program(head, name):
+        return Kind.PROGRAM
+    xplane = name.endswith(".xplane.pb") or path.suffix in (".pb", ".gz", "")
+    return Kind.XPLANE if xplane else Kind.OTHER
+
+
+def _is_program(head: bytes, name: str) -> bool:
+    if head.lstrip().startswith(b"HloModule") or name.endswith((".hlo", ".hlo.pb", ".hlo.txt")):
+        return True
+    # Both begin with a message: in an HloProto it begins with a text, in an XSpace it does not.
+    at = 1
+    while at < len(head) and head[at] & 0x80:
+        at += 1
+    return head[:1] == b"\x0a" and head[at + 1 : at + 2] == b"\x0a"
+
+
+def _unpacked_head(path: Path) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            return file.read(64)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """A file as one that SQLite can open: itself, or a temporary one where it is gzipped."""
+    with path.open("rb") as file:
+        if file.read(2) != _GZIP:
+            yield path
+            return
+    with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
+        made = Path(folder) / path.name.removesuffix(".gz")
+        try:
+            with gzip.open(path) as packed, made.open("wb") as whole:
+                shutil.copyfileobj(packed, whole, 1 << 20)
+        except (OSError, EOFError, zlib.error) as error:
+            raise _damaged(path, error) from None
+        yield made
+
+
 def open_bytes(path: Path) -> Array:
     """A file's bytes as an array: memory-mapped, or unpacked where it is gzipped."""
     with path.open("rb") as file:
         magic = file.read(2)
-        if magic == b"\x1f\x8b":
+        if magic == _GZIP:
             return _unpack(path)
         if not magic:
             raise BadInput(f"{path} is empty; was the profiler stopped? record it again")
@@ -60,9 +133,13 @@ def _unpack(path: Path) -> Array:
         with gzip.open(path) as file:
             return np.frombuffer(file.read(), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(
-            f"{path} is not a whole gzip file ({error}); copy it again from where it was recorded"
-        ) from None
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> BadInput:
+    return BadInput(
+        f"{path} is not a whole gzip file ({error}); copy it again from where it was recorded"
+    )
 
 
 def _runs(path: Path) -> list[Path]:
@@ -77,7 +154,12 @@ def _runs(path: Path) -> list[Path]:
 
 
 def _recordings(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.name.endswith(XPLANE_SUFFIXES) and p.is_file())
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    for suffixes in _SUFFIXES:
+        found = [path for path in files if path.name.endswith(suffixes)]
+        if found:
+            return found
+    return []
 
 
 def _nearby(path: Path) -> str:

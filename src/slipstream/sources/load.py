@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile
-from slipstream.sources.files import XPLANE_SUFFIXES, find_recordings, open_bytes
+from slipstream.sources.files import Kind, find_recordings, kind_of, open_bytes, unpacked
+
+if TYPE_CHECKING:
+    from slipstream.sources.dumps import Dumps
 
 Progress = Callable[[int, int], None]
+AnyPath = str | os.PathLike[str]
 
 
 def load(
-    path: str | os.PathLike[str], run: str | None = None, progress: Progress | None = None
+    path: AnyPath | Sequence[AnyPath],
+    run: str | None = None,
+    progress: Progress | None = None,
+    dumps: AnyPath | None = None,
 ) -> Profile:
     """The Profile of a file, of a run folder (one file a host), or of a log folder's newest run.
 
-    `run` picks another run of a log folder by name. `progress` is called with bytes read and
-    bytes in all.
+    Reads what JAX's profiler writes (`.xplane.pb`), Nsight Systems' `.sqlite` exports and
+    `.nsys-rep` reports, and nsys-jax archives (`.zip`). Several paths are hosts or processes of one
+    run. `run` picks another run of a log folder by name. `progress` is called with bytes read and
+    bytes in all. `dumps` is a folder of programs that XLA dumped, for recordings without programs;
+    those beside the recording are found without it.
     """
-    files = find_recordings(Path(path), run)
+    files = _find(path, run)
     total = sum(file.stat().st_size for file in files)
     with ThreadPoolExecutor(1) as reader:
-        reading = reader.submit(_read_all, files, total, progress)
+        folder = Path(dumps) if dumps is not None else None
+        reading = reader.submit(_read_all, files, total, progress, folder)
         # Native code reads the file and leaves this thread free to load the rest of us.
         from slipstream.profile.attribution import attribute
         from slipstream.profile.complaints import complain
@@ -37,26 +50,62 @@ def load(
     return complain(attribute(merge(profiles)))
 
 
-def _read_all(files: list[Path], total: int, progress: Progress | None) -> list[Profile]:
+def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise BadInput("no path was given; expected a recording, a folder of them, or several")
+    return [file for one in paths for file in find_recordings(Path(one), run)]
+
+
+def _read_all(
+    files: list[Path], total: int, progress: Progress | None, dumps: Path | None
+) -> list[Profile]:
     done = 0
     profiles = []
     for file in files:
         size = file.stat().st_size
-        profiles.append(_read(file, _reporter(progress, done, size, total)))
+        profiles += _read(file, _reporter(progress, done, size, total), dumps)
         done += size
     return profiles
 
 
-def _read(file: Path, report: Callable[[int], None] | None) -> Profile:
-    if not file.name.endswith(XPLANE_SUFFIXES) and file.suffix not in (".pb", ".gz", ""):
-        raise BadInput(
-            f"{file} is not a profile that Slipstream reads (by its name); expected "
-            "*.xplane.pb as jax.profiler writes it, or the folder above it"
-        )
-    from slipstream.sources.recording import read_recording
-    from slipstream.sources.xplane import read_space
+def _read(file: Path, report: Callable[[int], None] | None, dumps: Path | None) -> list[Profile]:
+    kind = kind_of(file)
+    if kind is Kind.XPLANE:
+        from slipstream.sources.recording import read_recording
+        from slipstream.sources.xplane import read_space
 
-    return read_recording(read_space(file, open_bytes(file)), report)
+        return [read_recording(read_space(file, open_bytes(file)), report)]
+    if kind is Kind.ARCHIVE:
+        from slipstream.sources.nsysjax import read_archive
+
+        return read_archive(file, _dumps(file, dumps) if dumps else None)
+    if kind in (Kind.EXPORT, Kind.REPORT):
+        return [_read_nsys(file, kind, _dumps(file, dumps))]
+    if kind is Kind.PROGRAM:
+        raise BadInput(
+            f"{file} is a program (HLO), not a profile; slipstream.read_program reads it. To put "
+            "an Nsight Systems export down to its instructions, keep it in the export's folder"
+        )
+    raise BadInput(
+        f"{file} is not a profile that Slipstream reads; expected *.xplane.pb as jax.profiler "
+        "writes it or the folder above it, an Nsight Systems export (.sqlite) or report "
+        "(.nsys-rep), or an nsys-jax archive (.zip)"
+    )
+
+
+def _read_nsys(file: Path, kind: Kind, dumps: Dumps) -> Profile:
+    from slipstream.sources.nsys import exported, read_export
+
+    with ExitStack() as stack:
+        made = stack.enter_context(exported(file) if kind is Kind.REPORT else unpacked(file))
+        return read_export(made, dumps, file)
+
+
+def _dumps(file: Path, folder: Path | None) -> Dumps:
+    from slipstream.sources.dumps import dumps_beside, dumps_in
+
+    return dumps_in(folder) if folder is not None else dumps_beside(file)
 
 
 def _reporter(

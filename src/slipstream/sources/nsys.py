@@ -6,23 +6,26 @@ around the call that launched it (see `nsys_ranges`); programs come from XLA's d
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from slipstream.errors import BadInput, Missing
-from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Table, Texts
-from slipstream.profile.profile import Lane, Profile, Programs, Warning
+from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
+from slipstream.profile.profile import Device, Lane, Profile, Programs, Warning
 from slipstream.sources.dumps import Dumps
 from slipstream.sources.nsys_facts import Facts, diagnostics
 from slipstream.sources.nsys_ranges import (
     COMPILE,
     INSTRUCTION,
+    NO_RANGE,
     PROCESS,
     PROGRAM,
     Label,
@@ -73,6 +76,17 @@ def exported(report: Path) -> Iterator[Path]:
                 "and older versions: try the nsys that recorded it"
             )
         yield made
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Where each piece of device work comes from."""
+
+    process: Array
+    call: Array
+    """row of the call that launched it; -1 if that was not recorded"""
+    op: Array
+    program: Array
 
 
 class _Reader:
@@ -175,7 +189,7 @@ class _Reader:
         process = self.process_of_thread[self.call_thread]
         launches = Launches(process, self.calls["correlationId"], len(self.processes))
         self.launching = np.zeros(len(op), bool)
-        self.joined = []
+        self.joined: list[_Joined] = []
         for part in self.work:
             number, distinct = _numbered(part.process)
             numbers = [self.process_number[one] for one in distinct.tolist()]
@@ -183,10 +197,8 @@ class _Reader:
             call = launches.find(own, part.correlation)
             if len(op):
                 self.launching[call[call >= 0]] = True
-            # The last entry of these stands for "none".
-            at_op = ops[_taken(op, call)]
-            at_program = programs[_taken(program, call)]
-            self.joined.append((own, call, np.where(at_program < 0, 0, at_op), at_program))
+            found = (ops[_taken(op, call)], programs[_taken(program, call)])
+            self.joined.append(_Joined(own, call, *found))
 
     def _texts_of(self, kind: int) -> Array:
         """Text of each label of a kind; 0 for other labels and, at the end, for no label."""
@@ -198,8 +210,141 @@ class _Reader:
         kinds = (PROGRAM, COMPILE)
         names = {label.name: None for label in self.labels if label.kind in kinds and label.name}
         # Within a graph that was traced whole nothing can be told apart, so nothing must try to.
-        for part, (_, _, _, program) in zip(self.work, self.joined, strict=True):
-            if part.is_graph:
-                for index in np.unique(program).tolist():
-                    names.pop(self.texts.values[index], None)
+        for part, joined in zip(self.work, self.joined, strict=True):
+            for index in np.unique(joined.program).tolist() if part.is_graph else ():
+                names.pop(self.texts.values[index], None)
         return self.dumps.programs(names)
+
+    def _places(self) -> tuple[tuple[Device, ...], tuple[Lane, ...], list[Array]]:
+        """Devices and their streams as lanes, and the lane of each piece of work."""
+        from slipstream.profile.grouping import group_pairs
+
+        streams: dict[tuple[int, int, int], int] = {}
+        parts = []
+        for part, joined in zip(self.work, self.joined, strict=True):
+            device = (joined.process.astype(np.int64) << 32) + part.device
+            groups, firsts = group_pairs(device, part.stream.astype(np.int32))
+            keys = zip(
+                joined.process[firsts].tolist(),
+                part.device[firsts].tolist(),
+                part.stream[firsts].tolist(),
+                strict=True,
+            )
+            parts.append((groups, [streams.setdefault(key, len(streams)) for key in keys]))
+        ordered = sorted(streams)
+        place = {streams[key]: i for i, key in enumerate(ordered)}
+        devices = sorted({key[:2] for key in ordered})
+        lanes = [Lane(f"Stream #{key[2]}", key[0], devices.index(key[:2])) for key in ordered]
+        found = [
+            np.array([place[number] for number in numbers], np.int32)[groups]
+            for groups, numbers in parts
+        ]
+        return self.facts.devices(devices, self.processes), tuple(lanes), found
+
+    def _events(self, lanes: list[Array]) -> Table:
+        if not self.work:
+            return Table.empty(EVENT_COLUMNS, self.texts.values)
+        parts = [
+            _event_columns(part, joined, lane, self.facts.base_ns)
+            for part, joined, lane in zip(self.work, self.joined, lanes, strict=True)
+        ]
+        return _table(EVENT_COLUMNS, parts, self.texts)
+
+    def _host_events(self, first: int) -> Table:
+        """Calls and ranges, on the lanes of their threads."""
+        calls, ranges = self.calls, self.ranges
+        named = self.texts.map(self.label_texts)
+        steps = [label.step for label in self.labels]
+        is_step = np.array([step is not None for step in (*steps, None)], bool)
+        number = np.array([step or 0 for step in (*steps, None)], np.int64)
+        launched = np.where(self.launching, calls["correlationId"], 0)
+        zeros = np.zeros(len(launched), np.int64)
+        label, none = self.range_labels, np.zeros(len(self.range_labels), np.int64)
+        rows = [
+            (calls, self.call_thread, self.call_names, launched, zeros, zeros.astype(bool)),
+            (ranges, self.range_thread, named[label], none, number[label], is_step[label]),
+        ]
+        parts = []
+        for times, thread, name, correlation, step, marks in rows:
+            columns = _times(times["start"], times["end"], self.facts.base_ns)
+            columns |= {"lane": thread + np.int32(first), "name": name, "step": step}
+            parts.append(columns | {"correlation": correlation, "is_step": marks})
+        return _table(HOST_COLUMNS, parts, self.texts)
+
+    def _doubts(self) -> Iterator[Warning]:
+        """What the reader of these numbers must know."""
+        if any(part.is_graph for part in self.work):
+            yield Warning(
+                "whole-graphs",
+                f"{self.source.name}: CUDA graphs were traced whole, so what runs in them can't be "
+                "told apart; record with: nsys profile --cuda-graph-trace=node",
+            )
+        total = sum(int((part.end_ns - part.start_ns).sum()) for part in self.work)
+        if not total:
+            return
+        if not any(label.kind == INSTRUCTION for label in self.labels):
+            yield Warning(
+                "no-ranges",
+                f"{self.source.name} has no ranges of XLA's instructions, so device time can't be "
+                "put down to them; record a JAX program with: nsys profile --trace=cuda,nvtx",
+            )
+            return
+        lost = 0
+        for part, joined in zip(self.work, self.joined, strict=True):
+            missing = joined.call < 0
+            lost += int((part.end_ns - part.start_ns)[missing].sum())
+        if lost > LOST * total:
+            yield Warning(
+                "no-launch",
+                f"{self.source.name}: the calls that launched {lost / total:.1%} of the device "
+                "time were not recorded, so it is of no program; record with --trace=cuda,nvtx "
+                "and begin before the first step",
+            )
+
+
+def _event_columns(part: Work, joined: _Joined, lane: Array, base_ns: int) -> dict[str, Array]:
+    nothing = np.zeros(len(part), np.int32)
+    return {
+        **_times(part.start_ns, part.end_ns, base_ns),
+        "lane": lane,
+        "name": part.name,
+        "op": joined.op,
+        "program": joined.program,
+        "details": part.details,
+        "correlation": part.correlation,
+        "graph": part.graph,
+        "instruction": nothing,
+        "execution": nothing,
+    }
+
+
+def _times(start_ns: Array, end_ns: Array, base_ns: int) -> dict[str, Array]:
+    start = (start_ns - base_ns) * 1000
+    return {"start_ps": start, "duration_ps": np.maximum(end_ns - start_ns, 0) * 1000}
+
+
+def _table(columns: tuple[Column, ...], parts: list[dict[str, Array]], texts: Texts) -> Table:
+    arrays = {}
+    for column in columns:
+        pieces = [part.pop(column.name) for part in parts]
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        arrays[column.name] = whole.astype(column.dtype, copy=False)
+    return Table(columns, arrays, texts.values)
+
+
+def _numbered(values: Array) -> tuple[Array, Array]:
+    """(number of each value, the distinct values), numbered as they appear."""
+    from slipstream.profile.grouping import group_pairs
+
+    groups, firsts = group_pairs(values, np.zeros(len(values), np.int32))
+    return groups, values[firsts]
+
+
+def _taken(values: Array, rows: Array) -> Array:
+    """Values of some rows; row -1 has none."""
+    return np.append(values, np.int32(NO_RANGE))[rows]
+
+
+def _plain_name(call: str) -> str:
+    """`cudaLaunchKernel_v7000` is `cudaLaunchKernel`."""
+    return re.sub(r"_v\d+$", "", call)
