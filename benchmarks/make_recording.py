@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 from slipstream.sources.schemas import message
@@ -105,3 +106,7 @@ def _field(number, payload):
         length >>= 7
     varint.append(length)
     return bytes((number << 3 | 2,)) + bytes(varint) + payload
+
+
+if __name__ == "__main__" and len(sys.argv) == 4:
+    print(make_recording(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))

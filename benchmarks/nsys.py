@@ -61,9 +61,9 @@ TOTALS = """
 SELECT r.label, k.demangledName, count(*), sum(k.end - k.start), avg(k.end - k.start),
        min(k.end - k.start), max(k.end - k.start)
 FROM CUPTI_ACTIVITY_KIND_KERNEL AS k
-JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS c
+LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS c
   ON c.correlationId = k.correlationId AND (c.globalTid & -16777216) = k.globalPid
-JOIN temp.ranges AS r
+LEFT JOIN temp.ranges AS r
   ON r.opened <= c.start AND r.closed >= c.end
  AND r.start <= c.start AND r.end >= c.end AND r.thread = c.globalTid
 GROUP BY 1, 2
@@ -127,7 +127,7 @@ def by_sql(path):
     db.executescript(RANGES)
     found = {}
     for label, _, _, total, *_ in db.execute(TOTALS):
-        if label.startswith("Thunk"):
+        if label and label.startswith("Thunk"):
             found[label.partition("hlo_op=")[2].rstrip("#")] = total
     db.close()
     return found

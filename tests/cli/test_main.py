@@ -45,9 +45,7 @@ def test_errors_become_exit_codes(error, code, monkeypatch, capsys):
         raise error
 
     monkeypatch.setattr(cli, "app", fail)
-    with pytest.raises(SystemExit) as exit_:
-        cli.main()
-    assert exit_.value.code == code
+    assert cli._run() == code
     assert capsys.readouterr() == ("", "error: no\n")
 
 

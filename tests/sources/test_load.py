@@ -131,8 +131,9 @@ def test_what_is_no_profile(tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("hello")
     assert refusal(other) == (
-        f"{other} is not a profile that Slipstream reads (by its name); expected *.xplane.pb as "
-        "jax.profiler writes it, or the folder above it"
+        f"{other} is not a profile that Slipstream reads; expected *.xplane.pb as jax.profiler "
+        "writes it or the folder above it, an Nsight Systems export (.sqlite) or report "
+        "(.nsys-rep), or an nsys-jax archive (.zip)"
     )
     folder = tmp_path / "nothing"
     folder.mkdir()

@@ -9,11 +9,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from slipstream.analyses.ops import Op, Ops
-from slipstream.analyses.summary import ProgramSummary, Summary
-from slipstream.profile.profile import Warning
+if TYPE_CHECKING:
+    from slipstream.analyses.ops import Op, Ops
+    from slipstream.analyses.summary import ProgramSummary, Summary
+    from slipstream.profile.profile import Warning
 
 
 def dumps(data: Any) -> str:

@@ -21,27 +21,27 @@ NO_FAMILY, FORWARD_CONV, INPUT_GRAD, FILTER_GRAD, ATTENTION, ATTENTION_GRAD, MAT
 GATHER, REDUCE, SCATTER, EXCHANGE, BROADCAST = range(7, 12)
 SAME_SIDE, TO_DEVICE, TO_HOST = range(3)
 
-_COLLECTIVE = re.compile(r"nccl|rccl|nvshmem|mscclpp", re.I)
-_COPY = re.compile(r"^(Memcpy|memcpy\d*|__amd_rocclr_copy|Copy(Host|Device)|hipMemcpy)", re.I)
-_MEMSET = re.compile(r"^(Memset|memset\d*|__amd_rocclr_fill|hipMemset)", re.I)
-_TO_DEVICE = re.compile(r"H2D|HtoD|HostToDevice", re.I)
-_TO_HOST = re.compile(r"D2H|DtoH|DeviceToHost", re.I)
-_AFTER = re.compile(r"splitK_?reduce|reduction::|convert_dq|ToNchw|RemovePadding|unpad", re.I)
-_BEFORE = re.compile(r"init_device_work|AddPadding|ToNhwc|compute_dot_do_o|pad_kernel|offset", re.I)
+_COLLECTIVE = r"nccl|rccl|nvshmem|mscclpp"
+_COPY = r"^(Memcpy|memcpy\d*|__amd_rocclr_copy|Copy(Host|Device)|hipMemcpy)"
+_MEMSET = r"^(Memset|memset\d*|__amd_rocclr_fill|hipMemset)"
+_TO_DEVICE = r"H2D|HtoD|HostToDevice"
+_TO_HOST = r"D2H|DtoH|DeviceToHost"
+_AFTER = r"splitK_?reduce|reduction::|convert_dq|ToNchw|RemovePadding|unpad"
+_BEFORE = r"init_device_work|AddPadding|ToNhwc|compute_dot_do_o|pad_kernel|offset"
 _FAMILIES = (
-    (ATTENTION_GRAD, re.compile(r"(sdpa|fmha|flash|attention).*(bprop|bwd|backward)", re.I)),
-    (ATTENTION, re.compile(r"sdpa|fmha|flash_|attention", re.I)),
-    (FILTER_GRAD, re.compile(r"wgrad|bwd_filter|backward_?filter", re.I)),
-    (INPUT_GRAD, re.compile(r"dgrad|bwd_data|backward_?data", re.I)),
-    (FORWARD_CONV, re.compile(r"fprop|implicit_?conv|winograd|convolve", re.I)),
-    (MATMUL, re.compile(r"nvjet|gemm|cublas|xmma|cutlass|Cijk_|matmul", re.I)),
+    (ATTENTION_GRAD, r"(sdpa|fmha|flash|attention).*(bprop|bwd|backward)"),
+    (ATTENTION, r"sdpa|fmha|flash_|attention"),
+    (FILTER_GRAD, r"wgrad|bwd_filter|backward_?filter"),
+    (INPUT_GRAD, r"dgrad|bwd_data|backward_?data"),
+    (FORWARD_CONV, r"fprop|implicit_?conv|winograd|convolve"),
+    (MATMUL, r"nvjet|gemm|cublas|xmma|cutlass|Cijk_|matmul"),
 )
 _COLLECTIVE_FAMILIES = (
-    (GATHER, re.compile(r"AllGather", re.I)),
-    (SCATTER, re.compile(r"ReduceScatter", re.I)),
-    (REDUCE, re.compile(r"AllReduce", re.I)),
-    (EXCHANGE, re.compile(r"SendRecv|AllToAll|Alltoall", re.I)),
-    (BROADCAST, re.compile(r"Broadcast", re.I)),
+    (GATHER, r"AllGather"),
+    (SCATTER, r"ReduceScatter"),
+    (REDUCE, r"AllReduce"),
+    (EXCHANGE, r"SendRecv|AllToAll|Alltoall"),
+    (BROADCAST, r"Broadcast"),
 )
 
 
@@ -58,23 +58,28 @@ class Kernel:
 @lru_cache(maxsize=65536)
 def classify(name: str) -> Kernel:
     """Class, part and family of a kernel or copy by the name the profiler recorded."""
-    if _COLLECTIVE.search(name):
+    if _says(_COLLECTIVE, name):
         return Kernel(COLLECTIVE, family=_family(name, _COLLECTIVE_FAMILIES))
-    if _COPY.search(name):
-        to_host, to_device = _TO_HOST.search(name), _TO_DEVICE.search(name)
+    if _says(_COPY, name):
+        to_host, to_device = _says(_TO_HOST, name), _says(_TO_DEVICE, name)
         return Kernel(COPY, direction=TO_HOST if to_host else TO_DEVICE if to_device else SAME_SIDE)
-    if _MEMSET.search(name):
+    if _says(_MEMSET, name):
         return Kernel(MEMSET, BEFORE)
-    if _AFTER.search(name):
+    if _says(_AFTER, name):
         return Kernel(LIBRARY, AFTER)
-    if _BEFORE.search(name):
+    if _says(_BEFORE, name):
         return Kernel(LIBRARY, BEFORE)
     family = _family(name, _FAMILIES)
     return Kernel(LIBRARY, ANY if family == NO_FAMILY else MAIN, family)
 
 
-def _family(name: str, families: tuple[tuple[int, re.Pattern[str]], ...]) -> int:
-    return next((family for family, pattern in families if pattern.search(name)), NO_FAMILY)
+def _says(pattern: str, name: str) -> bool:
+    """Whether a name matches; a pattern is compiled when it is first needed, not on import."""
+    return re.search(pattern, name, re.I) is not None
+
+
+def _family(name: str, families: tuple[tuple[int, str], ...]) -> int:
+    return next((family for family, pattern in families if _says(pattern, name)), NO_FAMILY)
 
 
 def copy_bytes(details: str) -> int | None:

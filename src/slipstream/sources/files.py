@@ -6,6 +6,7 @@ import gzip
 import mmap
 import shutil
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -63,12 +64,14 @@ def list_runs(path: Path) -> list[str]:
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file is, by what it begins with; names decide only where that says nothing."""
+    """What a file is, by its name where that is of one profiler only, else by its first bytes."""
     with path.open("rb") as file:
         head = file.read(64)
     if head.startswith(_GZIP):
         head = _unpacked_head(path)
     name = path.name.removesuffix(".gz")
+    if name.endswith(".xplane.pb"):
+        return Kind.XPLANE
     if head.startswith(_SQLITE):
         return Kind.EXPORT
     if head.startswith(_ZIP):
@@ -77,8 +80,7 @@ def kind_of(path: Path) -> Kind:
         return Kind.REPORT
     if _is_program(head, name):
         return Kind.PROGRAM
-    xplane = name.endswith(".xplane.pb") or path.suffix in (".pb", ".gz", "")
-    return Kind.XPLANE if xplane else Kind.OTHER
+    return Kind.XPLANE if path.suffix in (".pb", ".gz", "") else Kind.OTHER
 
 
 def _is_program(head: bytes, name: str) -> bool:
@@ -128,6 +130,17 @@ def open_bytes(path: Path) -> Array:
     return np.frombuffer(mapped, np.uint8)
 
 
+def release(data: Array, start: int, end: int) -> None:
+    """Tell the system that bytes of a mapped file are done with, so that they cost no memory."""
+    mapped = getattr(data.base, "obj", None)
+    if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (end - first) // mmap.PAGESIZE * mmap.PAGESIZE
+    if length > 0:
+        mapped.madvise(mmap.MADV_DONTNEED, first, length)
+
+
 def _unpack(path: Path) -> Array:
     try:
         with gzip.open(path) as file:
@@ -157,9 +170,20 @@ def _recordings(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for suffixes in _SUFFIXES:
         found = [path for path in files if path.name.endswith(suffixes)]
+        # Zips of other things lie about too.
+        found = [path for path in found if path.suffix != ".zip" or is_archive(path)]
         if found:
             return found
     return []
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a zip is one that nsys-jax wrote."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any("nvtx_gpu_proj_trace/" in name for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _nearby(path: Path) -> str:

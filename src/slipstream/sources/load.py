@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,10 +71,12 @@ def _read_all(
 def _read(file: Path, report: Callable[[int], None] | None, dumps: Path | None) -> list[Profile]:
     kind = kind_of(file)
     if kind is Kind.XPLANE:
-        from slipstream.sources.recording import read_recording
         from slipstream.sources.xplane import read_space
 
-        return [read_recording(read_space(file, open_bytes(file)), report)]
+        space = read_space(file, open_bytes(file))
+        from slipstream.sources.recording import read_recording
+
+        return [read_recording(space, report)]
     if kind is Kind.ARCHIVE:
         from slipstream.sources.nsysjax import read_archive
 
@@ -97,8 +98,11 @@ def _read(file: Path, report: Callable[[int], None] | None, dumps: Path | None) 
 def _read_nsys(file: Path, kind: Kind, dumps: Dumps) -> Profile:
     from slipstream.sources.nsys import exported, read_export
 
-    with ExitStack() as stack:
-        made = stack.enter_context(exported(file) if kind is Kind.REPORT else unpacked(file))
+    beside = file.with_suffix(".sqlite")
+    is_newer = beside.exists() and beside.stat().st_mtime >= file.stat().st_mtime
+    if kind is Kind.REPORT and is_newer:
+        return read_export(beside, dumps, file)
+    with exported(file) if kind is Kind.REPORT else unpacked(file) as made:
         return read_export(made, dumps, file)
 
 

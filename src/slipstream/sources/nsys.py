@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ from slipstream.sources.nsys_ranges import (
     enclosing,
     parse_label,
 )
-from slipstream.sources.nsys_tables import Export
+from slipstream.sources.nsys_tables import Export, damaged
 from slipstream.sources.nsys_work import Work, read_work
 
 _PUSH_POP, _START_END = (59, 70), (60, 71)
@@ -52,7 +53,10 @@ def read_export(path: Path, dumps: Dumps, source: Path | None = None) -> Profile
                 f"{source or path} is a SQLite file, but no export of Nsight Systems: it has no "
                 "StringIds; make one with: nsys export --type sqlite report.nsys-rep"
             )
-        return _Reader(export, source or path, dumps).profile()
+        try:
+            return _Reader(export, source or path, dumps).profile()
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+            raise damaged(source or path, error) from None
 
 
 @contextmanager
@@ -111,24 +115,28 @@ class _Reader:
 
     def _read_ranges(self) -> None:
         rows = self.export.read("NVTX_EVENTS", _RANGES, ("text",))
-        kept = np.isin(rows["eventType"], (*_PUSH_POP, *_START_END))
-        columns = {name: rows[name][kept] for name in (*_RANGES, "text")}
+        kept = _is_one_of(rows["eventType"], (*_PUSH_POP, *_START_END))
+        which = slice(None) if kept.all() else np.flatnonzero(kept)
+        columns = {name: rows[name][which] for name in (*_RANGES, "text")}
         registered, distinct = _numbered(columns["textId"])
         strings = self.export.strings(distinct)
         self.label_texts = [strings.get(one, "") for one in distinct.tolist()]
         written = rows.texts["text"]
-        empty = np.array([not text for text in (*written, "")], bool)
-        use_text = ~empty[columns["text"]]
-        label = np.where(use_text, columns["text"] + len(self.label_texts), registered)
+        self.range_labels = registered
+        if written:
+            # Nothing written, or an empty text, means that the text is a registered one.
+            is_text = np.array([bool(text) for text in (*written, "")], bool)[columns["text"]]
+            label = np.where(is_text, columns["text"] + len(self.label_texts), registered)
+            self.range_labels = label.astype(np.int32)
         self.label_texts += written
         self.labels: list[Label] = [parse_label(text) for text in self.label_texts]
-        self.range_labels = label.astype(np.int32)
         self.ranges = columns
-        last = max((int(a.max()) for a in (columns["end"], self.calls["end"]) if len(a)), default=0)
-        # A range that was open when the recording ended goes on to there.
         open_ = columns["end"] < columns["start"]
-        columns["end"] = np.where(open_, max(last, 0), columns["end"])
-        columns["end"] = np.maximum(columns["end"], columns["start"])
+        if open_.any():
+            # A range that was open when the recording ended goes on to there.
+            both = [a.max() for a in (columns["end"], self.calls["end"]) if len(a)]
+            end = np.where(open_, max(both), columns["end"])
+            columns["end"] = np.maximum(end, columns["start"])
 
     def _number_threads(self) -> None:
         """Numbers for threads and processes, over all tables."""
@@ -173,7 +181,7 @@ class _Reader:
 
     def _join(self) -> None:
         """Instruction and program of every piece of device work, by the call that launched it."""
-        nested = np.isin(self.ranges["eventType"], _PUSH_POP)
+        nested = _is_one_of(self.ranges["eventType"], _PUSH_POP)
         rows = slice(None) if nested.all() else np.flatnonzero(nested)
         ranges = Spans(
             self.ranges["start"][rows],
@@ -253,23 +261,28 @@ class _Reader:
     def _host_events(self, first: int) -> Table:
         """Calls and ranges, on the lanes of their threads."""
         calls, ranges = self.calls, self.ranges
+        size, first_range = len(calls) + len(self.range_labels), len(calls)
+        columns = {column.name: np.zeros(size, column.dtype) for column in HOST_COLUMNS}
         named = self.texts.map(self.label_texts)
+        for rows, times, thread, name in (
+            (slice(0, first_range), calls, self.call_thread, self.call_names),
+            (slice(first_range, size), ranges, self.range_thread, named[self.range_labels]),
+        ):
+            start, end = times["start"], times["end"]
+            np.multiply(start - self.facts.base_ns, 1000, out=columns["start_ps"][rows])
+            np.multiply(np.maximum(end - start, 0), 1000, out=columns["duration_ps"][rows])
+            np.add(thread, first, out=columns["lane"][rows])
+            columns["name"][rows] = name
+        np.multiply(
+            calls["correlationId"], self.launching, out=columns["correlation"][:first_range]
+        )
         steps = [label.step for label in self.labels]
-        is_step = np.array([step is not None for step in (*steps, None)], bool)
-        number = np.array([step or 0 for step in (*steps, None)], np.int64)
-        launched = np.where(self.launching, calls["correlationId"], 0)
-        zeros = np.zeros(len(launched), np.int64)
-        label, none = self.range_labels, np.zeros(len(self.range_labels), np.int64)
-        rows = [
-            (calls, self.call_thread, self.call_names, launched, zeros, zeros.astype(bool)),
-            (ranges, self.range_thread, named[label], none, number[label], is_step[label]),
-        ]
-        parts = []
-        for times, thread, name, correlation, step, marks in rows:
-            columns = _times(times["start"], times["end"], self.facts.base_ns)
-            columns |= {"lane": thread + np.int32(first), "name": name, "step": step}
-            parts.append(columns | {"correlation": correlation, "is_step": marks})
-        return _table(HOST_COLUMNS, parts, self.texts)
+        if any(step is not None for step in steps):
+            number = np.array([step or 0 for step in steps], np.int64)
+            columns["step"][first_range:] = number[self.range_labels]
+            is_step = np.array([step is not None for step in steps], bool)
+            columns["is_step"][first_range:] = is_step[self.range_labels]
+        return Table(HOST_COLUMNS, columns, self.texts.values)
 
     def _doubts(self) -> Iterator[Warning]:
         """What the reader of these numbers must know."""
@@ -330,6 +343,11 @@ def _table(columns: tuple[Column, ...], parts: list[dict[str, Array]], texts: Te
         whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         arrays[column.name] = whole.astype(column.dtype, copy=False)
     return Table(columns, arrays, texts.values)
+
+
+def _is_one_of(values: Array, few: tuple[int, ...]) -> Array:
+    found: Array = np.logical_or.reduce([values == one for one in few])
+    return found
 
 
 def _numbered(values: Array) -> tuple[Array, Array]:

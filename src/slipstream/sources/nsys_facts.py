@@ -1,4 +1,4 @@
-"""What an Nsight Systems export says of the machine: hosts, devices, threads, clocks, complaints."""
+"""What an Nsight Systems export says of its machine: processes, devices, threads, clocks."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _clock(export: Export, first_ns: int) -> tuple[int, int | None]:
 
 
 def _gpus(export: Export) -> dict[int, tuple[str, Mapping[str, int | float | str]]]:
-    found = {}
+    found: dict[int, tuple[str, Mapping[str, int | float | str]]] = {}
     for number, name, *values in export.select("TARGET_INFO_GPU", "id", "name", *_PROPERTIES):
         stated = zip(_PROPERTIES.values(), values, strict=True)
         properties = {key: value for key, value in stated if value is not None}

@@ -38,6 +38,10 @@ _STEP = re.compile(
 )
 
 
+_RANGE_COLUMNS = "i64*, i64*, i32*, i32*, i64*, i64"
+_CALL_COLUMNS = "i64*, i32*, i64*, i64"
+
+
 @dataclass(frozen=True)
 class Label:
     """What the text of a range says."""
@@ -62,9 +66,7 @@ def parse_label(text: str) -> Label:
     return Label(OTHER, step=int(found.group(1) or found.group(2)) if found else None)
 
 
-@native(
-    "i64(i64*, i64*, i32*, i32*, i64*, i64, i64*, i32*, i64*, i64, i32*, i64*, i32*, i32*, i32*, i32*, i32*)"
-)
+@native(f"i64({_RANGE_COLUMNS}, {_CALL_COLUMNS}, i32*, i64*, i32*, i32*, i32*, i32*, i32*)")
 def _sweep(  # type: ignore[no-untyped-def]
     starts, ends, threads, labels, order, ranges,
     call_starts, call_threads, call_order, calls,

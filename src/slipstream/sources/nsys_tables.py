@@ -54,15 +54,14 @@ class Export:
             self.connection = sqlite3.connect(
                 f"{path.resolve().as_uri()}?{options}", uri=True, check_same_thread=False
             )
+            # Names of kernels are what somebody's compiler made of them, not always UTF-8.
+            self.connection.text_factory = lambda text: text.decode("utf-8", "replace")
             found = self.connection.execute(
                 "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
             )
             self._roots = {str(name): int(root) for name, root in found}
-        except sqlite3.Error as error:
-            raise BadInput(
-                f"{path} is not a whole SQLite file ({error}); export it again with: "
-                "nsys export --type sqlite report.nsys-rep"
-            ) from None
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise damaged(path, error) from None
         self._pages = Pages.of(open_bytes(path)) if settled else None
         self._columns: dict[str, dict[str, str]] = {}
 
@@ -168,6 +167,14 @@ class Export:
         return {}
 
 
+def damaged(path: Path, error: Exception) -> BadInput:
+    """The error for a file that SQLite itself can't read."""
+    return BadInput(
+        f"{path} is not a whole SQLite file ({error}); export it again with: "
+        "nsys export --type sqlite report.nsys-rep"
+    )
+
+
 @dataclass(frozen=True)
 class _Asked:
     """What to read of a table: only columns it has."""
@@ -207,4 +214,4 @@ def _numbered(
             values[place] = -1 if text is None else known.setdefault(str(text), len(known))
         digest = hash(tuple(values[numbers + texts :]))
         out.append((row[0], digest, *values[: numbers + texts]))
-    return np.array(out, np.int64).T
+    return np.ascontiguousarray(np.array(out, np.int64).T)

@@ -17,8 +17,10 @@ _COMMON = {
     "graphNodeId": 0, "graphId": 0,
 }  # fmt: skip
 _NAMES = ("demangledName", "shortName", "mangledName", "name")
-_SHAPE = ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
-_SHAPE += ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_SHAPE = (
+    "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
+    "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
+)  # fmt: skip
 _COPY = ("copyKind", "srcKind", "dstKind", "bytes", "dstDeviceId", "deviceId")
 _MEMSET = ("memKind", "bytes", "value")
 _DIRECTIONS = {
@@ -143,5 +145,15 @@ def _work(rows: Rows, name: Array, details: Array, is_graph: bool = False) -> Wo
         graph = np.where(graph > 0, graph, of_node)
     else:
         graph = np.maximum(graph, 0) if is_graph else np.zeros(len(rows), np.int64)
-    columns = (rows[c] for c in ("start", "end", "deviceId", "streamId", "correlationId"))
-    return Work(*columns, rows["globalPid"], graph, name, details, is_graph)
+    return Work(
+        rows["start"],
+        rows["end"],
+        rows["deviceId"],
+        rows["streamId"],
+        rows["correlationId"],
+        rows["globalPid"],
+        graph,
+        name,
+        details,
+        is_graph,
+    )

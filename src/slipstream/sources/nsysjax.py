@@ -14,7 +14,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,6 @@ _COLUMNS = ["Name", "Projected Start", "Projected Duration", "Orig Start", "Orig
 _COLUMNS += ["PID", "TID", "NumGPUOps", "RangeId", "ParentId"]
 _COLLECTIVE = re.compile(r"(all-|ragged-all|reduce-scatter|collective-|send|recv)")
 _VERSIONS = {"NvDriverVersion": "driver_version", "CudaDriverVersion": "cuda_driver_version"}
-
-
-def is_archive(path: Path) -> bool:
-    """Whether a zip is one that nsys-jax wrote."""
-    with zipfile.ZipFile(path) as archive:
-        return any(_PROJECTION.search(name) for name in archive.namelist())
 
 
 def read_archive(path: Path, dumps: Dumps | None = None) -> list[Profile]:
@@ -75,10 +69,15 @@ def _read_program(path: Path, name: str) -> Program:
         data = lzma.decompress(data)
     elif name.endswith(".gz"):
         data = gzip.decompress(data)
-    source = f"{path}, {name}"
+    return _program(data)
+
+
+@lru_cache(maxsize=32)
+def _program(data: bytes) -> Program:
+    """Processes of one run dump the same programs: each is parsed once."""
     if data.startswith(b"HloModule"):
-        return program_from_text(data.decode("utf-8", "replace"), source=source)
-    return program_from_proto(data, source=source)
+        return program_from_text(data.decode("utf-8", "replace"), source="a dump in the archive")
+    return program_from_proto(data, source="a dump in the archive")
 
 
 Columns = dict[str, Array]

@@ -13,6 +13,8 @@ from slipstream.native import Native
 _MODULES = (
     "slipstream.sources.wire",
     "slipstream.sources.xevents",
+    "slipstream.sources.sqlite_pages",
+    "slipstream.sources.nsys_ranges",
     "slipstream.profile.alignment",
     "slipstream.profile.executions",
     "slipstream.profile.grouping",

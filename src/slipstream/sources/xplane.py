@@ -21,6 +21,7 @@ import numpy as np
 from slipstream.errors import BadInput
 from slipstream.profile.events import TEXT, Array, Texts
 from slipstream.sources import wire
+from slipstream.sources.files import release
 from slipstream.sources.schemas import message
 from slipstream.sources.xevents import (
     NO_SLOT,
@@ -202,6 +203,7 @@ def _run_chunks(
         parts, at, status = decode_events(space.data, start, end, count, base_ps, lookups, out, row)
         if status != wire.OK:
             raise broken(space.path, at, status, "XEvent")
+        release(space.data, start, at)
         return parts
 
     with ThreadPoolExecutor(cpu_count()) as pool:

@@ -1,0 +1,47 @@
+"""Every flag of one jaxlib: its type, its default, and where it may be set."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NEAR = 0.75
+"""how alike two names must be for one to be offered in place of the other"""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One setting of XLA, as one jaxlib knows it."""
+
+    name: str
+    kind: str
+    """bool, int32, int64, float, double, string, enum, map, message, or `repeated` one of those;
+    `unknown` where the library accepts the name and doesn't say more"""
+    default: str | None
+    """as `XLA_FLAGS` would say it; None where it isn't known"""
+    enum_values: tuple[str, ...] = ()
+    is_deprecated: bool = False
+    in_xla_flags: bool | None = None
+    """accepted in `XLA_FLAGS`; None where nobody asked the library"""
+    in_compiler_options: bool = False
+    """accepted by `jit(…, compiler_options={…})`"""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The flags of one jaxlib."""
+
+    jaxlib_version: str
+    flags: Mapping[str, Flag]
+    removed: frozenset[str] = field(default_factory=frozenset)
+    """names that earlier versions had and this one keeps reserved"""
+
+    def nearest(self, name: str, count: int = 1) -> list[str]:
+        """Names close to `name`, the closest first."""
+        return difflib.get_close_matches(name, self.flags, n=count, cutoff=NEAR)
+
+
+def installed_catalogue() -> Catalogue:
+    """The flags of the jaxlib that is installed here."""
+    raise NotImplementedError

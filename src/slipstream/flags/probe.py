@@ -1,0 +1,110 @@
+"""What a jaxlib accepts in `XLA_FLAGS`, and its defaults: asked of the library itself.
+
+XLA reads `XLA_FLAGS` once, when the first options are made.  It names every value that it can't
+read, or, if there is none, every name that it doesn't know, and ends the process:
+
+    --a=1 --b=1 --c=1 ──► "Couldn't interpret value 1 for flag b"     b is a flag, with other values
+    --a=1 --c=1       ──► "Unknown flags in XLA_FLAGS: --c=1"         c is no flag, a is one
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slipstream.errors import BadInput
+
+_OPTIONS = """
+from jaxlib import xla_client
+options = xla_client.CompileOptions()
+options.executable_build_options.debug_options
+"""
+_PRINT_OPTIONS = (
+    _OPTIONS + "import sys; sys.stdout.buffer.write(options.SerializeAsString())\n"
+)
+_UNKNOWN, _USAGE = "Unknown flag", "usage:"
+_NAME = re.compile(r"[a-z0-9_]+")
+_BATCH = 150
+"""names a process: XLA cuts its messages at 15,000 characters"""
+_PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A way to start a jaxlib: a Python, and where jaxlib and its requirements lie."""
+
+    python: str = sys.executable
+    folders: tuple[Path, ...] = field(default=())
+
+    def compile_options(self) -> bytes:
+        """A serialized `CompileOptionsProto` with nothing set: the defaults."""
+        return self._run("", _PRINT_OPTIONS).stdout
+
+    def accepted(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of `names` that `XLA_FLAGS` takes."""
+        ordered = sorted(names)
+        batches = [ordered[at : at + _BATCH] for at in range(0, len(ordered), _BATCH)]
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            return frozenset().union(*pool.map(self._accepted, batches))
+
+    def _accepted(self, names: list[str]) -> frozenset[str]:
+        if not names:
+            return frozenset()
+        done = self._run(" ".join(f"--{name}=1" for name in names), _OPTIONS, check=False)
+        if done.returncode == 0:
+            return frozenset(names)
+        said = done.stderr.decode(errors="replace")
+        complaint = next((line for line in said.splitlines() if _UNKNOWN in line), None)
+        if complaint is not None:
+            return frozenset(names) - set(_NAME.findall(complaint.partition(_UNKNOWN)[2]))
+        if _USAGE not in said:
+            raise _unexpected(self.python, said)
+        # A value that can't be read is a flag's: only flags have values.
+        refused = _refused(said) & set(names)
+        if refused or len(names) == 1:
+            rest = sorted(set(names) - refused) if refused else []
+            return frozenset(refused or names) | self._accepted(rest)
+        # Some flags refuse a value without a word.
+        half = len(names) // 2
+        return self._accepted(names[:half]) | self._accepted(names[half:])
+
+    def _run(
+        self, flags: str, code: str, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "0"}
+        if not flags:
+            del environment["XLA_FLAGS"]
+        if self.folders:
+            environment["PYTHONPATH"] = os.pathsep.join(map(str, self.folders))
+        try:
+            done = subprocess.run(
+                [self.python, "-c", code],
+                env=environment,
+                capture_output=True,
+                timeout=_PATIENCE_S,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _unexpected(self.python, str(error)) from None
+        if check and done.returncode != 0:
+            raise _unexpected(self.python, done.stderr.decode(errors="replace"))
+        return done
+
+
+def _refused(said: str) -> set[str]:
+    """Names in complaints about values; the usage that follows them lists all flags."""
+    return set(_NAME.findall(said.partition(_USAGE)[0]))
+
+
+def _unexpected(python: str, said: str) -> BadInput:
+    tail = " / ".join(said.strip().splitlines()[-3:])
+    return BadInput(
+        f"jaxlib did not say which flags it accepts; {python} said: {tail[:500]}; "
+        "does it start? python -c 'import jaxlib.xla_client'"
+    )

@@ -1,0 +1,1 @@
+"""Settings where people write them: one module for each way of writing."""

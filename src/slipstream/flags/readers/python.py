@@ -1,0 +1,193 @@
+"""Settings in Python source: `os.environ`, `setdefault`, `update`, `compiler_options={…}`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slipstream.errors import BadInput
+from slipstream.flags.readers.traced import Traced, Tracer
+
+_LITERAL = re.compile(
+    r"""(?P<prefix>[rRbBuUfF]{0,2})(?P<quote>\"\"\"|'''|"|')(?P<body>(?:\\.|(?!(?P=quote)).)*)(?P=quote)"""
+    r"""|\#[^\n]*""",
+    re.S,
+)
+_ESCAPE = re.compile(r"\\(\n|.)", re.S)
+_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+_SETTERS = frozenset(("setdefault", "setenv", "putenv"))
+_FLAG_START = "--xla_"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A name and the expression that it gets: a variable, or an entry of compiler_options."""
+
+    name: str
+    value: Traced
+    is_option: bool
+    appends: bool
+    start: int
+    end: int
+    """where name and value stand, together"""
+
+
+def read_python(text: str) -> Iterator[Item]:
+    """Every setting in the order of the source."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise BadInput(
+            f"line {error.lineno} is not Python ({error.msg}); settings of other kinds of "
+            f"files are read too: name it .sh, .env or .yaml"
+        ) from None
+    source = _Source(text)
+    found = [item for node in ast.walk(tree) for item in _items(node, source)]
+    unique = {(item.start, item.name): item for item in found}
+    yield from sorted(unique.values(), key=lambda item: item.start)
+
+
+class _Source:
+    """Offsets of nodes; `ast` counts lines and UTF-8 bytes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        lines = text.splitlines(keepends=True) or [""]
+        self._lines = lines
+        self._starts = [0]
+        for line in lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        start = self._offset(node.lineno, node.col_offset)
+        return start, self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def _offset(self, line: int, column: int) -> int:
+        content = self._lines[line - 1]
+        return self._starts[line - 1] + len(content.encode()[:column].decode(errors="ignore"))
+
+    def literals(self, node: ast.expr) -> Traced:
+        """The text of all string literals of an expression, joined as it joins them."""
+        start, end = self.span(node)
+        apart = _starts_of_parts(node, self)
+        value = Tracer()
+        for match in _LITERAL.finditer(self.text, start, end):
+            if match["quote"] is None:
+                continue
+            if value.characters and bisect_right(apart, match.start()) > 1:
+                value.add_for(" ", match.start())
+                apart = [at for at in apart if at > match.start()] and [
+                    apart[0],
+                    *[at for at in apart if at > match.start()],
+                ]
+            _decode(match, value)
+        return value.done()
+
+
+def _starts_of_parts(node: ast.expr, source: _Source) -> list[int]:
+    """Where the elements of the lists inside an expression start: `" ".join` puts blanks there."""
+    lists = [n for n in ast.walk(node) if isinstance(n, (ast.List, ast.Tuple))]
+    return sorted(source.span(element)[0] for n in lists for element in n.elts)
+
+
+def _decode(match: re.Match[str], value: Tracer) -> None:
+    body, start = match["body"], match.start("body")
+    if "r" in match["prefix"].lower():
+        value.add(body, start)
+        return
+    at = 0
+    for escape in _ESCAPE.finditer(body):
+        value.add(body[at : escape.start()], start + at)
+        meaning = _ESCAPES.get(escape[1])
+        if meaning is None:
+            value.add(escape[0], start + escape.start())
+        elif meaning == escape[1]:
+            value.add(meaning, start + escape.start() + 1)
+        else:
+            value.add_for(meaning, start + escape.start())
+        at = escape.end()
+    value.add(body[at:], start + at)
+
+
+def _items(node: ast.AST, source: _Source) -> Iterator[Item]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _assigned(target, node.value, source, False)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield from _assigned(node.target, node.value, source, False)
+    elif isinstance(node, ast.AugAssign):
+        yield from _assigned(node.target, node.value, source, True)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is not None:
+                yield from _entry(_text(key), key, value, source)
+    elif isinstance(node, ast.Call):
+        yield from _called(node, source)
+
+
+def _assigned(
+    target: ast.expr, value: ast.expr, source: _Source, appends: bool
+) -> Iterator[Item]:
+    if isinstance(target, ast.Subscript):
+        name = _text(target.slice)
+    elif isinstance(target, (ast.Name, ast.Attribute)):
+        name = target.id if isinstance(target, ast.Name) else target.attr
+        if _FLAG_START not in source.literals(value).text or _holds_settings(value):
+            return
+    else:
+        return
+    refers = any(_text(n) == name or getattr(n, "id", "") == name for n in ast.walk(value))
+    if name:
+        yield _item(name, target, value, source, appends or refers)
+
+
+def _holds_settings(value: ast.expr) -> bool:
+    """A dict, or a call that is looked at by itself."""
+    return isinstance(value, ast.Dict)
+
+
+def _entry(name: str | None, key: ast.expr, value: ast.expr, source: _Source) -> Iterator[Item]:
+    if name:
+        yield _item(name, key, value, source, False)
+
+
+def _called(node: ast.Call, source: _Source) -> Iterator[Item]:
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if method in _SETTERS and len(node.args) >= 2:
+        yield from _entry(_text(node.args[0]), node.args[0], node.args[1], source)
+    elif method == "update" or getattr(node.func, "id", "") == "dict":
+        for keyword in node.keywords:
+            if keyword.arg:
+                start = source.span(keyword.value)[0] - len(keyword.arg) - 1
+                yield from _keyword(keyword.arg, keyword.value, start, source)
+
+
+def _keyword(name: str, value: ast.expr, start: int, source: _Source) -> Iterator[Item]:
+    traced = _value(value, source)
+    yield Item(name, traced, False, False, start, source.span(value)[1])
+
+
+def _item(
+    name: str, key: ast.expr, value: ast.expr, source: _Source, appends: bool
+) -> Item:
+    is_option = name.startswith("xla_") and isinstance(key, ast.Constant)
+    start, end = source.span(key)[0], source.span(value)[1]
+    return Item(name, _value(value, source), is_option, appends, start, end)
+
+
+def _value(value: ast.expr, source: _Source) -> Traced:
+    start, end = source.span(value)
+    if isinstance(value, ast.Constant) and not isinstance(value.value, str):
+        return Traced.verbatim(source.text[start:end], start)
+    traced = source.literals(value)
+    if not traced.text and not isinstance(value, ast.Constant):
+        return Traced.verbatim("{" + source.text[start:end] + "}", start)
+    return traced
+
+
+def _text(node: ast.AST) -> str | None:
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value if is_text else None  # type: ignore[attr-defined]

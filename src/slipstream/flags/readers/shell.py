@@ -1,0 +1,174 @@
+"""Assignments in shell scripts: exports, inline, Slurm's and Docker's options, env files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slipstream.flags.readers.traced import Traced, Tracer
+
+_ENDS_WORD = " \t\r\n;&|<>()"
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
+_BEFORE_ASSIGNMENT = re.compile(r"(?:-e|--env=|--build-arg=|--env-vars=)?(?=[A-Za-z_])")
+_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?[-+=]")
+_ENV_LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*", re.M)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A variable, what it gets, and the variables whose values it takes over."""
+
+    name: str
+    value: Traced
+    refers_to: frozenset[str]
+    start: int
+    """where the name stands"""
+
+
+def read_shell(text: str, start: int = 0, end: int | None = None) -> Iterator[Assignment]:
+    """Every assignment between two offsets; a bare `--xla_…` word is one to the name ``""``."""
+    for word in _words(text, start, len(text) if end is None else end):
+        yield from _assignments(word)
+
+
+def read_env_file(text: str) -> Iterator[Assignment]:
+    """`NAME=value` lines: the value goes on to the end of the line, or to its closing quote."""
+    at = 0
+    while at < len(text):
+        line_end = _find(text, "\n", at, len(text))
+        match = _ENV_LINE.match(text, at, line_end)
+        if match is None:
+            at = line_end + 1
+            continue
+        begin, end = _env_value(text, match.end(), line_end)
+        value = Traced.verbatim(text[begin:end], begin)
+        yield _assignment(match[1], value, match.start(1), False)
+        at = _find(text, "\n", end, len(text)) + 1
+
+
+def _env_value(text: str, at: int, line_end: int) -> tuple[int, int]:
+    quote = text[at : at + 1]
+    if quote in ("'", '"'):
+        closing = text.find(quote, at + 1)
+        if closing >= 0:
+            return at + 1, closing
+    comment = re.search(r"\s#", text[at:line_end])
+    end = at + comment.start() if comment else line_end
+    return at, at + len(text[at:end].rstrip())
+
+
+def _assignments(word: Traced) -> Iterator[Assignment]:
+    if word.text.startswith("--export="):
+        yield from _exported(word)
+        return
+    prefix = _BEFORE_ASSIGNMENT.match(word.text)
+    match = _ASSIGNMENT.match(word.text, prefix.end()) if prefix else None
+    if match:
+        value = word.part(match.end())
+        yield _assignment(match[1], value, word.offsets[match.start(1)], bool(match[2]))
+    elif word.text.startswith("--xla_"):
+        yield Assignment("", word, frozenset(), word.offsets[0])
+
+
+def _exported(word: Traced) -> Iterator[Assignment]:
+    """Slurm's `--export=ALL,NAME=value,…`."""
+    at = len("--export=")
+    for item in word.text[at:].split(","):
+        match = _ASSIGNMENT.match(item)
+        if match:
+            value = word.part(at + match.end(), at + len(item))
+            yield _assignment(match[1], value, word.offsets[at], False)
+        at += len(item) + 1
+
+
+def _assignment(name: str, value: Traced, start: int, appends: bool) -> Assignment:
+    refers_to = frozenset(_REFERENCE.findall(value.text)) | ({name} if appends else frozenset())
+    return Assignment(name, _without_defaults(value), refers_to, start)
+
+
+def _without_defaults(value: Traced) -> Traced:
+    """`${NAME:-text}` as `text`: what the variable is where nobody set it before."""
+    match = _DEFAULT.search(value.text)
+    if match is None:
+        return value
+    closing = _closing(value.text, match.start() + 1, "{", "}")
+    if closing < 0:
+        return value
+    inner = _without_defaults(value.part(match.end(), closing))
+    rest = _without_defaults(value.part(closing + 1))
+    before = value.part(0, match.start())
+    return Traced(
+        before.text + inner.text + rest.text, before.offsets + inner.offsets + rest.offsets
+    )
+
+
+def _closing(text: str, start: int, opening: str, closing: str) -> int:
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] == opening) - (text[at] == closing)
+        if depth == 0:
+            return at
+    return -1
+
+
+def _words(text: str, at: int, end: int) -> Iterator[Traced]:
+    while at < end:
+        if text[at] in _ENDS_WORD:
+            at += 1
+        elif text.startswith("#SBATCH", at):
+            at += len("#SBATCH")
+        elif text[at] == "#":
+            at = _find(text, "\n", at, end)
+        else:
+            word = Tracer()
+            at = _read_word(text, at, end, word)
+            if word.characters:
+                yield word.done()
+
+
+def _read_word(text: str, at: int, end: int, word: Tracer) -> int:
+    while at < end and text[at] not in _ENDS_WORD:
+        if text[at] == "'" and text.find("'", at + 1, end) >= 0:
+            closing = text.find("'", at + 1, end)
+            word.add(text[at + 1 : closing], at + 1)
+            at = closing + 1
+        elif text[at] == '"' and text.find('"', at + 1, end) >= 0:
+            at = _double_quoted(text, at + 1, end, word)
+        elif text[at] == "\\":
+            if text[at + 1 : at + 2] != "\n":
+                word.add(text[at + 1 : at + 2], at + 1)
+            at += 2
+        else:
+            at = _plain(text, at, end, word)
+    return at
+
+
+def _double_quoted(text: str, at: int, end: int, word: Tracer) -> int:
+    while at < end and text[at] != '"':
+        if text[at] == "\\" and text[at + 1 : at + 2] in ("\n", '"', "\\", "$", "`"):
+            if text[at + 1] != "\n":
+                word.add(text[at + 1], at + 1)
+            at += 2
+        else:
+            at = _plain(text, at, end, word)
+    return at + 1
+
+
+def _plain(text: str, at: int, end: int, word: Tracer) -> int:
+    """One character, or a whole `$(…)` or `${…}`, which may hold blanks and quotes."""
+    stop = at + 1
+    if text.startswith("$(", at):
+        stop = _closing(text, at + 1, "(", ")") + 1
+    elif text.startswith("${", at):
+        stop = _closing(text, at + 1, "{", "}") + 1
+    if not at < stop <= end:
+        stop = at + 1
+    word.add(text[at:stop], at)
+    return stop
+
+
+def _find(text: str, what: str, at: int, end: int) -> int:
+    place = text.find(what, at, end)
+    return end if place < 0 else place

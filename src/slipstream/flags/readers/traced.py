@@ -1,0 +1,101 @@
+"""Values that remember where in the file each of their characters stands.
+
+A shell joins quoted pieces, Python joins literals, YAML folds lines: what XLA gets is not what the
+file says, yet a fix has to change the file.
+
+    file    export XLA_FLAGS="--a=1 \\⏎   --b=2"
+    value                     --a=1 ····--b=2          each character with its place in the file
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+BLANKS = " \t\r\n"
+_NAME = frozenset("-_" + string.ascii_letters + string.digits)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Text, and for each character its offset in the file."""
+
+    text: str
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def verbatim(cls, text: str, start: int) -> Traced:
+        """Text that stands in the file as it is, from `start` on."""
+        return cls(text, tuple(range(start, start + len(text))))
+
+    def part(self, start: int, end: int | None = None) -> Traced:
+        """The characters from `start` to `end`."""
+        return Traced(self.text[start:end], self.offsets[start:end])
+
+
+@dataclass
+class Tracer:
+    """A `Traced` in the making."""
+
+    characters: list[str] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def add(self, text: str, start: int) -> None:
+        """Text that stands at `start` as it is."""
+        self.characters += text
+        self.offsets += range(start, start + len(text))
+
+    def add_for(self, text: str, offset: int) -> None:
+        """Text that isn't in the file: what an escape at `offset` stands for."""
+        self.characters += text
+        self.offsets += [offset] * len(text)
+
+    def done(self) -> Traced:
+        return Traced("".join(self.characters), tuple(self.offsets))
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a flag string, as XLA splits it."""
+
+    text: str
+    """without the quotes XLA takes away"""
+    start: int
+    end: int
+    """where it stands in the file"""
+
+
+def split_flags(value: Traced) -> Iterator[Word]:
+    """The words of XLA_FLAGS: split at blanks; quotes right after a flag's `=` hold blanks."""
+    text, at = value.text, 0
+    while at < len(text):
+        if text[at] in BLANKS:
+            at += 1
+            continue
+        content, end = _word(text, at)
+        yield Word(content, value.offsets[at], value.offsets[end - 1] + 1)
+        at = end
+
+
+def _word(text: str, start: int) -> tuple[str, int]:
+    at = start
+    while at < len(text) and text[at] in _NAME:
+        at += 1
+    if text[start] == "-" and text[at : at + 1] == "=" and text[at + 1 : at + 2] in ("'", '"'):
+        quoted, end = _quoted(text, at + 1)
+        return text[start : at + 1] + quoted, end
+    while at < len(text) and text[at] not in BLANKS:
+        at += 1
+    return text[start:at], at
+
+
+def _quoted(text: str, start: int) -> tuple[str, int]:
+    quote, at = text[start], start + 1
+    content: list[str] = []
+    while at < len(text) and text[at] != quote:
+        if quote == '"' and text[at] == "\\" and at + 1 < len(text):
+            at += 1
+        content.append(text[at])
+        at += 1
+    return "".join(content), min(at + 1, len(text))
