@@ -23,13 +23,23 @@ if TYPE_CHECKING:
 PathArgument = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", help="An .xplane.pb file (.gz too), or the folder the profiler wrote to."
+        metavar="PATH",
+        help="What JAX's profiler wrote (a folder, or .xplane.pb), an Nsight Systems .sqlite or "
+        ".nsys-rep, or an nsys-jax .zip (or a folder of them).",
     ),
 ]
 RunOption = Annotated[
     str | None,
     typer.Option(
         "--run", metavar="NAME", help="Which run of the folder to read.  [default: the newest]"
+    ),
+]
+DumpsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dumps",
+        metavar="DIR",
+        help="Programs that XLA dumped, for Nsight.  [default: those beside PATH]",
     ),
 ]
 JsonOption = Annotated[
@@ -44,12 +54,12 @@ PATIENCE_S = 2.0
 """how long a load may take before it shows a bar"""
 
 
-def open_profile(path: str, run: str | None) -> Profile:
+def open_profile(path: str, run: str | None = None, dumps: str | None = None) -> Profile:
     """Loads a profile, with a bar on a terminal if that takes long."""
     from slipstream.sources.load import load
 
     with LoadBar() as bar:
-        return load(path, run=run, progress=bar.update)
+        return load(path, run=run, progress=bar.update, dumps=dumps)
 
 
 class LoadBar:

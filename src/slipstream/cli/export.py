@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.common import PathArgument, RunOption, echo, open_profile, unknown
+from slipstream.cli.common import DumpsOption, PathArgument, RunOption, echo, open_profile, unknown
 from slipstream.errors import BadInput
 
 SUFFIXES = {
@@ -40,6 +40,7 @@ def export(
         ),
     ] = "events",
     run: RunOption = None,
+    dumps: DumpsOption = None,
 ) -> None:
     """Writes a profile for other tools.
 
@@ -55,7 +56,7 @@ def export(
         raise unknown("table", table, tables.TABLES)
     if chosen == "perfetto" and table != "events":
         raise BadInput("a Perfetto trace holds events and host events; --table is for the others")
-    profile = open_profile(path, run)
+    profile = open_profile(path, run, dumps)
     if chosen == "perfetto":
         perfetto.write_perfetto(profile, output)
         count = len(profile.events) + len(profile.host_events)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import (
+    DumpsOption,
     JsonOption,
     PathArgument,
     RunOption,
@@ -36,6 +37,7 @@ def ops(
         bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
     ] = False,
     run: RunOption = None,
+    dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Where the device time went, longest first.
@@ -46,7 +48,7 @@ def ops(
 
     if by not in GROUPINGS:
         raise unknown("grouping", by, GROUPINGS)
-    profile = open_profile(path, run)
+    profile = open_profile(path, run, dumps)
     from slipstream.analyses.ops import ops as analyse
 
     result = analyse(profile, by=by, whole=whole)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.common import (
+    DumpsOption,
     JsonOption,
     PathArgument,
     RunOption,
@@ -29,13 +30,14 @@ def programs(
         typer.Argument(metavar="NAME", help="The program to describe.", show_default=False),
     ] = None,
     run: RunOption = None,
+    dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
     """The programs that ran, most device time first; with NAME, one of them in detail.
 
     A name is enough where it is the only one; `name(id)` always is.
     """
-    profile = open_profile(path, run)
+    profile = open_profile(path, run, dumps)
     if name is not None:
         return _show_one(find_program(profile, name), json)
     from slipstream.analyses.summary import programs as analyse

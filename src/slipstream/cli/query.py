@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import (
+    DumpsOption,
     JsonOption,
     PathArgument,
     RunOption,
@@ -22,6 +23,7 @@ def query(
     path: PathArgument,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL.")],
     run: RunOption = None,
+    dumps: DumpsOption = None,
     json: JsonOption = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a heading.")] = False,
 ) -> None:
@@ -35,7 +37,7 @@ def query(
     from slipstream.outputs import rows
     from slipstream.outputs.sql import query as ask
 
-    found = ask(open_profile(path, run), sql)
+    found = ask(open_profile(path, run, dumps), sql)
     if json:
         return show_json(rows.rows_json(found))
     if csv:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from slipstream.cli.common import JsonOption, PathArgument, RunOption, open_profile, show, show_json
+from slipstream.cli.common import (
+    DumpsOption,
+    JsonOption,
+    PathArgument,
+    RunOption,
+    open_profile,
+    show,
+    show_json,
+)
 
 
-def summary(path: PathArgument, run: RunOption = None, json: JsonOption = False) -> None:
+def summary(
+    path: PathArgument, run: RunOption = None, dumps: DumpsOption = None, json: JsonOption = False
+) -> None:
     """Where the step went, on one screen.
 
     The median step of the hottest program: compute, communication and copies that nothing hides,
@@ -13,7 +23,7 @@ def summary(path: PathArgument, run: RunOption = None, json: JsonOption = False)
     """
     from slipstream.analyses.summary import summary as analyse
 
-    result = analyse(open_profile(path, run))
+    result = analyse(open_profile(path, run, dumps))
     if json:
         from slipstream.outputs.json import summary_json
 

@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,17 +46,18 @@ class Probe:
         """A serialized `CompileOptionsProto` with nothing set: the defaults."""
         return self._run("", _PRINT_OPTIONS).stdout
 
-    def accepted(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of `names` that `XLA_FLAGS` takes."""
-        ordered = sorted(names)
+    def accepted(self, names: Mapping[str, str]) -> frozenset[str]:
+        """Those of `names`, given with a value each, that `XLA_FLAGS` takes."""
+        ordered = sorted(f"--{name}={value}" for name, value in names.items())
         batches = [ordered[at : at + _BATCH] for at in range(0, len(ordered), _BATCH)]
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             return frozenset().union(*pool.map(self._accepted, batches))
 
-    def _accepted(self, names: list[str]) -> frozenset[str]:
-        if not names:
+    def _accepted(self, flags: list[str]) -> frozenset[str]:
+        if not flags:
             return frozenset()
-        done = self._run(" ".join(f"--{name}=1" for name in names), _OPTIONS, check=False)
+        names = {_NAME.findall(flag)[0] for flag in flags}
+        done = self._run(" ".join(flags), _OPTIONS, check=False)
         if done.returncode == 0:
             return frozenset(names)
         said = done.stderr.decode(errors="replace")
@@ -65,14 +66,20 @@ class Probe:
             return frozenset(names) - set(_NAME.findall(complaint.partition(_UNKNOWN)[2]))
         if _USAGE not in said:
             raise _unexpected(self.python, said)
-        # A value that can't be read is a flag's: only flags have values.
-        refused = _refused(said) & set(names)
-        if refused or len(names) == 1:
-            rest = sorted(set(names) - refused) if refused else []
-            return frozenset(refused or names) | self._accepted(rest)
+        return self._refused(flags, names, said)
+
+    def _refused(self, flags: list[str], names: set[str], said: str) -> frozenset[str]:
+        """Asks again, without the flags whose values XLA could not read; those are flags."""
+        complaints, _, _ = said.partition(_USAGE)
+        refused = set(_NAME.findall(complaints)) & names
+        if refused:
+            rest = [flag for flag in flags if _NAME.findall(flag)[0] not in refused]
+            return frozenset(refused) | self._accepted(rest)
+        if len(flags) == 1:
+            return frozenset(names)
         # Some flags refuse a value without a word.
-        half = len(names) // 2
-        return self._accepted(names[:half]) | self._accepted(names[half:])
+        half = len(flags) // 2
+        return self._accepted(flags[:half]) | self._accepted(flags[half:])
 
     def _run(
         self, flags: str, code: str, check: bool = True
@@ -95,11 +102,6 @@ class Probe:
         if check and done.returncode != 0:
             raise _unexpected(self.python, done.stderr.decode(errors="replace"))
         return done
-
-
-def _refused(said: str) -> set[str]:
-    """Names in complaints about values; the usage that follows them lists all flags."""
-    return set(_NAME.findall(said.partition(_USAGE)[0]))
 
 
 def _unexpected(python: str, said: str) -> BadInput:

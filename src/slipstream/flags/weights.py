@@ -107,6 +107,7 @@ class _Gather:
 
     elements: int
     bytes: int
+    devices: int
     groups: str
     dimension: int | None
 
@@ -117,38 +118,30 @@ def weights_of(program: Program) -> list[Weight]:
     stacks = _stacks(program)
     found = []
     for parameter in _parameters(program, gathers):
-        size, weight_bytes = parameter.shape.size, parameter.shape.bytes
         weight = Weight(
             path_of(parameter.op_name) or (parameter.name,),
             parameter.shape.dims,
-            size,
-            weight_bytes,
+            parameter.shape.size,
+            parameter.shape.bytes,
             stacks.get(parameter.name, 1),
         )
         if parameter.name in gathers:
-            weight = _gathered(weight, gathers[parameter.name], parameter)
+            weight = _gathered(weight, gathers[parameter.name])
         found.append(weight)
     return with_layers(found)
 
 
-def _gathered(weight: Weight, gathers: list[_Gather], parameter: Instruction) -> Weight:
+def _gathered(weight: Weight, gathers: list[_Gather]) -> Weight:
     # A cast before the gather changes the bytes, not the elements; the largest gather counts.
     largest = max(gathers, key=lambda gather: gather.bytes / gather.elements)
-    scale = largest.bytes / largest.elements
-    factor = max(_times(weight, gather) for gather in gathers)
     return replace(
         weight,
-        elements=weight.elements * factor,
-        bytes=round(weight.elements * scale),
+        elements=weight.elements * largest.devices,
+        bytes=round(weight.elements * largest.bytes / largest.elements),
         is_gathered=True,
         groups=largest.groups,
         dimension=largest.dimension,
     )
-
-
-def _times(weight: Weight, gather: _Gather) -> int:
-    """From how many devices a weight is gathered, whatever its type was cast to."""
-    return max(1, int(gather.groups.partition("×")[0] or 1))
 
 
 def _parameters(program: Program, gathers: dict[str, list[_Gather]]) -> list[Instruction]:
@@ -178,18 +171,15 @@ def _gathers(program: Program) -> dict[str, list[_Gather]]:
         times = round(collective.bytes / brought)
         inner = program.wrapped(instruction.name) or instruction
         dims = inner.attributes.get("dimensions", ())
-        groups = f"{times}×{hash(collective.replica_groups) & 0xFFFF:04x}"
+        dimension = dims[0] if isinstance(dims, tuple) and dims else None
         for operand in operands:
-            parameter = origin(program, operand)
-            if parameter is not None and operand.shape.size:
-                found[parameter.name].append(
-                    _Gather(
-                        operand.shape.size,
-                        operand.shape.bytes * times,
-                        groups,
-                        dims[0] if isinstance(dims, tuple) and dims else None,
-                    )
-                )
+            size, size_bytes = operand.shape.size, operand.shape.bytes
+            parameter = origin(program, operand) if size else None
+            # What is larger than the weight was made of it: a norm's scale, broadcast.
+            if parameter is not None and size <= parameter.shape.size:
+                groups = str(collective.replica_groups)
+                gather = _Gather(size, size_bytes * times, times, groups, dimension)
+                found[parameter.name].append(gather)
     return found
 
 

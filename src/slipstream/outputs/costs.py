@@ -13,6 +13,8 @@ from slipstream.costs.table import CostTable
 from slipstream.outputs.layout import TextColumn, paragraph, table, wrap
 from slipstream.outputs.words import number_text, plural, share_text
 
+MOST_PROGRAMS = 3
+"""how many programs of a table are shown"""
 MOST_MISSING = 10
 """how many missing instructions a check lists"""
 
@@ -20,10 +22,11 @@ MOST_MISSING = 10
 def extracted_lines(costs: CostTable, coverage: Coverage | None, files: list[str]) -> list[str]:
     """What was written, and how much of the program it covers."""
     lines = []
-    for program in costs.programs:
+    for program in costs.programs[:MOST_PROGRAMS]:
         mark = f" {program.fingerprint[:8]}" if program.fingerprint else ""
         count = plural(len(program.costs), "instruction")
         lines.append(f"{program.program}{mark} · {count} · policy {costs.policy}")
+    lines += _more_programs(costs)
     if coverage is not None:
         lines.append(_covered(coverage))
         lines += [f"! stale: {reason}" for reason in coverage.stale]
@@ -63,7 +66,7 @@ def diff_json(found: CostDiff) -> dict[str, Any]:
 def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
     """A cost file: programs, facts, and the dearest instructions."""
     lines: list[str] = []
-    for program in costs.programs:
+    for program in costs.programs[:MOST_PROGRAMS]:
         count = plural(len(program.costs), "instruction")
         mark = f" · {program.fingerprint}" if program.fingerprint else " · any fingerprint"
         lines += [f"{program.program}{mark} · {count}", ""]
@@ -87,7 +90,16 @@ def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
         if len(dearest) > top:
             lines.append(f"… and {len(dearest) - top} more: --top {len(dearest)}")
         lines.append("")
+    lines += _more_programs(costs)
     return Text("\n".join([*lines, *_facts(costs, width)]).rstrip())
+
+
+def _more_programs(costs: CostTable) -> list[str]:
+    rest = costs.programs[MOST_PROGRAMS:]
+    if not rest:
+        return []
+    total = sum(len(program.costs) for program in rest)
+    return [f"… and {plural(len(rest), 'program')} more with {plural(total, 'instruction')}"]
 
 
 def _facts(costs: CostTable, width: int) -> list[str]:

@@ -55,7 +55,7 @@ def _coverage(costs: str, against: str, device: str) -> Coverage:
     table = read_costs(costs)
     is_profile = ".xplane.pb" in against or not against.endswith((*_PROGRAM_ENDINGS, ".pb"))
     if is_profile:
-        return check_profile(table, open_profile(against, None))
+        return check_profile(table, open_profile(against))
     from slipstream.sources.hlo import read_program
 
     return check_program(table, read_program(against), device)

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.common import JsonOption, PathArgument, RunOption, echo, open_profile, show_json
+from slipstream.cli.common import (
+    DumpsOption,
+    JsonOption,
+    PathArgument,
+    RunOption,
+    echo,
+    open_profile,
+    show_json,
+)
 
 
 def extract(
@@ -25,6 +33,7 @@ def extract(
         ),
     ] = "typical",
     run: RunOption = None,
+    dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
     """What every instruction costs, as a file that XLA's scheduler reads.
@@ -32,7 +41,7 @@ def extract(
     Beside each file goes a manifest (.json) that says what the costs are of. A file that would
     match nothing is not written.
     """
-    profile = open_profile(path, run)
+    profile = open_profile(path, run, dumps)
     from slipstream.costs.coverage import check_profile
     from slipstream.costs.extract import extract_costs
 

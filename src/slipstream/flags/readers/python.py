@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -72,19 +71,28 @@ class _Source:
     def literals(self, node: ast.expr) -> Traced:
         """The text of all string literals of an expression, joined as it joins them."""
         start, end = self.span(node)
-        apart = _starts_of_parts(node, self)
-        value = Tracer()
+        parts = _starts_of_parts(node, self)
+        names = [self.span(name) for name in _names_of_variables(node)]
+        value, before = Tracer(), start
         for match in _LITERAL.finditer(self.text, start, end):
-            if match["quote"] is None:
+            if match["quote"] is None or any(a <= match.start() < b for a, b in names):
                 continue
-            if value.characters and bisect_right(apart, match.start()) > 1:
+            if value.characters and any(before < part <= match.start() for part in parts):
                 value.add_for(" ", match.start())
-                apart = [at for at in apart if at > match.start()] and [
-                    apart[0],
-                    *[at for at in apart if at > match.start()],
-                ]
             _decode(match, value)
+            before = match.start()
         return value.done()
+
+
+def _names_of_variables(node: ast.expr) -> Iterator[ast.expr]:
+    """`"XLA_FLAGS"` in `os.environ["XLA_FLAGS"]` and `os.environ.get("XLA_FLAGS", "")`."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Subscript):
+            yield inner.slice
+        elif isinstance(inner, ast.Call) and inner.args:
+            called = getattr(inner.func, "attr", getattr(inner.func, "id", ""))
+            if called in ("get", "getenv", "pop"):
+                yield inner.args[0]
 
 
 def _starts_of_parts(node: ast.expr, source: _Source) -> list[int]:
@@ -128,25 +136,18 @@ def _items(node: ast.AST, source: _Source) -> Iterator[Item]:
         yield from _called(node, source)
 
 
-def _assigned(
-    target: ast.expr, value: ast.expr, source: _Source, appends: bool
-) -> Iterator[Item]:
+def _assigned(target: ast.expr, value: ast.expr, source: _Source, appends: bool) -> Iterator[Item]:
     if isinstance(target, ast.Subscript):
         name = _text(target.slice)
     elif isinstance(target, (ast.Name, ast.Attribute)):
         name = target.id if isinstance(target, ast.Name) else target.attr
-        if _FLAG_START not in source.literals(value).text or _holds_settings(value):
+        if _FLAG_START not in source.literals(value).text or isinstance(value, ast.Dict):
             return
     else:
         return
     refers = any(_text(n) == name or getattr(n, "id", "") == name for n in ast.walk(value))
     if name:
         yield _item(name, target, value, source, appends or refers)
-
-
-def _holds_settings(value: ast.expr) -> bool:
-    """A dict, or a call that is looked at by itself."""
-    return isinstance(value, ast.Dict)
 
 
 def _entry(name: str | None, key: ast.expr, value: ast.expr, source: _Source) -> Iterator[Item]:
@@ -170,9 +171,7 @@ def _keyword(name: str, value: ast.expr, start: int, source: _Source) -> Iterato
     yield Item(name, traced, False, False, start, source.span(value)[1])
 
 
-def _item(
-    name: str, key: ast.expr, value: ast.expr, source: _Source, appends: bool
-) -> Item:
+def _item(name: str, key: ast.expr, value: ast.expr, source: _Source, appends: bool) -> Item:
     is_option = name.startswith("xla_") and isinstance(key, ast.Constant)
     start, end = source.span(key)[0], source.span(value)[1]
     return Item(name, _value(value, source), is_option, appends, start, end)

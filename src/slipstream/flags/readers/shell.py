@@ -96,12 +96,17 @@ def _without_defaults(value: Traced) -> Traced:
     closing = _closing(value.text, match.start() + 1, "{", "}")
     if closing < 0:
         return value
-    inner = _without_defaults(value.part(match.end(), closing))
+    inner = _without_defaults(_unquoted(value.part(match.end(), closing)))
     rest = _without_defaults(value.part(closing + 1))
     before = value.part(0, match.start())
     return Traced(
         before.text + inner.text + rest.text, before.offsets + inner.offsets + rest.offsets
     )
+
+
+def _unquoted(value: Traced) -> Traced:
+    is_quoted = len(value.text) > 1 and value.text[0] == value.text[-1] and value.text[0] in "'\""
+    return value.part(1, -1) if is_quoted else value
 
 
 def _closing(text: str, start: int, opening: str, closing: str) -> int:

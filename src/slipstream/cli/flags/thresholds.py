@@ -1,0 +1,31 @@
+"""`slipstream flags thresholds PROGRAM`: combine thresholds from the model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, show, show_json
+
+
+def thresholds(
+    program: Annotated[
+        str,
+        typer.Argument(metavar="PROGRAM", help="A compiled training step: HLO text or proto."),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """What one layer weighs, and the combine thresholds that follow.
+
+    For all-gather and reduce-scatter one value each, large enough for a layer; for all-reduce the
+    values worth trying. From Python, thresholds_of_params takes a parameter tree.
+    """
+    from slipstream.flags.thresholds import thresholds as find
+    from slipstream.outputs.thresholds import render_thresholds, thresholds_json
+    from slipstream.sources.hlo import read_program
+
+    found = find(read_program(program))
+    if json:
+        return show_json(thresholds_json(found))
+    show(lambda width: render_thresholds(found, width))

@@ -1,0 +1,208 @@
+"""Settings for XLA, JAX and NCCL, read where people write them, each with its place.
+
+the process's environment · env files · shell and Slurm scripts · YAML and JSON · Python
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slipstream.errors import BadInput
+from slipstream.flags.readers.python import read_python
+from slipstream.flags.readers.shell import Assignment, read_env_file, read_shell
+from slipstream.flags.readers.traced import Traced, split_flags
+from slipstream.flags.readers.yaml import read_yaml
+
+Kind = Literal["xla_flags", "env", "libtpu", "compiler_options"]
+Form = Literal["shell", "env", "yaml", "python"]
+
+ENVIRONMENT = "environment"
+"""the file of a setting that is in the process's environment"""
+
+_WATCHED = ("JAX_", "XLA_", "NCCL_", "CUDA_", "TF_CPP_", "TF_GPU_", "NVSHMEM_", "LIBTPU_", "NVTE_")
+_FLAGS_OF: dict[str, Kind] = {"XLA_FLAGS": "xla_flags", "LIBTPU_INIT_ARGS": "libtpu"}
+_FORMS: dict[str, Form] = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "yaml",
+    ".env": "env",
+}
+_UNKNOWN_UNTIL_RUN = ("$", "`", "{")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    span: tuple[int, int] | None
+    """offsets in the file's text; None where nothing can be rewritten"""
+
+    def __str__(self) -> str:
+        return self.file if self.file == ENVIRONMENT else f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One setting: a flag of XLA_FLAGS or LIBTPU_INIT_ARGS, a variable, a compile option."""
+
+    kind: Kind
+    name: str
+    value: str | None
+    """None where a flag has no `=`"""
+    place: Place
+    text: str
+    """as it is written, the name included; `place.span` is where"""
+    group: int = 0
+    """settings of one group reach XLA together: a flag that is in it twice counts once"""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the file alone tells the value: not with `$VARIABLE` or an f-string's `{…}`."""
+        return self.value is None or not any(mark in self.value for mark in _UNKNOWN_UNTIL_RUN)
+
+
+def read_settings(path: str | os.PathLike[str] | None = None) -> list[Found]:
+    """The settings of a file, by its ending; with no path, those of this process's environment."""
+    if path is None:
+        return read_environment(os.environ)
+    return read_text(read_file(path), form_of(path), str(path))
+
+
+def read_file(path: str | os.PathLike[str]) -> str:
+    """A file's text."""
+    try:
+        return Path(path).read_bytes().decode()
+    except UnicodeDecodeError:
+        raise BadInput(
+            f"{path} is not text; expected a script, an env file, YAML or Python source"
+        ) from None
+    except OSError as error:
+        raise BadInput(
+            f"can't read {path}: {error.strerror or error}; with no path the environment is read"
+        ) from None
+
+
+def form_of(path: str | os.PathLike[str]) -> Form:
+    """How a file is written: by its ending, else a shell script."""
+    name = Path(path).name
+    form = _FORMS.get(Path(name).suffix, "shell")
+    return "env" if name.startswith(".env") and name != ".envrc" else form
+
+
+def read_text(text: str, form: Form = "shell", file: str = "text") -> list[Found]:
+    """The settings of a text."""
+    reader = _Reader(text, file)
+    if form == "python":
+        return list(reader.python())
+    if form == "env" and not _is_sourced(text):
+        return list(reader.assignments(read_env_file(text)))
+    if form == "yaml":
+        return list(reader.assignments(read_yaml(text, is_watched)))
+    return list(reader.assignments(read_shell(text)))
+
+
+def read_environment(environ: Mapping[str, str]) -> list[Found]:
+    """The settings of an environment; they can't be rewritten, so their places have no span."""
+    found: list[Found] = []
+    for name in sorted(environ):
+        if not is_watched(name):
+            continue
+        value = environ[name]
+        reader = _Reader(value, ENVIRONMENT)
+        assignment = Assignment(name, Traced.verbatim(value, 0), frozenset(), 0)
+        for one in reader.assignments([assignment]):
+            text = one.text if one.kind != "env" else f"{name}={value}"
+            place = Place(ENVIRONMENT, 1, 1, None)
+            found.append(Found(one.kind, one.name, one.value, place, text, len(found) and 0))
+    return found
+
+
+def is_watched(name: str) -> bool:
+    """Whether a variable is one that XLA, JAX, NCCL or CUDA may read."""
+    return name.startswith(_WATCHED) or name.upper().endswith("XLA_FLAGS")
+
+
+def _is_sourced(text: str) -> bool:
+    """An env file that a shell sources: it exports, or continues lines."""
+    return "export " in text or "\\\n" in text
+
+
+class _Reader:
+    """Assignments to settings: flag strings become flags, one group for each string they join."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._file = file
+        starts = [0]
+        for line in text.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        self._starts = starts
+        self._groups: dict[str, int] = {}
+        self._count = 0
+
+    def assignments(self, assignments: Iterable[Assignment]) -> Iterator[Found]:
+        for one in assignments:
+            kind = _flags_kind(one.name, one.value.text)
+            if kind is not None:
+                yield from self._flags(kind, one.value, self._group(one.name, one.refers_to))
+            elif one.name and is_watched(one.name):
+                end = one.value.offsets[-1] + 1 if one.value.offsets else one.start + len(one.name)
+                yield self._found("env", one.name, one.value.text, one.start, end, 0)
+
+    def python(self) -> Iterator[Found]:
+        for item in read_python(self._text):
+            kind = _flags_kind(item.name, item.value.text)
+            if item.is_option:
+                value = item.value.text
+                yield self._found("compiler_options", item.name, value, item.start, item.end, 0)
+            elif kind is not None:
+                refers_to = frozenset([item.name] if item.appends else [])
+                yield from self._flags(kind, item.value, self._group(item.name, refers_to))
+            elif is_watched(item.name):
+                yield self._found("env", item.name, item.value.text, item.start, item.end, 0)
+
+    def _group(self, name: str, refers_to: frozenset[str]) -> int:
+        if not name:
+            return self._groups.setdefault("", self._new_group())
+        known = [self._groups[other] for other in sorted(refers_to) if other in self._groups]
+        self._groups[name] = known[0] if known else self._new_group()
+        return self._groups[name]
+
+    def _new_group(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _flags(self, kind: Kind, value: Traced, group: int) -> Iterator[Found]:
+        for word in split_flags(value):
+            if word.text.startswith(_UNKNOWN_UNTIL_RUN):
+                continue
+            name, equals, content = word.text.partition("=")
+            content_or_none = content if equals else None
+            yield self._found(
+                kind, name.removeprefix("--"), content_or_none, word.start, word.end, group
+            )
+
+    def _found(
+        self, kind: Kind, name: str, value: str | None, start: int, end: int, group: int
+    ) -> Found:
+        line = bisect_right(self._starts, start)
+        column = start - self._starts[line - 1] + 1
+        place = Place(self._file, line, column, (start, end))
+        return Found(kind, name, value, place, self._text[start:end], group)
+
+
+def _flags_kind(name: str, value: str) -> Kind | None:
+    if name in _FLAGS_OF:
+        return _FLAGS_OF[name]
+    if "--xla_" not in value:
+        return "xla_flags" if name.upper().endswith("XLA_FLAGS") else None
+    return "libtpu" if "--xla_tpu_" in value else "xla_flags"
