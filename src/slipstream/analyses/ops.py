@@ -140,7 +140,9 @@ class _Rows:
         An instruction that launches several kernels has run as often as the least frequent of
         them; where one kernel comes several times a run, the program's trip counts tell.
         """
-        counts = np.bincount(self.groups, minlength=len(self.firsts))
+        from slipstream.profile.grouping import group_counts
+
+        counts = group_counts(self.groups, len(self.firsts))
         runs = self._program_runs()
         unclear = np.zeros(len(counts), bool)
         for group, row in enumerate(self.firsts.tolist()):

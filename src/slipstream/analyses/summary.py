@@ -179,7 +179,7 @@ def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
         if not name:
             continue
         program = profile.programs.get(name)
-        size = sum(1 for _ in program.runnable) if program else None
+        size = sum(1 for _ in program.scheduled) if program else None
         fingerprint = program.fingerprint if program else None
         time = float(times[index]) / 1e6
         found.append(

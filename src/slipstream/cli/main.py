@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli import export, ops, programs, query, summary
+from slipstream.cli import doctor, export, ops, programs, query, summary
 from slipstream.cli.costs import costs
 from slipstream.errors import SlipstreamError
 
@@ -47,7 +47,14 @@ def slipstream(
     """Reads profiles of JAX programs on GPUs and shows where the step's time went."""
 
 
-for _command in (summary.summary, ops.ops, programs.programs, export.export, query.query):
+for _command in (
+    summary.summary,
+    ops.ops,
+    programs.programs,
+    export.export,
+    query.query,
+    doctor.doctor,
+):
     app.command()(_command)
 app.add_typer(costs, name="costs")
 

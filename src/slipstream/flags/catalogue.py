@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 NEAR = 0.75
 """how alike two names must be for one to be offered in place of the other"""
@@ -27,6 +28,20 @@ class Flag:
     in_compiler_options: bool = False
     """accepted by `jit(…, compiler_options={…})`"""
 
+    def row(self) -> list[Any]:
+        """All but the name, as files hold it."""
+        enum = list(self.enum_values)
+        places = [self.in_xla_flags, self.in_compiler_options]
+        return [self.kind, self.default, enum, self.is_deprecated, *places]
+
+    @staticmethod
+    def from_row(name: str, row: Sequence[Any]) -> Flag:
+        """What `row` gave."""
+        kind, default, enum, is_deprecated, in_xla_flags, in_compiler_options = row
+        return Flag(
+            name, kind, default, tuple(enum), is_deprecated, in_xla_flags, in_compiler_options
+        )
+
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -43,5 +58,10 @@ class Catalogue:
 
 
 def installed_catalogue() -> Catalogue:
-    """The flags of the jaxlib that is installed here."""
-    raise NotImplementedError
+    """The flags of the jaxlib that is installed here; nothing of it is imported.
+
+    The first call starts the library a few times, to ask what it accepts, and keeps the answer.
+    """
+    from slipstream.flags.installed import read_installed
+
+    return read_installed()

@@ -122,7 +122,7 @@ def read_environment(environ: Mapping[str, str]) -> list[Found]:
         for one in reader.assignments([assignment]):
             text = one.text if one.kind != "env" else f"{name}={value}"
             place = Place(ENVIRONMENT, 1, 1, None)
-            found.append(Found(one.kind, one.name, one.value, place, text, len(found) and 0))
+            found.append(Found(one.kind, one.name, one.value, place, text))
     return found
 
 

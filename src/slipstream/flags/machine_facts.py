@@ -174,8 +174,9 @@ def _gpus(text: str | None) -> tuple[Gpu, ...] | None:
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 4:
-            memory = number(parts[3])
-            gpus.append(Gpu(*parts[:3], int(memory) if memory is not None else None))
+            name, driver, capability, memory = parts
+            mib = number(memory)
+            gpus.append(Gpu(name, driver, capability, int(mib) if mib is not None else None))
     return tuple(gpus)
 
 

@@ -5,6 +5,10 @@ read, or, if there is none, every name that it doesn't know, and ends the proces
 
     --a=1 --b=1 --c=1 ──► "Couldn't interpret value 1 for flag b"     b is a flag, with other values
     --a=1 --c=1       ──► "Unknown flags in XLA_FLAGS: --c=1"         c is no flag, a is one
+
+Until 2024 a value that can't be read keeps XLA from looking for unknown names, and the process goes
+on.  So each question has one name that is unknown for sure: while XLA doesn't complain about that
+one, a value is in its way.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +32,10 @@ options.executable_build_options.debug_options
 _PRINT_OPTIONS = (
     _OPTIONS + "import sys; sys.stdout.buffer.write(options.SerializeAsString())\n"
 )
-_UNKNOWN, _USAGE = "Unknown flag", "usage:"
+_UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS:((?: --\S+)*)")
+"""up to the first double space: old releases go on with flags that they do know"""
+_USAGE = "usage:"
+_CANARY = "xla_no_release_has_this_flag"
 _NAME = re.compile(r"[a-z0-9_]+")
 _BATCH = 150
 """names a process: XLA cuts its messages at 15,000 characters"""
@@ -46,10 +53,16 @@ class Probe:
         """A serialized `CompileOptionsProto` with nothing set: the defaults."""
         return self._run("", _PRINT_OPTIONS).stdout
 
-    def accepted(self, names: Mapping[str, str]) -> frozenset[str]:
-        """Those of `names`, given with a value each, that `XLA_FLAGS` takes."""
-        ordered = sorted(f"--{name}={value}" for name, value in names.items())
+    def accepted(
+        self, names: Mapping[str, str], alone: Collection[str] = frozenset()
+    ) -> frozenset[str]:
+        """Those of `names`, given with a value each, that `XLA_FLAGS` takes.
+
+        Those of `alone` are asked one by one: they may refuse a value without a word.
+        """
+        ordered = sorted(f"--{name}={names[name]}" for name in set(names) - set(alone))
         batches = [ordered[at : at + _BATCH] for at in range(0, len(ordered), _BATCH)]
+        batches += [[f"--{name}={names[name]}"] for name in sorted(set(names) & set(alone))]
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             return frozenset().union(*pool.map(self._accepted, batches))
 
@@ -57,14 +70,12 @@ class Probe:
         if not flags:
             return frozenset()
         names = {_NAME.findall(flag)[0] for flag in flags}
-        done = self._run(" ".join(flags), _OPTIONS, check=False)
-        if done.returncode == 0:
-            return frozenset(names)
+        done = self._run(" ".join([*flags, f"--{_CANARY}=1"]), _OPTIONS, check=False)
         said = done.stderr.decode(errors="replace")
-        complaint = next((line for line in said.splitlines() if _UNKNOWN in line), None)
+        complaint = _UNKNOWN.search(said)
         if complaint is not None:
-            return frozenset(names) - set(_NAME.findall(complaint.partition(_UNKNOWN)[2]))
-        if _USAGE not in said:
+            return frozenset(names) - set(_NAME.findall(complaint.group(1)))
+        if done.returncode != 0 and _USAGE not in said:
             raise _unexpected(self.python, said)
         return self._refused(flags, names, said)
 

@@ -227,14 +227,17 @@ def _present(program: Program) -> list[str]:
     """What the program does now."""
     sizes: dict[str, list[int]] = defaultdict(list)
     for instruction in program.runnable:
-        if instruction.collective is not None and not instruction.is_done:
-            if program.starter(instruction.name) is None:
-                sizes[instruction.collective.kind].append(instruction.collective.bytes)
+        collective = instruction.collective
+        is_inner = instruction.is_done or program.starter(instruction.name) is not None
+        if collective is not None and not is_inner:
+            sizes[collective.kind].append(collective.bytes)
     order = ("all-gather", "reduce-scatter", "all-reduce")
     if not any(sizes[kind] for kind in order):
         return ["as compiled it has nothing to combine, so these thresholds change nothing in it"]
     if not sizes["all-gather"] and not sizes["reduce-scatter"]:
-        return ["as compiled it only has all-reduces: the other two thresholds change nothing in it"]
+        return [
+            "as compiled it only has all-reduces: the other two thresholds change nothing in it"
+        ]
     return [
         f"as compiled it has {len(sizes[kind])} {kind}{'s' if len(sizes[kind]) > 1 else ''}, "
         f"the largest of {format_bytes(max(sizes[kind]))}"

@@ -21,7 +21,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "fingerprint": program.fingerprint,
         "jaxlib_version": program.jaxlib_version,
         "computations": len(program.computations),
-        "instructions": sum(1 for _ in program.runnable),
+        "instructions": sum(1 for _ in program.scheduled),
         "opcodes": dict(_opcodes(program)),
         "collectives": [_collective(program, found) for found in _collectives(program)],
         "loops": [_loop(program, found) for found in _loops(program)],
@@ -46,7 +46,7 @@ def _header(program: Program) -> list[str]:
     if program.program_id is not None:
         parts.append(f"id {program.program_id}")
     parts.append(f"fingerprint {program.fingerprint or 'not recorded'}")
-    parts.append(plural(sum(1 for _ in program.runnable), "instruction"))
+    parts.append(plural(sum(1 for _ in program.scheduled), "instruction"))
     parts.append(plural(len(program.computations), "computation"))
     if program.jaxlib_version:
         parts.append(f"jaxlib {program.jaxlib_version}")
@@ -55,7 +55,7 @@ def _header(program: Program) -> list[str]:
 
 def _opcodes(program: Program) -> list[tuple[str, int]]:
     """Opcodes of the instructions that can launch work, most frequent first."""
-    counts = Counter(instruction.opcode for instruction in program.runnable)
+    counts = Counter(instruction.opcode for instruction in program.scheduled)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 

@@ -77,7 +77,7 @@ def _labelled(profile: Profile, texts: Texts) -> Array:
         known = name in profile.programs
         is_instruction = label in profile.programs[name] if known else graph_number(label) is None
         found.append(label if is_instruction else "")
-    return texts.map(found)[groups]
+    return np.take(texts.map(found), groups)
 
 
 def _no_program(name: str) -> Warning:
@@ -90,7 +90,9 @@ def _no_program(name: str) -> Warning:
 
 
 def _has_graphs(events: Table) -> bool:
-    used = np.flatnonzero(np.bincount(events["op"]))
+    from slipstream.profile.grouping import group_counts
+
+    used = np.flatnonzero(group_counts(events["op"], len(events.texts)))
     return any(graph_number(events.texts[i]) is not None for i in used.tolist())
 
 

@@ -120,9 +120,11 @@ def launch_keys(events: Table) -> Array:
 
 def _ranks(program: Program | None, labels: Sequence[str], events: Table) -> tuple[Array, Array]:
     """(place in the entry's schedule or NO_RANK, whether it is a graph) of each label."""
+    from slipstream.profile.grouping import group_counts
+
     ranks = np.full(len(labels), NO_RANK, np.int64)
     graphs = np.zeros(len(labels), bool)
-    present = np.flatnonzero(np.bincount(events["op"], minlength=len(labels)))
+    present = np.flatnonzero(group_counts(events["op"], len(labels)))
     entry = {i.name: i.position for i in program.entry.instructions} if program else {}
     for index in present.tolist():
         name = labels[index]

@@ -154,6 +154,11 @@ class Program:
         for name in self._runnable_computations:
             yield from self.computations[name].instructions
 
+    @property
+    def scheduled(self) -> Iterator[Instruction]:
+        """What `runnable` yields, with asynchronous operations counted once, as their start."""
+        return (i for i in self.runnable if i.name not in self._starters)
+
     def operands(self, instruction: Instruction) -> tuple[Instruction, ...]:
         return self.computations[instruction.computation].operands(instruction)
 

@@ -50,8 +50,10 @@ class Steps:
         """Index of the step in which each event starts, or the number of steps if in none."""
         from slipstream.profile.grouping import places
 
-        found = np.full(len(profile.events), len(self), np.int32)
         starts = profile.events["start_ps"]
+        found = np.empty(0, np.int32)
+        if len(profile.devices) != 1 or not len(self):
+            found = np.full(len(profile.events), len(self), np.int32)
         for device in np.unique(self.device).tolist():
             steps = np.flatnonzero(self.device == device)
             steps = steps[np.argsort(self.start_ps[steps], kind="stable")]
@@ -61,7 +63,10 @@ class Steps:
             bounds = np.stack((self.start_ps[steps], self.end_ps[steps]), axis=1).ravel()
             owner = np.full(2 * len(steps) + 1, len(self), np.int32)
             owner[1::2] = steps
-            found[rows] = owner[places(starts[rows], np.maximum.accumulate(bounds))]
+            inside = np.take(owner, places(starts[rows], np.maximum.accumulate(bounds)))
+            if alone:
+                return inside
+            found[rows] = inside
         return found
 
 

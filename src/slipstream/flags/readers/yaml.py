@@ -33,6 +33,10 @@ class _Line:
     start: int
 
     @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
     def indent(self) -> int:
         return len(self.text) - len(self.text.lstrip(" "))
 

@@ -1,0 +1,55 @@
+"""`slipstream doctor`: what is wrong with this machine and its environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, show, show_json
+from slipstream.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from slipstream.profile.program import Program
+
+
+def doctor(
+    program: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="A compiled program (HLO) to look at, too."),
+    ] = None,
+    profiling: Annotated[
+        bool, typer.Option("--profiling", help="The run will be profiled, or uses PGLE.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on errors.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """What is wrong with this machine and its environment, and the command that fixes it.
+
+    Type it where the training runs: on the node, in the container, with its variables set.
+    """
+    from slipstream.flags.doctor import examine
+    from slipstream.flags.findings import ERROR
+    from slipstream.flags.machine_facts import read_facts
+    from slipstream.outputs.doctor import doctor_json, render_doctor
+
+    facts = read_facts(is_profiled=profiling)
+    findings = examine(facts, _program(program))
+    if json:
+        show_json(doctor_json(facts, findings))
+    else:
+        show(lambda width: render_doctor(facts, findings, width))
+    errors = [finding.code for finding in findings if finding.level == ERROR]
+    if strict and errors:
+        raise CheckFailed(
+            f"{len(errors)} of the findings are errors ({', '.join(errors)}), expected none; "
+            "each has the command that fixes it"
+        )
+
+
+def _program(path: str | None) -> Program | None:
+    if path is None:
+        return None
+    from slipstream.sources.hlo import read_program
+
+    return read_program(path)

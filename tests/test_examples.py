@@ -1,0 +1,40 @@
+"""Examples in the docs and the README are what the commands really print."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli.main import app
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(
+    r"^```(?:text|json)?\n\$ slipstream ([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
+
+
+def examples():
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for command, shown in BLOCK.findall(page.read_text()):
+            whole = command.count('"') % 2 == 0 and "costs.pb" not in command
+            if "tests/data" in command and " -o " not in command and whole:
+                yield pytest.param(command, shown, id=f"{page.stem}: {command[:60]}")
+
+
+@pytest.mark.parametrize(("command", "shown"), examples())
+def test_an_example_is_what_the_command_prints(command, shown, monkeypatch):
+    """Lines in order; a line of `…` stands for any number of lines that are left out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments, _, pipe = command.partition(" | ")
+    printed = CliRunner().invoke(app, shlex.split(arguments)).output.splitlines()
+
+    at = 0
+    for line in shown.splitlines():
+        if line.strip() in ("…", "...") or not line.strip():
+            continue
+        rest = [other.rstrip() for other in printed[at:]]
+        assert line.rstrip() in rest, f"not printed: {line!r}"
+        at += rest.index(line.rstrip()) + 1
