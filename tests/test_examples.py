@@ -23,7 +23,7 @@ def examples():
                 yield pytest.param(command, shown, id=f"{page.stem}: {command[:60]}")
 
 
-@pytest.mark.parametrize(("command", "shown"), examples())
+@pytest.mark.parametrize(("command", "shown"), list(examples()))
 def test_an_example_is_what_the_command_prints(command, shown, monkeypatch):
     """Lines in order; a line of `…` stands for any number of lines that are left out."""
     monkeypatch.chdir(ROOT)

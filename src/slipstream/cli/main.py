@@ -1,27 +1,56 @@
-"""The `slipstream` command.  Commands import what they need when they run: help is instant."""
+"""The `slipstream` command.  A command's own file is imported when it is called: help is instant."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli import doctor, export, ops, programs, query, summary
-from slipstream.cli.costs import costs
 from slipstream.errors import SlipstreamError
 
-app = typer.Typer(
-    name="slipstream",
-    help="Reads profiles of JAX programs on GPUs and shows where the step's time went.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "summary": "slipstream.cli.summary",
+    "ops": "slipstream.cli.ops",
+    "programs": "slipstream.cli.programs",
+    "costs": "slipstream.cli.costs",
+    "export": "slipstream.cli.export",
+    "query": "slipstream.cli.query",
+    "doctor": "slipstream.cli.doctor",
+}
+"""Command or group of commands to the module that has it, under the same name."""
+
+
+def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with some commands; all of them are slower to build than most are to run."""
+    app = typer.Typer(
+        name="slipstream",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(slipstream)
+    for name in names:
+        command = getattr(import_module(COMMANDS[name]), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command()(command)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """`app` is the whole command line, built when somebody asks for it."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["app"] = build_app()
+    return globals()["app"]
 
 
 def _print_version(wanted: bool) -> None:
@@ -35,7 +64,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def slipstream(
     version: Annotated[
         bool,
@@ -45,18 +73,6 @@ def slipstream(
     ] = False,
 ) -> None:
     """Reads profiles of JAX programs on GPUs and shows where the step's time went."""
-
-
-for _command in (
-    summary.summary,
-    ops.ops,
-    programs.programs,
-    export.export,
-    query.query,
-    doctor.doctor,
-):
-    app.command()(_command)
-app.add_typer(costs, name="costs")
 
 
 def main() -> None:
@@ -77,8 +93,9 @@ def main() -> None:
 
 def _run() -> int:
     """The exit code; the only place where errors become one (see `errors`)."""
+    called = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        app(prog_name="slipstream")
+        build_app([called] if called in COMMANDS else COMMANDS)(prog_name="slipstream")
     except SlipstreamError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -98,7 +98,7 @@ class Recording:
         self._add_device(plane, "gpu", model or _vendor(plane))
         found = self._decode(plane, lines, _EVENT_NUMBERS, _EVENT_TEXTS)
         names = self.texts.map([m.name for m in plane.events])
-        self._add_events(plane, lines, found, names[found.metadata], "stream")
+        self._add_events(plane, lines, found, np.take(names, found.metadata), "stream")
 
     def _read_tpu(self, plane: Plane) -> None:
         self._add_device(plane, "tpu", str(plane.stats.get("device_type_string", "TPU")))
