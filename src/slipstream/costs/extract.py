@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from slipstream.costs.lookups import asked, free, lookup_name
+from slipstream.costs.lookups import asked, free, is_clone, lookup_name
 from slipstream.costs.measure import measure
 from slipstream.costs.policies import policy_named
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
@@ -41,12 +42,8 @@ def _by_program(profile: Profile, policy: str) -> list[ProgramCosts]:
         if program is not None:
             name = lookup_name(program, name)
         costs = found.setdefault(measured.program, {})
-        us = statistic(measured)
-        before = costs.get(name)
-        # Later passes may split what the scheduler saw as one instruction.
-        if before is not None:
-            us += before.us
-        costs[name] = Cost(name, us, measured.us.size, measured.is_communication)
+        cost = Cost(name, statistic(measured), measured.us.size, measured.is_communication)
+        costs[name] = _joined(costs.get(name), cost, is_clone(measured.instruction))
     programs = []
     for name, costs in found.items():
         program = profile.programs.get(name)
@@ -57,6 +54,21 @@ def _by_program(profile: Profile, policy: str) -> list[ProgramCosts]:
         bound = len(found) > 1 and fingerprint is not None
         programs.append(ProgramCosts(fingerprint, name, costs, bound, _asked(program)))
     return sorted(programs, key=lambda program: -program.total_us)
+
+
+def _joined(before: Cost | None, cost: Cost, is_another_execution: bool) -> Cost:
+    """The cost of a name that several instructions share.
+
+    A rematerialised clone is one more execution of it, so the mean counts; other instructions of
+    one name are parts that later passes split it into, so the sum counts.
+    """
+    if before is None:
+        return cost
+    if not is_another_execution:
+        return replace(cost, us=before.us + cost.us)
+    counts = (before.executions or 1, cost.executions or 1)
+    mean = (before.us * counts[0] + cost.us * counts[1]) / sum(counts)
+    return replace(cost, us=mean, executions=sum(counts))
 
 
 def _as_jax(profile: Profile) -> list[ProgramCosts]:

@@ -12,6 +12,7 @@ the start's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from slipstream.profile.launches import is_silent
@@ -21,10 +22,22 @@ from slipstream.profile.program import Instruction, Program
 _NOT_ASKED = {"while", "conditional", "call", "copy", "copy-start", "partition-id", "replica-id"}
 
 
+_REMAT = re.compile(r"\.remat\d*$")
+
+
 def lookup_name(program: Program, instruction: str) -> str:
-    """The name the scheduler asks for, of an instruction that a profile names."""
+    """The name the scheduler asks for, of an instruction that a profile names.
+
+    Rematerialisation comes after scheduling and clones instructions: `fusion.3.remat2` is another
+    execution of what the scheduler knows as `fusion.3`, and so XLA reads it.
+    """
     found = program.starter(instruction) or program.instruction(instruction)
-    return found.scheduling_name or found.name
+    return _REMAT.sub("", found.scheduling_name or found.name)
+
+
+def is_clone(instruction: str) -> bool:
+    """Whether an instruction is a rematerialised copy of another."""
+    return _REMAT.search(instruction) is not None
 
 
 def asked(program: Program) -> Iterator[Instruction]:
