@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,7 +57,7 @@ def run(code: str, *arguments: str) -> tuple[float, float, str]:
     begin = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=out)
-        _, status, usage = os_wait(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begin
         out.seek(0)
         text = out.read()
@@ -66,17 +66,13 @@ def run(code: str, *arguments: str) -> tuple[float, float, str]:
     return seconds, usage.ru_maxrss / 1024, text
 
 
-def os_wait(pid: int) -> tuple[int, int, resource.struct_rusage]:
-    import os
-
-    return os.wait4(pid, 0)
-
-
 def made(source: Path, target: Path, events: int) -> int:
     """Make a recording in another process: a child's peak memory counts from its parent's."""
     script = Path(__file__).with_name("make_recording.py")
     command = [sys.executable, str(script), str(source), str(target), str(events)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    count = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    os.sync()  # or the first tool would be measured while the disk is written
+    return count
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ def doctor(
     Type it where the training runs: on the node, in the container, with its variables set.
     """
     from slipstream.flags.doctor import examine
-    from slipstream.flags.findings import ERROR
+    from slipstream.flags.doctor_findings import ERROR
     from slipstream.flags.machine_facts import read_facts
     from slipstream.outputs.doctor import doctor_json, render_doctor
 

@@ -1,4 +1,4 @@
-"""The `slipstream` command.  A command's own file is imported when it is called: help is instant."""
+"""The `slipstream` command.  A command's file is imported when it is called: help is instant."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ COMMANDS = {
     "costs": "slipstream.cli.costs",
     "export": "slipstream.cli.export",
     "query": "slipstream.cli.query",
+    "flags": "slipstream.cli.flags",
     "doctor": "slipstream.cli.doctor",
 }
 """Command or group of commands to the module that has it, under the same name."""

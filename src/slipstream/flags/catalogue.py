@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipstream.errors import Missing
+
 NEAR = 0.75
 """how alike two names must be for one to be offered in place of the other"""
 
@@ -20,7 +22,8 @@ class Flag:
     """bool, int32, int64, float, double, string, enum, map, message, or `repeated` one of those;
     `unknown` where the library accepts the name and doesn't say more"""
     default: str | None
-    """as `XLA_FLAGS` would say it; None where it isn't known"""
+    """enums by their full names, which a few flags want shorter in `XLA_FLAGS`; lists with commas;
+    None where it isn't known"""
     enum_values: tuple[str, ...] = ()
     is_deprecated: bool = False
     in_xla_flags: bool | None = None
@@ -60,8 +63,21 @@ class Catalogue:
 def installed_catalogue() -> Catalogue:
     """The flags of the jaxlib that is installed here; nothing of it is imported.
 
-    The first call starts the library a few times, to ask what it accepts, and keeps the answer.
+    A release that is not in the history is started a few times, to ask what it accepts; the answer
+    is kept.
     """
     from slipstream.flags.installed import read_installed
 
     return read_installed()
+
+
+def default_catalogue(version: str | None = None) -> Catalogue:
+    """The release's, from the history; else the installed jaxlib's; else the newest known."""
+    from slipstream.flags.history import catalogue_of, newest_version
+
+    if version is not None:
+        return catalogue_of(version)
+    try:
+        return installed_catalogue()
+    except Missing:
+        return catalogue_of(newest_version())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import BadInput
-from slipstream.flags.library import Contents
+from slipstream.flags.library import Descriptors
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import (
@@ -39,17 +39,17 @@ class Field:
 class Descriptor:
     """`DebugOptions` of one jaxlib: its fields, its reserved names, and what it decodes."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, found: Descriptors) -> None:
         from google.protobuf import descriptor_pb2
 
         read = descriptor_pb2.FileDescriptorProto.FromString
-        file = read(contents.descriptor)
+        file = read(found.file)
         options = [message for message in file.message_type if message.name == OPTIONS]
         if not options:
             raise BadInput(f"the descriptor of xla.proto has no message {OPTIONS}")
         self._options = options[0]
         self._package = file.package
-        self._enums = _enums([file, *map(read, contents.imports)])
+        self._enums = _enums([file, *map(read, found.imports)])
 
     def fields(self) -> dict[str, Field]:
         """Every field, by name."""
@@ -100,7 +100,7 @@ class Descriptor:
 
 
 def _enums(files: Sequence[FileDescriptorProto]) -> dict[str, dict[int, str]]:
-    """The names of each enum's numbers, by the enum's full name, `.xla.DebugOptions.ShapeChecks`."""
+    """The names of each enum's numbers, by its full name, `.xla.DebugOptions.ShapeChecks`."""
     scopes = [(f".{file.package}", file.enum_type) for file in files]
     for file in files:
         scopes += [(f".{file.package}.{m.name}", m.enum_type) for m in file.message_type]

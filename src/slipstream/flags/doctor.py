@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from slipstream.flags.doctor_findings import ERROR, LEVELS, NOTE, WARNING, Finding
 from slipstream.flags.doctor_nccl import nccl_rules
 from slipstream.flags.doctor_profiling import profiling_rules
-from slipstream.flags.findings import ERROR, LEVELS, NOTE, WARNING, Finding
 from slipstream.flags.float32 import float32_matmuls
 from slipstream.flags.machine_facts import Facts, is_false, number
 from slipstream.profile.program import Program
@@ -287,7 +287,8 @@ def _matmuls(program: Program) -> Iterator[Finding]:
     more = f"; {len(found) - MOST_MATMULS} more" if len(found) > MOST_MATMULS else ""
     yield Finding(
         "float32-matmuls", WARNING,
-        f"{len(found)} matmuls in float32, {share:.0%} of the program's operations: {names}{more}",
+        f"{len(found)} {'matmul' if len(found) == 1 else 'matmuls'} in float32, {share:.0%} of "
+        f"the program's operations: {names}{more}",
         "since the A100, bfloat16 is at least twice as fast, TF32 or not, and takes half the "
         "memory traffic",
         "cast both operands: x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16); in Flax, "

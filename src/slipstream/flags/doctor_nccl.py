@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.flags.findings import ERROR, NOTE, WARNING, Finding
+from slipstream.flags.doctor_findings import ERROR, NOTE, WARNING, Finding
 from slipstream.flags.machine_facts import Facts, is_true, number
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.flags.findings import ERROR, WARNING, Finding
+from slipstream.flags.doctor_findings import ERROR, WARNING, Finding
 from slipstream.flags.machine_facts import NSIGHT, Facts, is_false, is_true
 
 _NSIGHT_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NSYS_TARGET", "NVTX_INJECTION64_PATH")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.flags.catalogue import Catalogue
+from slipstream.flags.catalogue import Catalogue, Flag
 from slipstream.flags.environment import Found
 from slipstream.flags.findings import Finding
 from slipstream.flags.values import normal
@@ -73,6 +73,11 @@ def has_analytical_estimator(gpu: str) -> bool:
     return any(model in name.replace(" ", "") for model in _HOPPER_AND_BLACKWELL)
 
 
+def no_op(flag: Flag) -> bool:
+    """Whether XLA accepts a flag and does nothing with it."""
+    return flag.name in _NO_OPS and not flag.in_compiler_options
+
+
 def _flags(scene: Scene, name: str) -> list[Found]:
     return [one for one in scene.found if one.name == name and one.kind in _FLAG_KINDS]
 
@@ -128,7 +133,7 @@ def accepted_no_ops(scene: Scene) -> Iterator[Finding]:
     """Names that XLA accepts so that old scripts run."""
     for one in scene.found:
         flag = scene.catalogue.flags.get(one.name)
-        if flag is not None and one.name in _NO_OPS and not flag.in_compiler_options:
+        if flag is not None and no_op(flag):
             message = f"{one.name} is accepted and does nothing: {_NO_OPS[one.name]}"
             yield _warning("no-effect", one, message, "")
 

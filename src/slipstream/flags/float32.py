@@ -1,11 +1,18 @@
-"""Matrix products left in float32, with what each weighs in the whole."""
+"""Matrix products left in float32, with what each weighs in the whole.
+
+Operands of type f32 are not the whole story: `preferred_element_type` and precision settings make
+XLA compute such a product in a narrower type, which its algorithm then says.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from slipstream.profile.flops import flops, total_work
 from slipstream.profile.program import Instruction, Program
+
+_NARROW = re.compile(r"dot_(any_)?(bf16|f16|f8)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,13 @@ def _is_float32_product(program: Program, instruction: Instruction) -> bool:
     if instruction.opcode != "dot" and not is_gemm:
         return False
     types = [operand.shape.dtype for operand in program.operands(instruction)[:2]]
-    return types == ["f32", "f32"]
+    return types == ["f32", "f32"] and not _NARROW.search(_algorithm(instruction))
+
+
+def _algorithm(instruction: Instruction) -> str:
+    """`dot_bf16_bf16_f32`: how a product is computed; a library call keeps that in its settings."""
+    stated = str(instruction.attributes.get("algorithm", ""))
+    return stated or instruction.backend_config
 
 
 def _source(instruction: Instruction) -> str:

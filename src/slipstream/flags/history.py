@@ -82,6 +82,11 @@ def catalogue_of(version: str) -> Catalogue:
     return found
 
 
+def newest_version() -> str:
+    """The newest release in the data file."""
+    return list(_catalogues())[-1]
+
+
 def version_key(version: str) -> tuple[int, ...]:
     """Sorts releases: 0.9.0.1 lies between 0.9.0 and 0.9.1."""
     return tuple(int(part) for part in re.findall(r"\d+", version))

@@ -15,6 +15,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,15 +51,11 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What a library says about its flags."""
+class Descriptors:
+    """The descriptors of xla.proto and of the files that it imports, serialized."""
 
-    descriptor: bytes
-    """of xla.proto, serialized"""
+    file: bytes
     imports: tuple[bytes, ...]
-    """descriptors of the files that xla.proto imports"""
-    names: frozenset[str]
-    """everything that could be a flag"""
 
 
 def installed_library() -> Library:
@@ -83,23 +80,34 @@ def library_in(folder: Path, version: str) -> Library:
     return Library(version, max(files, key=lambda file: file.stat().st_size))
 
 
-def read_library(library: Library) -> Contents:
-    """Finds what there is to know about flags."""
-    with (
-        open(library.path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        descriptor = _descriptor(data, _START)
-        if descriptor is None:
+def read_descriptors(library: Library) -> Descriptors:
+    """Finds the descriptors."""
+    with _mapped(library) as data:
+        file = _descriptor(data, _START)
+        if file is None:
             raise BadInput(
                 f"{os.fspath(library.path)} has no descriptor of xla.proto, which every jaxlib "
                 "from 0.4 to 0.12 has; its flags can't be listed"
             )
-        # Regular expressions take a memory map as they take bytes.
-        names = frozenset(found.decode() for found in set(_NAMES.findall(data)))  # type: ignore[arg-type]
-        starts = [b"\x0a" + bytes([len(file)]) + file + b"\x12" for file in _imports(descriptor)]
+        starts = [b"\x0a" + bytes([len(name)]) + name + b"\x12" for name in _imports(file)]
         found = (_descriptor(data, start) for start in starts)
-        return Contents(descriptor, tuple(file for file in found if file is not None), names)
+        return Descriptors(file, tuple(imported for imported in found if imported is not None))
+
+
+def read_names(library: Library) -> frozenset[str]:
+    """Everything that could be a flag, by its looks."""
+    with _mapped(library) as data:
+        # Regular expressions take a memory map as they take bytes.
+        return frozenset(name.decode() for name in set(_NAMES.findall(data)))
+
+
+@contextmanager
+def _mapped(library: Library) -> Iterator[mmap.mmap]:
+    with (
+        open(library.path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        yield data
 
 
 def _descriptor(data: mmap.mmap, start: bytes) -> bytes | None:

@@ -10,7 +10,7 @@ from slipstream.flags.effects import effects
 from slipstream.flags.environment import Found
 from slipstream.flags.findings import FAILING, Finding, Severity
 from slipstream.flags.history import replacement_of
-from slipstream.flags.retired import fate
+from slipstream.flags.retired import fate, modern
 from slipstream.flags.settings import SETTINGS
 from slipstream.flags.values import flag_complaint, normal, option_complaint, repaired
 
@@ -57,8 +57,19 @@ def _check_flag(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Ite
         message = f"{one.name} {complaint}; XLA ends the process at start"
         yield Finding("malformed", "abort", one.name, message, one.place, fix)
         return
+    renamed = modern(flag, one.value or "true", catalogue) if one.is_known else None
+    if renamed is not None:
+        yield _renamed(one, *renamed)
+        return
     yield from _check_deprecated(one, flag)
     yield from _check_default(one, flag)
+
+
+def _renamed(one: Found, name: str, value: str) -> Finding:
+    known = replacement_of(one.name)
+    because = known.because if known is not None else "It was renamed."
+    message = f"{one.name} is an old name. {because} Write --{name}={value}"
+    return Finding("deprecated", "warning", one.name, message, one.place, f"--{name}={value}")
 
 
 def _check_option(one: Found, catalogue: Catalogue) -> Iterator[Finding]:
@@ -105,13 +116,14 @@ def _stray(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Finding:
         fix = f"--{one.text.lstrip('-')}" if name in catalogue.flags else None
         message = f"{one.text} starts with one dash; expected two: XLA ends the process at start"
         return Finding("malformed", "abort", name, message, one.place, fix)
-    first = next(other for other in found if other.group == one.group and other.kind == one.kind)
-    if first is one and one.kind == "xla_flags":
+    together = [o for o in found if (o.kind, o.group) == (one.kind, one.group)]
+    if together[0] is one and one.kind == "xla_flags":
         message = (
             f"XLA_FLAGS starts with {one.text!r}, which XLA takes for the name of a file with "
             "flags; expected flags that start with --"
         )
-        return Finding("malformed", "warning", one.text, message, one.place)
+        severity: Severity = "warning" if len(together) == 1 else "abort"
+        return Finding("malformed", severity, one.text, message, one.place)
     message = (
         f"{one.text!r} is no flag; XLA stops reading here, and ignores every flag after it; "
         "remove it, or put what belongs together into quotes after the ="
@@ -185,7 +197,11 @@ def _check_variable(one: Found) -> Iterator[Finding]:
             fix = one.text.replace(one.name, close[0], 1)
             yield Finding("misspelt", "warning", one.name, message, one.place, fix)
         return
-    if one.is_known and setting.values and one.value not in setting.values:
+    if (
+        one.is_known
+        and setting.values
+        and (one.value or "").lower() not in {value.lower() for value in setting.values}
+    ):
         expected = ", ".join(setting.values)
         message = f"{one.name} is {one.value!r}; expected one of {expected}"
         yield Finding("malformed", "warning", one.name, message, one.place)

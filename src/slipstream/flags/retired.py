@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slipstream.flags.catalogue import Catalogue
+from slipstream.flags.catalogue import Catalogue, Flag
 from slipstream.flags.environment import Found
-from slipstream.flags.history import Replacement, history, replacement_of
+from slipstream.flags.history import Replacement, history, replacement_of, version_key
 from slipstream.flags.values import flag_complaint, option_complaint
 
 _OFF = frozenset(("false", "0"))
@@ -32,34 +32,64 @@ class Fate:
     code: str
     """retired, or unknown where a newer jaxlib has it"""
     message: str
+    reason: str
+    """the part of the message that says why"""
     fix: str | None
 
 
 def fate(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Fate | None:
-    """What became of a flag that is not in the catalogue; None if it never was one."""
+    """What became of a flag that is refused; None if it never was one."""
     known = replacement_of(one.name)
     past = history().flags.get(one.name)
+    if known is None and past is None and one.name not in catalogue.removed:
+        return None
     version = catalogue.jaxlib_version
     then = (
         "the compile fails" if one.kind == "compiler_options" else "XLA ends the process at start"
     )
     seen = f"jaxlib {version} refuses {one.name}, and {then}."
-    if known is None and past is None and one.name not in catalogue.removed:
-        return None
-    first = past.accepted_first or past.first if past is not None else None
+    first = past.accepted_first if past is not None else None
     if first is not None and version_key(first) > version_key(version):
-        return Fate("unknown", f"{seen} It came with jaxlib {first}: update, or leave it out.", "")
-    because = known.because if known is not None else _last_seen(past and past.accepted_last)
+        reason = f"It came with jaxlib {first}."
+        return Fate("unknown", f"{seen} {reason} Update jaxlib, or leave it out.", reason, "")
+    if one.name in catalogue.flags and known is None:
+        return None
+    reason = (
+        known.because
+        if known is not None
+        else _last_seen(past.accepted_last if past is not None else None)
+    )
     instead = _instead(one, found, known, catalogue)
-    advice = "Leave it out." if instead == "" else f"Write {instead}" if instead else ""
-    if known is not None and known.use and not instead:
-        advice = "Leave it out: that is the default." if instead == "" else f"See {known.use}."
-    return Fate("retired", f"{seen} {because} {advice}".strip(), instead)
+    return Fate("retired", f"{seen} {reason} {_advice(instead, known)}", reason, instead)
 
 
-def version_key(version: str) -> tuple[int, ...]:
-    """Sorts versions: 0.9.0 before 0.12.0.1."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+def modern(flag: Flag, value: str, catalogue: Catalogue) -> tuple[str, str] | None:
+    """Name and value that took the place of an accepted, but aliased flag."""
+    known = replacement_of(flag.name)
+    if known is None or known.use is None or flag.in_compiler_options and not flag.is_deprecated:
+        return None
+    new = catalogue.flags.get(known.use.partition("=")[0])
+    if new is None or new.in_xla_flags is False:
+        return None
+    translated = _translated(new, value)
+    return None if translated is None else (new.name, translated)
+
+
+def _advice(instead: str | None, known: Replacement | None) -> str:
+    if instead:
+        return f"Write {instead}"
+    if instead is None and known is not None and known.use:
+        return f"Look at {known.use}: slipstream flags explain {known.use.partition('=')[0]}"
+    return "Leave it out."
+
+
+def _translated(flag: Flag, value: str) -> str | None:
+    """An old flag's value in the words of the new one."""
+    words = {"true": ["true", "1", "on"], "false": ["false", "0", "off"]}
+    for word in [value, *words.get(value.lower(), [])]:
+        if flag_complaint(flag, word) is None:
+            return word
+    return None
 
 
 def _last_seen(last: str | None) -> str:
@@ -78,7 +108,11 @@ def _instead(
     if known is None or known.use is None:
         return ""
     name, equals, new_value = known.use.partition("=")
-    return _written(one, name, new_value if equals else value, catalogue)
+    flag = catalogue.flags.get(name)
+    if not equals and flag is not None:
+        translated = _translated(flag, value)
+        return None if translated is None else _written(one, name, translated, catalogue)
+    return _written(one, name, new_value, catalogue)
 
 
 def _written(one: Found, name: str, value: str, catalogue: Catalogue) -> str | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
+from slipstream.flags.environment import read_file
 from slipstream.flags.findings import SEVERITIES, Finding
+from slipstream.writing import atomic_write
 
 
 def fix(text: str, findings: Iterable[Finding]) -> str:
@@ -39,3 +42,17 @@ def _without(text: str, start: int, end: int) -> str:
     if before.endswith((" ", "\t")) and before.strip():
         return text[: line_start + len(before.rstrip(" \t"))] + text[end:]
     return text[:start] + text[end + len(after) - len(after.lstrip(" \t")) :]
+
+
+def fix_file(path: str | os.PathLike[str], findings: Iterable[Finding]) -> int:
+    """Rewrites a file; the number of places that changed."""
+    findings = list(findings)
+    text = read_file(path)
+    fixed = fix(text, findings)
+    if fixed == text:
+        return 0
+    mode = os.stat(path).st_mode
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(fixed.encode())
+    os.chmod(path, mode)  # a script stays executable
+    return len({one.place.span for one in findings if one.fix is not None})

@@ -1,8 +1,9 @@
 """Combine thresholds from the model: large enough for one layer, and no guess.
 
-XLA joins collectives until they reach a threshold.  One that holds a whole layer gives one
-all-gather and one reduce-scatter a layer; a smaller one cuts layers in pieces, a larger one makes
-a layer wait for the next.
+XLA joins collectives until they reach a threshold, counted by their results: the whole of what
+is gathered, one device's share of what is scattered.  A threshold that holds a whole layer gives
+one all-gather and one reduce-scatter a layer; a smaller one cuts layers in pieces, a larger one
+makes a layer wait for the next.
 
     weights of one layer            ─► all-gather threshold       rounded up to 32 MiB
     gradients of one layer          ─► reduce-scatter threshold   rounded up to 32 MiB
@@ -137,7 +138,11 @@ def _propose(
         Figure(spread, _spread_basis(total, count)),
         Figure(all_gradients, f"one gradient for each weight; {gradients}"),
         Figure(_rounded(gathered), _threshold_basis("weights", gathered, count)),
-        Figure(_rounded(scattered), _threshold_basis("gradients", scattered, count)),
+        Figure(
+            _rounded(scattered),
+            _threshold_basis("gradients", scattered, count)
+            + "; XLA counts the result of a reduce-scatter, one device's share, so this is ample",
+        ),
         _ladder(all_gradients),
         f"doubling from 16 MiB until all {format_bytes(all_gradients)} of gradients fit: large is "
         "efficient, small overlaps better, so measure",

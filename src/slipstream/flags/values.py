@@ -10,7 +10,6 @@ number         an integer in range             the same
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from slipstream.flags.catalogue import Flag
 
@@ -18,6 +17,35 @@ _BOOLS = {"true": "true", "1": "true", "false": "false", "0": "false"}
 _INTEGER = re.compile(r"[+-]?\d+")
 _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _REPEATED = "repeated "
+_EXACT = frozenset(
+    (
+        "xla_cpu_scheduler_type",
+        "xla_gpu_command_buffer_scheduling_mode",
+        "xla_gpu_command_buffer_update_mode",
+        "xla_gpu_deviceless_cub_mode",
+        "xla_gpu_experimental_autotune_cache_mode",
+        "xla_gpu_experimental_pipeline_parallelism_opt_level",
+        "xla_gpu_pgle_accuracy_checker",
+        "xla_gpu_shape_checks",
+        "xla_partitioning_algorithm",
+        "xla_step_marker_location",
+    )
+)
+"""enums that `XLA_FLAGS` takes by their whole name only; tried with jaxlib 0.10.2"""
+_ANY_CASE = frozenset(
+    ("xla_cpu_experimental_xnn_graph_fusion_mode", "xla_gpu_enable_while_loop_unrolling")
+)
+"""enums by their whole name, in any case"""
+_LOWER_ENDS = frozenset(
+    (
+        "xla_detect_unstable_reductions",
+        "xla_detect_unstable_reductions_post_optimizations",
+        "xla_gpu_detect_inf",
+        "xla_gpu_detect_nan",
+    )
+)
+"""enums by the end of their name, in small letters: none, warning, fail"""
+_NEVER_EMPTY = frozenset(("xla_gpu_disable_async_collectives",))
 _SUFFIXES = {"k": 2**10, "kb": 10**3, "m": 2**20, "mb": 10**6, "g": 2**30, "gb": 10**9}
 _SUFFIXES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -27,10 +55,10 @@ def flag_complaint(flag: Flag, value: str | None) -> str | None:
     if value is None:
         is_fine = flag.kind in ("bool", "unknown")
         return None if is_fine else f"has no value; expected --{flag.name}=…, {_expected(flag)}"
-    if flag.kind == "bool":
+    if flag.kind == "bool" or _is_switch(flag):
         return None if value.lower() in _BOOLS else f"is {value!r}; expected true or false"
     if flag.kind == "enum":
-        return None if _is_member(value, flag.enum_values) else _not_member(value, flag)
+        return None if _is_member(flag, value) else _not_member(value, flag)
     if flag.kind == _REPEATED + "enum":
         return _list_complaint(flag, value)
     return _number_complaint(flag.kind, value)
@@ -75,11 +103,18 @@ def repaired(flag: Flag, value: str | None, is_option: bool) -> str | None:
         )
         return meant.capitalize() if meant and is_option else meant
     if flag.kind in _RANGES:
-        return _as_integer(value)
+        meant = _as_integer(value)
+        is_fine = meant is not None and _number_complaint(flag.kind, meant) is None
+        return meant if is_fine else None
     if flag.kind == "enum":
         endings = [name for name in flag.enum_values if name.endswith("_" + value.upper())]
         return endings[0] if len(endings) == 1 else None
     return None
+
+
+def _is_switch(flag: Flag) -> bool:
+    """A name without a field, which XLA still reads as a switch."""
+    return flag.kind == "unknown" and flag.name.startswith(("xla_gpu_enable_", "xla_cpu_use_"))
 
 
 def _as_integer(value: str) -> str | None:
@@ -95,7 +130,9 @@ def _list_complaint(flag: Flag, value: str) -> str | None:
     changes = [item for item in items if item[0] in "+-"]
     if changes and len(changes) < len(items):
         return f"is {value!r}; expected all with + or -, or none: they change the default"
-    wrong = [item for item in items if not _is_member(item.lstrip("+-"), flag.enum_values)]
+    if not items and flag.name in _NEVER_EMPTY:
+        return f"is empty; expected {_expected(flag)}, or no flag at all"
+    wrong = [item for item in items if not _is_member(flag, item.lstrip("+-"))]
     return _not_member(wrong[0], flag) if wrong else None
 
 
@@ -117,10 +154,21 @@ def _is_float(value: str) -> bool:
     return True
 
 
-def _is_member(value: str, names: Sequence[str]) -> bool:
-    """Some of XLA's flags take the end of a name, in any case; none is refused for its case here."""
-    wanted = value.upper()
-    return not names or any(n.upper() == wanted or n.upper().endswith("_" + wanted) for n in names)
+def _is_member(flag: Flag, value: str) -> bool:
+    """Which spellings a flag takes differs; where it isn't known, one that might do is let pass."""
+    if flag.name in _EXACT:
+        return value in flag.enum_values
+    names = [name.upper() for name in flag.enum_values]
+    if flag.name in _ANY_CASE:
+        return value.upper() in names
+    if flag.name in _LOWER_ENDS:
+        return value.islower() and any(name.endswith("_" + value.upper()) for name in names)
+    return not names or any(_resembles(value.upper(), name) for name in names)
+
+
+def _resembles(value: str, name: str) -> bool:
+    """`PRIVATE` and `PRIVATE_MEMORY` are parts of `COLLECTIVES_PRIVATE_MEMORY`."""
+    return bool(value) and f"_{value}_" in f"_{name}_"
 
 
 def _not_member(value: str, flag: Flag) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.flags.findings import LEVELS, Finding
+from slipstream.flags.doctor_findings import LEVELS, Finding
 from slipstream.flags.machine_facts import Facts
 from slipstream.outputs.layout import paragraph, wrap
 from slipstream.outputs.words import plural

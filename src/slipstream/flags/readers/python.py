@@ -141,13 +141,19 @@ def _assigned(target: ast.expr, value: ast.expr, source: _Source, appends: bool)
         name = _text(target.slice)
     elif isinstance(target, (ast.Name, ast.Attribute)):
         name = target.id if isinstance(target, ast.Name) else target.attr
-        if _FLAG_START not in source.literals(value).text or isinstance(value, ast.Dict):
+        if isinstance(value, ast.Dict) or not _is_flag_string(name, source.literals(value).text):
             return
     else:
         return
     refers = any(_text(n) == name or getattr(n, "id", "") == name for n in ast.walk(value))
     if name:
         yield _item(name, target, value, source, appends or refers)
+
+
+def _is_flag_string(name: str, text: str) -> bool:
+    """Whether a variable of any name holds flags."""
+    starts = text.lstrip().startswith("--") or name.upper().endswith("XLA_FLAGS")
+    return starts and _FLAG_START in text
 
 
 def _entry(name: str | None, key: ast.expr, value: ast.expr, source: _Source) -> Iterator[Item]:

@@ -1,0 +1,24 @@
+"""`slipstream flags diff OLD NEW`: what changed between two jaxlib releases."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, show, show_json
+
+
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A jaxlib release, such as 0.6.0.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Another one.")],
+    json: JsonOption = False,
+) -> None:
+    """What changed from one jaxlib release to another: flags removed, added, other defaults."""
+    from slipstream.flags.explain import flag_diff
+    from slipstream.outputs.flags import diff_json, render_diff
+
+    found = flag_diff(old, new)
+    if json:
+        return show_json(diff_json(found))
+    show(lambda width: render_diff(found, width))

@@ -1,0 +1,47 @@
+"""`slipstream flags list`: the flags of a jaxlib."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, show, show_json
+from slipstream.errors import BadInput
+
+JaxlibOption = Annotated[
+    str | None,
+    typer.Option(
+        "--jaxlib", metavar="VERSION", help="A jaxlib release.  [default: the installed one]"
+    ),
+]
+
+
+def list_flags(
+    grep: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Only names that this expression is found in.")
+    ] = "",
+    jaxlib: JaxlibOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Every flag: its type, its default, and where it may be set.
+
+    `both` means XLA_FLAGS and compiler_options. Without a jaxlib here, the newest release that is
+    known is shown.
+    """
+    from slipstream.flags.catalogue import default_catalogue
+    from slipstream.outputs.flags import list_json, render_list
+
+    try:
+        pattern = re.compile(grep, re.IGNORECASE)
+    except re.error as error:
+        raise BadInput(
+            f"--grep {grep!r} is no regular expression ({error}); expected one like all_gather"
+        ) from None
+    catalogue = default_catalogue(jaxlib)
+    version = catalogue.jaxlib_version
+    flags = [flag for name, flag in catalogue.flags.items() if pattern.search(name)]
+    if json:
+        return show_json(list_json(version, flags))
+    show(lambda width: render_list(version, flags, len(catalogue.flags), width))

@@ -1,0 +1,125 @@
+"""All that is known about one name, and what changed between two jaxlib releases."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue import Catalogue, Flag, default_catalogue
+from slipstream.flags.history import FlagHistory, catalogue_of, history
+from slipstream.flags.notes import Note, notes
+from slipstream.flags.replacements import REPLACEMENTS, Replacement, replacement_of
+from slipstream.flags.settings import SETTINGS, Setting
+
+MOST_NEAR = 3
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a flag or an environment variable is; parts that aren't known are None."""
+
+    name: str
+    jaxlib_version: str
+    """the release that `flag` is of"""
+    flag: Flag | None
+    """None if this jaxlib doesn't have it"""
+    history: FlagHistory | None
+    is_current: bool
+    """does the newest harvested release know it?"""
+    note: Note | None
+    replacement: Replacement | None
+    setting: Setting | None
+
+
+@dataclass(frozen=True)
+class DefaultChange:
+    """One flag whose default differs between two releases."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class PlaceChange:
+    """One flag that may be set elsewhere than before, or was deprecated."""
+
+    name: str
+    changes: tuple[str, ...]
+    """`XLA_FLAGS refuses it`, `deprecated`, …"""
+
+
+@dataclass(frozen=True)
+class FlagDiff:
+    """What changed from one jaxlib to another; names are in order."""
+
+    old: str
+    new: str
+    removed: tuple[str, ...]
+    added: tuple[Flag, ...]
+    defaults: tuple[DefaultChange, ...]
+    places: tuple[PlaceChange, ...]
+
+
+def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
+    """What is known about a flag of XLA or an environment variable."""
+    name = name.removeprefix("--").partition("=")[0]
+    known = catalogue if catalogue is not None else default_catalogue()
+    past = history().flags.get(name)
+    found = Explanation(
+        name,
+        known.jaxlib_version,
+        known.flags.get(name),
+        past,
+        past is not None and past.last == history().newest,
+        notes().get(name),
+        replacement_of(name),
+        SETTINGS.get(name),
+    )
+    if not any((found.flag, found.history, found.replacement, found.setting)):
+        raise _unknown(name, {*known.flags, *history().flags, *REPLACEMENTS, *SETTINGS})
+    return found
+
+
+def flag_diff(old: str, new: str) -> FlagDiff:
+    """What changed from one jaxlib release to another."""
+    before, after = catalogue_of(old), catalogue_of(new)
+    both = sorted(set(before.flags) & set(after.flags))
+    pairs = [(before.flags[name], after.flags[name]) for name in both]
+    places = [PlaceChange(then.name, _place_changes(then, now)) for then, now in pairs]
+    return FlagDiff(
+        before.jaxlib_version,
+        after.jaxlib_version,
+        removed=tuple(sorted(set(before.flags) - set(after.flags))),
+        added=tuple(after.flags[name] for name in sorted(set(after.flags) - set(before.flags))),
+        defaults=tuple(
+            DefaultChange(then.name, then.default, now.default)
+            for then, now in pairs
+            if then.default != now.default and now.default is not None
+        ),
+        places=tuple(place for place in places if place.changes),
+    )
+
+
+def _place_changes(then: Flag, now: Flag) -> tuple[str, ...]:
+    changes = []
+    if bool(then.in_xla_flags) != bool(now.in_xla_flags):
+        changes.append(f"XLA_FLAGS {'accepts' if now.in_xla_flags else 'refuses'} it")
+    if then.in_compiler_options != now.in_compiler_options:
+        verb = "accept" if now.in_compiler_options else "refuse"
+        changes.append(f"compile options {verb} it")
+    if now.is_deprecated and not then.is_deprecated:
+        changes.append("deprecated")
+    if then.kind != now.kind and "unknown" not in (then.kind, now.kind):
+        changes.append(f"{then.kind} became {now.kind}")
+    return tuple(changes)
+
+
+def _unknown(name: str, names: Iterable[str]) -> BadInput:
+    near = difflib.get_close_matches(name, sorted(names), n=MOST_NEAR, cutoff=0.6)
+    guess = f"did you mean {' or '.join(near)}?" if near else "no release had anything like it;"
+    return BadInput(
+        f"there is no flag or variable {name!r}; {guess} see: slipstream flags list --grep WORD"
+    )
