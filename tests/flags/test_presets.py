@@ -148,6 +148,12 @@ def test_a_conflict_names_both(one: str, other: str) -> None:
         compose([one, other], catalogue_of("0.10.2"))
 
 
+def test_settings_that_fail_together_are_refused_where_they_do() -> None:
+    compose(["tensor-parallel", "llm-gpu"], catalogue_of("0.10.2"))
+    with pytest.raises(BadInput, match="presets tensor-parallel and llm-gpu don't go together"):
+        compose(["tensor-parallel", "llm-gpu"], catalogue_of("0.12.0.1"))
+
+
 def test_unknown_preset() -> None:
     with pytest.raises(BadInput, match="no preset 'fdsp'; did you mean fsdp"):
         compose(["fdsp"], catalogue_of("0.10.2"))

@@ -94,7 +94,26 @@ def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) 
         entries = [pair for pair in entries if not pair[1].only_with_estimator]
     chosen = [_choose(preset, entry, entries, catalogue) for preset, entry in entries]
     joined = tuple(_joined(chosen))
+    _refuse_fatal(joined, catalogue)
     return Composed(tuple(names), catalogue.jaxlib_version, gpu, joined)
+
+
+def _refuse_fatal(chosen: Sequence[Chosen], catalogue: Catalogue) -> None:
+    """Settings that are fine alone and fail together.
+
+    Seen with jaxlib 0.12.0.1: collective matmul on several streams without Triton's matmuls does
+    not pass XLA's own verifier.
+    """
+    by_name = {one.name: one for one in chosen if one.is_set}
+    matmul = by_name.get("xla_gpu_threshold_for_windowed_einsum_mib")
+    triton = by_name.get("xla_gpu_enable_triton_gemm")
+    if matmul is None or triton is None or triton.value != "false":
+        return
+    if version_key(catalogue.jaxlib_version) >= version_key("0.12.0"):
+        raise BadInput(
+            f"presets {matmul.preset} and {triton.preset} don't go together: from jaxlib 0.12 on, "
+            "collective matmul needs Triton's matmuls; leave out --xla_gpu_enable_triton_gemm=false"
+        )
 
 
 def _entries(preset: Preset) -> Iterator[tuple[str, Entry]]:
