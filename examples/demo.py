@@ -5,9 +5,15 @@ Runs anywhere; without a GPU it records XLA's CPU backend.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
+
+if shutil.which("nvidia-smi") is None:
+    # Where JAX's GPU plugin is installed and no GPU is, JAX complains before it goes on.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp
