@@ -257,3 +257,11 @@ def test_an_alias_gets_its_new_name() -> None:
     (found,) = findings(text, jaxlib="0.12.0.1")
     assert (found.code, found.severity) == ("deprecated", "warning")
     assert fix(text, [found]) == flags("--xla_gpu_pipeline_all_gather=on")
+
+
+def test_two_memory_fractions_end_the_job() -> None:
+    """JAX: `XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION`."""
+    both = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9", "XLA_CLIENT_MEM_FRACTION": ".8"}
+    (finding,) = lint(read_environment(both), catalogue_of("0.10.2"))
+    assert (finding.code, finding.severity) == ("contradictory", "abort")
+    assert lint(read_environment({"XLA_CLIENT_MEM_FRACTION": ".8"}), catalogue_of("0.10.2")) == ()

@@ -180,6 +180,17 @@ def fraction_of_platform_memory(scene: Scene) -> Iterator[Finding]:
         yield _warning("no-effect", one, message)
 
 
+def two_memory_fractions(scene: Scene) -> Iterator[Finding]:
+    """JAX raises when it makes its first GPU client, and the job ends."""
+    one = scene.last("XLA_PYTHON_CLIENT_MEM_FRACTION")
+    if one is not None and scene.last("XLA_CLIENT_MEM_FRACTION") is not None:
+        message = (
+            f"{one.name} and XLA_CLIENT_MEM_FRACTION are both set, and JAX refuses to start with "
+            f"both; leave out {one.name}, the older one"
+        )
+        yield Finding("contradictory", "abort", one.name, message, one.place)
+
+
 def user_buffers_without_nvls(scene: Scene) -> Iterator[Finding]:
     """NCCL registers user buffers for NVLink SHARP."""
     nvls = scene.last("NCCL_NVLS_ENABLE")
@@ -241,6 +252,7 @@ RULES: tuple[Rule, ...] = (
     cache_without_folder,
     pgle_variables_alone,
     fraction_of_platform_memory,
+    two_memory_fractions,
     user_buffers_without_nvls,
     set_twice,
     option_over_flag,

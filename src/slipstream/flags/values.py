@@ -45,6 +45,15 @@ _LOWER_ENDS = frozenset(
     )
 )
 """enums by the end of their name, in small letters: none, warning, fail"""
+_MEMORIES = ("private", "symmetric", "peer")
+_MEMORY_MODES = frozenset(
+    (
+        "xla_gpu_all_gather_mode",
+        "xla_gpu_collective_permute_mode",
+        "xla_gpu_ragged_all_to_all_mode",
+    )
+)
+"""enums by one word of their name, in any case: the whole name ends the process"""
 _NEVER_EMPTY = frozenset(("xla_gpu_disable_async_collectives",))
 _SUFFIXES = {"k": 2**10, "kb": 10**3, "m": 2**20, "mb": 10**6, "g": 2**30, "gb": 10**9}
 _SUFFIXES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -163,6 +172,8 @@ def _is_member(flag: Flag, value: str) -> bool:
         return value.upper() in names
     if flag.name in _LOWER_ENDS:
         return value.islower() and any(name.endswith("_" + value.upper()) for name in names)
+    if flag.name in _MEMORY_MODES:
+        return value.lower() in _MEMORIES
     return not names or any(_resembles(value.upper(), name) for name in names)
 
 
@@ -176,6 +187,11 @@ def _not_member(value: str, flag: Flag) -> str:
 
 
 def _expected(flag: Flag) -> str:
+    if flag.name in _MEMORY_MODES:
+        return "one of " + ", ".join(_MEMORIES)
+    if flag.name in _LOWER_ENDS:
+        endings = [name.rpartition("_")[2].lower() for name in flag.enum_values]
+        return "one of " + ", ".join(endings)
     if flag.enum_values:
         return "one of " + ", ".join(flag.enum_values)
     if flag.kind in _RANGES:
