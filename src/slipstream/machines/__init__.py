@@ -1,0 +1,1 @@
+"""Hardware facts: GPUs, how they are wired, and how long work takes on them."""

@@ -1,0 +1,92 @@
+"""A machine: which GPUs, how many, and what connects them.
+
+    2x4x8xH100      2 slices × 4 hosts × 8 GPUs      inside a host: NVLink; between: the network
+      4x8xH200      1 slice  × 4 hosts × 8 GPUs
+         8xB200     1 slice  × 1 host  × 8 GPUs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+BASES = ("measured", "calibrated", "modelled", "default")
+"""where a cost comes from, best first: a profile of this program, measurements of this machine's
+kernels or links, a model with published figures, or a guess that stands for not knowing"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long one execution of an instruction takes, and what that rests on."""
+
+    us: float
+    basis: str
+    """one of BASES"""
+    kind: str = ""
+    """class of work: gemm, fusion, attention, convolution, copy, collective, launch, other"""
+    why: str = ""
+    """half a sentence for people: `512 MB at 71% of 4.8 TB/s`"""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One model of GPU; rates are peaks as published, per second, dense, one direction."""
+
+    name: str
+    """as people say it: `H200`"""
+    full_name: str
+    """as the driver says it: `NVIDIA H200`"""
+    compute_capability: tuple[int, int]
+    memory_bytes: int
+    memory_bandwidth: float
+    peak_flops: Mapping[str, float]
+    """by element type (`bf16`, `f16`, `f32`, `tf32`, `f64`, `f8`, `s8`), tensor cores where used"""
+    cores: int
+    """streaming multiprocessors"""
+    clock_hz: float
+    link_bandwidth: float
+    """to the other GPUs of its host, all NVLinks together; PCIe where there is none"""
+    host_bandwidth: float
+    """to and from host memory"""
+    link: str = "nvlink"
+    """`nvlink` (direct or switched), `nvswitch` with in-switch reductions (NVLS), or `pcie`"""
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """What connects hosts; bandwidth is per GPU and direction."""
+
+    name: str
+    """`infiniband`, `ethernet` (RoCE) or `sockets`"""
+    bandwidth: float
+    latency_us: float
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """GPUs, hosts and slices, and the measurements that sharpen the models."""
+
+    spec: str
+    gpu: Gpu
+    network: Network
+    slices: int = 1
+    hosts: int = 1
+    """hosts of one slice"""
+    gpus_per_host: int = 1
+    calibration: Mapping[str, object] = field(default_factory=dict)
+    """what `machines calibrate` measured; empty for a machine that is only described"""
+
+    @property
+    def devices(self) -> int:
+        return self.slices * self.hosts * self.gpus_per_host
+
+    @property
+    def topology(self) -> str:
+        """As XLA spells it: partitions × hosts × devices of a host."""
+        return f"{self.slices}x{self.hosts}x{self.gpus_per_host}"
+
+    def host_of(self, device: int) -> int:
+        """The host that a device is in, counted over all slices."""
+        return device // self.gpus_per_host
