@@ -20,6 +20,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -43,10 +44,26 @@ _NUMBA_TYPES["b1"] = "uint8"
 _NEVER_CALLED = ("numba_gil_ensure", "numba_gil_release")
 
 
+# What loops over plain memory may become.
+_OF_LIBC = ("memset", "memcpy", "memmove")
+_LOADING = threading.Lock()
+
+
 def inner(function: Any) -> Any:
     """Marks a helper of native functions; in Python it stays what it is."""
     function.is_inner = True
     return function
+
+
+def word_at(data: Any, at: int) -> Any:
+    """Eight bytes as one unsigned number, the first byte lowest; all eight must be there."""
+    return np.uint64(int.from_bytes(bytes(data[at : at + 8]), "little"))
+
+
+def trailing_zeros(word: Any) -> Any:
+    """How many low bits of a number that is not 0 are clear."""
+    number = int(word)
+    return np.int64((number & -number).bit_length() - 1)
 
 
 def native(signature: str) -> Callable[[Any], Native]:
@@ -69,7 +86,8 @@ class Native:
     def prepare(self) -> None:
         """Compile or load the function, unless that is done."""
         if self._call is None:
-            self._call = self._load()
+            with _LOADING:
+                self._call = self._call or self._load()
 
     def __call__(self, *values: Any) -> Any:
         self.prepare()
@@ -98,11 +116,11 @@ class Native:
         import numba
         from numba import types
 
-        made_helpers: dict[str, Any] = {}
+        made_helpers: dict[str, Any] = _intrinsics()
         for helper in _helpers(self.python):
             scope = {**helper.__globals__, **made_helpers}
             copy = FunctionType(helper.__code__, scope, helper.__name__)
-            made_helpers[helper.__name__] = numba.njit(error_model="numpy")(copy)
+            made_helpers[helper.__name__] = numba.njit(error_model="numpy", forceinline=True)(copy)
 
         def kind(name: str) -> Any:
             plain = getattr(types, _NUMBA_TYPES[name.removesuffix("*")])
@@ -114,6 +132,30 @@ class Native:
         body = FunctionType(self.python.__code__, scope, self.python.__name__)
         made: Any = numba.cfunc(signature, error_model="numpy")(body)
         return made._library._get_compiled_object(), made._wrapper_name
+
+
+def _intrinsics() -> dict[str, Any]:
+    """What Numba has no words for, as single machine instructions."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    def word_at(context: Any, data: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            place = builder.bitcast(
+                builder.gep(values[0], [values[1]]), ir.IntType(64).as_pointer()
+            )
+            return builder.load(place, align=1)
+
+        return types.uint64(data, types.int64), generate
+
+    def trailing_zeros(context: Any, word: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.cttz(values[0], ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(types.uint64), generate
+
+    return {made.__name__: intrinsic(made) for made in (word_at, trailing_zeros)}
 
 
 def _passed(value: Any, kind: str) -> Any:
@@ -192,6 +234,9 @@ class _Engine:
         address = ctypes.cast(ctypes.pythonapi.PyErr_Clear, ctypes.c_void_p).value
         for name in _NEVER_CALLED:
             llvm.add_symbol(name, address)
+        own = ctypes.CDLL(None)
+        for name in _OF_LIBC:
+            llvm.add_symbol(name, ctypes.cast(getattr(own, name), ctypes.c_void_p).value)
         self.llvm = llvm
         self.engines: list[Any] = []
 

@@ -21,9 +21,11 @@ from slipstream.profile.events import Texts
 from slipstream.profile.invariants import check
 from slipstream.sources.load import load
 from slipstream.sources.schemas import message
+from slipstream.sources.xevents import MOST_TAGS
 from slipstream.sources.xplane import decode, read_space
 
-NUMBERS = ("correlation_id", "program_id", "step_num")
+OWN, SHARED = ("correlation_id", "step_num"), ("program_id",)
+NUMBERS = (*OWN, *SHARED)
 TEXTS = {"op": ("hlo_op",), "details": ("kernel_details", "memcpy_details")}
 NAMES = (*NUMBERS, *TEXTS["op"], *TEXTS["details"], "unread", "")
 
@@ -36,25 +38,26 @@ def assert_same(data: bytes, base_ns: int = 0) -> int:
     row = 0
     for plane in found.planes:
         texts = Texts()
-        columns = decode(found, plane, plane.lines, base_ns, NUMBERS, TEXTS, texts)
-        count = len(columns.line)
+        columns = decode(found, plane, plane.lines, base_ns, OWN, SHARED, TEXTS, texts)
+        tag = columns.tag
+        count = len(tag)
         wanted = expected[row : row + count]
         row += count
         assert [e.plane for e in wanted] == [plane.name] * count
-        assert [e.line for e in wanted] == [plane.lines[i].name for i in columns.line]
-        assert [e.name for e in wanted] == [plane.events[i].name for i in columns.metadata]
+        assert [e.line for e in wanted] == [plane.lines[i].name for i in columns.line[tag]]
+        assert [e.name for e in wanted] == [plane.events[i].name for i in columns.metadata[tag]]
         assert [e.start_ps for e in wanted] == columns.start_ps.tolist()
         assert [e.duration_ps for e in wanted] == columns.duration_ps.tolist()
         for name in NUMBERS:
             told = [e.number(name) for e in wanted]
-            values = columns.numbers.get(name, np.zeros(count, np.int64)).tolist()
-            assert [value or 0 for value in told] == values
-            assert [value is not None for value in told] == columns.has(name).tolist()
+            assert [value or 0 for value in told] == columns.number(name).tolist()
+            assert [value is not None for value in told] == columns.has(name)[tag].tolist()
         for column, names in TEXTS.items():
             told = [e.text(*names) for e in wanted]
-            values = [texts.values[i] for i in columns.texts.get(column, np.zeros(count, int))]
+            held = columns.texts.get(column, np.zeros(len(columns.line), int))
+            values = [texts.values[i] for i in held[tag]]
             assert [value or "" for value in told] == values
-            assert [value is not None for value in told] == columns.has(column).tolist()
+            assert [value is not None for value in told] == columns.has(column)[tag].tolist()
     assert row == len(expected)
     return row
 
@@ -147,6 +150,40 @@ def _varint(value: int) -> bytes:
         out.append(value & 127 | 128)
         value >>= 7
     return bytes([*out, value])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_events_that_end_alike(draws: st.DataObject) -> None:
+    """Most events end in bytes that were seen before; what is their own may stand anywhere."""
+    found = message("XSpace")()
+    plane = found.planes.add(name="/device:GPU:0")
+    for key, name in enumerate((*NAMES[:-1], "context_id"), start=1):
+        plane.stat_metadata[key].name = name
+    for key in (1, 2):
+        plane.event_metadata[key].name = f"kernel{key}"
+    line = plane.lines.add(name="Stream #1(Kernel)")
+    # Few stats of few values each, so that many events are alike but for a number or two.
+    stats = [(key, value) for key in plane.stat_metadata for value in (1, 2, 300, 2**40)]
+    endings = draws.draw(st.lists(st.lists(st.sampled_from(stats), max_size=6), max_size=4))
+    for _ in range(40):
+        event = line.events.add(metadata_id=draws.draw(st.integers(1, 2)), offset_ps=7)
+        own = draws.draw(st.lists(st.sampled_from(stats), max_size=2))
+        for key, value in (*own, *draws.draw(st.sampled_from([*endings, []]))):
+            stat = event.stats.add(metadata_id=key)
+            kind = "int64_value" if plane.stat_metadata[key].name in NUMBERS else "ref_value"
+            setattr(stat, kind, value)
+    assert_same(found.SerializeToString())
+
+
+def test_more_tags_than_one_call_holds() -> None:
+    """Each event is of a program of its own."""
+    built = space()
+    line = built.gpu().line("Stream #1(Kernel)", 5)
+    count = MOST_TAGS + 100
+    for i in range(count):
+        line.event("k", i, 2, program_id=Unsigned(i))
+    assert assert_same(built.proto.SerializeToString()) == count
 
 
 def test_fields_that_come_in_an_unusual_order() -> None:

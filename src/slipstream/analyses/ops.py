@@ -67,7 +67,7 @@ class _Rows:
     """The events that count, grouped by program and instruction."""
 
     def __init__(self, profile: Profile, whole: bool) -> None:
-        from slipstream.profile.grouping import group_pairs, group_sums
+        from slipstream.profile.grouping import group_sums
 
         self.profile = profile
         self.events = profile.events
@@ -81,16 +81,25 @@ class _Rows:
                 self.events = self.events.take(counted)
                 self.times = self.times[counted]
         self.total = float(self.times.sum())
-        self.groups, self.firsts = group_pairs(self.events["program"], self._label())
+        self.groups, self.firsts = self._grouped()
         self.sums = group_sums(self.groups, self.times, len(self.firsts))
 
-    def _label(self) -> Array:
-        """The instruction; where there is none, the kernel, as a negative number."""
+    def _grouped(self) -> tuple[Array, Array]:
+        """By program and instruction; where there is no instruction, by program and kernel."""
+        from slipstream.profile.grouping import group_columns, group_pairs
+
+        if not self._has_unknown():
+            return group_columns(self.events, "program", "instruction")
         instruction = self.events["instruction"]
-        unknown = instruction == 0
-        if not unknown.any():
-            return instruction
-        return np.where(unknown, -self.events["name"], instruction)
+        label = np.where(instruction == 0, -self.events["name"], instruction)
+        return group_pairs(self.events["program"], label)
+
+    def _has_unknown(self) -> bool:
+        """Whether some events could not be put down to an instruction."""
+        events = self.events
+        if events.is_tagged("instruction") and events.tagged("instruction").all():
+            return False
+        return not events["instruction"].all()
 
     def ops(self) -> Ops:
         counts = self._counts()
@@ -120,9 +129,9 @@ class _Rows:
         return self._result(by, found)
 
     def _by_kernel(self) -> Ops:
-        from slipstream.profile.grouping import group_pairs, group_sums
+        from slipstream.profile.grouping import group_columns, group_sums
 
-        groups, firsts = group_pairs(self.events["program"], self.events["name"])
+        groups, firsts = group_columns(self.events, "program", "name")
         sums = group_sums(groups, self.times, len(firsts))
         counts = np.bincount(groups, minlength=len(firsts))
         found = []
@@ -223,7 +232,8 @@ class _Rows:
 
     def _result(self, by: str, found: list[Op]) -> Ops:
         found.sort(key=lambda op: (-op.total_us, op.program, op.instruction))
-        known = self.events["instruction"]
-        attributed = self.total if known.all() else float(self.times[known != 0].sum())
+        attributed = self.total
+        if self._has_unknown():
+            attributed = float(self.times[self.events["instruction"] != 0].sum())
         share = attributed / self.total if self.total else 0.0
         return Ops(by, self.steps, share, tuple(found), self.total / 1e6)

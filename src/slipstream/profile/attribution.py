@@ -7,6 +7,7 @@ are aligned with the program's unrolled schedule. What fits nowhere stays unattr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from slipstream.profile.executions import (
     graph_number,
     launch_keys,
     recorded_executions,
+    used_texts,
 )
 from slipstream.profile.profile import Profile, Warning
 from slipstream.profile.program import Program
@@ -31,32 +33,51 @@ def attribute(profile: Profile) -> Profile:
     events = profile.events
     if not len(events):
         return profile
-    from slipstream.profile.grouping import group_pairs
-
     texts = Texts(events.texts)
-    instruction = _labelled(profile, texts)
-    execution = np.zeros(len(events), np.int32)
-    groups, firsts = group_pairs(profile.event_devices, events["program"])
+    events = _labelled(profile, texts)
+    parts = list(_parts(profile))
+    execution = np.zeros(0 if len(parts) == 1 else len(events), np.int32)
+    instruction: Array | None = None
     warnings: list[Warning] = []
-    for group, first in enumerate(firsts.tolist()):
-        name = events.text("program", first)
-        if not name:
-            continue
-        alone = len(firsts) == 1
-        rows: Rows = slice(None) if alone else np.flatnonzero(groups == group)
-        own = events if alone else events.take(rows)
+    for name, rows in parts:
+        own = events if len(parts) == 1 else events.take(rows)
         program = profile.programs.get(name)
         recorded = recorded_executions(profile, rows)
+        number = _executions(program, own) if recorded is None else recorded
+        if len(parts) == 1:
+            execution = number
+        else:
+            execution[rows] = number
         if recorded is not None:
-            execution[rows] = recorded
             continue
-        execution[rows] = _executions(program, own)
-        if program is not None:
-            instruction[rows] = _align(program, own, instruction[rows], execution[rows], texts)
-        elif _has_graphs(own):
+        if program is not None and _has_unlabelled(own):
+            instruction = events["instruction"].copy() if instruction is None else instruction
+            instruction[rows] = _align(program, own, number, texts)
+        elif program is None and _has_graphs(own):
             warnings.append(_no_program(name))
-    filled = events.replace(texts.values, instruction=instruction, execution=execution)
+    filled = events.replace(texts.values, execution=execution)
+    if instruction is not None:
+        filled = filled.replace(instruction=instruction)
     return profile.with_events(filled).with_warnings(*dict.fromkeys(warnings))
+
+
+def _parts(profile: Profile) -> Iterator[tuple[str, Rows]]:
+    """(program, rows) for each program on each device."""
+    from slipstream.profile.grouping import group_columns, group_pairs
+
+    events = profile.events
+    if len(profile.devices) == 1 and events.is_tagged("program"):
+        used = np.unique(events.tagged("program"))
+        if len(used) == 1:
+            yield from [(events.texts[used[0]], slice(None))] if used[0] else []
+            return
+    if len(profile.devices) == 1:
+        groups, firsts = group_columns(events, "program", "program")
+    else:
+        groups, firsts = group_pairs(profile.event_devices, events["program"])
+    for group, first in enumerate(firsts.tolist()):
+        if name := events.text("program", first):
+            yield name, slice(None) if len(firsts) == 1 else np.flatnonzero(groups == group)
 
 
 def _executions(program: Program | None, events: Table) -> Array:
@@ -65,19 +86,34 @@ def _executions(program: Program | None, events: Table) -> Array:
     return places(launch_keys(events), execution_starts(program, events.texts, events))
 
 
-def _labelled(profile: Profile, texts: Texts) -> Array:
-    """Labels that are instructions; where the program is not known, any label but a graph's."""
+def _labelled(profile: Profile, texts: Texts) -> Table:
+    """The events with labels that are instructions; inside graphs no label is.
+
+    Where the program is not known, any label but a graph's is taken for an instruction.
+    """
     from slipstream.profile.grouping import group_pairs
 
     events = profile.events
-    groups, firsts = group_pairs(events["program"], events["op"])
+    tagged = events.is_tagged("program", "op")
+    read = events.tagged if tagged else events.__getitem__
+    programs, ops = read("program"), read("op")
+    groups, firsts = group_pairs(programs, ops)
     found = []
     for row in firsts.tolist():
-        label, name = events.text("op", row), events.text("program", row)
+        label, name = events.texts[ops[row]], events.texts[programs[row]]
         known = name in profile.programs
         is_instruction = label in profile.programs[name] if known else graph_number(label) is None
         found.append(label if is_instruction else "")
-    return np.take(texts.map(found), groups)
+    instruction = np.take(texts.map(found), groups)
+    fill = events.retag if tagged else events.replace
+    return fill(texts.values, instruction=instruction)
+
+
+def _has_unlabelled(events: Table) -> bool:
+    """Whether there are kernels inside graphs, which the profiler does not label."""
+    if events.is_tagged("instruction") and events.tagged("instruction").all():
+        return False
+    return not events["instruction"].all() and _has_graphs(events)
 
 
 def _no_program(name: str) -> Warning:
@@ -90,16 +126,12 @@ def _no_program(name: str) -> Warning:
 
 
 def _has_graphs(events: Table) -> bool:
-    from slipstream.profile.grouping import group_counts
-
-    used = np.flatnonzero(group_counts(events["op"], len(events.texts)))
-    return any(graph_number(events.texts[i]) is not None for i in used.tolist())
+    return any(graph_number(events.texts[i]) is not None for i in used_texts(events, "op"))
 
 
-def _align(program: Program, events: Table, labels: Array, execution: Array, texts: Texts) -> Array:
+def _align(program: Program, events: Table, execution: Array, texts: Texts) -> Array:
     """Labels with those of unlabelled events filled in, one distinct execution at a time."""
-    if labels.all() or not _has_graphs(events):
-        return labels
+    labels = events["instruction"]
     order = np.lexsort((events["start_ps"], launch_keys(events)))
     numbers = execution[order]
     names, found = events["name"][order], labels[order]

@@ -133,6 +133,8 @@ def _collective_ends(profile: Profile) -> dict[int, dict[tuple[str, int], int]]:
 def _unattributed(profile: Profile) -> Iterator[Warning]:
     """Device time of known programs that fits no instruction."""
     events = profile.events
+    if events.is_tagged("instruction") and events.tagged("instruction").all():
+        return
     if events["instruction"].all():
         return
     own = events["program"] != 0

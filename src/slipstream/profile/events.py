@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,40 +91,103 @@ TRANSFER_COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Tags:
+    """What many rows say alike, said once: `of` is the tag of each row."""
+
+    of: Array
+    values: Mapping[str, Array]
+    """for each such column, a value for each tag"""
+
+    @cached_property
+    def firsts(self) -> Array:
+        """The first row of each tag; -1 for tags that no row has."""
+        from slipstream.profile.grouping import first_rows
+
+        size = max((len(column) for column in self.values.values()), default=0)
+        return first_rows(self.of, size)
+
+
+@dataclass(frozen=True)
 class Table:
-    """Columns of equal length, declared by `columns`, with their interned texts."""
+    """Columns of equal length, declared by `columns`, with their interned texts.
+
+    Columns that the tags hold are spread over the rows when they are first asked for.
+    """
 
     columns: tuple[Column, ...]
     arrays: Mapping[str, Array]
     texts: Sequence[str] = field(repr=False)
+    tags: Tags | None = None
 
     @classmethod
     def empty(cls, columns: tuple[Column, ...], texts: Sequence[str] = ("",)) -> Table:
         return cls(columns, {c.name: np.empty(0, c.dtype) for c in columns}, texts)
 
     def __len__(self) -> int:
-        return len(self.arrays[self.columns[0].name])
+        return len(self.arrays["start_ps"])
 
     def __getitem__(self, column: str) -> Array:
-        return self.arrays[column]
+        found = self.arrays.get(column)
+        if found is None:
+            found = self._spread.get(column)
+        if found is None:
+            found = self._spread[column] = np.take(self.tagged(column), self._tags.of)
+        return found
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.arrays or (self.tags is not None and column in self.tags.values)
+
+    @cached_property
+    def _spread(self) -> dict[str, Array]:
+        return {}
+
+    @property
+    def _tags(self) -> Tags:
+        return self.tags or Tags(np.empty(0, np.int32), {})
+
+    def is_tagged(self, *columns: str) -> bool:
+        """Whether all these columns are the same for all rows of a tag."""
+        return self.tags is not None and all(column in self.tags.values for column in columns)
+
+    def tagged(self, column: str) -> Array:
+        """A column's value for each tag."""
+        return self._tags.values[column]
 
     def text(self, column: str, row: int) -> str:
         """The text of one cell; whole columns are better grouped by index."""
-        return self.texts[int(self.arrays[column][row])]
+        if column in self.arrays:
+            return self.texts[int(self.arrays[column][row])]
+        return self.texts[int(self.tagged(column)[self._tags.of[row]])]
+
+    def cells(self, column: str, rows: Array) -> Array:
+        """A column's values in some rows."""
+        if self.tags is not None and self.is_tagged(column):
+            return self.tagged(column)[self.tags.of[rows]]
+        return self[column][rows]
 
     def take(self, rows: Rows) -> Table:
         """The rows selected by a mask or by indices, with the same texts."""
-        return Table(self.columns, {k: a[rows] for k, a in self.arrays.items()}, self.texts)
+        tags = Tags(self.tags.of[rows], self.tags.values) if self.tags else None
+        return Table(self.columns, {k: a[rows] for k, a in self.arrays.items()}, self.texts, tags)
 
     def replace(self, texts: Sequence[str] | None = None, **arrays: Array) -> Table:
         """A table with some columns (and texts) exchanged."""
-        return Table(
-            self.columns, {**self.arrays, **arrays}, self.texts if texts is None else texts
-        )
+        tags = self.tags
+        if tags is not None:
+            kept = {name: column for name, column in tags.values.items() if name not in arrays}
+            tags = Tags(tags.of, kept)
+        texts = self.texts if texts is None else texts
+        return Table(self.columns, {**self.arrays, **arrays}, texts, tags)
+
+    def retag(self, texts: Sequence[str] | None = None, **values: Array) -> Table:
+        """A table with some columns (and texts) exchanged, given for each tag."""
+        arrays = {name: column for name, column in self.arrays.items() if name not in values}
+        tags = Tags(self._tags.of, {**self._tags.values, **values})
+        return Table(self.columns, arrays, self.texts if texts is None else texts, tags)
 
     def decoded(self, column: Column) -> Array:
         """A column as people expect it: texts in place of their indices."""
-        array = self.arrays[column.name]
+        array = self[column.name]
         return np.asarray(self.texts, dtype=object)[array] if column.text else array
 
     def to_arrow(self) -> pyarrow.Table:
@@ -132,9 +196,9 @@ class Table:
         dictionary = pa.array(list(self.texts), pa.string())
         return pa.table(
             {
-                c.name: pa.DictionaryArray.from_arrays(pa.array(self.arrays[c.name]), dictionary)
+                c.name: pa.DictionaryArray.from_arrays(pa.array(self[c.name]), dictionary)
                 if c.text
-                else pa.array(self.arrays[c.name])
+                else pa.array(self[c.name])
                 for c in self.columns
             }
         )
@@ -144,7 +208,7 @@ class Table:
         pd = _import("pandas", "tables", "to_pandas()")
         values = {}
         for column in self.columns:
-            array = self.arrays[column.name]
+            array = self[column.name]
             if column.text:
                 used, codes = np.unique(array, return_inverse=True)
                 categories = [self.texts[i] for i in used]
@@ -157,6 +221,26 @@ class Table:
         pl = _import("polars", "tables", "to_polars()")
         frame: polars.DataFrame = pl.from_arrow(self.to_arrow())
         return frame
+
+
+def joined(tables: Sequence[Table], texts: Sequence[str]) -> Table:
+    """The rows of several tables of one kind, whose texts are the same, as one table."""
+    columns = tables[0].columns
+    if len(tables) == 1:
+        return Table(columns, tables[0].arrays, texts, tables[0].tags)
+    shared = [c.name for c in columns if all(table.is_tagged(c.name) for table in tables)]
+    arrays = {
+        c.name: np.concatenate([table[c.name] for table in tables])
+        for c in columns
+        if c.name not in shared
+    }
+    if not shared:
+        return Table(columns, arrays, texts)
+    sizes = [len(table.tagged(shared[0])) for table in tables]
+    places = np.cumsum([0, *sizes[:-1]], dtype=np.int32)
+    of = [table.tags.of + place for table, place in zip(tables, places, strict=True) if table.tags]
+    values = {name: np.concatenate([table.tagged(name) for table in tables]) for name in shared}
+    return Table(columns, arrays, texts, Tags(np.concatenate(of), values))
 
 
 def _import(package: str, extra: str, purpose: str) -> Any:

@@ -95,14 +95,17 @@ def execution_starts(program: Program | None, labels: Sequence[str], events: Tab
     from slipstream.profile.grouping import rows_ranked
 
     ranks, graphs = _ranks(program, labels, events)
-    rows = rows_ranked(events["op"], ranks)
+    if events.tags is not None and events.is_tagged("op"):
+        rows = rows_ranked(events.tags.of, ranks[events.tagged("op")])
+    else:
+        rows = rows_ranked(events["op"], ranks)
     if not len(rows):
         return np.empty(0, np.int64)
     keys = launch_keys(events)[rows]
     order = np.argsort(keys, kind="stable")
     rows, keys = rows[order], keys[order]
-    label = events["op"][rows]
-    launch = events["correlation"][rows] if events["correlation"].any() else rows
+    label = events.cells("op", rows)
+    launch = events["correlation"][rows] if has_launches(events) else rows
     alone = len(np.unique(label)) == 1
     numbers = np.empty(len(rows), np.int32)
     last = np.full(2, -1, np.int64)
@@ -115,18 +118,34 @@ def launch_keys(events: Table) -> Array:
 
     Streams run beside each other, but one thread launched them all, in schedule order.
     """
-    return events["correlation"] if events["correlation"].any() else events["start_ps"]
+    return events["correlation"] if has_launches(events) else events["start_ps"]
+
+
+def has_launches(events: Table) -> bool:
+    """Whether the profiler numbered launches."""
+    launches = events["correlation"]
+    return bool(launches[:1].any() or launches.any())
+
+
+def used_texts(events: Table, column: str) -> list[int]:
+    """Which texts a column holds."""
+    from slipstream.profile.grouping import group_counts
+
+    if events.tags is not None and events.is_tagged(column):
+        held = events.tagged(column)[events.tags.firsts >= 0]
+        return sorted(set(held.tolist()))
+    counts = group_counts(events[column], len(events.texts))
+    found: list[int] = np.flatnonzero(counts).tolist()
+    return found
 
 
 def _ranks(program: Program | None, labels: Sequence[str], events: Table) -> tuple[Array, Array]:
     """(place in the entry's schedule or NO_RANK, whether it is a graph) of each label."""
-    from slipstream.profile.grouping import group_counts
-
     ranks = np.full(len(labels), NO_RANK, np.int64)
     graphs = np.zeros(len(labels), bool)
-    present = np.flatnonzero(group_counts(events["op"], len(labels)))
+    present = used_texts(events, "op")
     entry = {i.name: i.position for i in program.entry.instructions} if program else {}
-    for index in present.tolist():
+    for index in present:
         name = labels[index]
         number = graph_number(name)
         if number is not None:
@@ -150,10 +169,10 @@ def _launch_counts(events: Table, size: int) -> Array:
     return np.bincount(events["op"][firsts], minlength=size)
 
 
-def _rank_unknown(ranks: Array, present: Array, events: Table) -> None:
+def _rank_unknown(ranks: Array, present: list[int], events: Table) -> None:
     """Without the program, the rarest labels stand for the entry, in order of appearance."""
     counts = np.bincount(events["op"], minlength=len(ranks))
-    counted = [i for i in present.tolist() if i]
+    counted = [i for i in present if i]
     if not counted:
         return
     least = min(int(counts[i]) for i in counted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.native import inner, native
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, Table
 
 
 @inner
@@ -83,6 +83,34 @@ def group_pairs(a: Array, b: Array) -> tuple[Array, Array]:
         if used >= 0:
             return groups, firsts[:used]
         size *= 8
+
+
+@native("i64(i32*, i64, i64*)")
+def _firsts(tags, rows, out):  # type: ignore[no-untyped-def]
+    """Backwards, so that the first row of a tag is the last to be written."""
+    for row in range(rows - 1, -1, -1):
+        out[tags[row]] = row
+    return 0
+
+
+def first_rows(tags: Array, count: int) -> Array:
+    """The first row of each of `count` tags; -1 for those that no row has."""
+    out = np.full(count, -1, np.int64)
+    _firsts(np.ascontiguousarray(tags), len(tags), out)
+    return out
+
+
+def group_columns(table: Table, a: str, b: str) -> tuple[Array, Array]:
+    """`group_pairs` of two columns of a table; where its tags hold both, of its tags."""
+    if not table.is_tagged(a, b) or table.tags is None:
+        return group_pairs(table[a], table[b])
+    firsts = table.tags.firsts
+    order = np.argsort(firsts, kind="stable")
+    order = order[np.searchsorted(firsts[order], 0) :]
+    groups, heads = group_pairs(table.tagged(a)[order], table.tagged(b)[order])
+    of_tag = np.zeros(len(firsts), np.int32)
+    of_tag[order] = groups
+    return np.take(of_tag, table.tags.of), firsts[order[heads]]
 
 
 @native("i64(i32*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*)")

@@ -57,7 +57,8 @@ def _check_places(profile: Profile) -> None:
 def _check_table(profile: Profile, name: str, table: Table, columns: tuple[Column, ...]) -> None:
     """A table has its declared columns, of equal length, with texts and lanes that exist."""
     _hold(table.columns == columns, f"{name} does not declare the columns it should")
-    _hold(set(table.arrays) == {c.name for c in columns}, f"{name} has other columns than declared")
+    held = set(table.arrays) | set(table.tags.values if table.tags else ())
+    _hold(held == {c.name for c in columns}, f"{name} has other columns than declared")
     _hold(bool(table.texts) and table.texts[0] == "", f"the first text of {name} is not empty")
     _hold(len(set(table.texts)) == len(table.texts), f"{name} holds one text twice")
     for column in columns:

@@ -260,3 +260,8 @@ def _moved_bytes(program: Program, instruction: Instruction) -> int:
             if len(operands) > 1:
                 return operands[1].shape.bytes
     return instruction.shape.bytes
+
+
+def launch_of(program: Program, start: Instruction) -> Launch:
+    """The launch of one instruction that is not silent; of an async start, of what is inside."""
+    return _launch(program, start, False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from slipstream.profile.events import Column, Table, Texts
+from slipstream.profile.events import Array, Column, Table, Tags, Texts, joined
 from slipstream.profile.profile import Profile, Programs, Warning
 
 FURTHEST_NS = 24 * 3600 * 10**9
@@ -31,9 +31,9 @@ def merge(profiles: Sequence[Profile]) -> Profile:
         tuple(host for part in moved for host in part.hosts),
         tuple(device for part in moved for device in part.devices),
         tuple(lane for part in moved for lane in part.lanes),
-        _concatenate([part.events for part in moved], texts),
-        _concatenate([part.host_events for part in moved], texts),
-        _concatenate([part.transfers for part in moved], texts),
+        joined([part.events for part in moved], texts.values),
+        joined([part.host_events for part in moved], texts.values),
+        joined([part.transfers for part in moved], texts.values),
         programs,
         tuple(warning for part in moved for warning in part.warnings) + doubts,
     )
@@ -87,21 +87,21 @@ def _moved_table(
 ) -> Table:
     index = texts.map(table.texts)
     programs = texts.map([renamed.get(text, text) for text in table.texts]) if renamed else index
-    arrays = {}
-    for column in table.columns:
-        array = table[column.name]
+
+    def moved(column: Column, array: Array) -> Array:
         if column.text:
-            array = (programs if column.name == "program" else index)[array]
-        arrays[column.name] = array
-    arrays["start_ps"] = arrays["start_ps"] + shift_ps
-    arrays["lane"] = (arrays["lane"] + lane).astype(np.int32)
-    return Table(table.columns, arrays, texts.values)
+            return (programs if column.name == "program" else index)[array]
+        if column.name == "start_ps":
+            return array + shift_ps
+        return (array + lane).astype(np.int32) if column.name == "lane" else array
 
-
-def _concatenate(tables: Sequence[Table], texts: Texts) -> Table:
-    columns: tuple[Column, ...] = tables[0].columns
-    arrays = {c.name: np.concatenate([table[c.name] for table in tables]) for c in columns}
-    return Table(columns, arrays, texts.values)
+    held = {c.name: c for c in table.columns}
+    arrays = {name: moved(held[name], array) for name, array in table.arrays.items()}
+    tags = table.tags
+    if tags is not None:
+        values = {name: moved(held[name], array) for name, array in tags.values.items()}
+        tags = Tags(tags.of, values)
+    return Table(table.columns, arrays, texts.values, tags)
 
 
 def _merge_programs(profiles: Sequence[Profile]) -> tuple[Programs, list[dict[str, str]]]:

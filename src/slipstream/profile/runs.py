@@ -36,17 +36,34 @@ class Runs:
 
 def find_runs(profile: Profile) -> Runs:
     """All executions that a profile shows, partial ones too."""
-    from slipstream.profile.grouping import group_pairs, group_spans
+    from slipstream.profile.grouping import group_spans
 
     events = profile.events
-    groups, firsts = group_pairs(events["execution"], events["program"])
-    if len(profile.devices) > 1:
-        groups, firsts = group_pairs(groups.astype(np.int64), profile.event_devices)
+    groups, firsts = _groups(profile)
     times = (events["start_ps"], events["duration_ps"])
     start, end, launch, size, busy = group_spans(groups, *times, events["correlation"], len(firsts))
     own = own_times(profile)
     if own is not events["duration_ps"]:
         busy = np.bincount(groups, own, len(firsts)).astype(np.int64)
-    device, program = profile.event_devices[firsts], events["program"][firsts]
+    device = profile.device_of_lane[events.cells("lane", firsts)]
+    program = events.cells("program", firsts)
     found = Runs(device, program, start, end, launch, size, busy)
     return found.take(np.lexsort((start, program, device)))
+
+
+def _groups(profile: Profile) -> tuple[Array, Array]:
+    """(run of each event, its first row), of each execution of each program on each device."""
+    from slipstream.profile.grouping import first_rows, group_pairs
+
+    events = profile.events
+    number = events["execution"]
+    alone = events.is_tagged("program") and (np.diff(events.tagged("program")) == 0).all()
+    if alone and len(profile.devices) == 1 and len(events):
+        # Executions of one program on one device are numbered from 0 on without a gap.
+        firsts = first_rows(number, int(number.max()) + 1)
+        if (firsts >= 0).all():
+            return number, firsts
+    groups, firsts = group_pairs(number, events["program"])
+    if len(profile.devices) > 1:
+        groups, firsts = group_pairs(groups.astype(np.int64), profile.event_devices)
+    return groups, firsts

@@ -22,11 +22,13 @@ from slipstream.profile.events import (
     TRANSFER_COLUMNS,
     Array,
     Table,
+    Tags,
     Texts,
+    joined,
 )
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
 from slipstream.profile.program import Program
-from slipstream.sources.hlo import program_from_proto
+from slipstream.sources.hlo import program_from_proto, program_from_text
 from slipstream.sources.xplane import Decoded, Line, Plane, Space, decode
 
 ABSOLUTE_NS = 10**15
@@ -38,7 +40,8 @@ _DERIVED_LINES = {"CUPTI overhead", "_counters_", "Framework Ops", "Framework Na
 _DERIVED_LINES |= {"Source code", "Launch Stats", "Source", *_TPU_ROLES}
 _CPU_LINES = ("tf_XLA", "XLAEigen", "XLAPjRtCpuClient", "tf_data_private_threadpool")
 _DETAILS = ("kernel_details", "memcpy_details", "memset_details")
-_EVENT_NUMBERS = ("program_id", "correlation_id", "cuda_graph_id", "run_id")
+_EVENT_OWN = ("correlation_id", "run_id")
+_EVENT_NUMBERS = ("program_id", "cuda_graph_id")
 _EVENT_TEXTS = {"op": ("hlo_op",), "module": ("hlo_module",), "details": _DETAILS}
 _TRANSFER_NUMBERS = {
     "source_slice": "dcn_source_slice_id",
@@ -64,7 +67,7 @@ class Recording:
         self.texts = Texts()
         self.devices: list[Device] = []
         self.lanes: list[Lane] = []
-        self.tables: dict[str, list[dict[str, Array]]] = {key: [] for key in _TABLES}
+        self.tables: dict[str, list[Table]] = {key: [] for key in _TABLES}
         self.base_ns = _base_ns(space)
         self.has_devices = any(_is_device(plane) for plane in space.planes)
         self.negative = 0
@@ -96,16 +99,16 @@ class Recording:
         lines = streams or tuple(line for line in plane.lines if line.name not in _DERIVED_LINES)
         model = str(plane.stats.get("gpu_device_name", ""))
         self._add_device(plane, "gpu", model or _vendor(plane))
-        found = self._decode(plane, lines, _EVENT_NUMBERS, _EVENT_TEXTS)
+        found = self._decode(plane, lines, _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
         names = self.texts.map([m.name for m in plane.events])
-        self._add_events(plane, lines, found, np.take(names, found.metadata), "stream")
+        self._add_events(plane, lines, found, names[found.metadata], "stream")
 
     def _read_tpu(self, plane: Plane) -> None:
         self._add_device(plane, "tpu", str(plane.stats.get("device_type_string", "TPU")))
         for line in plane.lines:
             role = _TPU_ROLES.get(line.name)
             if role in ("ops", "async"):
-                found = self._decode(plane, (line,), _EVENT_NUMBERS, _EVENT_TEXTS)
+                found = self._decode(plane, (line,), _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
                 names = self.texts.map([m.display_name or m.name for m in plane.events])
                 self._add_events(plane, (line,), found, names[found.metadata], role)
             elif role is not None:
@@ -115,20 +118,20 @@ class Recording:
         if plane.has_stat("hlo_op") and not self.has_devices:
             self._read_cpu_ops(plane)
         numbers = ("correlation_id", "step_num", "_r", "duration_us", *_TRANSFER_NUMBERS.values())
-        found = self._decode(plane, plane.lines, numbers, {"label": ("dcn_label",)})
+        found = self._decode(plane, plane.lines, numbers, (), {"label": ("dcn_label",)})
         first = len(self.lanes)
         self.lanes += [Lane(line.name, 0, None, "thread") for line in plane.lines]
         names = self.texts.map([m.name for m in plane.events])[found.metadata]
         is_transfer = np.array([m.name.startswith(_MEGASCALE) for m in plane.events])
-        rows = is_transfer[found.metadata]
+        rows = is_transfer[found.metadata][found.tag]
         self._add_host_events(found, first, names, ~rows)
         if rows.any():
             self._add_transfers(found, first, names, rows)
 
     def _read_cpu_ops(self, plane: Plane) -> None:
         """XLA:CPU has no device plane: ops are host events that carry an `hlo_op`."""
-        found = self._decode(plane, plane.lines, _EVENT_NUMBERS, _EVENT_TEXTS)
-        rows = found.has("op")
+        found = self._decode(plane, plane.lines, _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
+        rows = found.has("op")[found.tag]
         if not rows.any():
             return
         self._add_device(plane, "cpu", "XLA:CPU")
@@ -147,12 +150,12 @@ class Recording:
         self,
         plane: Plane,
         lines: tuple[Line, ...],
+        own: tuple[str, ...],
         numbers: tuple[str, ...],
         texts: dict[str, tuple[str, ...]],
     ) -> Decoded:
-        return decode(
-            self.space, plane, lines, self.base_ns, numbers, texts, self.texts, self.progress
-        )
+        wanted = (own, numbers, texts)
+        return decode(self.space, plane, lines, self.base_ns, *wanted, self.texts, self.progress)
 
     def _add_events(
         self,
@@ -168,22 +171,31 @@ class Recording:
         # What a launch is to a GPU, a run of the program is to a TPU or CPU.
         launch = "correlation_id" if role == "stream" else "run_id"
         self.lanes += [Lane(line.name, 0, device, role) for line in lines]
-        self.tables["events"].append(
-            _selected(
-                rows,
-                start_ps=found.start_ps,
-                duration_ps=found.duration_ps,
-                lane=found.line + np.int32(first),
-                name=names,
-                op=self._ops(plane, found, role, names),
-                program=self._programs(plane, found),
-                details=found.texts.get("details", _zeros(found, np.int32)),
-                correlation=found.numbers.get(launch, _zeros(found, np.int64)),
-                graph=found.numbers.get("cuda_graph_id", _zeros(found, np.int64)),
-                instruction=_zeros(found, np.int32),
-                execution=_zeros(found, np.int32),
-            )
-        )
+        tagged = {
+            "lane": found.line + np.int32(first),
+            "name": names,
+            "op": self._ops(plane, found, role, names),
+            "program": self._programs(plane, found),
+            "details": found.texts.get("details", _zeros(found, np.int32)),
+            "graph": found.numbers.get("cuda_graph_id", _zeros(found, np.int64)),
+            "instruction": _zeros(found, np.int32),
+            "execution": _zeros(found, np.int32),
+        }
+        columns = {"start_ps": found.start_ps, "duration_ps": found.duration_ps}
+        columns["correlation"] = found.number(launch)
+        self._add("events", found, rows, tagged, columns)
+
+    def _add(
+        self,
+        key: str,
+        found: Decoded,
+        rows: Array | None,
+        tagged: dict[str, Array],
+        columns: dict[str, Array],
+    ) -> None:
+        """Rows of a table, or those of them that are selected."""
+        whole = Table(_TABLES[key], columns, self.texts.values, Tags(found.tag, tagged))
+        self.tables[key].append(whole if rows is None else whole.take(rows))
 
     def _ops(self, plane: Plane, found: Decoded, role: str, names: Array) -> Array:
         """Labels; a TPU plane says them in its metadata, or the event's name is the label."""
@@ -212,73 +224,74 @@ class Recording:
         return of_name if own is None else np.where(found.has(stat), own, of_name)
 
     def _own_programs(self, found: Decoded) -> Array:
-        from slipstream.profile.grouping import group_pairs
-
         ids = found.numbers["program_id"]
         modules = found.texts.get("module", _zeros(found, np.int32))
-        groups, firsts = group_pairs(ids, modules)
         named = []
-        for row in firsts.tolist():
-            program_id, module = int(ids[row]), self.texts.values[int(modules[row])]
+        for program_id, module in zip(ids.tolist(), modules.tolist(), strict=True):
+            stated = self.texts.values[module]
             known = self.program_names.get(program_id, "")
-            fits = known and (not module or known.rpartition("(")[0] == module)
-            named.append(known if fits else f"{module}({program_id})" if module else "")
-        return self.texts.map(named)[groups]
+            fits = known and (not stated or known.rpartition("(")[0] == stated)
+            named.append(known if fits else f"{stated}({program_id})" if stated else "")
+        return self.texts.map(named)
 
     def _add_markers(self, plane: Plane, line: Line, role: str) -> None:
         """TPU lines that mark whole steps and whole executions of programs."""
-        found = self._decode(plane, (line,), ("step_num",), {})
+        found = self._decode(plane, (line,), ("step_num",), (), {})
         lane = len(self.lanes)
         self.lanes.append(Lane(line.name, 0, len(self.devices) - 1, role))
         labels = [m.display_name or m.name for m in plane.events]
         names = self.texts.map(labels)[found.metadata]
         # A TPU's `Steps` line names each event by its step's number.
         of_name = np.array([_step_number(label) for label in labels], np.int64)[found.metadata]
-        stated = found.numbers.get("step_num", of_name)
-        numbers = np.where(found.has("step_num"), stated, of_name)
+        stated = found.number("step_num")
+        numbers = np.where(found.has("step_num")[found.tag], stated, of_name[found.tag])
         is_step = np.full(len(names), role == "steps")
-        self.tables["host"].append(_host_rows(found, lane, names, numbers, is_step, None))
+        self._add_host_rows(found, lane, names, numbers, is_step, None)
 
     def _add_host_events(self, found: Decoded, first: int, names: Array, rows: Array) -> None:
-        steps = found.numbers.get("step_num", _zeros(found, np.int64))
         is_step = found.has("step_num") & found.has("_r")
-        table = _host_rows(found, first, names, steps, is_step, rows)
-        self.tables["host"].append(table)
+        self._add_host_rows(found, first, names, found.number("step_num"), is_step, rows)
+
+    def _add_host_rows(
+        self,
+        found: Decoded,
+        lane: int,
+        names: Array,
+        steps: Array,
+        is_step: Array,
+        rows: Array | None,
+    ) -> None:
+        tagged = {"lane": found.line + np.int32(lane), "name": names, "is_step": is_step}
+        columns = {"start_ps": found.start_ps, "duration_ps": found.duration_ps}
+        columns |= {"correlation": found.number("correlation_id"), "step": steps}
+        self._add("host", found, rows, tagged, columns)
 
     def _add_transfers(self, found: Decoded, first: int, names: Array, rows: Array) -> None:
         ids = [stat for stat in _TRANSFER_NUMBERS.values() if stat.endswith("_id")]
-        columns = {
-            column: found.numbers.get(stat, _zeros(found, np.int64))
-            for column, stat in _TRANSFER_NUMBERS.items()
-        }
-        timed = found.has("duration_us")
-        stated = found.numbers.get("duration_us", _zeros(found, np.int64)) * 1_000_000
-        duration = np.where(timed, stated, found.duration_ps)
+        columns = {column: found.number(stat) for column, stat in _TRANSFER_NUMBERS.items()}
+        timed = found.has("duration_us")[found.tag]
+        duration = np.where(timed, found.number("duration_us") * 1_000_000, found.duration_ps)
         # The event is recorded when the transfer ends, so its time stamp is the end.
         start = np.where(timed, found.start_ps - duration, found.start_ps)
-        has_ids = np.logical_and.reduce([found.has(stat) for stat in ids])
-        label = found.texts.get("label", _zeros(found, np.int32))
-        lane = found.line + np.int32(first)
-        columns |= {"start_ps": start, "duration_ps": duration, "lane": lane, "name": names}
-        columns |= {"label": label, "has_ids": has_ids}
-        self.tables["transfers"].append(_selected(rows, **columns))
+        columns |= {"start_ps": start, "duration_ps": duration}
+        tagged = {
+            "lane": found.line + np.int32(first),
+            "name": names,
+            "label": found.texts.get("label", _zeros(found, np.int32)),
+            "has_ids": np.logical_and.reduce([found.has(stat) for stat in ids]),
+        }
+        self._add("transfers", found, rows, tagged, columns)
 
     def _table(self, key: str) -> Table:
         parts = self.tables[key]
-        columns = _TABLES[key]
-        texts = self.texts.values
         if not parts:
-            return Table.empty(columns, texts)
-        arrays = {}
-        for column in columns:
-            pieces = [part.pop(column.name) for part in parts]
-            whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            arrays[column.name] = whole.astype(column.dtype, copy=False)
-        negative = int((arrays["duration_ps"] < 0).sum())
-        if negative:
-            self.negative += negative
-            arrays["duration_ps"] = np.maximum(arrays["duration_ps"], 0)
-        return Table(columns, arrays, texts)
+            return Table.empty(_TABLES[key], self.texts.values)
+        table = joined(parts, self.texts.values)
+        durations = table["duration_ps"]
+        if len(durations) and durations.min() < 0:
+            self.negative += int((durations < 0).sum())
+            table = table.replace(duration_ps=np.maximum(durations, 0))
+        return table
 
 
 def read_recording(space: Space, progress: Progress | None = None) -> Profile:
@@ -286,26 +299,8 @@ def read_recording(space: Space, progress: Progress | None = None) -> Profile:
     return Recording(space, progress).profile()
 
 
-def _selected(rows: Array | None, **columns: Array) -> dict[str, Array]:
-    return columns if rows is None else {name: array[rows] for name, array in columns.items()}
-
-
-def _host_rows(
-    found: Decoded, lane: int, names: Array, steps: Array, is_step: Array, rows: Array | None
-) -> dict[str, Array]:
-    return _selected(
-        rows,
-        start_ps=found.start_ps,
-        duration_ps=found.duration_ps,
-        lane=found.line + np.int32(lane),
-        name=names,
-        correlation=found.numbers.get("correlation_id", _zeros(found, np.int64)),
-        step=steps,
-        is_step=is_step,
-    )
-
-
 def _zeros(found: Decoded, dtype: type[np.generic]) -> Array:
+    """A column of the tags that says nothing."""
     return np.zeros(len(found.line), dtype)
 
 
@@ -356,10 +351,17 @@ def _int64(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+def _program_of(data: bytes, source: str) -> Program:
+    """A program as a recording holds it; simulations of text keep the text."""
+    if data.startswith(b"HloModule"):
+        return program_from_text(data.decode(), source=source)
+    return program_from_proto(data, source=source)
+
+
 def _program_readers(space: Space, jaxlib: str | None) -> dict[str, Callable[[], Program]]:
     def read(name: str, offset: int, length: int) -> Program:
         proto = space.data[offset : offset + length].tobytes()
-        program = program_from_proto(proto, source=f"{space.path}, program {name}")
+        program = _program_of(proto, f"{space.path}, program {name}")
         return replace(program, program_id=_program_id(name), jaxlib_version=jaxlib)
 
     return {name: partial(read, name, *place) for name, place in space.programs.items()}
@@ -389,6 +391,7 @@ def _notes(space: Space) -> tuple[Warning, ...]:
     for text in space.warnings:
         dropped = "drop" in text.lower()
         code = "dropped-events" if dropped else "profiler-warning"
+        code = "simulated" if text.startswith("simulated: ") else code
         notes.append(Warning(code, f"{space.path.name}: {text}"))
     return tuple(notes)
 

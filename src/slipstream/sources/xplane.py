@@ -25,8 +25,10 @@ from slipstream.sources.files import release
 from slipstream.sources.schemas import message
 from slipstream.sources.xevents import (
     NO_SLOT,
+    STILL_SLOT,
     TEXT_SLOT,
     Lookup,
+    Part,
     decode_events,
     lookup,
     scan_line,
@@ -35,7 +37,12 @@ from slipstream.sources.xevents import (
 _CHUNK = 1 << 16
 """events a thread decodes at a time"""
 
-Progress = Callable[[int, int], None]
+_STILL = (
+    "context_id", "cuda_graph_node_id", "name", "occupancy_min_grid_size",
+    "occupancy_suggested_block_size", "prefix", "tf_op", "theoretical_occupancy_pct",
+    "unique_hlo_op_id",
+)  # fmt: skip
+"""stats that say the same of every event of an instruction; knowing them saves reading them"""
 
 
 @dataclass(frozen=True)
@@ -98,12 +105,19 @@ class Space:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Columns of the events of some lines, in the order of the lines."""
+    """Columns of the events of some lines, in the order of the lines.
 
-    line: Array
-    metadata: Array
+    What all events of one tag share is held once: those columns have a row for each tag.
+    """
+
+    tag: Array
     start_ps: Array
     duration_ps: Array
+    varying: dict[str, Array]
+    """numbers that are each event's own"""
+    line: Array
+    """index of the line, of each tag; and so on"""
+    metadata: Array
     seen: Array
     numbers: dict[str, Array]
     texts: dict[str, Array]
@@ -111,13 +125,21 @@ class Decoded:
 
     def any(self, stat: str) -> bool:
         """Whether some event carries the stat."""
-        return stat in self._bits and bool(np.bitwise_or.reduce(self.seen) >> self._bits[stat] & 1)
+        return bool(self.has(stat).any())
 
     def has(self, stat: str) -> Array:
-        """Which events carry the stat."""
+        """Which tags' events carry the stat."""
         if stat not in self._bits:
             return np.zeros(len(self.seen), bool)
-        return (self.seen >> np.uint32(self._bits[stat]) & np.uint32(1)).astype(bool)
+        return (self.seen >> self._bits[stat] & 1).astype(bool)
+
+    def number(self, stat: str) -> Array:
+        """A number of each event, whether it varies or not; 0 where there is none."""
+        if stat in self.varying:
+            return self.varying[stat]
+        if stat in self.numbers:
+            return self.numbers[stat][self.tag]
+        return np.zeros(len(self.tag), np.int64)
 
 
 def read_space(path: Path, data: Array) -> Space:
@@ -145,6 +167,7 @@ def decode(
     plane: Plane,
     lines: tuple[Line, ...],
     base_ns: int,
+    varying: tuple[str, ...],
     numbers: tuple[str, ...],
     texts: dict[str, tuple[str, ...]],
     interned: Texts,
@@ -152,33 +175,68 @@ def decode(
 ) -> Decoded:
     """Decode events of some lines of a plane, with the stats asked for, on all cores.
 
-    `texts` maps a column to the stats that may fill it: GPU planes say where a copy went in
-    `memcpy_details` and how a kernel ran in `kernel_details`, never both.
+    `varying` numbers are each event's own, `numbers` are shared by many. `texts` maps a column to
+    the stats that may fill it: GPU planes say where a copy went in `memcpy_details` and how a
+    kernel ran in `kernel_details`, never both.
     """
     # A column is only made for stats that this plane has at all.
-    numbers = tuple(name for name in numbers if plane.has_stat(name))
+    varying, numbers = (
+        tuple(n for n in names if plane.has_stat(n)) for names in (varying, numbers)
+    )
     texts = {column: names for column, names in texts.items() if plane.has_stat(*names)}
-    slots = _slots(plane, numbers, texts)
+    slots = _slots(plane, varying + numbers, texts)
     rows = sum(line.count for line in lines)
     out = (
-        np.zeros(rows, np.int32),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.uint32),
-        np.zeros((len(numbers), rows), np.int64),
-        np.zeros((len(texts), rows), TEXT),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int64),
+        np.empty(rows, np.int64),
+        np.zeros((len(varying), rows), np.int64),
     )
-    lookups = (slots, _text_lookup(plane, slots, interned), lookup(plane.event_index, 0))
-    _run_chunks(space, lines, base_ns, lookups, out, interned, progress)
-    bits = {name: i for i, name in enumerate(numbers)}
+    lookups = (slots, _text_lookup(plane, interned), lookup(plane.event_index, 0))
+    sizes = (len(varying), len(numbers), len(texts))
+    tags = _Tags(space.data, interned, len(texts))
+    _run_chunks(space, lines, base_ns, lookups, out, sizes, tags, progress)
+    table = tags.table(3 + len(numbers) + len(texts))
+    bits = {name: i for i, name in enumerate(varying + numbers)}
     bits |= {column: TEXT_SLOT + i for i, column in enumerate(texts)}
+    first_text = 3 + len(numbers)
     return Decoded(
-        np.repeat(np.arange(len(lines), dtype=np.int32), [line.count for line in lines]),
-        *out[:4],
-        {name: out[4][i] for i, name in enumerate(numbers)},
-        {column: out[5][i] for i, column in enumerate(texts)},
+        *out[:3],
+        {name: out[3][i] for i, name in enumerate(varying)},
+        table[0].astype(np.int32),
+        table[1],
+        table[2],
+        {name: table[3 + i] for i, name in enumerate(numbers)},
+        {column: table[first_text + i].astype(TEXT) for i, column in enumerate(texts)},
         bits,
     )
+
+
+class _Tags:
+    """Tags of all parts, numbered as they appear: (line, metadata, seen, numbers, texts)."""
+
+    def __init__(self, data: Array, interned: Texts, texts: int) -> None:
+        self.data = data
+        self.interned = interned
+        self.texts = texts
+        self.index: dict[tuple[int, ...], int] = {}
+
+    def renumber(self, line: int, part: Part, column: Array) -> None:
+        """Give a part's rows the numbers that its tags have among those of all parts."""
+        if len(part.spans):
+            spans = (wire.text(self.data, *span) for span in part.spans.tolist())
+            known = np.array([self.interned.index(text) for text in spans], np.int64)
+            texts = part.tags[:, -self.texts :]
+            own = texts < 0
+            texts[own] = known[-1 - texts[own]]
+        index = self.index
+        numbers = [index.setdefault((line, *tag), len(index)) for tag in part.tags.tolist()]
+        rows = column[part.first : part.last]
+        np.take(np.array(numbers, np.int32), rows, out=rows, mode="clip")
+
+    def table(self, width: int) -> Array:
+        """A row for each column of the tags."""
+        return np.array(list(self.index), np.int64).reshape(len(self.index), width).T.copy()
 
 
 def _run_chunks(
@@ -187,52 +245,46 @@ def _run_chunks(
     base_ns: int,
     lookups: tuple[Lookup, Lookup, Lookup],
     out: tuple[Array, ...],
-    interned: Texts,
+    sizes: tuple[int, int, int],
+    tags: _Tags,
     progress: Callable[[int], None] | None,
 ) -> None:
     jobs = []
     row = 0
-    for line in lines:
+    for index, line in enumerate(lines):
         base_ps = _wrapped((line.timestamp_ns - base_ns) * 1000)
         for start, count in zip(line.starts, line.counts, strict=True):
-            jobs.append((start, line.end, count, base_ps, row))
+            jobs.append((index, start, line.end, count, base_ps, row))
             row += count
 
-    def run(job: tuple[int, int, int, int, int]) -> list[tuple[Array, int, int]]:
-        start, end, count, base_ps, row = job
-        parts, at, status = decode_events(space.data, start, end, count, base_ps, lookups, out, row)
+    def run(job: tuple[int, int, int, int, int, int]) -> list[Part]:
+        _, start, end, count, base_ps, row = job
+        where = (start, end, count, base_ps)
+        parts, at, status = decode_events(space.data, *where, lookups, out, row, sizes)
         if status != wire.OK:
             raise broken(space.path, at, status, "XEvent")
         release(space.data, start, at)
         return parts
 
     with ThreadPoolExecutor(cpu_count()) as pool:
-        # The order of the jobs is the order of the rows, so interning is deterministic.
+        # The order of the jobs is the order of the rows, so numbering is deterministic.
         for parts, job in zip(pool.map(run, jobs), jobs, strict=True):
-            for spans, first, last in parts:
-                _resolve_spans(space.data, spans, out[5][:, first:last], interned)
+            for part in parts:
+                tags.renumber(job[0], part, out[0])
             if progress is not None:
-                progress(job[0])
-
-
-def _resolve_spans(data: Array, spans: Array, texts: Array, interned: Texts) -> None:
-    """Turn a chunk's own text indices (-1, -2, …) into indices of the profile's texts."""
-    if not len(spans):
-        return
-    known = np.array([interned.index(wire.text(data, *span)) for span in spans.tolist()], TEXT)
-    own = texts < 0
-    texts[own] = known[-1 - texts[own]]
+                progress(job[1])
 
 
 def _slots(plane: Plane, numbers: tuple[str, ...], texts: dict[str, tuple[str, ...]]) -> Lookup:
     wanted = {name: i for i, name in enumerate(numbers)}
     for i, names in enumerate(texts.values()):
         wanted |= {name: TEXT_SLOT + i for name in names}
+    wanted |= {name: STILL_SLOT for name in _STILL if name not in wanted}
     ids = {key: wanted[name] for key, name in plane.stat_names.items() if name in wanted}
     return lookup(ids, NO_SLOT)
 
 
-def _text_lookup(plane: Plane, slots: Lookup, interned: Texts) -> Lookup:
+def _text_lookup(plane: Plane, interned: Texts) -> Lookup:
     """Stat ids double as texts: a `ref` value names the stat metadata whose name is meant."""
     return lookup({key: interned.index(name) for key, name in plane.stat_names.items()}, 0)
 
