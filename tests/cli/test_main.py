@@ -44,7 +44,7 @@ def test_errors_become_exit_codes(error, code, monkeypatch, capsys):
     def fail(**options):
         raise error
 
-    monkeypatch.setattr(cli, "build_app", lambda names: fail)
+    monkeypatch.setattr("slipstream.cli.app.build_app", lambda names: fail)
     assert cli._run() == code
     assert capsys.readouterr() == ("", "error: no\n")
 
@@ -68,9 +68,9 @@ def test_a_closed_pipe_is_no_error():
     reading, writing = os.pipe()
     os.close(reading)
     script = (
-        "from slipstream.cli import common, main\n"
+        "from slipstream.cli import app, common, main\n"
         "main.app.command('talk')(lambda: common.echo('x' * 1_000_000))\n"
-        "main.build_app = lambda names: main.app\n"
+        "app.build_app = lambda names: main.app\n"
         "import sys; sys.argv = ['slipstream', 'talk']; main.main()"
     )
     done = subprocess.run(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from slipstream.analyses.groupings import GROUPINGS
 from slipstream.errors import BadInput
 from slipstream.profile.categories import category, kernel_category
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, distinct
 from slipstream.profile.names import describe, phase_of, scope, source
 from slipstream.profile.nesting import own_times
 from slipstream.profile.profile import Profile
@@ -51,6 +52,12 @@ class Ops:
     total_us: float
 
 
+def _label(column: Callable[[str], Array]) -> Array:
+    """The instruction; where there is none, the kernel, as a negative number."""
+    instruction = column("instruction")
+    return instruction if instruction.all() else np.where(instruction, instruction, -column("name"))
+
+
 def ops(profile: Profile, by: str = "instruction", whole: bool = False) -> Ops:
     """Device time of the steps (or of the whole recording) by instruction, phase, source line, …
 
@@ -67,39 +74,46 @@ class _Rows:
     """The events that count, grouped by program and instruction."""
 
     def __init__(self, profile: Profile, whole: bool) -> None:
-        from slipstream.profile.grouping import group_sums
-
         self.profile = profile
         self.events = profile.events
         self.times = own_times(profile)
         whole = whole or profile.steps.basis == "recording"
         self.steps = 0 if whole else profile.steps.count
         self.step_rows = len(profile.steps)
-        if not whole:
+        if not whole and not profile.steps.hold_all(profile):
             counted = profile.steps.rows_of(profile) < len(profile.steps)
-            if not counted.all():
-                self.events = self.events.take(counted)
-                self.times = self.times[counted]
+            self.events = self.events.take(counted)
+            self.times = self.times[counted]
         self.total = float(self.times.sum())
-        self.groups, self.firsts = self._grouped()
-        self.sums = group_sums(self.groups, self.times, len(self.firsts))
+        self.firsts, self.sizes, self.sums = self._grouped()
 
-    def _grouped(self) -> tuple[Array, Array]:
-        """By program and instruction; where there is no instruction, by program and kernel."""
-        from slipstream.profile.grouping import group_columns, group_pairs
+    def _grouped(self) -> tuple[Array, Array, Array]:
+        """(first row, number of events, time) of each instruction of each program.
 
-        if not self._has_unknown():
-            return group_columns(self.events, "program", "instruction")
-        instruction = self.events["instruction"]
-        label = np.where(instruction == 0, -self.events["name"], instruction)
-        return group_pairs(self.events["program"], label)
+        Events that could not be put down to an instruction are grouped by their kernel.
+        """
+        from slipstream.profile.grouping import group_pairs
 
-    def _has_unknown(self) -> bool:
-        """Whether some events could not be put down to an instruction."""
         events = self.events
-        if events.is_tagged("instruction") and events.tagged("instruction").all():
-            return False
-        return not events["instruction"].all()
+        if events.tags is None or not events.is_tagged("program", "instruction", "name"):
+            groups, firsts = group_pairs(events["program"], _label(events.__getitem__))
+            return self._summed(groups, firsts)
+        # Rows of one tag belong together: sum them first, then the few tags.
+        first, size, time = self._summed(events.tags.of, events.tags.firsts)
+        used = np.flatnonzero(size)
+        used = used[np.argsort(first[used], kind="stable")]
+        pair = (events.tagged("program")[used], _label(events.tagged)[used])
+        groups, heads = group_pairs(*pair)
+        sizes, times = np.zeros((2, len(heads)), np.int64)
+        np.add.at(sizes, groups, size[used])
+        np.add.at(times, groups, time[used])
+        return first[used[heads]], sizes, times
+
+    def _summed(self, groups: Array, firsts: Array) -> tuple[Array, Array, Array]:
+        from slipstream.profile.grouping import group_counts, group_sums
+
+        sums = group_sums(groups, self.times, len(firsts))
+        return firsts, group_counts(groups, len(firsts)), sums
 
     def ops(self) -> Ops:
         counts = self._counts()
@@ -149,9 +163,7 @@ class _Rows:
         An instruction that launches several kernels has run as often as the least frequent of
         them; where one kernel comes several times a run, the program's trip counts tell.
         """
-        from slipstream.profile.grouping import group_counts
-
-        counts = group_counts(self.groups, len(self.firsts))
+        counts = self.sizes.copy()
         runs = self._program_runs()
         unclear = np.zeros(len(counts), bool)
         for group, row in enumerate(self.firsts.tolist()):
@@ -161,20 +173,34 @@ class _Rows:
                 counts[group] = expected
             else:
                 unclear[group] = True
-        if unclear.any():
-            counts[unclear] = self._rarest_kernels(unclear)[unclear]
+        for group in np.flatnonzero(unclear).tolist():
+            counts[group] = self._rarest_kernel(group)
         return counts
 
-    def _rarest_kernels(self, wanted: Array) -> Array:
-        """How often the least frequent kernel of each group of interest came."""
+    def _rarest_kernel(self, group: int) -> int:
+        """How often the least frequent kernel of a group came."""
+        kernels = self._kernels
+        row = int(self.firsts[group])
+        return min(kernels[self._key(row)].values())
+
+    @cached_property
+    def _kernels(self) -> dict[tuple[int, int], dict[int, int]]:
+        """How often each kernel of each instruction came."""
         from slipstream.profile.grouping import group_pairs
 
-        rows = np.flatnonzero(wanted[self.groups])
-        pairs, firsts = group_pairs(self.groups[rows], self.events["name"][rows])
-        sizes = np.bincount(pairs, minlength=len(firsts))
-        least = np.full(len(self.firsts), np.iinfo(np.int64).max)
-        np.minimum.at(least, self.groups[rows][firsts], sizes)
-        return least
+        events = self.events
+        groups, firsts = group_pairs(events["program"], _label(events.__getitem__))
+        pairs, heads = group_pairs(groups, events["name"])
+        found: dict[tuple[int, int], dict[int, int]] = {}
+        for row, size in zip(heads.tolist(), np.bincount(pairs).tolist(), strict=True):
+            found.setdefault(self._key(row), {})[int(events["name"][row])] = size
+        return found
+
+    def _key(self, row: int) -> tuple[int, int]:
+        """Program and instruction of a row, or its kernel."""
+        cells = (int(self.events[c][row]) for c in ("program", "instruction", "name"))
+        program, instruction, name = cells
+        return program, instruction or -name
 
     def _program_runs(self) -> dict[str, int]:
         """How often each program ran in the events that count, over all devices."""
@@ -182,7 +208,7 @@ class _Rows:
         counted = np.ones(len(runs), bool)
         if self.steps:
             counted[:] = False
-            for device in np.unique(steps.device).tolist():
+            for device in distinct(steps.device).tolist():
                 own, at = steps.device == device, runs.device == device
                 place = np.searchsorted(np.sort(steps.start_ps[own]), runs.start_ps[at], "right")
                 ends = np.sort(steps.end_ps[own])
@@ -232,8 +258,7 @@ class _Rows:
 
     def _result(self, by: str, found: list[Op]) -> Ops:
         found.sort(key=lambda op: (-op.total_us, op.program, op.instruction))
-        attributed = self.total
-        if self._has_unknown():
-            attributed = float(self.times[self.events["instruction"] != 0].sum())
+        known = [self.events.text("instruction", row) != "" for row in self.firsts.tolist()]
+        attributed = float(self.sums[np.array(known, bool)].sum())
         share = attributed / self.total if self.total else 0.0
         return Ops(by, self.steps, share, tuple(found), self.total / 1e6)

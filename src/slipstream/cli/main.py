@@ -1,16 +1,16 @@
-"""The `slipstream` command.  A command's file is imported when it is called: help is instant."""
+"""The `slipstream` command.  A command's file is imported when it is called: help is instant.
+
+A profile that the command line names is read from the first moment on, by threads that need no
+Python, while Python loads the command line and all that comes after reading.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
-from importlib import import_module
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from slipstream.errors import SlipstreamError
 
@@ -19,6 +19,10 @@ COMMANDS = {
     "ops": "slipstream.cli.ops",
     "programs": "slipstream.cli.programs",
     "costs": "slipstream.cli.costs",
+    "compile": "slipstream.cli.compile",
+    "predict": "slipstream.cli.predict",
+    "simulate": "slipstream.cli.simulate",
+    "machines": "slipstream.cli.machines",
     "export": "slipstream.cli.export",
     "query": "slipstream.cli.query",
     "flags": "slipstream.cli.flags",
@@ -27,53 +31,18 @@ COMMANDS = {
 """Command or group of commands to the module that has it, under the same name."""
 
 
-def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command line with some commands; all of them are slower to build than most are to run."""
-    app = typer.Typer(
-        name="slipstream",
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        no_args_is_help=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(slipstream)
-    for name in names:
-        command = getattr(import_module(COMMANDS[name]), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command()(command)
-    return app
+_READERS = ("summary", "ops", "programs", "export", "query")
+"""commands whose first argument is a profile"""
 
 
 def __getattr__(name: str) -> Any:
     """`app` is the whole command line, built when somebody asks for it."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from slipstream.cli.app import build_app
+
     globals()["app"] = build_app()
     return globals()["app"]
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            typer.echo(f"slipstream {version('slipstream')}")
-        except PackageNotFoundError:
-            typer.echo("slipstream, not installed as a package")
-        raise typer.Exit()
-
-
-def slipstream(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
-    ] = False,
-) -> None:
-    """Reads profiles of JAX programs on GPUs and shows where the step's time went."""
 
 
 def main() -> None:
@@ -96,6 +65,10 @@ def _run() -> int:
     """The exit code; the only place where errors become one (see `errors`)."""
     called = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
+        if called in _READERS:
+            _read_ahead(sys.argv[2:])
+        from slipstream.cli.app import build_app
+
         build_app([called] if called in COMMANDS else COMMANDS)(prog_name="slipstream")
     except SlipstreamError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -103,3 +76,12 @@ def _run() -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0 if done.code is None else 1
     return 0
+
+
+def _read_ahead(arguments: list[str]) -> None:
+    """Begin to read the file that the arguments name, if they name one and choose nothing in it."""
+    path = arguments[0] if arguments else ""
+    if os.path.isfile(path) and not any(a.startswith(("--run", "--dumps")) for a in arguments):
+        from slipstream.sources.load import read_ahead
+
+        read_ahead(path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slipstream.profile import kernels
-from slipstream.profile.events import Array, Rows, Table, Texts
+from slipstream.profile.events import Array, Rows, Table, Texts, distinct
 from slipstream.profile.executions import (
     execution_starts,
     graph_number,
@@ -67,7 +67,7 @@ def _parts(profile: Profile) -> Iterator[tuple[str, Rows]]:
 
     events = profile.events
     if len(profile.devices) == 1 and events.is_tagged("program"):
-        used = np.unique(events.tagged("program"))
+        used = distinct(events.tagged("program"))
         if len(used) == 1:
             yield from [(events.texts[used[0]], slice(None))] if used[0] else []
             return

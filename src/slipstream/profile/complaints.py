@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from slipstream.profile.events import distinct
 from slipstream.profile.profile import Profile, Warning
 from slipstream.units import format_time
 
@@ -27,7 +28,7 @@ def _empty(profile: Profile) -> Iterator[Warning]:
     if len(profile.events):
         return
     names = profile.host_events.texts
-    used = np.unique(profile.host_events["name"]).tolist()
+    used = distinct(profile.host_events["name"]).tolist()
     launched = any(names[i].startswith(_RUNS_ON_GPU) or "ExecuteThunks" in names[i] for i in used)
     if launched or profile.devices:
         yield Warning(
@@ -75,7 +76,7 @@ def _truncated(profile: Profile) -> Iterator[Warning]:
 def _unlike(profile: Profile) -> Iterator[Warning]:
     """Executions of one program with fewer events than the others, in the middle."""
     runs = profile.runs
-    for index in np.unique(runs.program).tolist():
+    for index in distinct(runs.program).tolist():
         name = profile.events.texts[index]
         sizes = runs.events[runs.program == index]
         if not name or len(sizes) < 3 or name not in profile.programs:

@@ -223,6 +223,12 @@ class Table:
         return frame
 
 
+def distinct(values: Array) -> Array:
+    """The values, each once, ascending: `numpy.unique` without what that imports."""
+    values = np.sort(values, kind="stable")
+    return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
+
+
 def joined(tables: Sequence[Table], texts: Sequence[str]) -> Table:
     """The rows of several tables of one kind, whose texts are the same, as one table."""
     columns = tables[0].columns

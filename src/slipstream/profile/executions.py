@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.native import native
-from slipstream.profile.events import Array, Rows, Table
+from slipstream.profile.events import Array, Rows, Table, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 
@@ -106,7 +106,7 @@ def execution_starts(program: Program | None, labels: Sequence[str], events: Tab
     rows, keys = rows[order], keys[order]
     label = events.cells("op", rows)
     launch = events["correlation"][rows] if has_launches(events) else rows
-    alone = len(np.unique(label)) == 1
+    alone = len(distinct(label)) == 1
     numbers = np.empty(len(rows), np.int32)
     last = np.full(2, -1, np.int64)
     _count(ranks[label], graphs[label], launch, len(rows), int(alone), last, numbers)

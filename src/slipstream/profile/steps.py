@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.runs import Runs
 
@@ -41,10 +41,21 @@ class Steps:
     @property
     def count(self) -> int:
         """How many distinct steps there are, whatever the number of devices."""
-        return len(np.unique(self.number))
+        return len(distinct(self.number))
 
     def __len__(self) -> int:
         return len(self.device)
+
+    def hold_all(self, profile: Profile) -> bool:
+        """Whether every event starts in a step: of one device, whose steps leave no gap."""
+        if len(profile.devices) != 1 or not len(self) or not len(profile.events):
+            return False
+        order = np.argsort(self.start_ps, kind="stable")
+        start, end = self.start_ps[order], self.end_ps[order]
+        times = profile.events["start_ps"]
+        # Where steps overlap, or stand apart, a closer look is needed.
+        whole = bool((end[:-1] == start[1:]).all())
+        return whole and bool(start[0] <= times.min() and times.max() < end[-1])
 
     def rows_of(self, profile: Profile) -> Array:
         """Index of the step in which each event starts, or the number of steps if in none."""
@@ -54,7 +65,7 @@ class Steps:
         found = np.empty(0, np.int32)
         if len(profile.devices) != 1 or not len(self):
             found = np.full(len(profile.events), len(self), np.int32)
-        for device in np.unique(self.device).tolist():
+        for device in distinct(self.device).tolist():
             steps = np.flatnonzero(self.device == device)
             steps = steps[np.argsort(self.start_ps[steps], kind="stable")]
             alone = len(profile.devices) == 1
@@ -100,11 +111,13 @@ def _hottest_runs(profile: Profile) -> Runs | None:
 def _without_partial(runs: Runs) -> tuple[Runs, list[str]]:
     """Drop the first or last execution of a device where it has fewer events than the others."""
     keep = np.ones(len(runs.device), bool)
-    for device in np.unique(runs.device).tolist():
+    for device in distinct(runs.device).tolist():
         rows = np.flatnonzero(runs.device == device)
         if len(rows) < 2:
             continue
-        values, counts = np.unique(runs.events[rows], return_counts=True)
+        sizes = np.sort(runs.events[rows])
+        values = distinct(sizes)
+        counts = np.diff(np.searchsorted(sizes, values), append=len(sizes))
         usual = values[counts == counts.max()].max()
         for row in (rows[0], rows[-1]):
             keep[row] = runs.events[row] >= usual
@@ -118,7 +131,7 @@ def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Ar
     """Executions with the number of the annotated step that launched them."""
     hosts = np.array([device.host for device in profile.devices])
     parts = []
-    for host in np.unique(hosts[runs.device]).tolist():
+    for host in distinct(hosts[runs.device]).tolist():
         found = _annotations(profile, host)
         if found is None:
             return None
@@ -150,7 +163,7 @@ def _annotations(profile: Profile, host: int) -> tuple[Array, Array, Array, Arra
     start = events["start_ps"][rows]
     end = start + events["duration_ps"][rows]
     number = events["step"][rows]
-    if len(np.unique(number)) < len(number):
+    if len(distinct(number)) < len(number):
         number = np.arange(len(rows))
     launch = _first_launches(profile, start, end, events["lane"][rows])
     launched = launch > 0
@@ -165,7 +178,7 @@ def _first_launches(profile: Profile, start: Array, end: Array, lane: Array) -> 
     events = profile.host_events
     launching = np.flatnonzero(events["correlation"] > 0)
     found = np.zeros(len(start), np.int64)
-    for thread in np.unique(lane).tolist():
+    for thread in distinct(lane).tolist():
         rows = launching[events["lane"][launching] == thread]
         rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
         own = np.flatnonzero(lane == thread)
@@ -225,7 +238,7 @@ def _finish(
 def _settle(table: Array) -> tuple[Array, list[str]]:
     """Steps with their waits, without warm-up; (device, number, start, end) rows in, rows out."""
     kept, warm, pauses = [], 0, 0
-    for device in np.unique(table[:, 0]).tolist():
+    for device in distinct(table[:, 0]).tolist():
         steps = table[table[:, 0] == device]
         spans = steps[:, 3] - steps[:, 2]
         while len(steps) > 2 and spans[0] > WARM_UP * np.median(spans[1:]):
@@ -247,7 +260,7 @@ def _settle(table: Array) -> tuple[Array, list[str]]:
 def _whole(profile: Profile) -> Steps:
     events = profile.events
     rows = []
-    for device in np.unique(profile.event_devices).tolist():
+    for device in distinct(profile.event_devices).tolist():
         own = profile.event_devices == device
         start = events["start_ps"][own]
         rows.append((device, 0, start.min(), (start + events["duration_ps"][own]).max()))

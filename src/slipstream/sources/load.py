@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,20 +33,67 @@ def load(
     bytes in all. `dumps` is a folder of programs that XLA dumped, for recordings without programs;
     those beside the recording are found without it.
     """
-    files = _find(path, run)
-    total = sum(file.stat().st_size for file in files)
-    with ThreadPoolExecutor(1) as reader:
-        folder = Path(dumps) if dumps is not None else None
-        reading = reader.submit(_read_all, files, total, progress, folder)
-        # Native code reads the file and leaves this thread free to load the rest of us.
-        from slipstream.profile.attribution import attribute
-        from slipstream.profile.complaints import complain
-        from slipstream.profile.merging import merge
+    reading = _AHEAD.pop((path, run, dumps), None) if isinstance(path, str) else None
+    reading = reading or _Reading(path, run, dumps)
+    reading.progress = progress
+    # Native code reads the file and leaves this thread free to load the rest of us.
+    from slipstream.profile.attribution import attribute
+    from slipstream.profile.complaints import complain
+    from slipstream.profile.merging import merge
 
-        profiles = reading.result()
+    profiles = reading.result()
     if progress is not None:
-        progress(total, total)
+        progress(reading.total, reading.total)
     return complain(attribute(merge(profiles)))
+
+
+def read_ahead(path: str) -> None:
+    """Begin to read what `load(path)` will be called for."""
+    _AHEAD[path, None, None] = _Reading(path, None, None)
+
+
+class _Reading:
+    """Files that are being read by a thread of their own."""
+
+    def __init__(
+        self, path: AnyPath | Sequence[AnyPath], run: str | None, dumps: AnyPath | None
+    ) -> None:
+        self.progress: Progress | None = None
+        self.total = 0
+        self.folder = Path(dumps) if dumps is not None else None
+        self.profiles: list[Profile] = []
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._read, args=(path, run), daemon=True)
+        self.thread.start()
+
+    def result(self) -> list[Profile]:
+        self.thread.join()
+        if self.error is not None:
+            raise self.error
+        return self.profiles
+
+    def _read(self, path: AnyPath | Sequence[AnyPath], run: str | None) -> None:
+        try:
+            files = _find(path, run)
+            self.total = sum(file.stat().st_size for file in files)
+            done = 0
+            for file in files:
+                size = file.stat().st_size
+                self.profiles += _read(file, self._reporter(done, size), self.folder)
+                done += size
+        except BaseException as error:
+            # It is raised where the result is asked for.
+            self.error = error
+
+    def _reporter(self, done: int, size: int) -> Callable[[int], None]:
+        def report(offset: int) -> None:
+            if self.progress is not None:
+                self.progress(done + min(offset, size), self.total)
+
+        return report
+
+
+_AHEAD: dict[tuple[str, str | None, AnyPath | None], _Reading] = {}
 
 
 def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
@@ -56,19 +103,7 @@ def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
     return [file for one in paths for file in find_recordings(Path(one), run)]
 
 
-def _read_all(
-    files: list[Path], total: int, progress: Progress | None, dumps: Path | None
-) -> list[Profile]:
-    done = 0
-    profiles = []
-    for file in files:
-        size = file.stat().st_size
-        profiles += _read(file, _reporter(progress, done, size, total), dumps)
-        done += size
-    return profiles
-
-
-def _read(file: Path, report: Callable[[int], None] | None, dumps: Path | None) -> list[Profile]:
+def _read(file: Path, report: Callable[[int], None], dumps: Path | None) -> list[Profile]:
     kind = kind_of(file)
     if kind is Kind.XPLANE:
         from slipstream.sources.xplane import read_space
@@ -110,11 +145,3 @@ def _dumps(file: Path, folder: Path | None) -> Dumps:
     from slipstream.sources.dumps import dumps_beside, dumps_in
 
     return dumps_in(folder) if folder is not None else dumps_beside(file)
-
-
-def _reporter(
-    progress: Progress | None, done: int, size: int, total: int
-) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    return lambda offset: progress(done + min(offset, size), total)

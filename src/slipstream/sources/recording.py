@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from slipstream.errors import BadInput
 from slipstream.profile.events import (
     EVENT_COLUMNS,
     HOST_COLUMNS,
@@ -53,6 +55,8 @@ _TRANSFER_NUMBERS = {
     "bytes": "payload_size_bytes",
 }
 _MEGASCALE = "MegaScale:"
+_LARGE_PROGRAM = 16 << 20
+"""bytes of a program that is only read on demand"""
 _TABLES = {"events": EVENT_COLUMNS, "host": HOST_COLUMNS, "transfers": TRANSFER_COLUMNS}
 
 Progress = Callable[[int], None]
@@ -72,6 +76,8 @@ class Recording:
         self.has_devices = any(_is_device(plane) for plane in space.planes)
         self.negative = 0
         self.program_names = _names_by_id(space)
+        self.host = _host(space, self.base_ns)
+        self.programs = Programs(_program_readers(space, self.host.versions.get("jaxlib_version")))
 
     def profile(self) -> Profile:
         for plane in self.space.planes:
@@ -81,16 +87,15 @@ class Recording:
                 self._read_gpu(plane)
             elif plane.name == "/host:CPU":
                 self._read_host(plane)
-        host = _host(self.space, self.base_ns)
         events, host_events, transfers = (self._table(key) for key in _TABLES)
         return Profile(
-            (host,),
+            (self.host,),
             tuple(self.devices),
             tuple(self.lanes),
             events,
             host_events,
             transfers,
-            Programs(_program_readers(self.space, host.versions.get("jaxlib_version"))),
+            self.programs,
             _notes(self.space) + _negative_note(self.space, self.negative),
         )
 
@@ -155,7 +160,17 @@ class Recording:
         texts: dict[str, tuple[str, ...]],
     ) -> Decoded:
         wanted = (own, numbers, texts)
-        return decode(self.space, plane, lines, self.base_ns, *wanted, self.texts, self.progress)
+        how = (self.texts, self.progress, self._read_program)
+        return decode(self.space, plane, lines, self.base_ns, *wanted, *how)
+
+    def _read_program(self) -> None:
+        """Read the largest program, which is the one everybody will ask for."""
+        sizes = {name: length for name, (_, length) in self.space.programs.items()}
+        largest = max(sizes, key=lambda name: sizes[name], default=None)
+        if largest is not None and sizes[largest] < _LARGE_PROGRAM:
+            # What is wrong with it concerns those who ask for it.
+            with suppress(BadInput):
+                self.programs[largest]
 
     def _add_events(
         self,

@@ -172,12 +172,13 @@ def decode(
     texts: dict[str, tuple[str, ...]],
     interned: Texts,
     progress: Callable[[int], None] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Decoded:
     """Decode events of some lines of a plane, with the stats asked for, on all cores.
 
     `varying` numbers are each event's own, `numbers` are shared by many. `texts` maps a column to
     the stats that may fill it: GPU planes say where a copy went in `memcpy_details` and how a
-    kernel ran in `kernel_details`, never both.
+    kernel ran in `kernel_details`, never both. `meanwhile` is called while threads decode.
     """
     # A column is only made for stats that this plane has at all.
     varying, numbers = (
@@ -195,7 +196,7 @@ def decode(
     lookups = (slots, _text_lookup(plane, interned), lookup(plane.event_index, 0))
     sizes = (len(varying), len(numbers), len(texts))
     tags = _Tags(space.data, interned, len(texts))
-    _run_chunks(space, lines, base_ns, lookups, out, sizes, tags, progress)
+    _run_chunks(space, lines, base_ns, lookups, out, sizes, tags, progress, meanwhile)
     table = tags.table(3 + len(numbers) + len(texts))
     bits = {name: i for i, name in enumerate(varying + numbers)}
     bits |= {column: TEXT_SLOT + i for i, column in enumerate(texts)}
@@ -248,6 +249,7 @@ def _run_chunks(
     sizes: tuple[int, int, int],
     tags: _Tags,
     progress: Callable[[int], None] | None,
+    meanwhile: Callable[[], None],
 ) -> None:
     jobs = []
     row = 0
@@ -267,8 +269,10 @@ def _run_chunks(
         return parts
 
     with ThreadPoolExecutor(cpu_count()) as pool:
+        decoded = pool.map(run, jobs)
+        meanwhile()
         # The order of the jobs is the order of the rows, so numbering is deterministic.
-        for parts, job in zip(pool.map(run, jobs), jobs, strict=True):
+        for parts, job in zip(decoded, jobs, strict=True):
             for part in parts:
                 tags.renumber(job[0], part, out[0])
             if progress is not None:
