@@ -19,6 +19,7 @@ from builders import STEP, Ref, Unsigned, hlo, space
 from slipstream.errors import BadInput
 from slipstream.profile.events import Texts
 from slipstream.profile.invariants import check
+from slipstream.sources import xevents
 from slipstream.sources.load import load
 from slipstream.sources.schemas import message
 from slipstream.sources.xevents import MOST_TAGS
@@ -174,6 +175,30 @@ def test_events_that_end_alike(draws: st.DataObject) -> None:
             kind = "int64_value" if plane.stat_metadata[key].name in NUMBERS else "ref_value"
             setattr(stat, kind, value)
     assert_same(found.SerializeToString())
+
+
+@pytest.mark.parametrize("misleading", [False, True])
+def test_a_line_walked_by_several_threads(monkeypatch, misleading: bool) -> None:
+    """Where the walks don't meet, the line is walked from its start."""
+    monkeypatch.setattr(xevents, "_LONG_PART", 100)
+    built = space()
+    line = built.gpu().line("Stream #1(Kernel)", 5, display_name="the title")
+    # An event that holds what looks like many events.
+    fake = b"".join(b"\x22\x04\x08\x01\x10\x05" for _ in range(80)).decode()
+    for i in range(400):
+        line.kernel("k", i, 2, "fusion.1", **({"tf_op": fake} if misleading else {}))
+    data = np.frombuffer(line.proto.SerializeToString(), np.uint8)
+    alone = xevents.scan_line(data, 0, len(data), 10**6)
+    assert alone[1] == [400]
+    for parts in (2, 3, 7):
+        starts, counts, *rest = xevents.scan_line(data, 0, len(data), 30, parts)
+        assert sum(counts) == 400 and len(counts) > 12
+        assert rest == list(alone[2:])
+        for start, count in zip(starts, counts, strict=True):
+            walked = xevents._scan(
+                data, start, len(data), count, np.zeros(6, int), np.zeros(2, int)
+            )
+            assert walked == count
 
 
 def test_more_tags_than_one_call_holds() -> None:

@@ -17,7 +17,9 @@ interned per chunk, by their bytes.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -44,6 +46,10 @@ MOST_TAGS = 8192
 """tags that one call can hold"""
 MEMORY = 4096
 """tails of events that are remembered"""
+_LONG_PART = 8 << 20
+"""bytes that are worth a thread to walk over"""
+_CERTAIN = 64
+"""events in a row that make a guess worth trying"""
 
 _LINE_EVENTS = 4 << 3 | BYTES
 _METADATA_ID = 1 << 3 | VARINT
@@ -91,14 +97,58 @@ def _scan(data, at, end, every, header, stopped):  # type: ignore[no-untyped-def
     return count
 
 
-def scan_line(
-    data: Array, start: int, end: int, every: int
-) -> tuple[list[int], list[int], list[int], int, int]:
+@native("i64(u8*, i64, i64, i64)")
+def _guess(data, at, end, wanted):  # type: ignore[no-untyped-def]
+    """An offset from which `wanted` events seem to follow one another; `end` if there is none."""
+    while at < end:
+        place = at
+        count = 0
+        while place < end and data[place] == _LINE_EVENTS and count < wanted:
+            length, inside, status = read_varint(data, place + 1, end)
+            if status != OK or length < 2 or length > end - inside:
+                break
+            if data[inside] != _METADATA_ID:
+                break
+            place = inside + length
+            count += 1
+        if count == wanted:
+            return at
+        at += 1
+    return end
+
+
+Scan = tuple[list[int], list[int], list[int], int, int]
+"""(starts, counts, header, offset, status); see `scan_line`"""
+
+
+def scan_line(data: Array, start: int, end: int, every: int, parts: int = 1) -> Scan:
     """A line's events in chunks that can be decoded in parallel.
 
     Returns (starts, counts, header, offset, status): where each chunk of `every` events starts,
     how many it has, and the line's (id, time, name offset, length, title offset, length).
+
+    Where a field ends is only known to those who walked there. A long line is walked in `parts`
+    at once, from guessed offsets: a guess was right if the walk before it ends exactly there.
     """
+    if parts < 2 or end - start < parts * _LONG_PART:
+        return _scan_part(data, start, end, every)
+    aims = [start + (end - start) * i // parts for i in range(1, parts)]
+    bounds = [start, *(_guess(data, at, end, _CERTAIN) for at in aims), end]
+    with ThreadPoolExecutor(parts) as pool:
+        scan = partial(_scan_part, data, every=every)
+        found = list(pool.map(scan, bounds[:-1], bounds[1:]))
+    for (*_, at, status), bound in zip(found, bounds[1:], strict=True):
+        if status != OK or at != bound:
+            return _scan_part(data, start, end, every)
+    header = [0] * 6
+    for _, _, own, _, _ in found:
+        for first, last in ((0, 1), (1, 2), (2, 4), (4, 6)):
+            header[first:last] = own[first:last] if own[first] else header[first:last]
+    starts = [start for part in found for start in part[0]]
+    return starts, [count for part in found for count in part[1]], header, end, OK
+
+
+def _scan_part(data: Array, start: int, end: int, every: int) -> Scan:
     starts, counts = [], []
     header = np.zeros(6, np.int64)
     stopped = np.array([start, OK])

@@ -339,7 +339,7 @@ def _parse_metadata(path: Path, data: Array, start: int, rows: list[tuple[int, .
 
 
 def _read_line(path: Path, data: Array, start: int, end: int) -> Line:
-    starts, counts, header, at, status = scan_line(data, start, end, _CHUNK)
+    starts, counts, header, at, status = scan_line(data, start, end, _CHUNK, cpu_count() or 1)
     if status != wire.OK:
         raise broken(path, at, status, "XLine")
     identity, time, *texts = header
