@@ -85,6 +85,14 @@ def _write_folder(table: CostTable, folder: Path) -> list[Path]:
     return files
 
 
+def serialized(table: CostTable, fingerprint: str | None) -> bytes:
+    """What XLA takes as the profile of one program, handed over in memory (`fdo_profile`)."""
+    proto = message("ProfiledInstructionsProto")()
+    for cost in table.of(fingerprint).values():
+        proto.costs.add(name=cost.name, cost_us=cost.us)
+    return bytes(proto.SerializeToString())
+
+
 def _write_file(table: CostTable, target: Path) -> Path:
     proto = message("ProfiledInstructionsProto")()
     several = len(table.programs) > 1

@@ -1,0 +1,1 @@
+"""Profile → costs → recompile → proof, inside a running JAX process or around one."""
