@@ -1,8 +1,8 @@
 """The loop inside one process: watch a program, profile it, compile it anew, keep what is faster.
 
-    calls    1 … start     start … +steps   while compiling   rounds × arms     steps      ever after
-    state    warming up    capturing        preparing         comparing         checking   settled
-    runs     original      original         original          each arm in turn  the best   the winner
+    calls   1 … start    start … +steps   meanwhile   rounds × arms      steps      ever after
+    state   warming up   capturing        preparing   comparing          checking   settled
+    runs    original     original         original    each arm in turn   the best   the winner
 
 Each call of the job is a real step of the job, whichever arm runs it: all arms compute the same.
 A state that fails ends the loop, never the job: the original program stays.
@@ -263,4 +263,4 @@ def prepare_arms(watched: Watched, plan: Plan, outcome: Outcome) -> None:
 def _wait(values: Any) -> None:
     import jax
 
-    jax.block_until_ready(values)
+    jax.block_until_ready(values)  # type: ignore[no-untyped-call]

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from slipstream.errors import BadInput
 from slipstream.loop.arms import DEFAULT_VARIANTS, Variant
@@ -122,10 +122,11 @@ def _callable(function: Any) -> Callable[..., Any]:
     from jax import stages
 
     if isinstance(function, stages.Lowered):
-        return function.compile()
+        compiled: Callable[..., Any] = function.compile()
+        return compiled
     if isinstance(function, stages.Compiled):
         _find_lowering(function)
-        return function
+        return cast("Callable[..., Any]", function)
     if not hasattr(function, "lower"):
         raise BadInput(
             f"optimize got {function!r}; expected what jax.jit returned, or a lowered or compiled "

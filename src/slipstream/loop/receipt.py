@@ -77,7 +77,7 @@ def read_receipt(path: Path) -> Receipt:
     """A receipt from its file, or from the folder that holds it."""
     file = path / FILE if path.is_dir() else path
     data = json.loads(file.read_text())
-    known = {name: data[name] for name in Receipt.__dataclass_fields__ if name in data}
+    known: dict[str, Any] = {k: data[k] for k in Receipt.__dataclass_fields__ if k in data}
     return Receipt(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
 

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
 from slipstream.errors import Missing
@@ -196,7 +197,7 @@ class Runtime:
         return self._originals["fastpath"](executable, *rest, **named)
 
     def _rebuild(self, profiler: Any) -> bool:
-        """Whether the C++ side must ask again: a function it gave up on once stays slow for good."""
+        """Whether the C++ side must ask again: what it gives up on once stays slow for good."""
         unsettled = getattr(self._busy, "unsettled", False)
         return unsettled or bool(self._originals["rebuild"](profiler))
 
@@ -280,7 +281,7 @@ def _jax_parts() -> tuple[Any, Any, Any]:
 
 
 def _name(module: Any) -> str:
-    from jax._src.lib.mlir import ir
+    ir: Any = import_module("jax._src.lib.mlir").ir
 
     return str(ir.StringAttr(module.operation.attributes["sym_name"]).value)
 
@@ -302,8 +303,9 @@ def _how(executable: Any) -> tuple[Any, Any, bytes, Sequence[Any]]:
 def _compile(program: Watched, flags: Mapping[str, str], costs: bytes | None) -> Any:
     from jax._src import compiler
     from jax._src.interpreters import mlir
-    from jax._src.lib import xla_client
-    from jax._src.lib.mlir import ir
+
+    xla_client: Any = import_module("jax._src.lib").xla_client
+    ir: Any = import_module("jax._src.lib.mlir").ir
 
     options = xla_client.CompileOptions.ParseFromString(program._options)
     overrides = dict(options.env_option_overrides) | dict(flags)

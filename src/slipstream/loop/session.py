@@ -54,7 +54,7 @@ class Session:
 
         self._is_running = False
         try:
-            jax.profiler.stop_trace()
+            jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
         except Exception as error:
             self._clear()
             raise SessionFailed(f"the profiler did not save its recording: {error}") from error
