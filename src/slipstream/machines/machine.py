@@ -1,8 +1,8 @@
 """A machine: which GPUs, how many, and what connects them.
 
-    2x4x8xH100      2 slices × 4 hosts × 8 GPUs      inside a host: NVLink; between: the network
-      4x8xH200      1 slice  × 4 hosts × 8 GPUs
-         8xB200     1 slice  × 1 host  × 8 GPUs
+2x4x8xH100      2 slices × 4 hosts × 8 GPUs      inside a host: NVLink; between: the network
+  4x8xH200      1 slice  × 4 hosts × 8 GPUs
+     8xB200     1 slice  × 1 host  × 8 GPUs
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class Gpu:
     link: str = "nvlink"
     """`nvlink` (direct or switched), `nvswitch` with in-switch reductions (NVLS), or `pcie`"""
     sources: tuple[str, ...] = ()
+    l2_bytes: int = 0
+    link_domain: int = 0
+    """how many GPUs the link joins where it reaches beyond a host (72 in an NVL72 rack); else 0"""
+    gpus_per_host: int = 8
+    """as the vendor builds hosts: what `64xH200` is divided by"""
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,10 @@ class Network:
     """What connects hosts; bandwidth is per GPU and direction."""
 
     name: str
-    """`infiniband`, `ethernet` (RoCE) or `sockets`"""
+    """`infiniband`, `ethernet` (RoCE), `efa` or `sockets`"""
     bandwidth: float
     latency_us: float
+    """of a small message between GPUs of two hosts, as NCCL sees it"""
     sources: tuple[str, ...] = ()
 
 
@@ -87,6 +93,15 @@ class Machine:
         """As XLA spells it: partitions × hosts × devices of a host."""
         return f"{self.slices}x{self.hosts}x{self.gpus_per_host}"
 
+    @property
+    def link_domain(self) -> int:
+        """How many GPUs in a row the link joins: those of a host, or of a rack."""
+        return max(self.gpus_per_host, self.gpu.link_domain)
+
     def host_of(self, device: int) -> int:
         """The host that a device is in, counted over all slices."""
         return device // self.gpus_per_host
+
+    def domain_of(self, device: int) -> int:
+        """The set of linked GPUs that a device is in; only the network joins two of them."""
+        return device // self.link_domain

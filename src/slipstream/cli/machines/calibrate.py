@@ -1,0 +1,97 @@
+"""`slipstream machines calibrate FILE… -o my.toml`: a machine file from measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, echo, open_profile, show_json
+from slipstream.errors import BadInput
+
+if TYPE_CHECKING:
+    from slipstream.machines.collectives import Curve
+    from slipstream.profile.program import Program
+
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="What nccl-tests printed (text), or profiles, as `summary` reads them.",
+    ),
+]
+OutOption = Annotated[
+    str, typer.Option("-o", "--out", metavar="FILE", help="The machine file to write (.toml).")
+]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPEC",
+        help="GPU or machine measured: H200, 2x8xH100.  [default: what nccl-tests says]",
+    ),
+]
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Network, see `machines list`.  [default: the GPU's usual]"),
+]
+KindOption = Annotated[
+    str | None,
+    typer.Option(metavar="KIND", help="Collective, where the text lacks its header: all-gather, …"),
+]
+
+
+def calibrate(
+    files: FilesArgument,
+    out: OutOption,
+    gpu: GpuOption = None,
+    network: NetworkOption = None,
+    kind: KindOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Writes a machine file: collectives, and kernels of profiles, take what was measured.
+
+    Other group sizes and sizes beyond the measured ones follow the model, scaled to it.
+    """
+    from slipstream.machines import calibrate as calibration
+    from slipstream.machines.files import write_machine
+    from slipstream.machines.gpus import network as network_named
+    from slipstream.machines.kernels import kernel_scales
+    from slipstream.machines.topology import machine
+    from slipstream.outputs.machines import calibrated_lines, calibration_json
+
+    measured = machine(gpu or calibration.device_of(files))
+    if network is not None:
+        network_named(network)
+    curves: list[Curve] = []
+    kernels: dict[str, float] = {}
+    for file in files:
+        name = Path(file).name
+        if calibration.is_text(file):
+            text = calibration.read_text(file)
+            curves += calibration.nccl_tests(text, name, kind, measured.gpu.link_domain)
+            continue
+        for program, times in _programs(file):
+            curves += calibration.program_curves(program, times, measured, name)
+            kernels |= kernel_scales(measured, program, times)
+    if not curves and not kernels:
+        raise BadInput(f"nothing was measured in {', '.join(files)}; {calibration.EXPECTED}")
+    counts = calibration.counts_of(curves, measured)
+    data = calibration.machine_data(measured.gpu.name, curves, counts, network, kernels)
+    write_machine(out, data, "A machine as measured; written by: slipstream machines calibrate")
+    if json:
+        return show_json(calibration_json(curves, kernels, out))
+    echo("\n".join(calibrated_lines(curves, kernels, out)))
+
+
+def _programs(file: str) -> list[tuple[Program, Mapping[str, float]]]:
+    """The programs of a recording with what their instructions took, the hottest last."""
+    from slipstream.costs.extract import extract_costs
+
+    profile = open_profile(file)
+    return [
+        (profile.programs[costs.program], {name: cost.us for name, cost in costs.costs.items()})
+        for costs in sorted(extract_costs(profile).programs, key=lambda one: one.total_us)
+        if costs.program in profile.programs
+    ]

@@ -1,0 +1,173 @@
+"""Machines in TOML files: one's own GPUs, network, and what was measured on them.
+
+gpu = "H200"                     hosts = 4        gpus_per_host = 8
+
+[gpu]                            instead: facts of a GPU, over those of `base`
+base = "H200"
+[network]                        facts of the network, over those of `base` (ndr, hdr, efa, …)
+base = "ethernet"
+gbps = 200
+[[calibration.collectives]]      curves that `slipstream machines calibrate` wrote
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+from slipstream.machines.collectives import curve_from
+from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
+from slipstream.machines.machine import Gpu, Machine, Network
+from slipstream.machines.nearest import nearest
+from slipstream.writing import atomic_write
+
+_KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "calibration")
+_NEEDED = ("full_name", "compute_capability", "memory_bytes", "memory_bandwidth", "peak_flops",
+           "cores", "clock_hz", "link_bandwidth", "host_bandwidth")  # fmt: skip
+NEXT = "see docs/machines.md"
+
+
+def read_machine(path: str | os.PathLike[str]) -> Machine:
+    """The machine that a TOML file describes."""
+    file = Path(path)
+    data = _load(file)
+    _check_keys(data, _KEYS, f"{file}")
+    model = _gpu(data.get("gpu"), file)
+    counts = {key: _count(data, key, file) for key in ("slices", "hosts", "gpus_per_host")}
+    return Machine(
+        spec=str(path),
+        gpu=model,
+        network=_network(data.get("network"), model, file),
+        calibration=_calibration(data.get("calibration", {}), file),
+        **counts,
+    )
+
+
+def write_machine(path: str | os.PathLike[str], data: Mapping[str, Any], comment: str = "") -> None:
+    """Writes tables and plain values as TOML."""
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    with atomic_write(path) as temporary:
+        text = "\n".join([*lines, *_table_lines(data, "")]).strip() + "\n"
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(
+            f"there is no machine file {str(file)!r}; make one with: "
+            "slipstream machines calibrate NCCL_TESTS_OUTPUT --gpu H200 -o my.toml"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f"can't read {file} as TOML: {error}; {NEXT}") from None
+
+
+def _gpu(stated: Any, file: Path) -> Gpu:
+    if isinstance(stated, str):
+        return gpu(stated)
+    if not isinstance(stated, dict):
+        raise BadInput(
+            f'{file} doesn\'t say which GPU; expected gpu = "H200" or a table [gpu]; {NEXT}'
+        )
+    facts = dict(stated)
+    base = facts.pop("base", None)
+    known = tuple(field.name for field in fields(Gpu))
+    _check_keys(facts, known, f"[gpu] of {file}")
+    if "sources" in facts:
+        facts["sources"] = tuple(facts["sources"])
+    if base is not None:
+        if "compute_capability" in facts:
+            facts["compute_capability"] = tuple(facts["compute_capability"])
+        return replace(gpu(base), **{"sources": (f"{file}, over {base}",), **facts})
+    missing = [key for key in _NEEDED if key not in facts]
+    if missing:
+        raise BadInput(
+            f'[gpu] of {file} lacks {", ".join(missing)}; state them, or base = "H200" and only '
+            f"what differs; {NEXT}"
+        )
+    facts.setdefault("name", facts["full_name"])
+    return gpu_from({"sources": (str(file),), **facts})
+
+
+def _network(stated: Any, model: Gpu, file: Path) -> Network:
+    if stated is None:
+        return usual_network(model.name)
+    if isinstance(stated, str):
+        stated = {"base": stated}
+    facts = dict(stated)
+    base = facts.pop("base", None)
+    _check_keys(facts, ("name", "bandwidth", "gbps", "latency_us"), f"[network] of {file}")
+    if "gbps" in facts:
+        facts["bandwidth"] = float(facts.pop("gbps")) * 1e9 / 8
+    usual = network(base) if base is not None else usual_network(model.name)
+    return replace(usual, **{**facts, "sources": (str(file),)}) if facts else usual
+
+
+def _calibration(stated: Any, file: Path) -> Mapping[str, object]:
+    if isinstance(stated, str):
+        beside = file.parent / stated
+        stated = _load(beside).get("calibration", {})
+    if not isinstance(stated, dict):
+        raise BadInput(f"calibration of {file} is neither a table nor the name of a file; {NEXT}")
+    for number, item in enumerate(stated.get("collectives", ()), 1):
+        try:
+            curve_from(item)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"curve {number} in calibration.collectives of {file} can't be used ({error}); "
+                "expected kind, group, and as many bytes as us"
+            ) from None
+    return stated
+
+
+def _count(data: Mapping[str, Any], key: str, file: Path) -> int:
+    value = data.get(key, 1)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BadInput(f"{key} of {file} is {value!r}; expected a whole number from 1")
+    return value
+
+
+def _check_keys(data: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
+    for key in data:
+        if key not in known:
+            raise BadInput(
+                f"{place} has the key {key!r}{nearest(key, known)} known: {', '.join(known)}"
+            )
+
+
+def _table_lines(data: Mapping[str, Any], prefix: str) -> list[str]:
+    plain = {k: v for k, v in data.items() if not _is_table(v)}
+    lines = [f"{key} = {_value(value)}" for key, value in plain.items()]
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            inner = _table_lines(value, f"{name}.")
+            has_plain = any(not _is_table(v) for v in value.values())
+            lines += ["", *([f"[{name}]"] if has_plain else []), *inner]
+        elif _is_table(value):
+            for item in value:
+                lines += ["", f"[[{name}]]", *_table_lines(item, f"{name}.")]
+    return lines
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    return repr(value)

@@ -1,0 +1,224 @@
+"""How long NCCL takes: its algorithms and protocols over links and networks, the fastest counts.
+
+    ring       every GPU hands chunks to the next           S/G per step, G-1 steps (twice: reduce)
+    tree       up to a root and down again, host by host    few steps, twice the wire of a ring
+    nvls       the switch adds and multicasts               each GPU sends its data once
+    nvlstree   nvls inside a host, a tree between hosts
+
+    µs  │ LL ─── LL128 ──── Simple      latency + steps × hop + bytes on the wire / bandwidth
+        │      ╲      ╲                 each protocol trades latency for bandwidth; NCCL picks by
+        └────────────── bytes           size, and so does `nccl_time`
+
+The shape is NCCL's; the parameters (`links.json`) are fitted to published tables by
+`benchmarks/collectives.py --fit`, which also prints the error on tables that were held out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PROTOCOLS = ("Simple", "LL128", "LL")
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all-reduce", "all-gather", "reduce-scatter"
+EXCHANGES = ("all-to-all", "ragged-all-to-all")
+BROADCASTS = ("collective-broadcast", "broadcast")
+TRANSFERS = ("collective-permute", "send", "recv")
+KINDS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, *EXCHANGES, *BROADCASTS, *TRANSFERS)
+
+Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What NCCL has to work with: rates are bytes a second and direction, per GPU."""
+
+    family: str
+    """key of links.json: `nvlink4`, `pcie`, …"""
+    link_bandwidth: float
+    network_bandwidth: float
+    network_latency_us: float
+    has_nvls: bool = True
+    """whether the switch between GPUs can reduce"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who takes part: how many GPUs, in how many linked sets (hosts, or racks of NVLink)."""
+
+    size: int
+    domains: int = 1
+
+    @property
+    def local(self) -> int:
+        return math.ceil(self.size / self.domains)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way of doing it, and how long that takes."""
+
+    us: float
+    algorithm: str
+    protocol: str
+
+
+@cache
+def fitted() -> Parameters:
+    """The parameters of links.json."""
+    path = Path(__file__).with_name("links.json")
+    parameters: Parameters = json.loads(path.read_text(encoding="utf-8"))
+    return parameters
+
+
+def nccl_time(
+    kind: str,
+    size: int,
+    group: Group,
+    wiring: Wiring,
+    parameters: Parameters | None = None,
+    algorithm: str | None = None,
+) -> Choice:
+    """The fastest way, or the fastest of one algorithm.  `size` is as nccl-tests counts it."""
+    parameters = parameters or fitted()
+    found = list(choices(kind, size, group, wiring, parameters))
+    if algorithm is None:
+        nvls = _nvls_terms(kind, group, wiring, parameters["links"][wiring.family])
+        if group.domains == 1 and nvls is not None and nvls.get("replaces_ring"):
+            # The published bandwidths show NCCL taking it even where a ring would be faster.
+            algorithm = "nvls"
+    allowed = [c for c in found if algorithm is None or c.algorithm == algorithm]
+    return min(allowed or found, key=lambda choice: choice.us)
+
+
+def choices(
+    kind: str, size: int, group: Group, wiring: Wiring, parameters: Parameters
+) -> Iterator[Choice]:
+    """Every algorithm and protocol that NCCL could use."""
+    link = parameters["links"][wiring.family]
+    if kind in TRANSFERS:
+        yield _transfer(size, group, wiring, link, parameters)
+    elif kind in EXCHANGES:
+        yield _exchange(size, group, wiring, link, parameters)
+    else:
+        for protocol in PROTOCOLS:
+            yield _ring(kind, size, group, wiring, parameters, protocol)
+        if group.domains == 1:
+            yield from _nvls(kind, size, group, wiring, link)
+        elif kind == ALL_REDUCE:
+            for protocol in PROTOCOLS:
+                yield from _trees(size, group, wiring, parameters, protocol)
+
+
+def _ring(
+    kind: str, size: int, group: Group, wiring: Wiring, parameters: Parameters, protocol: str
+) -> Choice:
+    link = parameters["links"][wiring.family]
+    terms = link[protocol]
+    steps = (group.size - 1) * (2 if kind == ALL_REDUCE else 1)
+    # A chunk of a broadcast goes all the way round; else everybody has a chunk on the way.
+    sent = size if kind in BROADCASTS else size * steps / group.size
+    copied = size / group.size * link["copies"].get(kind, link["copies"][ALL_GATHER])
+    bandwidth = wiring.link_bandwidth * link["efficiency"] * terms["share"]
+    us = terms["latency_us"]
+    wire_us = 1e6 * (sent + copied) / bandwidth
+    if group.domains > 1:
+        network = parameters["network"][protocol]
+        crossings = steps * group.domains / group.size
+        rails = _rails(group, wiring, parameters, protocol) * parameters["network"]["ring_share"]
+        us += network["latency_us"] + crossings * network["hops"] * wiring.network_latency_us
+        us += (steps - crossings) * terms["hop_us"]
+        wire_us = max(wire_us, 1e6 * sent / rails)
+    else:
+        us += steps * terms["hop_us"]
+    return Choice(us + wire_us, "ring", protocol)
+
+
+def _nvls(kind: str, size: int, group: Group, wiring: Wiring, link: Parameters) -> Iterator[Choice]:
+    terms = _nvls_terms(kind, group, wiring, link)
+    if terms is not None:
+        yield Choice(_nvls_us(size, group.size, wiring, terms), "nvls", "Simple")
+
+
+def _nvls_terms(kind: str, group: Group, wiring: Wiring, link: Parameters) -> Parameters | None:
+    """Parameters of the reduction in the switch, where hosts have one and NCCL would use it."""
+    terms: Parameters | None = link.get("nvls", {}).get(kind) if wiring.has_nvls else None
+    return terms if terms is not None and group.local >= terms["least_group"] else None
+
+
+def _nvls_us(size: int, count: int, wiring: Wiring, terms: Parameters) -> float:
+    us: float = terms["latency_us"] + terms["hop_us"] * math.log2(count)
+    # Below some size NCCL takes fewer channels: more bytes may then take hardly longer.
+    few = min(size, terms["few_channels_bytes"]) / terms["few_channels"]
+    us += 1e6 * max(size / terms["efficiency"], few) / wiring.link_bandwidth
+    return us
+
+
+def _trees(
+    size: int, group: Group, wiring: Wiring, parameters: Parameters, protocol: str
+) -> Iterator[Choice]:
+    link = parameters["links"][wiring.family]
+    network = parameters["network"][protocol]
+    rails = _rails(group, wiring, parameters, protocol)
+    # Of two hosts each is the root of one half; of more, an inner one sends up and to two below.
+    sends = 1
+    if group.domains > 2:
+        sends = 2
+        rails *= parameters["network"]["ring_share"]
+    crossings = 2 * math.log2(group.domains)
+    latency = network["latency_us"] + crossings * network["hops"] * wiring.network_latency_us
+    terms = link[protocol]
+    chain = parameters["network"]["chain_sends"] if group.local > 1 else 0
+    chain_us = 1e6 * chain * size / (wiring.link_bandwidth * link["efficiency"] * terms["share"])
+    inside = terms["latency_us"] + 2 * (group.local - 1) * terms["hop_us"]
+    network_us = 1e6 * sends**2 * size / rails
+    yield Choice(latency + inside + max(chain_us, network_us), "tree", protocol)
+    nvls = _nvls_terms(ALL_REDUCE, group, wiring, link)
+    if nvls is not None and protocol == "Simple":
+        switch_us = _nvls_us(size, group.local, wiring, nvls) - nvls["latency_us"]
+        network_us = 1e6 * sends * size / rails
+        us = latency + nvls["latency_us"] + max(switch_us, network_us)
+        yield Choice(us, "nvlstree", protocol)
+
+
+def _exchange(
+    size: int, group: Group, wiring: Wiring, link: Parameters, parameters: Parameters
+) -> Choice:
+    """Everybody sends everybody else a part: those of the host by the link, the rest by network."""
+    terms = link["pairs"]
+    bandwidth = wiring.link_bandwidth * terms["efficiency"]
+    us: float = terms["latency_us"] + terms["hop_us"] * (group.size - 1)
+    wire_us = 1e6 * size * (group.local - 1) / group.size / bandwidth
+    if group.domains > 1:
+        network = parameters["network"]
+        away = size * (group.size - group.local) / group.size
+        us += network["Simple"]["hops"] * wiring.network_latency_us
+        wire_us = max(wire_us, 1e6 * away / (wiring.network_bandwidth * network["pairs_share"]))
+    return Choice(us + wire_us, "pairs", "Simple")
+
+
+def _transfer(
+    size: int, group: Group, wiring: Wiring, link: Parameters, parameters: Parameters
+) -> Choice:
+    """One GPU to another: few channels below some size, so that more bytes may take no longer."""
+    terms = link["pairs"]
+    bandwidth = wiring.link_bandwidth * terms["efficiency"]
+    few = wiring.link_bandwidth * terms["few_channels"]
+    wire_us = 1e6 * max(size / bandwidth, min(size, terms["few_channels_bytes"]) / few)
+    us: float = terms["latency_us"]
+    if group.domains > 1:
+        network = parameters["network"]
+        us += network["Simple"]["hops"] * wiring.network_latency_us
+        wire_us = 1e6 * size / (wiring.network_bandwidth * network["pairs_share"])
+    return Choice(us + wire_us, "pairs", "Simple")
+
+
+def _rails(group: Group, wiring: Wiring, parameters: Parameters, protocol: str) -> float:
+    """What the network cards of one host carry together: one for each GPU that takes part."""
+    network = parameters["network"]
+    share: float = network["efficiency"] * network[protocol]["share"]
+    return group.local * wiring.network_bandwidth * share

@@ -1,0 +1,74 @@
+"""What XLA's GPU compiler wants to know of a GPU: its target configuration, as text.
+
+Written with the fields that every supported plugin knows (jaxlib 0.10.2 to 0.12.0.1): a single
+field that a plugin doesn't know makes it refuse the whole configuration.
+"""
+
+from __future__ import annotations
+
+from slipstream.errors import BadInput
+from slipstream.machines.machine import Gpu, Machine
+
+CUDA_MAJOR = 13
+DNN_VERSION = (9, 19)
+"""of cuDNN; what jaxlib's plugins for CUDA 13 are built with, so that no pass turns itself off"""
+
+ARCHITECTURES = {
+    (8, 0): {"shared": 167936, "optin": 166912, "fpus": 64, "extension": ""},
+    (9, 0): {"shared": 233472, "optin": 232448, "fpus": 128, "extension": "ACCELERATED_FEATURES"},
+    (10, 0): {"shared": 233472, "optin": 232448, "fpus": 128, "extension": "ACCELERATED_FEATURES"},
+    (10, 3): {"shared": 233472, "optin": 232448, "fpus": 128, "extension": "ACCELERATED_FEATURES"},
+}
+"""by compute capability, from openxla/xla: xla/backends/gpu/target_config/specs"""
+
+
+def target_config(machine: Machine | Gpu, exact: str | None = None) -> str:
+    """GpuTargetConfigProto as text; `exact`, what a GPU at hand said of itself, goes first."""
+    if exact is not None:
+        return exact
+    gpu = machine.gpu if isinstance(machine, Machine) else machine
+    architecture = ARCHITECTURES.get(gpu.compute_capability)
+    if architecture is None:
+        raise BadInput(
+            f"no target configuration is known for compute capability "
+            f"{'.'.join(map(str, gpu.compute_capability))} ({gpu.name}); known: "
+            + ", ".join(".".join(map(str, known)) for known in ARCHITECTURES)
+        )
+    extension = architecture["extension"]
+    major, minor = gpu.compute_capability
+    lines = [
+        "gpu_device_info {",
+        "  threads_per_block_limit: 1024",
+        "  threads_per_warp: 32",
+        "  shared_memory_per_block: 49152",
+        f"  shared_memory_per_core: {architecture['shared']}",
+        "  threads_per_core_limit: 2048",
+        f"  core_count: {gpu.cores}",
+        f"  fpus_per_core: {architecture['fpus']}",
+        "  block_dim_limit_x: 2147483647",
+        "  block_dim_limit_y: 65535",
+        "  block_dim_limit_z: 65535",
+        f"  memory_bandwidth: {int(gpu.memory_bandwidth)}",
+        f"  l2_cache_size: {gpu.l2_bytes}",
+        f"  clock_rate_ghz: {gpu.clock_hz / 1e9:g}",
+        f"  device_memory_size: {gpu.memory_bytes}",
+        f"  shared_memory_per_block_optin: {architecture['optin']}",
+        "  cuda_compute_capability {",
+        f"    major: {major}",
+        *([f"    minor: {minor}"] if minor else []),
+        *([f"    feature_extension: {extension}"] if extension else []),
+        "  }",
+        "  registers_per_core_limit: 65536",
+        "  registers_per_block_limit: 65536",
+        "}",
+        'platform_name: "CUDA"',
+        "dnn_version_info {",
+        f"  major: {DNN_VERSION[0]}",
+        f"  minor: {DNN_VERSION[1]}",
+        "}",
+        f'device_description_str: "{gpu.full_name}"',
+        "runtime_version {",
+        f"  major: {CUDA_MAJOR}",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,69 @@
+"""Machines as people write them.
+
+H200                 one GPU                        8xH200       one host of 8
+64xH200              8 hosts of 8: what a host of them usually holds
+4x8xH100             hosts × GPUs                   2x4x8xB200   slices × hosts × GPUs
+cluster.toml         one's own, from a file         16xcluster.toml   the same GPUs, 16 of them
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from slipstream.errors import BadInput
+from slipstream.machines.files import read_machine
+from slipstream.machines.gpus import gpu, usual_network
+from slipstream.machines.machine import Machine
+
+_SPEC = re.compile(r"^(?P<counts>(?:\d+\s*[x×*]\s*)*)(?P<name>\S.*)$", re.IGNORECASE)
+_FORMS = (
+    "expected H200, 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs) "
+    "or a .toml file"
+)
+MOST_DEVICES = 1_000_000
+
+
+def machine(spec: str) -> Machine:
+    """The machine that `spec` describes; BadInput says what else could have been meant."""
+    text = spec.strip()
+    matched = _SPEC.match(text)
+    if matched is None or re.fullmatch(r"[\dx×*\s]+", text):
+        raise BadInput(f"{spec!r} names no GPU; {_FORMS}")
+    counts = [int(number) for number in re.findall(r"\d+", matched["counts"])]
+    if len(counts) > 3:
+        raise BadInput(f"{spec!r} has {len(counts)} counts; {_FORMS}")
+    if 0 in counts:
+        raise BadInput(f"{spec!r} has a count of 0; {_FORMS}")
+    base = _described(matched["name"], bool(counts))
+    found = _counted(base, counts, text)
+    if found.devices > MOST_DEVICES:
+        raise BadInput(f"{spec!r} is {found.devices:,} GPUs; at most {MOST_DEVICES:,} make sense")
+    return replace(found, spec=text)
+
+
+def _described(name: str, is_counted: bool) -> Machine:
+    """The machine of one GPU that a name stands for, or what a file says."""
+    if name.endswith(".toml") or Path(name).is_file():
+        found = read_machine(name)
+        return replace(found, slices=1, hosts=1, gpus_per_host=1) if is_counted else found
+    model = gpu(name)
+    return Machine(spec=name, gpu=model, network=usual_network(model.name))
+
+
+def _counted(base: Machine, counts: list[int], spec: str) -> Machine:
+    if not counts:
+        return base
+    if len(counts) > 1:
+        slices, hosts, gpus = ([1] * (3 - len(counts)) + counts)[-3:]
+        return replace(base, slices=slices, hosts=hosts, gpus_per_host=gpus)
+    count, usual = counts[0], base.gpu.gpus_per_host
+    if count <= usual:
+        return replace(base, gpus_per_host=count)
+    if count % usual:
+        raise BadInput(
+            f"{spec!r}: a host usually holds {usual} {base.gpu.name}, and {count} is no multiple "
+            f"of that; write hosts × GPUs, like {-(-count // usual)}x{usual}x{base.gpu.name}"
+        )
+    return replace(base, hosts=count // usual, gpus_per_host=usual)

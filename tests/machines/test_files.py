@@ -1,0 +1,103 @@
+"""Machine files: read, written, and refused with a reason."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.errors import BadInput
+from slipstream.machines.files import read_machine, write_machine
+
+NEW = """
+gpus_per_host = 4
+network = "efa"
+[gpu]
+full_name = "Mine 1000"
+compute_capability = [9, 0]
+memory_bytes = 100_000_000_000
+memory_bandwidth = 3e12
+peak_flops = {bf16 = 1e15}
+cores = 100
+clock_hz = 1.5e9
+link_bandwidth = 200e9
+host_bandwidth = 32e9
+"""
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_gpu_by_name(tmp_path: Path) -> None:
+    found = read_machine(written(tmp_path, 'gpu = "H200"\nhosts = 2\ngpus_per_host = 8\n'))
+    assert (found.gpu.name, found.devices, found.network.name) == ("H200", 16, "infiniband")
+    assert found.calibration == {}
+
+
+def test_facts_over_those_of_a_known_gpu(tmp_path: Path) -> None:
+    text = '[gpu]\nbase = "H200"\nname = "H200-cut"\nmemory_bytes = 70_000_000_000\n'
+    found = read_machine(written(tmp_path, text + '[network]\nbase = "ethernet"\nlatency_us = 5\n'))
+    assert (found.gpu.name, found.gpu.memory_bytes) == ("H200-cut", 70_000_000_000)
+    assert found.gpu.cores == 132
+    assert (found.network.name, found.network.latency_us) == ("ethernet", 5)
+    assert "mine.toml" in found.gpu.sources[0]
+
+
+def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
+    found = read_machine(written(tmp_path, NEW))
+    assert (found.gpu.name, found.gpu.compute_capability) == ("Mine 1000", (9, 0))
+    assert (found.network.name, found.gpus_per_host) == ("efa", 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "doesn't say which GPU"),
+        ("gpu = ", "as TOML"),
+        ('gpu = "H9"', "no GPU 'H9'"),
+        ('gpu = "H200"\nhost = 2', "the key 'host'; did you mean hosts? known: gpu"),
+        ('gpu = "H200"\nhosts = 0', "expected a whole number from 1"),
+        ("[gpu]\ncores = 3", "lacks full_name, compute_capability"),
+        ('[gpu]\nbase = "H200"\nmemory_byte = 3', "did you mean memory_bytes?"),
+        ('gpu = "H200"\nnetwork = "ndrr"', "there is no network 'ndrr'; did you mean ndr?"),
+        ('gpu = "H200"\ncalibration = 3', "neither a table nor the name of a file"),
+        (
+            'gpu = "H200"\n[[calibration.collectives]]\nkind = "all-gather"\ngroup = 8\n'
+            "bytes = [1, 2]\nus = [1.0]",
+            "curve 1 in calibration.collectives",
+        ),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        read_machine(written(tmp_path, text))
+    assert message in str(raised.value)
+
+
+def test_calibration_in_a_file_beside_it(tmp_path: Path) -> None:
+    curve = {"kind": "all-gather", "group": 8, "bytes": [1024], "us": [9.5]}
+    write_machine(tmp_path / "measured.toml", {"calibration": {"collectives": [curve]}})
+    text = 'gpu = "H200"\ncalibration = "measured.toml"\n'
+    assert read_machine(written(tmp_path, text)).calibration == {"collectives": [curve]}
+
+
+PLAIN = st.one_of(
+    st.integers(-(2**62), 2**62),
+    st.booleans(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(codec="ascii", exclude_categories=("Cc",))),
+    st.lists(st.integers(0, 9)),
+)
+KEYS = st.text("abc_", min_size=1, max_size=3)
+TABLE = st.dictionaries(KEYS, PLAIN, min_size=1)
+
+
+@given(st.dictionaries(KEYS, st.one_of(PLAIN, TABLE, st.lists(TABLE, min_size=1))))
+def test_what_is_written_is_read_again(data: dict[str, object]) -> None:
+    from slipstream.machines.files import _table_lines
+
+    assert tomllib.loads("\n".join(_table_lines(data, ""))) == data
