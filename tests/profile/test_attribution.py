@@ -88,3 +88,18 @@ def test_kernels_that_fit_nowhere_stay_unattributed(data):
     lost = found["instruction"] == 0
     assert set(found["name"][lost]) == {len(events.texts)}
     assert lost.sum() == (names == len(events.texts)).sum()
+
+
+def test_events_of_no_program_stay_unattributed(data):
+    """Kernels that JAX launches outside any program stand between those of one."""
+    whole = recording(data, "single")
+    strangers = np.zeros(len(whole.events), bool)
+    strangers[[0, -1]] = True
+    program = np.where(strangers, 0, whole.events["program"]).astype(np.int32)
+    op = np.where(strangers, 0, whole.events["op"]).astype(np.int32)
+    bare = whole.events.replace(program=program, op=op, instruction=np.zeros_like(op))
+
+    found = attribute(whole.with_events(bare)).events
+
+    assert not found["instruction"][strangers].any()
+    assert (found["instruction"][~strangers] != 0).mean() > 0.99

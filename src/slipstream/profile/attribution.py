@@ -35,18 +35,19 @@ def attribute(profile: Profile) -> Profile:
         return profile
     texts = Texts(events.texts)
     events = _labelled(profile, texts)
-    parts = list(_parts(profile))
-    execution = np.zeros(0 if len(parts) == 1 else len(events), np.int32)
+    execution = np.zeros(0, np.int32)
     instruction: Array | None = None
     warnings: list[Warning] = []
-    for name, rows in parts:
-        own = events if len(parts) == 1 else events.take(rows)
+    for name, rows in _parts(profile):
+        alone = isinstance(rows, slice)
+        own = events if alone else events.take(rows)
         program = profile.programs.get(name)
         recorded = recorded_executions(profile, rows)
         number = _executions(program, own) if recorded is None else recorded
-        if len(parts) == 1:
+        if alone:
             execution = number
         else:
+            execution = execution if len(execution) else np.zeros(len(events), np.int32)
             execution[rows] = number
         if recorded is not None:
             continue
@@ -55,6 +56,7 @@ def attribute(profile: Profile) -> Profile:
             instruction[rows] = _align(program, own, number, texts)
         elif program is None and _has_graphs(own):
             warnings.append(_no_program(name))
+    execution = execution if len(execution) else np.zeros(len(events), np.int32)
     filled = events.replace(texts.values, execution=execution)
     if instruction is not None:
         filled = filled.replace(instruction=instruction)
@@ -62,7 +64,7 @@ def attribute(profile: Profile) -> Profile:
 
 
 def _parts(profile: Profile) -> Iterator[tuple[str, Rows]]:
-    """(program, rows) for each program on each device."""
+    """(program, rows) for each program on each device; a slice where it has all rows."""
     from slipstream.profile.grouping import group_columns, group_pairs
 
     events = profile.events
