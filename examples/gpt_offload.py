@@ -119,7 +119,9 @@ def main() -> None:
     params = {
         name: 0.02 * jax.random.normal(next(keys), leaf.shape) for name, leaf in abstract.items()
     }
+    params = jax.device_put(params, tokens.sharding)
     batch = jax.random.randint(jax.random.key(1), tokens.shape, 0, 256)
+    batch = jax.device_put(batch, tokens.sharding)
     for number in range(int(os.environ.get("GPT_STEPS", "20"))):
         began = time.perf_counter()
         with jax.profiler.StepTraceAnnotation("train", step_num=number):

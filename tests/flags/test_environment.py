@@ -198,3 +198,106 @@ def test_environment() -> None:
 def test_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="can't read .*none.sh: No such file"):
         read_settings(tmp_path / "none.sh")
+
+
+FLOW = """x-common: &flags "--xla_a=1 --xla_b=2"
+defaults: &env
+  NCCL_DEBUG: INFO
+containers:
+- env: [{name: XLA_FLAGS, value: "--xla_c=1 --xla_d"}, {"name": "NCCL_PROTO", "value": "LL"}]
+  args: ["-c", "export XLA_FLAGS='--xla_e=1 --xla_f' && python train.py"]
+- env:
+  - {name: XLA_FLAGS, value: *flags}
+  - name: JAX_ENABLE_PGLE
+    valueFrom: {configMapKeyRef: {name: job, key: pgle}}
+  <<: *env
+services:
+  train: {environment: {XLA_FLAGS: --xla_g=1 --xla_h=2, NCCL_ALGO: Ring}}
+"""
+
+
+def test_yaml_in_one_line_with_anchors_and_merges() -> None:
+    found = read_text(FLOW, "yaml")
+    assert said(found) == [
+        ("xla_flags", "xla_a", "1"),
+        ("xla_flags", "xla_b", "2"),
+        ("env", "NCCL_DEBUG", "INFO"),
+        ("xla_flags", "xla_c", "1"),
+        ("xla_flags", "xla_d", None),
+        ("env", "NCCL_PROTO", "LL"),
+        ("xla_flags", "xla_e", "1"),
+        ("xla_flags", "xla_f", None),
+        ("xla_flags", "xla_a", "1"),
+        ("xla_flags", "xla_b", "2"),
+        ("xla_flags", "xla_g", "1"),
+        ("xla_flags", "xla_h", "2"),
+        ("env", "NCCL_ALGO", "Ring"),
+    ]
+    assert is_where_it_says(FLOW, found)
+
+
+TEXTS = r"""# XLA_FLAGS=--xla_commented=1
+literal:
+  XLA_FLAGS: |
+    --xla_a=1
+    --xla_b=2
+folded:
+  XLA_FLAGS: >-
+    --xla_c=1
+
+    --xla_d=2
+quoted:
+  XLA_FLAGS: "--xla_e=1
+    --xla_f=2 \
+    --xla_g=3"
+single:
+  XLA_FLAGS: '--xla_h=''x y''
+    --xla_i=1'
+plain:
+  XLA_FLAGS: --xla_j=1
+    --xla_k=2   # why
+args:
+- --xla_l=1
+- -c
+- |
+  export XLA_FLAGS="--xla_m=1 \
+    --xla_n=2"   # --xla_commented=1
+  exec python train.py
+---
+command: ["bash", "-c", "XLA_FLAGS=--xla_o=1 python train.py"]
+"""
+
+
+def test_texts_of_every_style_and_a_second_document() -> None:
+    found = read_text(TEXTS, "yaml")
+    names = [(one.name, one.value) for one in found]
+    assert names == [
+        *(("xla_a", "1"), ("xla_b", "2"), ("xla_c", "1"), ("xla_d", "2"), ("xla_e", "1")),
+        *(("xla_f", "2"), ("xla_g", "3"), ("xla_h", "x y"), ("xla_i", "1"), ("xla_j", "1")),
+        *(("xla_k", "2"), ("xla_l", "1"), ("xla_m", "1"), ("xla_n", "2"), ("xla_o", "1")),
+    ]
+    assert {one.kind for one in found} == {"xla_flags"}
+
+
+TEMPLATE = """env:
+{{- if .Values.fast }}
+- name: XLA_FLAGS
+  value: "--xla_a=1"
+{{- end }}
+- {name: XLA_FLAGS, value: "--xla_b=2"}
+"""
+
+
+def test_what_is_not_read_is_handed_back() -> None:
+    """A template is no YAML; it is read line by line, and what that misses is named."""
+    found = read_text(TEMPLATE, "yaml")
+    assert said(found)[0] == ("xla_flags", "xla_a", "1")
+    unread = [one for one in found if one.kind == "unread"]
+    assert [one.place.line for one in unread] == [6, 6]
+    assert unread[1].text == '--xla_b=2"}'
+
+
+@pytest.mark.parametrize("ending", ["}", "]", ", more", '"'])
+def test_no_document_with_flags_is_skipped_in_silence(ending: str) -> None:
+    text = f"a: {{XLA_FLAGS: '--xla_a=1'{ending}\n"
+    assert any("--xla_a=1" in one.text for one in read_text(text, "yaml"))

@@ -6,7 +6,9 @@ from slipstream.errors import BadInput
 from slipstream.flags.explain import DefaultChange, explain, flag_diff
 from slipstream.flags.history import catalogue_of, history
 from slipstream.flags.notes import notes
+from slipstream.flags.replacements import REPLACEMENTS
 from slipstream.flags.settings import SETTINGS
+from slipstream.outputs.flags import JUDGED, UNVERIFIED, render_explanation
 
 
 def test_a_flag_that_matters():
@@ -26,6 +28,27 @@ def test_a_retired_flag():
     assert not found.is_current
     assert found.history.last == "0.4.26"
     assert found.replacement.use == "xla_gpu_disable_async_collectives"
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt"),
+    [
+        ("xla_gpu_lhs_enable_gpu_async_tracker", UNVERIFIED),
+        ("xla_gpu_exhaustive_tiling_search", JUDGED),
+        ("xla_gpu_enable_async_all_gather", None),
+        ("xla_gpu_enable_latency_hiding_scheduler", None),
+    ],
+)
+def test_what_no_source_says_is_called_so(name, doubt):
+    text = " ".join(str(render_explanation(explain(name, catalogue_of("0.10.2")))).split())
+
+    assert [one for one in (UNVERIFIED, JUDGED) if one in text] == ([doubt] if doubt else [])
+
+
+def test_every_replacement_has_a_source_and_those_without_a_public_one_are_marked():
+    for found in REPLACEMENTS.values():
+        assert found.source
+        assert found.source.startswith("https://") or not found.is_verified, found.name
 
 
 def test_a_variable():

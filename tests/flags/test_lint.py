@@ -66,7 +66,10 @@ def flags(*words: str) -> str:
             "malformed",
             "--xla_gpu_enable_while_loop_unrolling=WHILE_LOOP_UNROLLING_AUTO_UNROLL",
         ),
-        ("--xla_gpu_detect_nan=DETECTION_MODE_FAIL", "malformed", None),
+        ("--xla_gpu_detect_nan=DETECTION_MODE_FAIL", "malformed", "--xla_gpu_detect_nan=fail"),
+        ("--xla_gpu_execution_terminate_timeout=10", "malformed", None),
+        ("--xla_gpu_enable_libnvptxcompiler=true", "malformed", None),
+        ("--xla_gpu_experimental_max_unroll_factor=0", "malformed", None),
         ("--xla_gpu_enable_cudnn_fmha=maybe", "malformed", None),
         ("--xla_gpu_enable_command_buffer=+WHILE,FUSION", "malformed", None),
         ("-xla_gpu_autotune_level=3", "malformed", "--xla_gpu_autotune_level=3"),
@@ -173,6 +176,30 @@ def test_what_follows_a_stray_word_is_ignored() -> None:
     (found,) = findings(text)
     assert (found.code, found.severity, found.fix) == ("malformed", "warning", "")
     assert findings(fix(text, [found])) == ()
+
+
+def test_what_was_not_read_is_a_warning() -> None:
+    text = "{{ if fast }}\nenv: [{name: XLA_FLAGS, value: --xla_gpu_graph_level=0}]\n{{ end }}\n"
+    assert {(one.code, one.severity) for one in findings(text, "yaml")} == {("unread", "warning")}
+    fixed = text.replace("{{ if fast }}\n", "").replace("{{ end }}\n", "")
+    assert [(one.code, one.severity) for one in findings(fixed, "yaml")] == [("retired", "abort")]
+
+
+def test_python_types_of_compiler_options() -> None:
+    text = (
+        'f = jax.jit(g, compiler_options={"xla_dump_to": 3, "xla_gpu_autotune_gemm_rtol": 1,\n'
+        '  "xla_gpu_autotune_level": -1, "xla_gpu_enable_triton_gemm": 1})\n'
+    )
+    assert brief(findings(text, "python")) == [
+        ("malformed", "error", "xla_dump_to", '"xla_dump_to": "3"'),
+        ("malformed", "error", "xla_gpu_autotune_gemm_rtol", '"xla_gpu_autotune_gemm_rtol": "1"'),
+        (
+            "malformed",
+            "error",
+            "xla_gpu_enable_triton_gemm",
+            '"xla_gpu_enable_triton_gemm": "True"',
+        ),
+    ]
 
 
 PYTHON = """

@@ -3,13 +3,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from flags.llama_step import LAYERS, WIDTH, WORDS, compiled
+from flags.llama_step import layer_shapes as llama_layer
+from flags.llama_step import model_shapes as llama
 from slipstream.errors import BadInput
 from slipstream.flags.thresholds import thresholds, thresholds_of_params
 from slipstream.flags.weights import path_of
 from slipstream.outputs.thresholds import render_thresholds, thresholds_json
 from slipstream.sources.hlo import program_from_text, read_program
 
-LAYERS, WIDTH, HIDDEN, WORDS = 32, 4096, 11008, 32000
 MIB = 1 << 20
 
 
@@ -19,18 +21,6 @@ class Array:
 
     shape: tuple[int, ...]
     dtype: object
-
-
-def llama_layer(*stack):
-    square = {name: (*stack, WIDTH, WIDTH) for name in ("q", "k", "v", "o")}
-    wide = {name: (*stack, WIDTH, HIDDEN) for name in ("gate", "up")}
-    norms = {name: (*stack, WIDTH) for name in ("attention_norm", "mlp_norm")}
-    return {**square, **wide, **norms, "down": (*stack, HIDDEN, WIDTH)}
-
-
-def llama(layers):
-    embeddings = {"embedding": (WORDS, WIDTH), "norm": (WIDTH,), "head": (WIDTH, WORDS)}
-    return {**embeddings, "layers": layers}
 
 
 STACKED = llama(llama_layer(LAYERS))
@@ -59,6 +49,46 @@ def test_llama_2_7b_gives_what_the_guide_computes(params):
         "--xla_gpu_all_gather_combine_threshold_bytes=436207616 "
         "--xla_gpu_reduce_scatter_combine_threshold_bytes=436207616"
     )
+
+
+def guide(parameters, layers, bytes_each):
+    """The guide's arithmetic: 7 billion / 32 layers ~ 218 million weights each, 2 bytes each."""
+    billions = round(parameters / 1e9)
+    millions_a_layer = billions * 1000 // layers
+    return millions_a_layer * 10**6 * bytes_each
+
+
+@pytest.mark.parametrize("params", [STACKED, NUMBERED, NAMED], ids=["scan", "list", "names"])
+def test_the_guides_figure_is_436_mb(params):
+    found = thresholds_of_params(params)
+
+    assert found.as_the_guide.bytes == guide(6_738_415_616, 32, 2) == 436_000_000
+    assert found.as_the_guide.basis == (
+        "as the guide computes it: 7 billion weights, embeddings included (6,738,415,616 rounded), "
+        "over 32 layers, 218 million each, times 2 bytes"
+    )
+    assert found.all_gather.bytes >= found.as_the_guide.bytes
+    assert "the guide's figure          436 MB  as the guide" in str(render_thresholds(found))
+    assert thresholds_json(found)["as_the_guide"]["bytes"] == 436_000_000
+
+
+def test_llama_2_7b_compiled_for_eight_gpus_gives_the_same(data, tmp_path):
+    """The real compiler, FSDP with a scan: every weight is gathered inside the loop."""
+    compiled(data / "h200_target.txtpb", tmp_path / "llama.pb")
+    found = thresholds(read_program(tmp_path / "llama.pb"))
+    tree = thresholds_of_params(STACKED)
+
+    assert (found.layers, found.layer_weights.bytes) == (32, 404_766_720)
+    assert found.as_the_guide == tree.as_the_guide
+    assert found.weights_by_layer.bytes == tree.weights_by_layer.bytes
+    assert found.flags == tree.flags
+
+
+@pytest.mark.parametrize(
+    ("shape", "figure"), [((512, 512), 262_144 * 2), ((4096, 4096), 17_000_000 * 2)]
+)
+def test_small_models_are_not_rounded_to_nothing(shape, figure):
+    assert thresholds_of_params({"w": shape}).as_the_guide.bytes == figure
 
 
 def test_the_ladder_doubles_from_16_mib_until_all_gradients_fit():

@@ -16,9 +16,9 @@ from slipstream.errors import BadInput
 from slipstream.flags.readers.python import read_python
 from slipstream.flags.readers.shell import Assignment, read_env_file, read_shell
 from slipstream.flags.readers.traced import Traced, split_flags
-from slipstream.flags.readers.yaml import read_yaml
+from slipstream.flags.readers.yaml import UNREAD, read_yaml
 
-Kind = Literal["xla_flags", "env", "libtpu", "compiler_options"]
+Kind = Literal["xla_flags", "env", "libtpu", "compiler_options", "unread"]
 Form = Literal["shell", "env", "yaml", "python"]
 
 ENVIRONMENT = "environment"
@@ -52,7 +52,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Found:
-    """One setting: a flag of XLA_FLAGS or LIBTPU_INIT_ARGS, a variable, a compile option."""
+    """One setting: a flag of XLA_FLAGS or LIBTPU_INIT_ARGS, a variable, a compile option.
+
+    `unread` is text that names a flag and was read as no setting.
+    """
 
     kind: Kind
     name: str
@@ -63,6 +66,16 @@ class Found:
     """as it is written, the name included; `place.span` is where"""
     group: int = 0
     """settings of one group reach XLA together: a flag that is in it twice counts once"""
+
+    @property
+    def python_type(self) -> str:
+        """Of a compile option in Python source: bool, int and float stand there without quotes."""
+        written = self.text.rpartition(":")[2].strip()
+        if self.kind != "compiler_options" or written != self.value:
+            return "str"
+        if written in ("True", "False"):
+            return "bool"
+        return "int" if written.lstrip("+-").isdigit() else "float"
 
     @property
     def is_known(self) -> bool:
@@ -152,7 +165,10 @@ class _Reader:
     def assignments(self, assignments: Iterable[Assignment]) -> Iterator[Found]:
         for one in assignments:
             kind = _flags_kind(one.name, one.value.text)
-            if kind is not None:
+            if one.name == UNREAD:
+                text = one.value.text
+                yield self._found("unread", text, None, one.start, one.start + len(text), 0)
+            elif kind is not None:
                 yield from self._flags(kind, one.value, self._group(one.name, one.refers_to))
             elif one.name and is_watched(one.name):
                 end = one.value.offsets[-1] + 1 if one.value.offsets else one.start + len(one.name)

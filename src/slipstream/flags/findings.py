@@ -27,6 +27,7 @@ CODES = {
     "no-effect": "accepted, and changes nothing",
     "contradictory": "two settings of which one wins",
     "default": "what happens anyway",
+    "unread": "names a flag, and is no setting that this reader knows",
 }
 
 

@@ -35,7 +35,9 @@ def lint(
 
 
 def _check(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Iterator[Finding]:
-    if one.kind == "env":
+    if one.kind == "unread":
+        yield _unread(one)
+    elif one.kind == "env":
         yield from _check_variable(one)
     elif one.kind == "compiler_options":
         yield from _check_option(one, catalogue)
@@ -45,14 +47,23 @@ def _check(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Iterator
         yield from _check_flag(one, found, catalogue)
 
 
+def _unread(one: Found) -> Finding:
+    message = (
+        f"{one.name.split()[0]} stands here, and was not read as a setting, so it was not checked; "
+        "expected a map, a list of name and value, NAME=value, or a shell script"
+    )
+    return Finding("unread", "warning", one.name.split()[0], message, one.place)
+
+
 def _check_flag(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Iterator[Finding]:
     flag = catalogue.flags.get(one.name)
     if flag is None or flag.in_xla_flags is False:
         yield _absent(one, found, catalogue)
         return
-    complaint = flag_complaint(flag, one.value) if one.is_known else None
+    version = catalogue.jaxlib_version
+    complaint = flag_complaint(flag, one.value, version) if one.is_known else None
     if complaint is not None:
-        meant = repaired(flag, one.value, False)
+        meant = repaired(flag, one.value, False, version)
         fix = None if meant is None else f"--{one.name}={meant}"
         message = f"{one.name} {complaint}; XLA ends the process at start"
         yield Finding("malformed", "abort", one.name, message, one.place, fix)
@@ -77,9 +88,14 @@ def _check_option(one: Found, catalogue: Catalogue) -> Iterator[Finding]:
     if flag is None or not flag.in_compiler_options:
         yield _absent_option(one, flag, catalogue)
         return
-    complaint = option_complaint(flag, one.value or "") if one.is_known else None
+    version = catalogue.jaxlib_version
+    complaint = (
+        option_complaint(flag, one.value or "", version, one.python_type) if one.is_known else None
+    )
     if complaint is not None:
-        meant = repaired(flag, one.value, True)
+        meant = repaired(flag, one.value, True, version)
+        if meant is None and option_complaint(flag, one.value or "", version) is None:
+            meant = one.value  # the same in quotes will do
         fix = None if meant is None else _with_value(one, meant)
         message = f"compile option {one.name} {complaint}; the compile fails"
         yield Finding("malformed", "error", one.name, message, one.place, fix)

@@ -19,6 +19,8 @@ class Note:
     helps: str | None
     hurts: str | None
     sources: tuple[str, ...]
+    is_judged: bool = False
+    """whether helps and hurts are our judgement: the sources only say what the flag does"""
 
 
 @cache
@@ -31,6 +33,7 @@ def notes() -> Mapping[str, Note]:
             entry.get("helps"),
             entry.get("hurts"),
             tuple(data["sources"][key] for key in entry["sources"]),
+            entry.get("is_judged", False),
         )
         for name, entry in data["flags"].items()
     }

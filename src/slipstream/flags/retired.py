@@ -71,7 +71,7 @@ def modern(flag: Flag, value: str, catalogue: Catalogue) -> tuple[str, str] | No
     new = catalogue.flags.get(known.use.partition("=")[0])
     if new is None or new.in_xla_flags is False:
         return None
-    translated = _translated(new, value)
+    translated = _translated(new, value, catalogue)
     return None if translated is None else (new.name, translated)
 
 
@@ -83,11 +83,11 @@ def _advice(instead: str | None, known: Replacement | None) -> str:
     return "Leave it out."
 
 
-def _translated(flag: Flag, value: str) -> str | None:
+def _translated(flag: Flag, value: str, catalogue: Catalogue) -> str | None:
     """An old flag's value in the words of the new one."""
     words = {"true": ["true", "1", "on"], "false": ["false", "0", "off"]}
     for word in [value, *words.get(value.lower(), [])]:
-        if flag_complaint(flag, word) is None:
+        if flag_complaint(flag, word, catalogue.jaxlib_version) is None:
             return word
     return None
 
@@ -110,7 +110,7 @@ def _instead(
     name, equals, new_value = known.use.partition("=")
     flag = catalogue.flags.get(name)
     if not equals and flag is not None:
-        translated = _translated(flag, value)
+        translated = _translated(flag, value, catalogue)
         return None if translated is None else _written(one, name, translated, catalogue)
     return _written(one, name, new_value, catalogue)
 
@@ -119,10 +119,11 @@ def _written(one: Found, name: str, value: str, catalogue: Catalogue) -> str | N
     flag = catalogue.flags.get(name)
     if flag is None:
         return None
+    version = catalogue.jaxlib_version
     if one.kind == "compiler_options":
-        is_fine = flag.in_compiler_options and option_complaint(flag, value) is None
+        is_fine = flag.in_compiler_options and option_complaint(flag, value, version) is None
         return f'"{name}": "{value}"' if is_fine else None
-    is_fine = flag.in_xla_flags is not False and flag_complaint(flag, value) is None
+    is_fine = flag.in_xla_flags is not False and flag_complaint(flag, value, version) is None
     return f"--{name}={value}" if is_fine else None
 
 

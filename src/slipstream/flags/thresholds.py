@@ -29,6 +29,7 @@ REDUCE_SCATTER = "xla_gpu_reduce_scatter_combine_threshold_bytes"
 ALL_REDUCE = "xla_gpu_all_reduce_combine_threshold_bytes"
 
 MIB = 1 << 20
+MILLION, BILLION = 10**6, 10**9
 STEP_BYTES = 32 * MIB
 """thresholds are whole multiples of this: a bias more or less does not change them"""
 FIRST_RUNG_BYTES = 16 * MIB
@@ -53,7 +54,9 @@ class Thresholds:
     layer_weights: Figure
     layer_gradients: Figure
     weights_by_layer: Figure
-    """all weights, spread evenly over the layers: the guide's arithmetic"""
+    """all weights, spread evenly over the layers"""
+    as_the_guide: Figure
+    """the guide's arithmetic: the size in the model's name over the layers, in whole millions"""
     all_gradients: Figure
     all_gather: Figure
     reduce_scatter: Figure
@@ -136,6 +139,7 @@ def _propose(
         Figure(layer_bytes, _layer_basis(heaviest, layer, count)),
         Figure(layer_gradients, f"as many numbers as the layer has weights; {gradients}"),
         Figure(spread, _spread_basis(total, count)),
+        _as_the_guide(weights, count),
         Figure(all_gradients, f"one gradient for each weight; {gradients}"),
         Figure(_rounded(gathered), _threshold_basis("weights", gathered, count)),
         Figure(
@@ -160,6 +164,32 @@ def _layer(weights: list[Weight]) -> tuple[str, list[Weight]]:
         return "", weights
     name = max(layers, key=lambda key: sum(weight.layer_bytes for weight in layers[key]))
     return name, layers[name]
+
+
+def _as_the_guide(weights: list[Weight], count: int) -> Figure:
+    """What the guide computes for Llama 2 7B, with its rounding.
+
+    7 billion weights / 32 layers ~ 218 million each, 2 bytes each = 436 MB.
+    """
+    elements = sum(weight.elements for weight in weights)
+    width = sum(weight.bytes for weight in weights) / elements
+    nominal, name = _nominal(elements)
+    each = nominal // (count or 1)
+    each -= each % MILLION if each > MILLION else 0
+    layers = f"{count} layers" if count > 1 else "1 layer"
+    basis = (
+        f"as the guide computes it: {name} weights, embeddings included ({elements:,} rounded), "
+        f"over {layers}, {each / MILLION:.3g} million each, times {width:.3g} bytes"
+    )
+    return Figure(round(each * width), basis)
+
+
+def _nominal(elements: int) -> tuple[int, str]:
+    """A model's size as its name gives it: 7 billion for 6.74, 125 million for 124.6."""
+    for unit, name in ((BILLION, "billion"), (MILLION, "million")):
+        if elements >= unit:
+            return round(elements / unit) * unit, f"{round(elements / unit)} {name}"
+    return elements, f"{elements:,}"
 
 
 def _count(weights: list[Weight]) -> int:

@@ -1,10 +1,10 @@
-"""What a flag's value may look like; `XLA_FLAGS` and `compiler_options` differ in it.
+"""What is wrong with a flag's value; `XLA_FLAGS` and `compiler_options` differ in what they take.
 
-               XLA_FLAGS                       compiler_options
-bool           bare, true, False, 1, 0         True or False, nothing else
-enum           the name                        the name, or its number
-list of enums  A,B or +A,-B; any case          A,B, which replaces the default
-number         an integer in range             the same
+               XLA_FLAGS                            compiler_options
+bool           bare, true, False, 1, 0              True or False, nothing else
+enum           words of its own: see spellings      the whole name, or its number
+list of enums  A,B and, mostly, +A,-B               A,B, which replaces the default
+number         an integer in range                  the same; 1 is no float for Python's sake
 """
 
 from __future__ import annotations
@@ -12,82 +12,53 @@ from __future__ import annotations
 import re
 
 from slipstream.flags.catalogue import Flag
+from slipstream.flags.grammar import RANGES, Grammar
+from slipstream.flags.spellings import Spelling, flag_spelling, option_spelling, tried_releases
 
 _BOOLS = {"true": "true", "1": "true", "false": "false", "0": "false"}
+_MEANT_BOOLS = {"yes": "true", "on": "true", "no": "false", "off": "false", **_BOOLS}
 _INTEGER = re.compile(r"[+-]?\d+")
-_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-_REPEATED = "repeated "
-_EXACT = frozenset(
-    (
-        "xla_cpu_scheduler_type",
-        "xla_gpu_command_buffer_scheduling_mode",
-        "xla_gpu_command_buffer_update_mode",
-        "xla_gpu_deviceless_cub_mode",
-        "xla_gpu_experimental_autotune_cache_mode",
-        "xla_gpu_experimental_pipeline_parallelism_opt_level",
-        "xla_gpu_pgle_accuracy_checker",
-        "xla_gpu_shape_checks",
-        "xla_partitioning_algorithm",
-        "xla_step_marker_location",
-    )
-)
-"""enums that `XLA_FLAGS` takes by their whole name only; tried with jaxlib 0.10.2"""
-_ANY_CASE = frozenset(
-    ("xla_cpu_experimental_xnn_graph_fusion_mode", "xla_gpu_enable_while_loop_unrolling")
-)
-"""enums by their whole name, in any case"""
-_LOWER_ENDS = frozenset(
-    (
-        "xla_detect_unstable_reductions",
-        "xla_detect_unstable_reductions_post_optimizations",
-        "xla_gpu_detect_inf",
-        "xla_gpu_detect_nan",
-    )
-)
-"""enums by the end of their name, in small letters: none, warning, fail"""
-_MEMORIES = ("private", "symmetric", "peer")
-_MEMORY_MODES = frozenset(
-    (
-        "xla_gpu_all_gather_mode",
-        "xla_gpu_collective_permute_mode",
-        "xla_gpu_ragged_all_to_all_mode",
-    )
-)
-"""enums by one word of their name, in any case: the whole name ends the process"""
-_NEVER_EMPTY = frozenset(("xla_gpu_disable_async_collectives",))
 _SUFFIXES = {"k": 2**10, "kb": 10**3, "m": 2**20, "mb": 10**6, "g": 2**30, "gb": 10**9}
 _SUFFIXES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
+_LISTS = ("list", "signed list", "minus list", "numbers")
 
 
-def flag_complaint(flag: Flag, value: str | None) -> str | None:
-    """What is wrong with a value in `XLA_FLAGS`, and what was expected; None if nothing is."""
+def flag_complaint(flag: Flag, value: str | None, version: str | None = None) -> str | None:
+    """What is wrong with a value in `XLA_FLAGS`, and what was expected; None if nothing is.
+
+    `version` is the jaxlib release; without one it is the newest that was tried.
+    """
+    asked = version or tried_releases()[-1]
+    spelling = flag_spelling(flag, asked)
+    grammar = spelling.grammar
+    if grammar.accepts(value):
+        return None
     if value is None:
-        is_fine = flag.kind in ("bool", "unknown")
-        return None if is_fine else f"has no value; expected --{flag.name}=…, {_expected(flag)}"
-    if flag.kind == "bool" or _is_switch(flag):
-        return None if value.lower() in _BOOLS else f"is {value!r}; expected true or false"
-    if flag.kind == "enum":
-        return None if _is_member(flag, value) else _not_member(value, flag)
-    if flag.kind == _REPEATED + "enum":
-        return _list_complaint(flag, value)
-    return _number_complaint(flag.kind, value)
+        return f"has no value; expected --{flag.name}=…, {grammar.expected()}"
+    complaint = _list_complaint(grammar, value) or f"is {value!r}; expected {grammar.expected()}"
+    return complaint + _unless_tried(spelling, asked)
 
 
-def option_complaint(flag: Flag, value: str) -> str | None:
-    """What is wrong with a value in `compiler_options`, and what was expected."""
-    if flag.kind == "bool":
-        return None if value in ("True", "False") else f"is {value!r}; expected True or False"
-    if flag.kind == "enum":
-        is_member = value in flag.enum_values or _INTEGER.fullmatch(value) is not None
-        return None if is_member else _not_member(value, flag)
-    if flag.kind == _REPEATED + "enum":
-        if value.startswith(("+", "-")):
-            return (
-                f"is {value!r}; expected the whole list: + and - are understood in XLA_FLAGS only"
-            )
-        wrong = [item for item in value.split(",") if item and item not in flag.enum_values]
-        return _not_member(wrong[0], flag) if wrong else None
-    return _number_complaint(flag.kind, value)
+def option_complaint(
+    flag: Flag, value: str, version: str | None = None, python_type: str = "str"
+) -> str | None:
+    """What is wrong with a value in `compiler_options`, and what was expected.
+
+    `python_type` is the value's: JAX refuses 1 where it wants 1.0, and True where it wants a text.
+    """
+    asked = version or tried_releases()[-1]
+    spelling, types = option_spelling(flag, asked)
+    grammar = spelling.grammar
+    if python_type not in ("str", *types):
+        return (
+            f"is {value}, a Python {python_type}; expected {grammar.expected()}, as a text in "
+            "quotes" + (f" or a Python {' or '.join(types)}" if types else "")
+        )
+    if grammar.accepts(value) or python_type != "str" and _is_in_range(flag, value):
+        return None
+    if grammar.form == "numbers" and value.startswith(("+", "-")):
+        return f"is {value!r}; expected the whole list: + and - are understood in XLA_FLAGS only"
+    return f"is {value!r}; expected {grammar.expected()}" + _unless_tried(spelling, asked)
 
 
 def normal(flag: Flag, value: str | None) -> str:
@@ -95,35 +66,82 @@ def normal(flag: Flag, value: str | None) -> str:
     text = "true" if value is None else value.strip()
     if flag.kind == "bool":
         return _BOOLS.get(text.lower(), text)
-    if flag.kind.startswith(_REPEATED):
+    if flag.kind.startswith("repeated "):
         return ",".join(sorted(item.strip().upper() for item in text.split(",") if item.strip()))
     if flag.kind in ("float", "double"):
         return str(float(text)) if _is_float(text) else text
-    return str(int(text)) if flag.kind in _RANGES and _INTEGER.fullmatch(text) else text
+    return str(int(text)) if flag.kind in RANGES and _INTEGER.fullmatch(text) else text
 
 
-def repaired(flag: Flag, value: str | None, is_option: bool) -> str | None:
+def repaired(
+    flag: Flag, value: str | None, is_option: bool, version: str | None = None
+) -> str | None:
     """The value that was probably meant; None if that can't be said."""
     if value is None:
         return None
+    asked = version or tried_releases()[-1]
+    spelling = option_spelling(flag, asked)[0] if is_option else flag_spelling(flag, asked)
+    meant = _meant(flag, value, spelling.grammar, is_option)
+    return meant if meant is not None and spelling.grammar.accepts(meant) else None
+
+
+def _meant(flag: Flag, value: str, grammar: Grammar, is_option: bool) -> str | None:
     if flag.kind == "bool":
-        meant = _BOOLS.get(
-            {"yes": "1", "on": "1", "no": "0", "off": "0"}.get(value.lower(), value.lower())
-        )
+        meant = _MEANT_BOOLS.get(value.lower())
         return meant.capitalize() if meant and is_option else meant
-    if flag.kind in _RANGES:
-        meant = _as_integer(value)
-        is_fine = meant is not None and _number_complaint(flag.kind, meant) is None
-        return meant if is_fine else None
+    if flag.kind in RANGES:
+        return _as_integer(value)
     if flag.kind == "enum":
-        endings = [name for name in flag.enum_values if name.endswith("_" + value.upper())]
-        return endings[0] if len(endings) == 1 else None
+        return _meant_word(value, grammar)
+    if flag.kind == "repeated enum" and value and value[0] not in "+-":
+        items = [_meant_word(item.strip(), grammar) for item in value.split(",") if item.strip()]
+        return ",".join(item for item in items if item) if all(items) and items else None
     return None
 
 
-def _is_switch(flag: Flag) -> bool:
-    """A name without a field, which XLA still reads as a switch."""
-    return flag.kind == "unknown" and flag.name.startswith(("xla_gpu_enable_", "xla_cpu_use_"))
+def _meant_word(value: str, grammar: Grammar) -> str | None:
+    """The one word that is the value in another case, its end, or what it ends with."""
+    text = value.upper()
+    same = [word for word in grammar.words if word.upper() == text]
+    ends = [
+        word
+        for word in grammar.words
+        if text and (word.upper().endswith(f"_{text}") or f"_{word.upper()}_" in f"_{text}_")
+    ]
+    found = same or ends
+    return found[0] if len({word.upper() for word in found}) == 1 else None
+
+
+def _unless_tried(spelling: Spelling, asked: str) -> str:
+    if spelling.is_tried:
+        return ""
+    if spelling.tried_with is None:
+        return f" (not tried with jaxlib {asked})"
+    return f" (so it is with jaxlib {spelling.tried_with}; not tried with {asked})"
+
+
+def _list_complaint(grammar: Grammar, value: str) -> str | None:
+    if grammar.form not in _LISTS:
+        return None
+    items = [item.strip() for item in value.split(",")]
+    changes = [item for item in items if item[:1] in ("+", "-")]
+    if changes and grammar.form == "signed list" and len(changes) < len(items):
+        return f"is {value!r}; expected all with + or -, or none: they change the default"
+    if changes and grammar.form == "list":
+        return f"is {value!r}; expected names without + and -, {grammar.expected()}"
+    wrong = [item for item in items if not grammar.has_word(item.lstrip("+-"))]
+    if wrong and wrong[0]:
+        return f"is {wrong[0]!r}; expected {grammar.expected()}"
+    if not value:
+        return f"is empty; expected {grammar.expected()}, or no flag at all"
+    return f"is {value!r}; expected names with nothing but commas between them"
+
+
+def _is_in_range(flag: Flag, value: str) -> bool:
+    """Numbers that Python gives as numbers: enums take any."""
+    if flag.kind not in RANGES:
+        return True
+    return Grammar(flag.kind).accepts(value)
 
 
 def _as_integer(value: str) -> str | None:
@@ -134,68 +152,9 @@ def _as_integer(value: str) -> str | None:
     return str(int(number)) if number == int(number) else None
 
 
-def _list_complaint(flag: Flag, value: str) -> str | None:
-    items = [item.strip() for item in value.split(",") if item.strip()]
-    changes = [item for item in items if item[0] in "+-"]
-    if changes and len(changes) < len(items):
-        return f"is {value!r}; expected all with + or -, or none: they change the default"
-    if not items and flag.name in _NEVER_EMPTY:
-        return f"is empty; expected {_expected(flag)}, or no flag at all"
-    wrong = [item for item in items if not _is_member(flag, item.lstrip("+-"))]
-    return _not_member(wrong[0], flag) if wrong else None
-
-
-def _number_complaint(kind: str, value: str) -> str | None:
-    if kind in _RANGES:
-        least, most = _RANGES[kind]
-        is_fine = _INTEGER.fullmatch(value) is not None and least <= int(value) <= most
-        return None if is_fine else f"is {value!r}; expected an integer, in digits only"
-    if kind in ("float", "double"):
-        return None if _is_float(value) else f"is {value!r}; expected a number"
-    return None
-
-
 def _is_float(value: str) -> bool:
     try:
         float(value)
     except ValueError:
         return False
     return True
-
-
-def _is_member(flag: Flag, value: str) -> bool:
-    """Which spellings a flag takes differs; where it isn't known, one that might do is let pass."""
-    if flag.name in _EXACT:
-        return value in flag.enum_values
-    names = [name.upper() for name in flag.enum_values]
-    if flag.name in _ANY_CASE:
-        return value.upper() in names
-    if flag.name in _LOWER_ENDS:
-        return value.islower() and any(name.endswith("_" + value.upper()) for name in names)
-    if flag.name in _MEMORY_MODES:
-        return value.lower() in _MEMORIES
-    return not names or any(_resembles(value.upper(), name) for name in names)
-
-
-def _resembles(value: str, name: str) -> bool:
-    """`PRIVATE` and `PRIVATE_MEMORY` are parts of `COLLECTIVES_PRIVATE_MEMORY`."""
-    return bool(value) and f"_{value}_" in f"_{name}_"
-
-
-def _not_member(value: str, flag: Flag) -> str:
-    return f"is {value!r}; expected {_expected(flag)}"
-
-
-def _expected(flag: Flag) -> str:
-    if flag.name in _MEMORY_MODES:
-        return "one of " + ", ".join(_MEMORIES)
-    if flag.name in _LOWER_ENDS:
-        endings = [name.rpartition("_")[2].lower() for name in flag.enum_values]
-        return "one of " + ", ".join(endings)
-    if flag.enum_values:
-        return "one of " + ", ".join(flag.enum_values)
-    if flag.kind in _RANGES:
-        return "an integer"
-    return {"bool": "true or false", "float": "a number", "double": "a number"}.get(
-        flag.kind, "a text"
-    )

@@ -21,6 +21,8 @@ MOST_NAME = 52
 LEAST_TEXT = 16
 """columns that a default gets, however little is left"""
 INDENT = "  "
+UNVERIFIED = "The releases show that it is gone; no public source was found for the reason."
+JUDGED = "Helps and hurts are our judgement: the source only says what the flag does."
 
 
 def list_json(version: str, flags: Sequence[Flag]) -> dict[str, Any]:
@@ -161,11 +163,13 @@ def _sentences(found: Explanation) -> list[tuple[str, str]]:
     sentences = [
         ("helps", note.helps if note else None),
         ("hurts", note.hurts if note else None),
+        ("basis", JUDGED if note and note.is_judged else None),
     ]
     if replacement is not None:
         use = f" Use {replacement.use}." if replacement.use else ""
         when = f" ({replacement.removed})" if replacement.removed else ""
-        sentences.append(("retired", f"{replacement.because}{use}{when}"))
+        doubt = "" if replacement.is_verified else f" {UNVERIFIED}"
+        sentences.append(("retired", f"{replacement.because}{use}{when}{doubt}"))
     return [(label, text) for label, text in sentences if text]
 
 

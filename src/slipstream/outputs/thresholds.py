@@ -29,6 +29,7 @@ def render_thresholds(found: Thresholds, width: int = 80) -> Text:
     figures = (
         ("weights of a layer", found.layer_weights),
         ("all weights by layer", found.weights_by_layer),
+        ("the guide's figure", found.as_the_guide),
         ("gradients of a layer", found.layer_gradients),
         ("all gradients", found.all_gradients),
         ("all-gather threshold", found.all_gather),

@@ -26,7 +26,9 @@ _GENERIC = frozenset(
     )
 )  # fmt: skip
 _KEY = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]|([A-Za-z_]\w*)")
-_STATE = re.compile(r"opt|(?:^|[.\[_'\"])(?:mu|nu|m|v|momentum|trace|ema)(?:$|[.\]'\"])")
+_STATE = re.compile(r"opt|(?:^|[.\[_'\"])(?:mu|nu|momentum|trace|ema)(?:$|[.\]'\"])")
+_MOMENTS = frozenset(("m", "v"))
+_MODEL = re.compile(r"param|weight|model")
 _MOST_STEPS = 64
 
 
@@ -44,7 +46,16 @@ def parameter_name(op_name: str) -> str:
 
 def is_weight(op_name: str) -> bool:
     """Whether an argument looks like a weight: part of a tree, and not an optimizer's memory."""
-    return ("[" in op_name or "." in op_name) and not _STATE.search(op_name)
+    if "[" not in op_name and "." not in op_name or _STATE.search(op_name):
+        return False
+    keys = [a or b for a, b in _KEY.findall(op_name)]
+    return not _is_moment([key for key in keys if not key.isdigit()])
+
+
+def _is_moment(keys: list[str]) -> bool:
+    """`state['v']['w1']` is Adam's; `params['attention']['v']` projects values."""
+    head = [place for place, key in enumerate(keys[:2]) if key in _MOMENTS]
+    return bool(head) and not _MODEL.search(keys[0])
 
 
 def fused(program: Program, instruction: Instruction) -> Computation | None:

@@ -185,7 +185,8 @@ def _item(name: str, key: ast.expr, value: ast.expr, source: _Source, appends: b
 
 def _value(value: ast.expr, source: _Source) -> Traced:
     start, end = source.span(value)
-    if isinstance(value, ast.Constant) and not isinstance(value.value, str):
+    bare = value.operand if isinstance(value, ast.UnaryOp) else value
+    if isinstance(bare, ast.Constant) and not isinstance(bare.value, str):
         return Traced.verbatim(source.text[start:end], start)
     traced = source.literals(value)
     if not traced.text and not isinstance(value, ast.Constant):

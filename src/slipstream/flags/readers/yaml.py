@@ -1,148 +1,113 @@
-"""Settings in YAML and JSON files, read line by line: the parser of all of YAML isn't needed.
+"""Settings in YAML and JSON files.
 
-Kubernetes and xpk write lists, Ray, MaxText and docker-compose maps:
+Kubernetes and xpk write lists, Ray, MaxText and docker-compose maps, in blocks or in one line:
 
-    env:                            env_vars:
-    - name: XLA_FLAGS                 XLA_FLAGS: >-
-      value: "--xla_…"                  --xla_… --xla_…
+    env:                            env_vars: &common           env: [{name: XLA_FLAGS,
+    - name: XLA_FLAGS                 XLA_FLAGS: >-                    value: "--xla_…"}]
+      value: "--xla_…"                  --xla_… --xla_…         args: ["-c", "XLA_FLAGS=… python"]
 
-Text blocks under other keys are shell scripts more often than not, and are read as such.
+Other texts that set a variable or hold a flag are shell scripts.  What names a flag and was read as
+nothing is handed back too, so that nobody takes it for checked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from slipstream.flags.readers.shell import Assignment, read_shell
-from slipstream.flags.readers.traced import Traced, Tracer
+from slipstream.flags.readers.traced import Traced
+from slipstream.flags.readers.yaml_lines import read_yaml_lines
+from slipstream.flags.readers.yaml_tree import List, Map, Node, YamlError, read_tree
 
-_ENTRY = re.compile(
-    r"(?P<indent>[ ]*(?:-[ ]+)*)"
-    r"(?:(?P<quote>[\"'])(?P<quoted>[^\"']+)(?P=quote)|(?P<plain>[A-Za-z_][\w.-]*))"
-    r"[ ]*:(?:[ ]+|$)"
-)
-_ITEM = re.compile(r"[ ]*-[ ]+[\"']?(?=[A-Z_]+=|--xla_)")
-_BLOCK = re.compile(r"[|>][+-]?\d?[+-]?[ ]*(?:#.*)?$")
+_NAMED_VALUE = re.compile(r"([A-Z][A-Z0-9_]*)=")
+_FLAG = re.compile(r"--xla_\w+|\bXLA_FLAGS\b")
+_COMMENT = re.compile(r"(?:^|[ \t])#(?!SBATCH)")
+UNREAD = "unread"
+"""the name of an assignment that stands for text which was not read"""
+
+Watch = Callable[[str], bool]
+
+
+def read_yaml(text: str, is_watched: Watch) -> Iterator[Assignment]:
+    """Entries whose names `is_watched` knows, the assignments of scripts, and what was not read."""
+    try:
+        found = [one for tree in read_tree(text) for one in _Walk(is_watched).node(tree)]
+    except YamlError:
+        found = list(read_yaml_lines(text, is_watched))
+    # An alias shows what its anchor shows.
+    unique = {(one.name, one.start, one.value.offsets[:1]): one for one in found}
+    ordered = sorted(unique.values(), key=lambda one: one.start)
+    yield from ordered
+    yield from _unread(text, ordered)
 
 
 @dataclass(frozen=True)
-class _Line:
-    text: str
-    start: int
+class _Walk:
+    is_watched: Watch
 
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-    @property
-    def indent(self) -> int:
-        return len(self.text) - len(self.text.lstrip(" "))
-
-    @property
-    def is_blank(self) -> bool:
-        return not self.text.strip()
-
-
-def read_yaml(text: str, is_watched: Callable[[str], bool]) -> Iterator[Assignment]:
-    """Entries whose names `is_watched` knows, and the assignments of the scripts in between."""
-    lines = _lines(text)
-    named: tuple[str, int, int] | None = None  # of `name: XLA_FLAGS`: text, place, indentation
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        entry = _ENTRY.match(line.text)
-        at += 1
-        if entry is None:
-            if _ITEM.match(line.text):
-                yield from _listed(text, line)
-            continue
-        key, column = entry["quoted"] or entry["plain"], len(entry["indent"])
-        end = _block_end(lines, at, line.indent)
-        value = _scalar(text, lines, at - 1, end, entry.end())
-        place = line.start + column + bool(entry["quote"])
-        if key == "name" and is_watched(value.text):
-            named = (value.text, value.offsets[0], column)
-        elif key == "value" and named is not None and named[2] == column:
-            yield Assignment(named[0], value, frozenset(), named[1])
-            named = None
-        elif is_watched(key):
-            yield Assignment(key, value, frozenset(), place)
-        elif _BLOCK.match(line.text[entry.end() :]) and end > at:
-            yield from read_shell(
-                text, lines[at].start, lines[end - 1].start + len(lines[end - 1].text)
-            )
-            at = end
-
-
-def _lines(text: str) -> list[_Line]:
-    lines, start = [], 0
-    for line in text.splitlines(keepends=True):
-        lines.append(_Line(line.rstrip("\r\n"), start))
-        start += len(line)
-    return lines
-
-
-def _listed(text: str, line: _Line) -> Iterator[Assignment]:
-    """docker-compose's `- NAME=value`: no shell reads it, blanks are part of it."""
-    begin = line.text.index("-") + 1
-    content = line.text[begin:].strip()
-    if content[:1] in ("'", '"') or "=" not in content or content.startswith("--"):
-        yield from read_shell(text, line.start + begin, line.start + len(line.text))
-        return
-    name, _, value = content.partition("=")
-    start = line.start + line.text.index(content)
-    yield Assignment(name, Traced.verbatim(value, start + len(name) + 1), frozenset(), start)
-
-
-def _block_end(lines: list[_Line], at: int, indent: int) -> int:
-    while at < len(lines) and (lines[at].is_blank or lines[at].indent > indent):
-        at += 1
-    return at
-
-
-def _scalar(text: str, lines: list[_Line], at: int, end: int, column: int) -> Traced:
-    line = lines[at]
-    rest = line.text[column:]
-    start = line.start + column
-    if rest[:1] in ("'", '"'):
-        return _quoted(text, start, rest[0])
-    if _BLOCK.match(rest):
-        return _joined(lines[at + 1 : end])
-    rest = re.split(r"[ ]#", rest)[0].rstrip().rstrip(",")
-    first = Traced.verbatim(rest, start)
-    more = _joined([other for other in lines[at + 1 : end] if not _ENTRY.match(other.text)])
-    if not rest or not more.text:
-        return first
-    return Traced(first.text + " " + more.text, (*first.offsets, start, *more.offsets))
-
-
-def _joined(lines: list[_Line]) -> Traced:
-    value = Tracer()
-    for line in lines:
-        if value.characters:
-            value.add_for(" ", line.start)
-        content = line.text.strip()
-        value.add(content, line.start + line.indent)
-    return value.done()
-
-
-def _quoted(text: str, start: int, quote: str) -> Traced:
-    value, at = Tracer(), start + 1
-    while at < len(text):
-        if quote == '"' and text[at] == "\\" and at + 1 < len(text):
-            if text[at + 1] != "\n":
-                value.add(text[at + 1], at + 1)
-            at += 2
-        elif text[at] == quote:
-            if quote == "'" and text[at + 1 : at + 2] == "'":
-                at += 1
-                value.add("'", at)
-                at += 1
-                continue
-            break
+    def node(self, node: Node) -> Iterator[Assignment]:
+        if isinstance(node, Map):
+            yield from self._map(node)
+        elif isinstance(node, List):
+            for item in node.items:
+                yield from self._item(item)
         else:
-            value.add(text[at], at)
-            at += 1
-    return value.done()
+            yield from self._script(node)
+
+    def _map(self, node: Map) -> Iterator[Assignment]:
+        named = {key.text: value for key, value in node.entries}
+        name, value = named.get("name"), named.get("value")
+        is_pair = isinstance(name, Traced) and self.is_watched(name.text) and bool(name.offsets)
+        if is_pair and isinstance(name, Traced) and isinstance(value, Traced):
+            yield Assignment(name.text, value, frozenset(), name.offsets[0])
+        for key, entry in node.entries:
+            if is_pair and key.text in ("name", "value"):
+                continue
+            if self.is_watched(key.text) and isinstance(entry, Traced):
+                yield Assignment(key.text, entry, frozenset(), key.offsets[0])
+            else:
+                yield from self.node(entry)
+
+    def _item(self, item: Node) -> Iterator[Assignment]:
+        """docker-compose's `- NAME=value`: no shell reads it, blanks are part of it."""
+        match = _NAMED_VALUE.match(item.text) if isinstance(item, Traced) else None
+        if match is None or not isinstance(item, Traced) or not self.is_watched(match[1]):
+            yield from self.node(item)
+        elif re.search(r"\s(?!--)\w+ ", item.text):
+            yield from self._script(item)  # a command follows: NAME=value python train.py
+        else:
+            yield Assignment(match[1], item.part(match.end()), frozenset(), item.offsets[0])
+
+    def _script(self, node: Traced) -> Iterator[Assignment]:
+        """A shell script, its assignments moved to where they stand in the file."""
+        if "=" not in node.text and "--xla_" not in node.text:
+            return
+        for one in read_shell(node.text):
+            if not one.name or self.is_watched(one.name) or "--xla_" in one.value.text:
+                offsets = tuple(node.offsets[at] for at in one.value.offsets)
+                value = Traced(one.value.text, offsets)
+                yield replace(one, value=value, start=node.offsets[one.start])
+
+
+def _unread(text: str, found: Iterable[Assignment]) -> Iterator[Assignment]:
+    """Names of flags, outside comments, that no assignment holds."""
+    read: set[int] = set()
+    for one in found:
+        read |= {one.start, *one.value.offsets}
+    for match in _FLAG.finditer(text):
+        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if match.start() in read or _COMMENT.search(line):
+            continue
+        if match[0] == "XLA_FLAGS" and _is_mention(text, match):
+            continue
+        end = text.find("\n", match.start())
+        rest = text[match.start() : len(text) if end < 0 else end]
+        yield Assignment(UNREAD, Traced.verbatim(rest, match.start()), frozenset(), match.start())
+
+
+def _is_mention(text: str, match: re.Match[str]) -> bool:
+    """`$XLA_FLAGS` uses the variable; a name without a flag behind it sets nothing that matters."""
+    before, after = text[: match.start()], text[match.end() :].lstrip("\"' \t")
+    return before.endswith(("$", "${", "_")) or not after.startswith(("=", ":", ","))
