@@ -34,7 +34,10 @@ _ASYNC = (
     "Collectives are asynchronous by default; kinds that should not be are listed in "
     "xla_gpu_disable_async_collectives."
 )
-_PIPELINED = "XLA made it an alias of a setting with four values: default, off, on and explicit."
+_PIPELINED = (
+    "XLA made it an alias of a setting with four values: default, off, on and explicit; true "
+    "means on, false means default."
+)
 _GRAPHS = "What goes into CUDA graphs is a list of kinds now; an empty list switches graphs off."
 _GONE = "XLA removed it; nothing takes its place."
 _ALWAYS = "What it switched on is always on."

@@ -85,7 +85,8 @@ def _advice(instead: str | None, known: Replacement | None) -> str:
 
 def _translated(flag: Flag, value: str, catalogue: Catalogue) -> str | None:
     """An old flag's value in the words of the new one."""
-    words = {"true": ["true", "1", "on"], "false": ["false", "0", "off"]}
+    # XLA reads a plain `false` of the pipelining flags as `default`, not as `off`.
+    words = {"true": ["true", "1", "on"], "false": ["false", "0", "default", "off"]}
     for word in [value, *words.get(value.lower(), [])]:
         if flag_complaint(flag, word, catalogue.jaxlib_version) is None:
             return word
