@@ -1,0 +1,71 @@
+"""`slipstream compile`: a program for any machine, by the real XLA GPU compiler, with no GPU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, show, show_json
+from slipstream.cli.predicting import CompileProgress
+
+
+def compile(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="What to compile: FILE.py:FUNCTION, StableHLO (.mlir), or HLO before "
+            "optimisation (.hlo.pb, .txt).",
+        ),
+    ],
+    on: Annotated[
+        str,
+        typer.Option("--on", metavar="SPEC", help="The machine: 8xH200, 4x8xH100, or a TOML file."),
+    ] = "8xH200",
+    flags: Annotated[
+        str | None,
+        typer.Option("--flags", metavar="FLAGS", help="As in XLA_FLAGS: '--xla_…=… --xla_…=…'."),
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option("--costs", metavar="FILE", help="Costs for XLA's scheduler (.pb, .pbtxt)."),
+    ] = None,
+    autotuning: Annotated[
+        str | None,
+        typer.Option("--autotuning", metavar="FILE", help="Autotuning results for XLA to use."),
+    ] = None,
+    use_gpu: Annotated[
+        bool,
+        typer.Option("--use-gpu", help="Take configuration and autotuning from the GPU here."),
+    ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the program: .hlo.pb or .hlo."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compile for a machine that is not here: collectives, memory, and what XLA says.
+
+    FUNCTION takes `devices` (a list) or `mesh`, and returns a jitted function and its abstract
+    arguments. Results are kept: the same again takes no time.
+    """
+    from slipstream.compiler.compile import compilation, machine_of
+    from slipstream.compiler.writing import write_program
+    from slipstream.outputs.compile import compile_json, render_compile
+
+    machine = machine_of(on)
+    with CompileProgress(machine) as progress:
+        found = compilation(
+            target,
+            on=machine,
+            flags=flags,
+            costs=costs,
+            autotuning=autotuning,
+            use_gpu=use_gpu,
+            progress=progress.update,
+        )
+    written = str(write_program(found, output)) if output else None
+    if json:
+        return show_json(compile_json(found, written))
+    show(lambda width: render_compile(found, width, written))

@@ -1,0 +1,117 @@
+"""What `predict` and `simulate` share: options, machines, progress and timelines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipstream.cli.common import open_profile
+
+if TYPE_CHECKING:
+    from slipstream.analyses.prediction import Prediction
+    from slipstream.machines.machine import Machine
+    from slipstream.simulate.recorded import RecordedCosts
+
+DEFAULT_MACHINE = "8xH200"
+
+MachinesOption = Annotated[
+    str,
+    typer.Option("--on", metavar="SPEC[,SPEC…]", help="Machines: 8xH200, 4x8xH100, FILE.toml."),
+]
+CostsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--costs",
+        metavar="PATH",
+        help="Measured costs: a .pb or .pbtxt, a folder of them, or a recording.",
+    ),
+]
+CommandBuffersOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--command-buffers/--no-command-buffers",
+        help="With or without CUDA graphs.  [default: as the flags say]",
+        show_default=False,
+    ),
+]
+TimelineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timeline",
+        metavar="FILE",
+        help="Write the simulated step as .xplane.pb: every other command reads it.",
+    ),
+]
+WaitsOption = Annotated[
+    bool, typer.Option("--waits", help="List the ten worst waits, with their source lines.")
+]
+
+
+def machines(on: str) -> list[Machine]:
+    """The machines of a list of specifications."""
+    from slipstream.machines.topology import machine
+
+    return [machine(spec.strip()) for spec in on.split(",") if spec.strip()]
+
+
+def measured(path: str | None) -> RecordedCosts | None:
+    """Measured costs, and the program they were measured on where a recording has it."""
+    if path is None:
+        return None
+    from slipstream.simulate.recorded import recorded_costs
+
+    return recorded_costs(path, open_profile)
+
+
+def keep_timeline(path: str | None, prediction: Prediction, program: Path, several: bool) -> None:
+    """Write a prediction's timeline; of several machines, each beside the others."""
+    if path is None or prediction.timeline is None:
+        return
+    from slipstream.outputs.timeline import write_timeline
+    from slipstream.sources.files import open_bytes
+
+    target = Path(path)
+    if several:
+        name = target.name.removesuffix(".xplane.pb").removesuffix(".pb")
+        target = target.with_name(f"{name}.{prediction.machine}.xplane.pb")
+    written = write_timeline(prediction.timeline, target, open_bytes(program).tobytes())
+    print(f"timeline: {written}; read it with: slipstream summary {written}", file=sys.stderr)
+
+
+class CompileProgress:
+    """What the compiler is doing, on a terminal's last line; silent elsewhere."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._began = time.monotonic()
+        self._status: Any = None
+
+    def update(self, text: str) -> None:
+        if not sys.stderr.isatty():
+            return
+        if self._status is None:
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("")
+            self._status.start()
+        self._status.update(f"{self._machine.spec}: {text}")
+
+    def __enter__(self) -> CompileProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+            if kind is None:
+                seconds = time.monotonic() - self._began
+                print(f"compiled for {self._machine.spec} in {seconds:.1f} s", file=sys.stderr)

@@ -1,0 +1,88 @@
+"""Programs that nsys-jax kept, to be compiled again: HLO, target configuration, autotuning.
+
+dump/module_0040.pjit_step.before_optimizations.hlo.pb.xz
+dump/module_0040.pjit_step.gpu_target_config.pbtxt.xz
+dump/module_0040.pjit_step.autotune_results.pbtxt.xz
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.compiler.cache import cache_folder, digest
+from slipstream.compiler.targets import Target
+from slipstream.errors import BadInput
+from slipstream.writing import atomic_write
+
+_BEFORE = re.compile(
+    r"^(?P<stem>.*module_\d+\.(?P<name>.+?))\.before_optimizations\.(hlo\.pb|txt)(\.xz|\.gz)?$"
+)
+
+
+@dataclass(frozen=True)
+class Archived:
+    """One program of an archive, with what it was compiled for."""
+
+    target: Target
+    target_config: str | None
+    autotuning: Path | None
+
+
+def read_archived(path: str | Path, name: str | None = None) -> Archived:
+    """The biggest program of an archive, or the one called `name`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = _choose(archive, Path(path), name)
+            match = _BEFORE.match(member)
+            assert match is not None
+            content = _member(archive, member)
+            config = _beside(archive, match["stem"], "gpu_target_config")
+            results = _beside(archive, match["stem"], "autotune_results")
+    except zipfile.BadZipFile as error:
+        raise BadInput(f"{path} is not a whole zip file ({error}); copy it again") from None
+    target = Target("hlo", f"{match['name']} of {Path(path).name}", content)
+    return Archived(target, config, _kept(results) if results else None)
+
+
+def _choose(archive: zipfile.ZipFile, path: Path, name: str | None) -> str:
+    found = {m["name"]: i for i in archive.infolist() if (m := _BEFORE.match(i.filename))}
+    if not found:
+        raise BadInput(
+            f"{path} holds no program from before optimisation; expected an archive of nsys-jax, "
+            "recorded with XLA_FLAGS=--xla_dump_hlo_as_proto"
+        )
+    if name is None:
+        return max(found.values(), key=lambda info: info.file_size).filename
+    if name not in found:
+        raise BadInput(f"{path} has no program {name}; it has {', '.join(sorted(found))}")
+    return found[name].filename
+
+
+def _beside(archive: zipfile.ZipFile, stem: str, what: str) -> str | None:
+    for ending in (".xz", ".gz", ""):
+        file = f"{stem}.{what}.pbtxt{ending}"
+        if file in archive.namelist():
+            return _member(archive, file).decode()
+    return None
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    data = archive.read(name)
+    if name.endswith(".xz"):
+        return lzma.decompress(data)
+    return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def _kept(results: str) -> Path:
+    """XLA reads them from a file; `.pbtxt` tells it that they are text."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{digest(results)}.autotune.pbtxt"
+    with atomic_write(file) as temporary:
+        temporary.write_text(results, encoding="utf-8")
+    return file

@@ -1,0 +1,126 @@
+"""Compiled programs on disk, by the content of all that went into them.
+
+    <cache>/slipstream/compile/
+      <key>.json               what is known of one compile; names the two beside it
+      <digest>.hlo.pb          the program            } named after their own content, so that two
+      <digest>.log             what XLA wrote         } processes never overwrite each other's
+      <target>.inputs.json     files and variables that a Python target reads
+
+An entry counts from the moment its .json is there, which is written last. The least recently used
+go when all together are too big.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+from slipstream.writing import atomic_write
+
+FORMAT = 1
+"""of the entries; a new one makes the old ones unread"""
+LIMIT_BYTES = 2 * 10**9
+LIMIT_VARIABLE = "SLIPSTREAM_CACHE_BYTES"
+
+
+def cache_folder() -> Path:
+    """Where compiled programs are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "slipstream" / "compile"
+
+
+def digest(*parts: object) -> str:
+    """A name for anything that JSON or bytes can say."""
+    summary = hashlib.sha256(f"{FORMAT}\n".encode())
+    for part in parts:
+        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode()
+        summary.update(f"{len(data)}\n".encode() + data)
+    return summary.hexdigest()[:40]
+
+
+def find(key: str) -> dict[str, Any] | None:
+    """The entry, if it is whole; its `proto` and `log` are paths."""
+    folder = cache_folder()
+    file = folder / f"{key}.json"
+    found = read_json(file)
+    if found is None:
+        return None
+    paths = {name: folder / str(found.get(name)) for name in ("proto", "log")}
+    if not all(path.is_file() for path in paths.values()):
+        return None
+    # Used just now: the least recently used goes first.
+    with suppress(OSError):
+        for path in (file, *paths.values()):
+            os.utime(path)
+    return {**found, **paths}
+
+
+def keep(key: str, entry: Mapping[str, Any], proto: bytes, log: str) -> dict[str, Any]:
+    """Store an entry; returns what `find` would."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"can't write to the cache {folder} ({error.strerror}); name another place with: "
+            "export XDG_CACHE_HOME=FOLDER"
+        ) from None
+    contents = {"proto": (proto, ".hlo.pb"), "log": (log.encode(), ".log")}
+    names = {}
+    for name, (data, ending) in contents.items():
+        names[name] = hashlib.sha256(data).hexdigest()[:40] + ending
+        _write(folder / names[name], data)
+    write_json(folder / f"{key}.json", {**entry, **names})
+    _evict(folder)
+    return {**entry, **{name: folder / file for name, file in names.items()}}
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """A kept file; None where there is none, or a damaged one."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    _write(file, json.dumps(content, indent=1).encode())
+
+
+def _write(target: Path, data: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(target) as temporary:
+        temporary.write_bytes(data)
+
+
+def _limit_bytes() -> int:
+    given = os.environ.get(LIMIT_VARIABLE, "")
+    if given and not given.isdigit():
+        raise BadInput(f"{LIMIT_VARIABLE} is {given!r}; expected a number of bytes, in digits")
+    return int(given) if given else LIMIT_BYTES
+
+
+def _evict(folder: Path) -> None:
+    """Other processes may do the same at the same time: what is gone already is fine."""
+    files = []
+    for entry in os.scandir(folder):
+        with suppress(OSError):
+            facts = entry.stat()
+            files.append((facts.st_mtime, facts.st_size, entry.path))
+    total = sum(size for _, size, _ in files)
+    limit = _limit_bytes()
+    newest = max((time for time, _, _ in files), default=0.0)
+    for time, size, path in sorted(files):
+        # What was written this minute is in use.
+        if total <= limit or time > newest - 60:
+            return
+        with suppress(OSError):
+            os.unlink(path)
+            total -= size

@@ -1,0 +1,107 @@
+"""Compile for any machine, with no GPU: the real XLA GPU compiler, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from slipstream.compiler.archive import read_archived
+from slipstream.compiler.compilation import Compilation
+from slipstream.compiler.options import Flags
+from slipstream.compiler.session import Costs, Progress, Session
+from slipstream.compiler.targets import identify
+from slipstream.machines.machine import Machine
+from slipstream.profile.program import Program
+
+__all__ = ["compilation", "compile", "compiler", "machine_of"]
+
+DEFAULT_MACHINE = "8xH200"
+
+
+def compile(
+    target: Any,
+    args: Any = None,
+    *,
+    on: str | Machine = DEFAULT_MACHINE,
+    flags: Flags = None,
+    costs: Costs = None,
+    autotuning: str | os.PathLike[str] | None = None,
+) -> Program:
+    """The optimised, scheduled program of a target on a machine; `compilation` says more."""
+    return compilation(target, args, on=on, flags=flags, costs=costs, autotuning=autotuning).program
+
+
+def compilation(
+    target: Any,
+    args: Any = None,
+    *,
+    on: str | Machine = DEFAULT_MACHINE,
+    flags: Flags = None,
+    costs: Costs = None,
+    autotuning: str | os.PathLike[str] | None = None,
+    target_config: str | None = None,
+    use_gpu: bool = False,
+    progress: Progress | None = None,
+) -> Compilation:
+    """Compile a target: a function and its arguments, `train.py:build`, StableHLO or HLO.
+
+    `target_config` replaces the configuration that is known for the machine's GPU (text of a
+    GpuTargetConfigProto). With `use_gpu` both it and autotuning come from the GPU that is here.
+    """
+    with compiler(
+        target,
+        args,
+        on=on,
+        autotuning=autotuning,
+        target_config=target_config,
+        use_gpu=use_gpu,
+        progress=progress,
+    ) as session:
+        return session.compile(flags=flags, costs=costs)
+
+
+def compiler(
+    target: Any,
+    args: Any = None,
+    *,
+    on: str | Machine = DEFAULT_MACHINE,
+    autotuning: str | os.PathLike[str] | None = None,
+    target_config: str | None = None,
+    use_gpu: bool = False,
+    progress: Progress | None = None,
+) -> Session:
+    """A session for several compiles of one target; use it in a `with` statement."""
+    machine = machine_of(on)
+    if isinstance(target, (str, os.PathLike)) and os.fspath(target).endswith(".zip"):
+        archived = read_archived(os.fspath(target))
+        target = archived.target
+        # What it ran on is what it was made for; what is given counts more.
+        target_config = target_config or archived.target_config
+        autotuning = autotuning or archived.autotuning
+    if use_gpu:
+        from slipstream.compiler.local_gpu import check_same_model
+
+        check_same_model(machine)
+    return Session(
+        identify(target, args),
+        machine,
+        target_config if target_config is not None else _known_config(machine),
+        autotuning=autotuning,
+        use_gpu=use_gpu,
+        progress=progress,
+    )
+
+
+def machine_of(on: str | Machine) -> Machine:
+    """A machine by its name."""
+    if isinstance(on, Machine):
+        return on
+    from slipstream.machines.topology import machine
+
+    return machine(on)
+
+
+def _known_config(machine: Machine) -> str:
+    from slipstream.machines.targets import target_config
+
+    return target_config(machine)

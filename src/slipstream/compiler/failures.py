@@ -1,0 +1,140 @@
+"""What a worker could not do, in one sentence, with the fix."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from slipstream.compiler.cache import cache_folder, digest
+from slipstream.compiler.process import WorkerFailed
+from slipstream.compiler.targets import Target
+from slipstream.errors import BadInput, Missing, SlipstreamError
+from slipstream.machines.machine import Machine
+
+_STATUS = re.compile(r"^(?:jax\.errors\.)?(?:JaxRuntimeError|XlaRuntimeError): (?:[A-Z_]+: )?")
+_UNKNOWN_FLAG = re.compile(r"Unknown flags? in XLA_FLAGS: ([^\n]+)")
+_BYTES = re.compile(r"(?:allocate|requires|exceeds|needs)[^\d]{0,40}([\d.]+ ?[KMGT]?i?B)")
+
+
+def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) -> SlipstreamError:
+    """The error to raise for a request that failed."""
+    log = _keep_log(failed.log)
+    if failed.died:
+        return _died(failed, log)
+    stages = {"start": _start, "lower": _lower, "convert": _convert, "compile": _compile}
+    return stages[stage](failed, target, machine, log)
+
+
+def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
+    code = failed.answer["code"]
+    unknown = _UNKNOWN_FLAG.search(failed.log)
+    if unknown:
+        return BadInput(
+            f"XLA refuses XLA_FLAGS: it knows no {unknown[1].strip()}; see: slipstream flags lint"
+        )
+    if code == -9:
+        return Missing(
+            "the compiler's process was killed, most likely because this machine ran out of "
+            f"memory; compile for fewer devices or layers, or on a bigger machine (log: {log})"
+        )
+    last = next(_lines_from_the_end(failed.log), "it wrote nothing")
+    return BadInput(f"the compiler's process ended with code {code}: {last} (log: {log})")
+
+
+def _start(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
+    text = failed.answer["line"]
+    if failed.answer["error"] in ("ImportError", "ModuleNotFoundError"):
+        return Missing(
+            f"jax can't be imported ({text}); install it with: pip install 'slipstream[compiler]'"
+        )
+    if "nknown backend" in text or "No such plugin" in text or "not in the list" in text:
+        return Missing(
+            f"JAX can't load its GPU plugin ({_plain(text)}); install it again with: "
+            f"pip install 'slipstream[compiler]' (log: {log})"
+        )
+    return BadInput(
+        f"XLA can't build the topology {machine.topology} of {machine.gpu.name}, for "
+        f"{machine.spec}: {_plain(text)}; expected slices × hosts × GPUs, all at least 1, and a "
+        f"target configuration that this plugin knows (log: {log})"
+    )
+
+
+def _lower(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
+    answer = failed.answer
+    if answer["error"] == "WrongTarget":
+        return BadInput(f"{target.label} {answer['text']}")
+    if answer["error"] == "AttributeError" and target.function in answer["text"]:
+        names = answer["names"]
+        near = difflib.get_close_matches(target.function, names, n=1, cutoff=0.4)
+        known = ", ".join(name for name in names if not name.startswith("_")) or "no function"
+        guess = f"; did you mean {target.module}:{near[0]}?" if near else f"; it has {known}"
+        return BadInput(f"{target.module} has no function {target.function}{guess}")
+    where = f" at {answer['place']}" if answer["place"] else ""
+    return BadInput(
+        f"{target.label} raised {_shortened(answer['line'])}{where}; the whole traceback: {log}"
+    )
+
+
+def _convert(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
+    return BadInput(
+        f"{target.label} can't be turned into StableHLO ({_plain(failed.answer['line'])}); "
+        f"expected HLO before optimisation (log: {log})"
+    )
+
+
+def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
+    answer = failed.answer
+    if answer["error"] == "TooManyDevices":
+        wanted, has = answer["text"].split()
+        return BadInput(
+            f"{target.label} is for {wanted} devices, and {machine.spec} has {has}; "
+            f"compile it for {wanted}: --on {_bigger(machine, int(wanted))}"
+        )
+    line = answer["line"]
+    if "RESOURCE_EXHAUSTED" in line or "out of memory" in line.lower():
+        size = _BYTES.search(line)
+        needs = f" (it needs {size[1]})" if size else ""
+        return BadInput(
+            f"{target.label} does not fit in the memory of one {machine.gpu.name}{needs}: cut the "
+            f"batch, checkpoint more layers, or shard over more devices; XLA said: {_plain(line)}"
+        )
+    if answer["error"] in ("MLIRError", "ValueError") and "pars" in line.lower():
+        return BadInput(
+            f"{target.label} is no StableHLO that this jaxlib can read ({_plain(line)}); write it "
+            f"with jax.jit(f).lower(…).as_text() (log: {log})"
+        )
+    return BadInput(f"XLA can't compile {target.label}: {_plain(line)} (log: {log})")
+
+
+def _bigger(machine: Machine, devices: int) -> str:
+    hosts = -(-devices // machine.gpus_per_host)
+    if devices % machine.gpus_per_host or hosts == 1:
+        return f"{devices}x{machine.gpu.name}"
+    return f"{hosts}x{machine.gpus_per_host}x{machine.gpu.name}"
+
+
+def _plain(line: str) -> str:
+    return _shortened(_STATUS.sub("", line))
+
+
+def _shortened(text: str, most: int = 300) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _lines_from_the_end(log: str) -> Iterator[str]:
+    return (_shortened(line) for line in reversed(log.splitlines()) if line.strip())
+
+
+def _keep_log(log: str) -> Path:
+    """A failure's log stays, in the place where the others are."""
+    folder = cache_folder()
+    file = folder / f"{digest(log)}.failed.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(log, encoding="utf-8")
+    except OSError:
+        return Path("not kept")
+    return file

@@ -1,0 +1,119 @@
+"""What a Python target reads: files and environment variables, watched while it is built.
+
+The next time, their contents alone tell whether the kept result is still right, and neither the
+target nor jax has to be imported for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ALWAYS = ("JAX_", "XLA_", "LIBTPU_", "NVTE_", "TF_")
+"""beginnings of variables that count whether or not the target was seen to read them"""
+_OURS = frozenset(("JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE"))
+"""what we set for the worker, whatever the user has"""
+_NOT_INPUTS = ("/proc/", "/sys/", "/dev/", "/etc/")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Names only; `state` says what is in them now."""
+
+    files: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        """The content of every file and variable, for a key."""
+        names = sorted({*self.variables, *(n for n in os.environ if n.startswith(ALWAYS))} - _OURS)
+        return {
+            "files": {file: _content(file) for file in self.files},
+            "variables": {name: os.environ.get(name) for name in names},
+        }
+
+    def joined(self, other: Inputs) -> Inputs:
+        return Inputs(
+            tuple(sorted({*self.files, *other.files})),
+            tuple(sorted({*self.variables, *other.variables})),
+        )
+
+    def to_json(self) -> dict[str, list[str]]:
+        return {"files": list(self.files), "variables": list(self.variables)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Inputs:
+        return Inputs(tuple(data.get("files", ())), tuple(data.get("variables", ())))
+
+
+@dataclass
+class _Seen:
+    is_watching: bool = False
+    files: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+
+
+@contextmanager
+def watching() -> Iterator[_Seen]:
+    """Collect what is read; for a process of our own, as the hooks stay."""
+    seen = _Seen(True)
+    sys.addaudithook(lambda event, args: _note_file(seen, event, args))
+    environ = type(os.environ)
+    plain = environ.__getitem__
+
+    def noted(self: Any, name: Any) -> Any:
+        if seen.is_watching:
+            seen.variables.add(str(name))
+        return plain(self, name)
+
+    environ.__getitem__ = noted  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        seen.is_watching = False
+        environ.__getitem__ = plain  # type: ignore[method-assign]
+
+
+def inputs_of(seen: _Seen) -> Inputs:
+    """What was seen, without what comes with Python, the packages and this process."""
+    modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    files = {*seen.files, *(os.path.abspath(file) for file in modules if file)}
+    return Inputs(
+        tuple(sorted(file for file in files if _is_input(file))),
+        tuple(sorted(seen.variables - _OURS)),
+    )
+
+
+def _note_file(seen: _Seen, event: str, args: tuple[Any, ...]) -> None:
+    if event != "open" or not seen.is_watching:
+        return
+    path, mode = args[0], args[1]
+    is_name = isinstance(path, (str, os.PathLike))
+    if is_name and (mode is None or "r" in mode) and "+" not in (mode or ""):
+        seen.files.add(os.path.abspath(os.fspath(path)))
+
+
+def _is_input(file: str) -> bool:
+    if file.startswith(_NOT_INPUTS) or file.endswith((".pyc", ".so")):
+        return False
+    return not file.startswith(_installed()) and os.path.isfile(file)
+
+
+def _installed() -> tuple[str, ...]:
+    """Where packages live; their versions are in the key already."""
+    paths = {*sysconfig.get_paths().values(), str(Path(__file__).resolve().parents[1])}
+    paths -= {sysconfig.get_paths()["data"], sysconfig.get_paths()["scripts"]}
+    return tuple(f"{path}{os.sep}" for path in sorted(paths))
+
+
+def _content(file: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return None

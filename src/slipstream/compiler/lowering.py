@@ -1,0 +1,122 @@
+"""Functions into StableHLO, for GPUs, whatever this process runs on.
+
+plain function ──jit──► jitted ──trace──► jaxpr ──lower for cuda──► StableHLO, device ids
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PLATFORM = "cuda"
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program before XLA saw it."""
+
+    stablehlo: bytes
+    devices: tuple[int, ...]
+    """ids in the order of the mesh; empty where the mesh was abstract, or one device is enough"""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class WrongTarget(Exception):
+    """A target function that exists and gives something that can't be compiled."""
+
+
+def lower(function: Any, arguments: tuple[Any, ...]) -> Lowered:
+    """A function, jitted or not, or what its `.lower()` or `.trace()` gave."""
+    lowered = function if hasattr(function, "compiler_ir") else _lower(function, arguments)
+    file = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(file)
+    inner = lowered._lowering
+    devices = getattr(inner, "_device_list", None)
+    ids = tuple(device.id for device in devices) if devices is not None else ()
+    options = {name: str(value) for name, value in getattr(inner, "_compiler_options_kvs", ())}
+    return Lowered(file.getvalue(), ids, options)
+
+
+def _lower(function: Any, arguments: tuple[Any, ...]) -> Any:
+    import jax
+
+    if hasattr(function, "lower") and not hasattr(function, "trace"):
+        return function.lower(lowering_platforms=(PLATFORM,))  # what `.trace()` gave
+    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    abstract = jax.tree.map(_abstract, arguments)
+    return jitted.trace(*abstract).lower(lowering_platforms=(PLATFORM,))
+
+
+def _abstract(value: Any) -> Any:
+    """Arrays by their shape: where they are now is not where they will be."""
+    import jax
+
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+        shaped: Any = jax.ShapeDtypeStruct
+        return shaped(value.shape, value.dtype)
+    return value
+
+
+def call_builder(build: Any, devices: list[Any], keywords: Mapping[str, Any]) -> Lowered:
+    """Call a target's function with the devices, or a mesh of them, as its parameters ask."""
+    names = inspect.signature(build).parameters
+    given: dict[str, Any] = dict(keywords)
+    if "devices" in names:
+        given["devices"] = devices
+    elif "mesh" in names:
+        given["mesh"] = _mesh(devices)
+    elif unmet := [n for n, p in names.items() if p.default is p.empty and n not in given]:
+        raise WrongTarget(
+            f"takes {', '.join(unmet)}; expected a parameter called `devices` (a list) or `mesh` "
+            "(one axis, `data`)"
+        )
+    return lower(*_function_and_arguments(build(**given)))
+
+
+def _mesh(devices: list[Any]) -> Any:
+    import numpy as np
+    from jax.sharding import Mesh
+
+    return Mesh(np.array(devices), ("data",))
+
+
+def _function_and_arguments(built: Any) -> tuple[Any, tuple[Any, ...]]:
+    function, *arguments = built if isinstance(built, (tuple, list)) and built else (built,)
+    is_lowered = hasattr(function, "compiler_ir")
+    if not callable(function) and not is_lowered:
+        raise WrongTarget(
+            f"returned {_described(built)}; expected a jitted function and its abstract arguments: "
+            "return jitted, params, batch"
+        )
+    # (jitted, (params, batch)) means the same, unless the function takes one tuple.
+    if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
+        spread = tuple(arguments[0])
+        if _binds(function, spread):
+            return function, spread
+    if not is_lowered and not _binds(function, tuple(arguments)):
+        raise WrongTarget(
+            f"returned {len(arguments)} arguments for {getattr(function, '__name__', 'a function')}"
+            f"{inspect.signature(function)}; expected as many as it takes"
+        )
+    return function, tuple(arguments)
+
+
+def _binds(function: Any, arguments: tuple[Any, ...]) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # no signature to be had: let jax say what is wrong
+    return True
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of " + (
+            ", ".join(type(item).__name__ for item in value) or "nothing"
+        )
+    return "nothing" if value is None else f"a {type(value).__name__}"

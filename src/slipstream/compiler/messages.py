@@ -1,0 +1,235 @@
+"""What XLA writes to its log, as messages; the rest of the log stays in its file.
+
+W0815 12:00:00.000000  123 spmd_partitioner.cc:687] [SPMD] Involuntary full rematerialization. …
+▲ severity                 ▲ where in XLA            ▲ text, which may go on in further lines
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+SEVERITIES = ("info", "warning", "error")
+_LINE = re.compile(
+    r"^(?:(?P<short>[IWEF])\d{4} [\d:.]+|[\d-]+ [\d:.]+:? (?P<long>[IWEF]))\s+(?:\d+ )?"
+    r"(?P<file>[\w./-]+\.(?:cc|h|cu|py)):\d+\] (?P<text>.*)$"
+)
+_MISSING = re.compile(r"Missing (\d+) instructions from the profile")
+_TUNING = re.compile(r"Autotune results loaded from file: (\S+)")
+_TUNING_USED = re.compile(r"cache stats: hits=(\d+), misses=(\d+)")
+_CHECKER = "profile_guided_latency_estimator.cc"
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Message:
+    """One thing that XLA, or we about its result, had to say."""
+
+    code: str
+    """a name to tell messages apart by: `involuntary-remat`"""
+    text: str
+    severity: str = "info"
+    """one of SEVERITIES"""
+    instruction: str | None = None
+    """the instruction it is about, where it is about one"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the log: a first line, and those that go on with it."""
+
+    severity: str
+    file: str
+    text: str
+
+
+def read_log(log: str) -> Iterator[Entry]:
+    """The entries of a log; lines before the first one, such as tracebacks, are left out."""
+    head: re.Match[str] | None = None
+    lines: list[str] = []
+    for line in log.splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            lines.append(line)
+            continue
+        if head is not None:
+            yield _entry(head, lines)
+        head, lines = match, []
+    if head is not None:
+        yield _entry(head, lines)
+
+
+def parse_messages(log: str) -> tuple[Message, ...]:
+    """The messages of a log, each once, in the order in which they first came."""
+    entries = list(read_log(log))
+    found = dict.fromkeys(message for entry in entries if (message := _message_of(entry)))
+    found |= dict.fromkeys(_missing(entries))
+    found |= dict.fromkeys(_tuned(entries))
+    return tuple(found)
+
+
+def _entry(head: re.Match[str], lines: Iterable[str]) -> Entry:
+    text = "\n".join([head["text"], *lines]).rstrip()
+    return Entry(head["short"] or head["long"], head["file"], text)
+
+
+def _message_of(entry: Entry) -> Message | None:
+    for pattern, build in _PATTERNS.items():
+        match = pattern.search(entry.text)
+        if match is not None:
+            return build(match)
+    # An error that we don't know is still an error.
+    if entry.severity in "EF" and not any(known in entry.text for known in _HARMLESS):
+        return Message("xla-error", _first_line(entry.text), "warning")
+    return None
+
+
+def _first_line(text: str, most: int = 240) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _size(text: str) -> str:
+    """`135.62GiB` as XLA writes it, `145.6 GB` as we do."""
+    from slipstream.units import format_bytes
+
+    match = re.fullmatch(r"([\d.]+)\s*([KMGT]?)i?B?", text)
+    if match is None:
+        return text
+    scale = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}[match[2]]
+    return format_bytes(float(match[1]) * 1024**scale)
+
+
+def _remat(match: re.Match[str]) -> Message:
+    name = re.search(r"HLO operation:? %?([\w.-]+)", match.string)
+    op = re.search(r'op_name="([^"]+)"', match.string)
+    way = re.search(r"from sharding (\{.*?\}) to (\{.*?\}) efficiently", match.string)
+    what = (op and op[1]) or (name and name[1]) or "a value"
+    between = f" from {way[1]} to {way[2]}" if way else ""
+    return Message(
+        "involuntary-remat",
+        f"{what} can't be resharded{between} piece by piece, so every device gathers all of it "
+        "first (XLA: involuntary full rematerialization); give it, or what it is made of, "
+        "another sharding",
+        "warning",
+        name[1] if name else None,
+    )
+
+
+def _memory(match: re.Match[str]) -> Message:
+    limit, least = _size(match["limit"]), _size(match["least"])
+    return Message(
+        "memory-not-reduced",
+        f"XLA wants the program's memory below {limit} and gets it no lower than "
+        f"{least}; cut the batch, checkpoint more layers, or shard over more devices",
+        "warning",
+    )
+
+
+def _arguments(match: re.Match[str]) -> Message:
+    from slipstream.units import format_bytes
+
+    size, limit = format_bytes(int(match["size"])), format_bytes(int(match["limit"]))
+    return Message(
+        "arguments-too-big",
+        f"arguments and results alone take {size} of the {limit} that XLA plans with on each "
+        "device; shard the parameters over more devices",
+        "warning",
+    )
+
+
+def _missing(entries: list[Entry]) -> Iterator[Message]:
+    """Instructions without a cost; their names follow the number as entries of their own."""
+    for place, entry in enumerate(entries):
+        match = _MISSING.search(entry.text)
+        if match is None or entry.file != _CHECKER:
+            continue
+        following = takewhile(_is_name, entries[place + 1 :])
+        names = [one.text.strip() for one in following]
+        shown = ", ".join(names[:_MOST_NAMES]) + ("…" if len(names) > _MOST_NAMES else "")
+        listed = f": {shown}" if shown else ""
+        text = f"{match[1]} instructions have no cost in the file{listed}"
+        yield Message("pgle-missing", text, "warning" if int(match[1]) else "info")
+
+
+def _is_name(entry: Entry) -> bool:
+    return entry.file == _CHECKER and entry.text.startswith("  ")
+
+
+def _tuned(entries: list[Entry]) -> Iterator[Message]:
+    """How much of a file of autotuning results XLA could use: often none, and it says little."""
+    files = [match[1] for entry in entries if (match := _TUNING.search(entry.text))]
+    stats = [match for entry in entries if (match := _TUNING_USED.search(entry.text))]
+    hits, misses = (sum(int(one[group]) for one in stats) for group in (1, 2))
+    if not files:
+        return
+    if not stats:
+        yield Message("autotuning", f"autotuning results loaded from {files[0]}")
+        return
+    text = f"{hits} of {hits + misses} kernels are tuned as in {files[0]}"
+    if misses:
+        text += "; it has no others for this GPU and jaxlib, and the rest take XLA's defaults"
+    yield Message("autotuning", text, "warning" if misses else "info")
+
+
+def _say(code: str, text: str, severity: str) -> Callable[[re.Match[str]], Message]:
+    """A message whose text may use the groups of the pattern."""
+    return lambda match: Message(code, match.expand(text), severity)
+
+
+def _unified(match: re.Match[str]) -> Message:
+    return Message(
+        "estimator-fallback",
+        "XLA has no cost tables for this GPU and schedules by rough sizes instead "
+        f"({_first_line(match.string, 160)}); give it costs: --costs FILE",
+        "warning",
+    )
+
+
+_PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], Message]] = {
+    re.compile(r"[Ii]nvoluntary full rematerialization"): _remat,
+    re.compile(
+        r"Can't reduce memory use below (?P<limit>[\d.]+\s*\w+).*only reduced to "
+        r"(?P<least>[\d.]+\s*\w+)",
+        re.DOTALL,
+    ): _memory,
+    re.compile(
+        r"size of input/output arguments \((?P<size>\d+)\) exceeds the base limit "
+        r"\((?P<limit>\d+)\)"
+    ): _arguments,
+    re.compile(r"Found (\d+) instructions from the profile"): _say(
+        "pgle-found", r"\1 instructions have a cost in the file", "info"
+    ),
+    re.compile(r"Using PGLE profile from (\S+)"): _say(
+        "pgle-used", r"the scheduler uses the costs of \1", "info"
+    ),
+    re.compile(r"PGLE profile file does not exist:? ?(\S*)"): _say(
+        "pgle-absent", r"XLA found no cost file for this program (\1)", "warning"
+    ),
+    re.compile(r"PGLE fallback: (.+)"): _say(
+        "pgle-fallback", r"where costs are missing: \1", "info"
+    ),
+    re.compile(r"Cannot construct unified latency estimator"): _unified,
+    re.compile(r"[Rr]egisters? (?:are )?spill|bytes spill stores"): lambda match: Message(
+        "spilling", _first_line(match.string), "warning"
+    ),
+    re.compile(r"(?:out of memory|RESOURCE_EXHAUSTED|OOM)"): lambda match: Message(
+        "out-of-memory", _first_line(match.string), "error"
+    ),
+    re.compile(r"^(\S+) sets XLA_FLAGS=(.*)"): _say(
+        "flags-too-late",
+        r"\1 sets XLA_FLAGS when XLA has started already, so they don't count here; "
+        r"give them with: --flags '\2'",
+        "warning",
+    ),
+    re.compile(r"No such compile option: '?([\w]+)"): _say(
+        "unknown-option", r"XLA knows no option \1", "error"
+    ),
+    re.compile(r"very slow compile|Constant folding an instruction is taking"): lambda match: (
+        Message("slow-compile", _first_line(match.string), "info")
+    ),
+}
+_HARMLESS = ("cuInit", "libcuda", "Unable to register cu", "failed call to", "AutotuneCache")
+"""errors that don't matter to a compile: no GPU, or a file in the format of an older release"""

@@ -1,0 +1,134 @@
+"""Flags, divided by the way in which they reach XLA.
+
+compiler options   with each compile; most flags
+XLA_FLAGS          with the process: maps, messages, `+NAME` and `-NAME` in lists, aliases
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue import Catalogue, Flag, installed_catalogue
+from slipstream.flags.environment import Found, Place
+from slipstream.flags.values import flag_complaint, normal, option_complaint, repaired
+
+Flags = Mapping[str, object] | str | None
+"""by name, or as people write XLA_FLAGS"""
+
+EFFORTS = {
+    "optimization_level": int,
+    "memory_fitting_level": int,
+    "exec_time_optimization_effort": float,
+    "memory_fitting_effort": float,
+}
+"""options of a compile that are no flags of XLA, and take numbers"""
+ONCE_A_PROCESS = frozenset(
+    ("xla_gpu_load_autotune_results_from", "xla_dump_to", "xla_gpu_per_fusion_autotune_cache_dir")
+)
+"""what XLA reads once and keeps: another value needs another process"""
+_NOWHERE = Place("--flags", 1, 1, None)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings in the form in which XLA takes them."""
+
+    compiler_options: Mapping[str, str] = field(default_factory=dict)
+    xla_flags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, str]:
+        return {**self.xla_flags, **self.compiler_options}
+
+    @property
+    def text(self) -> str:
+        """What goes into XLA_FLAGS."""
+        return " ".join(f"--{name}={value}" for name, value in self.xla_flags.items())
+
+
+def divide(flags: Flags, catalogue: Catalogue | None = None) -> Options:
+    """Each flag to its place; BadInput for one that the installed XLA would refuse."""
+    given = _parsed(flags)
+    if not given:
+        return Options()
+    known = catalogue or installed_catalogue()
+    options: dict[str, str] = {}
+    for_process: dict[str, str] = {}
+    for name, value in given.items():
+        if name in EFFORTS:
+            options[name] = _number(name, value)
+            continue
+        flag = known.flags.get(name)
+        if flag is None or not (flag.in_compiler_options or flag.in_xla_flags):
+            raise _refused(name, value, known)
+        if _needs_process(flag, value):
+            for_process[name] = _checked(flag, value, known.jaxlib_version, is_option=False)
+        else:
+            options[name] = _checked(flag, value, known.jaxlib_version, is_option=True)
+    return Options(options, for_process)
+
+
+def _parsed(flags: Flags) -> dict[str, str]:
+    if not flags:
+        return {}
+    if not isinstance(flags, str):
+        return {name.removeprefix("--"): _text(value) for name, value in flags.items()}
+    found = {}
+    try:
+        words = shlex.split(flags)
+    except ValueError as error:
+        raise BadInput(f"flags {flags!r} can't be read ({error}); write --name=value …") from None
+    for word in words:
+        name, equals, value = word.partition("=")
+        found[name.removeprefix("--")] = value if equals else "true"
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def _needs_process(flag: Flag, value: str) -> bool:
+    changes_list = flag.kind.startswith("repeated") and value.startswith(("+", "-"))
+    return not flag.in_compiler_options or changes_list or flag.name in ONCE_A_PROCESS
+
+
+def _checked(flag: Flag, value: str, version: str, *, is_option: bool) -> str:
+    def complaint(value: str) -> str | None:
+        complain = option_complaint if is_option else flag_complaint
+        return complain(flag, value, version)
+
+    if is_option and flag.kind == "bool":
+        value = normal(flag, value).capitalize()
+    if complaint(value) is None:
+        return value
+    meant = repaired(flag, value, is_option, version)
+    if meant is None or complaint(meant) is not None:
+        raise BadInput(f"flag {flag.name} {complaint(value)}")
+    return meant
+
+
+def _number(name: str, value: str) -> str:
+    try:
+        return str(EFFORTS[name](value))
+    except ValueError:
+        raise BadInput(f"{name} is {value!r}; expected a number") from None
+
+
+def _refused(name: str, value: str, catalogue: Catalogue) -> BadInput:
+    from slipstream.flags.retired import fate
+
+    found = Found("xla_flags", name, value, _NOWHERE, f"--{name}={value}")
+    past = fate(found, [found], catalogue)
+    if past is not None:
+        return BadInput(f"{past.message}")
+    near = catalogue.nearest(name)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return BadInput(
+        f"jaxlib {catalogue.jaxlib_version} knows no flag {name}; {guess}see: slipstream flags list"
+    )

@@ -1,0 +1,304 @@
+"""Many compiles of one target: lowered once, kept workers, everything cached.
+
+with compiler("train.py:build", on="8xH200") as session:
+    for flags in candidates:
+        session.compile(flags=flags)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from slipstream.compiler import cache
+from slipstream.compiler.compilation import Compilation, Memory
+from slipstream.compiler.failures import explain
+from slipstream.compiler.inputs import Inputs
+from slipstream.compiler.messages import Message, parse_messages
+from slipstream.compiler.options import Flags, Options, divide
+from slipstream.compiler.process import Process, WorkerFailed
+from slipstream.compiler.targets import Target
+from slipstream.compiler.versions import installed_versions
+from slipstream.costs.files import read_costs
+from slipstream.costs.table import CostTable
+from slipstream.errors import BadInput
+from slipstream.machines.machine import Machine
+from slipstream.units import format_bytes
+
+Progress = Callable[[str], None]
+Costs = CostTable | str | os.PathLike[str] | None
+_COSTS_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
+_AUTOTUNING_FLAG = "xla_gpu_load_autotune_results_from"
+_DEVICE_MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The target as StableHLO in a file, and how to compile that."""
+
+    path: Path
+    request: Mapping[str, Any]
+    options: Mapping[str, str]
+    log: str
+    seconds: float
+
+
+class Session:
+    """Compiles one target for one machine, with any flags and costs."""
+
+    def __init__(
+        self,
+        target: Target,
+        machine: Machine,
+        target_config: str,
+        *,
+        autotuning: str | os.PathLike[str] | None = None,
+        use_gpu: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.target = target
+        self.machine = machine
+        self.versions = installed_versions()
+        self._config = target_config
+        self._autotuning = _existing(autotuning) if autotuning else None
+        self._use_gpu = use_gpu
+        self._progress = progress or (lambda text: None)
+        self._folder = tempfile.TemporaryDirectory(prefix="slipstream-compile-")
+        self._workers: dict[str, Process] = {}
+        self._module: _Module | None = None
+
+    def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
+        """The program with these flags and costs, from the cache where it is in it."""
+        options = divide(flags)
+        costs_path = self._costs_path(costs)
+        found = cache.find(self._key(options, costs_path))
+        if found is not None:
+            return self._compilation(found, is_cached=True)
+        return self._compilation(self._compiled(options, costs_path), is_cached=False)
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # What decides the result.
+
+    def _key(self, options: Options, costs: Path | None) -> str:
+        return cache.digest(
+            self._target_state(),
+            self.machine.topology,
+            self._config,
+            self._use_gpu,
+            options.all,
+            _content(costs),
+            _content(self._autotuning),
+            self.versions,
+        )
+
+    def _target_state(self) -> Any:
+        if self.target.kind != "python":
+            content = cache.digest(self.target.content)
+            variables = Inputs().state()["variables"]
+            return [content, list(self.target.devices), dict(self.target.options), variables]
+        known = cache.read_json(self._inputs_file)
+        inputs = Inputs.from_json(known) if known else Inputs()
+        return [self._identity, inputs.state()]
+
+    @property
+    def _identity(self) -> list[Any]:
+        """A Python target without its contents: the files it reads are known by this."""
+        module = self.target.module
+        place = os.path.abspath(module) if module.endswith(".py") else [os.getcwd(), module]
+        return [place, self.target.function, dict(self.target.keywords)]
+
+    @property
+    def _inputs_file(self) -> Path:
+        name = cache.digest(self._identity, self.versions, self.machine.topology)
+        return cache.cache_folder() / f"{name}.inputs.json"
+
+    def _costs_path(self, costs: Costs) -> Path | None:
+        if costs is None:
+            return None
+        if isinstance(costs, CostTable):
+            path = Path(self._folder.name) / "costs.pb"
+            costs.write(path)
+            # XLA may keep what it read under a name, so each content has its own.
+            named = path.with_name(f"{_content(path)}.pb")
+            path.replace(named)
+            return named
+        path = _existing(costs)
+        read_costs(path)
+        return path
+
+    # The work.
+
+    def _compiled(self, options: Options, costs: Path | None) -> dict[str, Any]:
+        module = self._lowered(options)
+        worker = self._worker(options)
+        self._progress(f"compiling for {self.machine.spec}")
+        given = {**module.options, **options.compiler_options}
+        if costs is not None:
+            given[_COSTS_FLAG] = str(costs)
+        out = Path(self._folder.name) / "program.pb"
+        if self._use_gpu:
+            # Sharded autotuning waits for the processes of the other hosts, which don't exist.
+            given.setdefault("xla_gpu_shard_autotuning", "False")
+        request = {**module.request, "options": given, "use_gpu": self._use_gpu}
+        answer, log = self._ask(worker, "compile", path=str(module.path), out=str(out), **request)
+        entry = {
+            "memory": answer["memory"],
+            "devices": answer["devices"],
+            "seconds": round(module.seconds + answer["seconds"], 3),
+            "flags": {**module.options, **options.all},
+        }
+        # Only now is it known what the target reads, and so the key.
+        return cache.keep(self._key(options, costs), entry, out.read_bytes(), module.log + log)
+
+    def _worker(self, options: Options) -> Process:
+        text = options.text
+        if self._autotuning is not None:
+            text = f"{text} --{_AUTOTUNING_FLAG}={self._autotuning}".strip()
+        if text not in self._workers:
+            self._progress("starting XLA")
+            worker = Process(text, use_gpu=self._use_gpu)
+            self._workers[text] = worker
+            self._ask(
+                worker,
+                "start",
+                topology=self.machine.topology,
+                target_config=self._config,
+                use_gpu=self._use_gpu,
+            )
+        return self._workers[text]
+
+    def _lowered(self, options: Options) -> _Module:
+        if self._module is not None:
+            return self._module
+        began = time.monotonic()
+        path = Path(self._folder.name) / "program.mlir"
+        request: dict[str, Any] = {"order": list(self.target.devices)}
+        own: Mapping[str, str] = self.target.options
+        log = ""
+        if self.target.kind == "python":
+            answer, log = self._lower_python(self._worker(options), path)
+            request, own = {"order": answer["devices"]}, answer["options"]
+        elif self.target.kind == "hlo":
+            request, log = self._convert(self._worker(options), path)
+        else:
+            path.write_bytes(self.target.content)
+        own = divide(own).compiler_options
+        self._module = _Module(path, request, own, log, time.monotonic() - began)
+        return self._module
+
+    def _lower_python(self, worker: Process, path: Path) -> tuple[dict[str, Any], str]:
+        self._progress(f"lowering {self.target.label}")
+        answer, log = self._ask(
+            worker,
+            "lower",
+            module=self.target.module,
+            function=self.target.function,
+            keywords=dict(self.target.keywords),
+            out=str(path),
+        )
+        cache.write_json(self._inputs_file, answer["inputs"])
+        return answer, log
+
+    def _convert(self, worker: Process, path: Path) -> tuple[dict[str, Any], str]:
+        self._progress(f"converting {self.target.label}")
+        source = path.with_suffix(".hlo")
+        source.write_bytes(self.target.content)
+        return self._ask(worker, "convert", path=str(source), out=str(path))
+
+    def _ask(self, worker: Process, do: str, **request: Any) -> tuple[dict[str, Any], str]:
+        try:
+            return worker.ask(do, **request)
+        except WorkerFailed as failed:
+            if failed.died:
+                self._workers = {k: one for k, one in self._workers.items() if one is not worker}
+                worker.close()
+            raise explain(failed, do, self.target, self.machine) from None
+
+    # The result.
+
+    def _compilation(self, entry: Mapping[str, Any], *, is_cached: bool) -> Compilation:
+        memory = Memory(**entry["memory"], capacity_bytes=self._capacity)
+        log = entry["log"].read_text(encoding="utf-8", errors="replace")
+        own = _own_messages(self.machine, memory, entry["devices"])
+        return Compilation(
+            proto=entry["proto"],
+            log=entry["log"],
+            messages=(*own, *parse_messages(log)),
+            memory=memory,
+            seconds=entry["seconds"],
+            is_cached=is_cached,
+            machine=self.machine,
+            target=self.target.label,
+            versions=self.versions,
+            flags=entry["flags"],
+            devices=entry["devices"],
+        )
+
+    @property
+    def _capacity(self) -> int:
+        """What this machine's devices have, which the target configuration may say better."""
+        stated = _DEVICE_MEMORY.search(self._config)
+        return int(stated[1]) if stated else self.machine.gpu.memory_bytes
+
+
+def _own_messages(machine: Machine, memory: Memory, devices: int) -> list[Message]:
+    found = []
+    gpu = machine.gpu.name
+    if not memory.fits:
+        needs, has = format_bytes(memory.peak_bytes), format_bytes(memory.capacity_bytes)
+        text = (
+            f"needs {needs} of {has} on each {gpu}: cut the batch, checkpoint more layers, or "
+            "shard over more devices"
+        )
+        found.append(Message("memory-does-not-fit", text, "error"))
+    if devices < machine.devices:
+        text = (
+            f"the program runs on {devices} of the {machine.devices} devices of {machine.spec}: "
+            "its shardings name no more"
+        )
+        found.append(Message("few-devices", text, "warning"))
+    if flags := os.environ.get("XLA_FLAGS"):
+        found.append(Message("environment", f"XLA_FLAGS count too: {flags}", "info"))
+    return found
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    found = Path(path).absolute()
+    if not found.exists():
+        raise BadInput(f"{os.fspath(path)} is not there; check the path, or leave the option out")
+    return found
+
+
+def _content(path: Path | None) -> str | None:
+    """What is in a file or folder, for a key."""
+    if path is None:
+        return None
+    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    parts: list[object] = []
+    with suppress(OSError):
+        parts = [part for one in files for part in (one.suffix, one.read_bytes())]
+    return cache.digest(*parts)

@@ -1,0 +1,148 @@
+"""What people give to be compiled, and what it is.
+
+train.py:build, package.train:build    a function that builds a jitted function and arguments
+a function and its arguments           lowered in this process
+.mlir, .stablehlo, bytes, text         StableHLO, as JAX writes it
+.hlo.pb, .pb, .txt, bytes, text        HLO before optimisation, as XLA dumps it
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+
+BYTECODE = b"ML\xefR"
+"""how MLIR's bytecode begins"""
+_PYTHON = re.compile(r"^(?P<module>.+?):(?P<function>[A-Za-z_]\w*)$")
+_MLIR_TEXT = re.compile(rb"^\s*(//[^\n]*\n\s*)*(#\w+ ?=|module\b|builtin\.module\b|func\.func\b)")
+_HLO_TEXT = re.compile(rb"^\s*(//[^\n]*\n\s*)*HloModule\b")
+_EXPECTED = (
+    "expected FILE.py:FUNCTION, StableHLO (.mlir) or HLO before optimisation (.hlo.pb, .txt)"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to compile: either Python to import, or a program's text or bytes."""
+
+    kind: str
+    """`python`, `stablehlo` or `hlo`"""
+    label: str
+    """for people"""
+    content: bytes = field(default=b"", repr=False)
+    module: str = ""
+    function: str = ""
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """further arguments of a Python target's function"""
+    devices: tuple[int, ...] = ()
+    """the device ids of the mesh, where lowering knew them"""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """compiler options that the jitted function brings along"""
+
+
+def identify(target: Any, args: Any = None) -> Target:
+    """What a target is; functions are lowered here and now."""
+    if isinstance(target, Target):
+        return target
+    if callable(target) or hasattr(target, "compiler_ir"):
+        return _function(target, args)
+    if isinstance(target, bytes):
+        return _program(target, "a program in memory")
+    if isinstance(target, str) and ("\n" in target or target.startswith("HloModule")):
+        return _program(target.encode(), "a program in memory")
+    if not isinstance(target, (str, os.PathLike)):
+        raise BadInput(f"can't compile a {type(target).__name__}; {_EXPECTED}, or a function")
+    return _named(os.fspath(target), args)
+
+
+def _function(target: Callable[..., Any], args: Any) -> Target:
+    from slipstream.compiler.lowering import lower
+    from slipstream.compiler.versions import installed_versions
+
+    installed_versions()
+    arguments = args if isinstance(args, (tuple, list)) else () if args is None else (args,)
+    found = lower(target, tuple(arguments))
+    label = getattr(target, "__name__", "a function")
+    return Target("stablehlo", label, found.stablehlo, devices=found.devices, options=found.options)
+
+
+def _named(name: str, args: Any) -> Target:
+    if Path(name).is_file():
+        if name.endswith(".py"):
+            raise BadInput(f"{name} names no function; {_functions(Path(name))}")
+        return _program(_unpacked(Path(name)), name)
+    match = _PYTHON.match(name)
+    if match is None:
+        raise BadInput(f"{name} is not there; {_EXPECTED}")
+    if match["module"].endswith(".py") and not Path(match["module"]).is_file():
+        raise BadInput(f"{match['module']} is not there, so {match['function']} can't be called")
+    if args is not None and not isinstance(args, Mapping):
+        raise BadInput(
+            f"the arguments of {name} are its own to build; expected a mapping of further keywords"
+        )
+    return Target(
+        "python", name, module=match["module"], function=match["function"], keywords=args or {}
+    )
+
+
+def _functions(file: Path) -> str:
+    """The functions of a file that could be meant."""
+    import ast
+
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return f"write {file}:FUNCTION"
+    found = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and {one.arg for one in node.args.args} & {"devices", "mesh"}
+    ]
+    if not found:
+        return (
+            f"write {file}:FUNCTION, a function that takes `devices` and returns a jitted "
+            "function and its arguments"
+        )
+    return f"write {file}:{found[0]}" + "".join(f" or {file}:{one}" for one in found[1:])
+
+
+def _program(data: bytes, label: str) -> Target:
+    if data.startswith(BYTECODE) or _MLIR_TEXT.match(data):
+        return Target("stablehlo", label, data)
+    if _is_scheduled(data, label):
+        raise BadInput(
+            f"{label} is compiled already: it has a schedule; read it with slipstream simulate, or "
+            "give what XLA dumped before optimisation (*.before_optimizations.hlo.pb)"
+        )
+    return Target("hlo", label, data)
+
+
+def _is_scheduled(data: bytes, label: str) -> bool:
+    from slipstream.sources.hlo import program_from_proto
+
+    if _HLO_TEXT.match(data):
+        header = data[data.index(b"HloModule") :].partition(b"\n")[0]
+        return b"is_scheduled=true" in header
+    return program_from_proto(data, source=label).is_scheduled
+
+
+def _unpacked(path: Path) -> bytes:
+    data = path.read_bytes()
+    try:
+        if data[:2] == b"\x1f\x8b":
+            return gzip.decompress(data)
+        if data[:6] == b"\xfd7zXZ\x00":
+            return lzma.decompress(data)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise BadInput(f"{path} is compressed and damaged ({error}); copy it again") from None
+    return data

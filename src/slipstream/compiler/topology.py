@@ -1,0 +1,45 @@
+"""Devices that are not here: what XLA compiles for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream.machines.machine import Machine
+
+PLATFORM = "cuda"
+
+
+def devices(on: str | Machine) -> list[Any]:
+    """The devices of a machine, to build a mesh of in this process; they can't run anything.
+
+    Where no GPU is, start Python with JAX_PLATFORMS=cpu.
+    """
+    from slipstream.compiler.compile import machine_of
+    from slipstream.compiler.versions import installed_versions
+    from slipstream.machines.targets import target_config
+
+    installed_versions()
+    machine = machine_of(on)
+    return list(describe(machine.topology, target_config(machine)).devices)
+
+
+def describe(topology: str, target_config: str) -> Any:
+    """XLA's description of a topology; JaxRuntimeError when it can't be built."""
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(
+        topology_name="", platform=PLATFORM, topology=topology, target_config=target_config
+    )
+
+
+def local_target_config() -> tuple[str, str]:
+    """Model and exact target configuration of the GPU of this machine.
+
+    Needs a process whose JAX runs on the GPU.
+    """
+    import jax
+    from jaxlib import xla_client
+
+    gpus = jax.devices("gpu")
+    described = xla_client.get_topology_for_devices(gpus)
+    return str(gpus[0].device_kind), str(described.target_config)

@@ -1,0 +1,50 @@
+"""What is installed: read from the packages' metadata, so that jax need not be imported."""
+
+from __future__ import annotations
+
+import platform
+import re
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+from slipstream.errors import Missing, missing_extra
+
+PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+_PURPOSE = "compiling for GPUs"
+
+
+@lru_cache(maxsize=1)
+def installed_versions() -> dict[str, str]:
+    """Python, jax, jaxlib and the plugin with XLA's GPU compiler; Missing when one is not there."""
+    found = {"python": platform.python_version()}
+    for package in ("jax", "jaxlib"):
+        release = _release(package)
+        if release is None:
+            raise missing_extra(package, "compiler", _PURPOSE)
+        found[package] = release
+    plugin = next((name for name in PLUGINS if _release(name)), None)
+    if plugin is None:
+        raise missing_extra(PLUGINS[0], "compiler", _PURPOSE)
+    found[plugin] = _release(plugin) or ""
+    _check_fit(found["jaxlib"], plugin, found[plugin])
+    return found
+
+
+def _check_fit(jaxlib: str, plugin: str, release: str) -> None:
+    """JAX ignores a plugin of another release, and then knows no GPU."""
+    if _numbers(jaxlib) != _numbers(release):
+        raise Missing(
+            f"{plugin} {release} does not go with jaxlib {jaxlib}: JAX uses a plugin of its own "
+            f"release only; install it with: pip install '{plugin}=={jaxlib}'"
+        )
+
+
+def _release(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(release: str) -> list[str]:
+    return re.findall(r"\d+", release)[:3]

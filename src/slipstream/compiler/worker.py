@@ -1,0 +1,152 @@
+"""The process in which XLA runs: requests come in as lines of JSON, answers go out likewise.
+
+    start    {topology, target_config, use_gpu}                  → {}
+    lower    {module, function, keywords, out}                    → {devices, options, inputs}
+    convert  {path, out}                                          → {partitions, …}
+    compile  {path, options, devices, out, …}                     → {memory, seconds, devices}
+
+XLA writes its log to stderr, which whoever started this process keeps in a file. What targets
+print goes there too, so that answers stay readable.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+Answer = dict[str, Any]
+
+
+class Worker:
+    """Holds the topology between requests: building it takes longer than small compiles do."""
+
+    def __init__(self) -> None:
+        self.devices: list[Any] = []
+
+    def start(self, topology: str, target_config: str, use_gpu: bool) -> Answer:
+        import jax  # noqa: F401
+
+        from slipstream.compiler.topology import describe, local_target_config
+
+        model = ""
+        if use_gpu:
+            model, target_config = local_target_config()
+        self.devices = list(describe(topology, target_config).devices)
+        return {"model": model, "devices": len(self.devices)}
+
+    def lower(self, module: str, function: str, keywords: Mapping[str, Any], out: str) -> Answer:
+        from slipstream.compiler.inputs import inputs_of, watching
+        from slipstream.compiler.lowering import call_builder
+
+        flags = os.environ.get("XLA_FLAGS")
+        with watching() as seen:
+            build = getattr(_import(module), function)
+            lowered = call_builder(build, self.devices, keywords)
+        if os.environ.get("XLA_FLAGS") != flags:
+            # In the log's own form, so that it stays with all that is compiled from here.
+            late = f"{module} sets XLA_FLAGS={os.environ.get('XLA_FLAGS')}"
+            print(f"W0101 00:00:00.000000 0 worker.py:0] {late}", file=sys.stderr)
+        Path(out).write_bytes(lowered.stablehlo)
+        return {
+            "devices": list(lowered.devices),
+            "options": dict(lowered.options),
+            "inputs": inputs_of(seen).to_json(),
+        }
+
+    def convert(self, path: str, out: str) -> Answer:
+        from slipstream.compiler.published import to_stablehlo
+
+        published = to_stablehlo(Path(path).read_bytes())
+        Path(out).write_bytes(published.stablehlo)
+        return {
+            "partitions": published.partitions,
+            "replicas": published.replicas,
+            "is_partitioned": published.is_partitioned,
+            "unknown_calls": list(published.unknown_calls),
+        }
+
+    def compile(self, path: str, out: str, **request: Any) -> Answer:
+        from slipstream.compiler.xla import compile_module
+
+        began = time.monotonic()
+        compiled = compile_module(Path(path).read_bytes(), self.devices, **request)
+        Path(out).write_bytes(compiled.proto)
+        return {
+            "memory": dict(compiled.memory),
+            "devices": compiled.devices,
+            "seconds": time.monotonic() - began,
+        }
+
+
+def _import(module: str) -> Any:
+    """A file as a module of its own name, or a module by its dotted name."""
+    if not module.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        return importlib.import_module(module)
+    path = Path(module).resolve()
+    sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path)]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def _failure(error: BaseException) -> Answer:
+    """What went wrong, and where in the user's code: the last frame that is not in a package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    packages = (os.sep + "site-packages" + os.sep, "<frozen", os.path.dirname(__file__))
+    own = [f for f in frames if not any(part in f.filename for part in packages)]
+    own = [f for f in own if not f.filename.startswith(os.path.dirname(os.__file__))]
+    return {
+        "error": type(error).__name__,
+        "text": str(error),
+        # Without the notes that JAX adds to every error.
+        "line": f"{type(error).__name__}: {error}",
+        "place": f"{own[-1].filename}:{own[-1].lineno}" if own else "",
+        "names": _near_names(error),
+    }
+
+
+def _near_names(error: BaseException) -> list[str]:
+    if not isinstance(error, AttributeError) or error.obj is None:
+        return []
+    return [name for name, value in vars(error.obj).items() if callable(value)]
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+    worker = Worker()
+    for line in requests:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except (Exception, SystemExit) as error:
+            # Whatever a target or XLA raises is an answer; the traceback goes to the log.
+            traceback.print_exc()
+            answer = _failure(error)
+        sys.stderr.flush()
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def main() -> None:
+    # What targets print must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(sys.stdin, answers)
+    answers.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Compiles of tiny programs, kept apart from the user's cache."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+STEP = """
+import os
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import sizes
+
+def build(devices, width=sizes.WIDTH):
+    width = int(os.environ.get("STEP_WIDTH", width))
+    mesh = Mesh(np.array(devices), ("data",))
+    cut = lambda *spec: NamedSharding(mesh, P(*spec))
+
+    def step(weights, batch):
+        return jnp.tanh(batch @ weights) @ weights
+
+    matrix = jax.ShapeDtypeStruct((width, width), jnp.bfloat16)
+    jitted = jax.jit(step, in_shardings=(cut("data"), cut("data")), out_shardings=cut("data"))
+    return jitted, matrix, matrix
+
+def with_mesh(mesh):
+    print("what targets print is not an answer")
+    return build(list(mesh.devices.flat))[0], build(list(mesh.devices.flat))[1:]
+
+def raises(devices):
+    raise ValueError("no such layer")
+
+def not_traceable(devices):
+    return jax.jit(lambda x: x.reshape(7)), jax.ShapeDtypeStruct((8,), jnp.float32)
+
+def number(devices):
+    return 3
+
+def too_few(devices):
+    return build(devices)[:2]
+
+def wants_more(rate):
+    return build(rate)
+
+def too_big(devices):
+    return build(devices, 3 * 2**16)
+"""
+QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
+"""machine code is not what these tests look at, and takes most of the time"""
+
+
+@pytest.fixture(scope="session")
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def cache(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that the tests share, and nobody else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(session_cache))
+    for name in ("XLA_FLAGS", "STEP_WIDTH"):
+        monkeypatch.delenv(name, raising=False)
+    return session_cache / "slipstream" / "compile"
+
+
+@pytest.fixture(scope="session")
+def step_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("target")
+    (folder / "step.py").write_text(STEP)
+    (folder / "sizes.py").write_text("WIDTH = 512\n")
+    yield folder
+
+
+@pytest.fixture
+def step(step_folder: Path) -> str:
+    """`step.py`, which `:build` and others can be asked of."""
+    return str(step_folder / "step.py")
+
+
+@pytest.fixture
+def quick() -> dict[str, object]:
+    return dict(QUICK)
