@@ -24,7 +24,7 @@ INTEGER = frozenset(
         "shift-right-arithmetic", "popcnt", "clz", "iota",
     )
 )  # fmt: skip
-MOVES = ("copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "slice", "transpose")
+PLACEHOLDERS = ("parameter", "bitcast", "broadcast", "constant")
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,12 @@ class Kernel:
     """The work of one execution."""
 
     kind: str
-    """gemm, attention, convolution, copy, host copy, loop, reduce, transpose, rows, scatter,
-    sort, free, or other (a call of something unknown)"""
+    """gemm, attention, convolution, copy, host copy, loop, reduce (along the fastest dimension),
+    columns (along others), rows (reduced and used again), transpose, strided (one that is a loop),
+    scatter, sort, free, or other (a call of something unknown)"""
     bytes: int = 0
+    written: int = 0
+    """of these, by a product"""
     elements: int = 0
     """written by the largest result"""
     operations: int = 0
@@ -42,10 +45,13 @@ class Kernel:
     transcendentals: int = 0
     product: Product | None = None
     is_triton: bool = False
-    is_backward: bool = False
+    form: str = "forward"
+    """of attention: forward or backward; of a convolution: forward, input or filter"""
     is_causal: bool = False
     channels: int = 0
-    """input features of a convolution"""
+    """input features of a convolution; of a scatter, bits of an element, 1 for lone elements"""
+    pressure: float = 0.0
+    """values that each thread of a Triton kernel works on at once: many don't fit in registers"""
 
 
 def kernel(program: Program, instruction: Instruction) -> Kernel:
@@ -65,22 +71,23 @@ def kernel(program: Program, instruction: Instruction) -> Kernel:
     if opcode == "fusion":
         return _fusion(program, instruction, read)
     if opcode == "dot":
-        return Kernel("gemm", read, product=product_of_dot(program, instruction))
+        written = instruction.shape.bytes
+        return Kernel("gemm", read, written, product=product_of_dot(program, instruction))
     if opcode == "convolution":
         return Kernel("convolution", read, product=product_of_convolution(program, instruction))
     if opcode in ("sort", "scatter", "reduce", "transpose", "copy"):
-        kind = "copy" if opcode == "copy" and _keeps_layout(program, instruction) else opcode
-        kind = "transpose" if kind == "copy" and opcode != "copy" else kind
-        if opcode == "copy" and not _keeps_layout(program, instruction):
-            kind = "transpose"
-        return Kernel(kind, read, instruction.shape.size)
-    return Kernel("loop", read, _largest(instruction), instruction.shape.size)
+        moves = opcode == "copy" and not _keeps_layout(program, instruction)
+        kind = "transpose" if moves else opcode
+        return Kernel(kind, read, elements=instruction.shape.size)
+    size = instruction.shape.size
+    return Kernel("loop", read, elements=_largest(instruction), operations=size)
 
 
 def _call(program: Program, call: Instruction, read: int) -> Kernel:
     target = call.custom_call_target
     if target.startswith("__cublas$"):
-        return Kernel("gemm", read, product=product_of_call(program, call))
+        written = next(call.shape.leaves()).bytes
+        return Kernel("gemm", read, written, product=product_of_call(program, call))
     if target.startswith("__cudnn$conv"):
         kernel_shape = program.operands(call)[1].shape
         labels = str(call.attributes.get("dim_labels", ""))
@@ -92,7 +99,7 @@ def _call(program: Program, call: Instruction, read: int) -> Kernel:
             "convolution",
             _touched(program, call, read),
             product=product_of_convolution(program, call),
-            is_backward="BackwardInput" in target,
+            form=_form(target),
             channels=inputs,
         )
     if target.startswith("__cudnn$fmha"):
@@ -100,6 +107,12 @@ def _call(program: Program, call: Instruction, read: int) -> Kernel:
     if "sort" in target.lower() or "topk" in target.lower():
         return Kernel("sort", read)
     return Kernel("other", read)
+
+
+def _form(target: str) -> str:
+    if "BackwardInput" in target:
+        return "input"
+    return "filter" if "BackwardFilter" in target else "forward"
 
 
 def _attention(program: Program, call: Instruction, read: int) -> Kernel:
@@ -114,7 +127,7 @@ def _attention(program: Program, call: Instruction, read: int) -> Kernel:
         "attention",
         read,
         product=product,
-        is_backward="Backward" in call.custom_call_target,
+        form="backward" if "Backward" in call.custom_call_target else "forward",
         is_causal="CAUSAL" in str(config.get("mask_type", ""))
         or bool(config.get("is_causal_mask")),
     )
@@ -132,22 +145,28 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
         kind = "gemm"
     elif calls := [i for i in inside if i.opcode == "custom-call"]:
         return _call(program, calls[0], read)
+    elif convolutions := [i for i in inside if i.opcode == "convolution"]:
+        product = product_of_convolution(program, convolutions[0])
+        return Kernel("convolution", read, product=product)
     elif "scatter" in opcodes:
         return _scatter(program, fusion, inside, read)
     elif "sort" in opcodes:
         kind = "sort"
     elif "reduce" in opcodes:
-        kind = "rows" if is_triton and _keeps_rows(fusion, inside) else "reduce"
+        kind = _reduction(program, inside, is_triton and _keeps_rows(fusion, inside))
     elif any(i.opcode in ("transpose", "copy") and _turns(program, i) for i in inside):
-        kind = "transpose"
+        # XLA's loop emitter goes by one side's order and strides through the other's.
+        kind = "strided" if fusion.fusion_kind == "kLoop" else "transpose"
     return Kernel(
         kind,
         read,
-        _largest(fusion, program),
-        operations,
-        transcendentals,
-        product,
-        is_triton,
+        written=fusion.shape.bytes if product else 0,
+        elements=_largest(fusion, program),
+        operations=operations,
+        transcendentals=transcendentals,
+        product=product,
+        is_triton=is_triton,
+        pressure=_pressure(program, fusion, inside) if kind == "rows" else 0.0,
     )
 
 
@@ -156,7 +175,8 @@ def _scatter(program: Program, fusion: Instruction, inside: list[Instruction], r
     updates = program.operands(scatter)[-1].shape
     # A window of one element is an atomic addition by itself; rows go side by side.
     window = updates.dims[-1] if updates.dims else 1
-    return Kernel("scatter", read, updates.size, channels=min(window, BITS.get(updates.dtype, 32)))
+    bits = BITS.get(updates.dtype, 32)
+    return Kernel("scatter", read, elements=updates.size, channels=bits if window > 1 else 1)
 
 
 def _contents(program: Program, fusion: Instruction) -> Iterator[Instruction]:
@@ -180,6 +200,33 @@ def _arithmetic(program: Program, inside: list[Instruction]) -> tuple[int, int]:
         elif instruction.opcode == "reduce-window":
             operations += instruction.shape.size * 8
     return operations, transcendentals
+
+
+def _reduction(program: Program, inside: list[Instruction], keeps_rows: bool) -> str:
+    if keeps_rows:
+        return "rows"
+    for reduce in (i for i in inside if i.opcode == "reduce"):
+        source = program.operands(reduce)[0].shape
+        dims = reduce.attributes.get("dimensions", ())
+        if source.layout and isinstance(dims, tuple) and source.layout[0] not in dims:
+            return "columns"
+    return "reduce"
+
+
+def _pressure(program: Program, fusion: Instruction, inside: list[Instruction]) -> float:
+    """Elements of a tile that a thread has, times the values computed for each of them."""
+    config = backend_config(fusion, "fusion_backend_config").get("block_level_fusion_config", {})
+    tiles = config.get("output_tiles") or [{}]
+    tile = [int(size) for size in tiles[0].get("sizes", ())]
+    threads = 32 * int(config.get("num_warps") or 0)
+    if not tile or not threads:
+        return 0.0
+    sources = [program.operands(i)[0].shape for i in inside if i.opcode == "reduce"]
+    source = max(sources, key=lambda shape: shape.size)
+    row = source.dims[-1] if source.dims else 1
+    held = math.prod(tile) * (1 if max(tile) >= row else row)
+    values = sum(i.shape.size >= source.size // 2 and i.opcode not in PLACEHOLDERS for i in inside)
+    return held / threads * values
 
 
 def _keeps_rows(fusion: Instruction, inside: list[Instruction]) -> bool:

@@ -23,8 +23,10 @@ Parameters = Mapping[str, Any]
 CLASSES = {
     "loop": "fusion",
     "reduce": "fusion",
+    "columns": "fusion",
     "rows": "fusion",
     "transpose": "fusion",
+    "strided": "fusion",
     "scatter": "fusion",
     "host copy": "copy",
     "sort": "other",
@@ -103,12 +105,14 @@ def _product_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
         compute /= own["share"]
         if asked.channels % 8:
             # Tensor cores take eight channels at a time; without, the plain cores do it.
-            rate = own["plain_backward"] if asked.is_backward else own["plain"]
-            compute = asked.product.flops / (gpu.peak_flops["f32"] * rate) * 1e6
+            rate = gpu.peak_flops["f32"] * own["plain"][asked.form]
+            compute = asked.product.flops / rate * 1e6
     elif asked.is_triton:
         compute /= own["triton"]
         compute += _arithmetic_us(asked, gpu, parameters) * own["fused"]
-    memory = asked.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
+    # Results leave in bursts, at the end of a tile; operands stream in all the time.
+    moved = asked.bytes + asked.written * own.get("bursts", 0.0)
+    memory = moved / (gpu.memory_bandwidth * own["memory"]) * 1e6
     return float(own["latency_us"] + _joined(compute, memory, own["overlap"]))
 
 
@@ -116,13 +120,14 @@ def _attention_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
     """Pairs of a query and a key: two products (five backward) and an exponential for each."""
     product = asked.product
     assert product is not None
-    own = parameters["attention"]["backward" if asked.is_backward else "forward"]
+    own = parameters["attention"][asked.form]
     pairs = product.batch * product.m * product.n
     if asked.is_causal:
         # Blocks on the diagonal are computed whole.
-        pairs *= min(1.0, 0.5 + own["diagonal"] + own["block"] / product.n)
+        causal = parameters["attention"]["causal"]
+        pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / product.n)
     pairs *= 1 + own["ramp"] / product.n
-    products = 5 if asked.is_backward else 2
+    products = 5 if asked.form == "backward" else 2
     peak = gpu.peak_flops.get(product.dtype) or gpu.peak_flops["bf16"]
     arithmetic = pairs * products * 2 * product.k / (peak * own["share"])
     exponentials = pairs / (gpu.cores * gpu.clock_hz * own["exponentials"])
@@ -133,9 +138,12 @@ def _attention_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
 def _fusion_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
     own = parameters.get(asked.kind, parameters["loop"])
     memory = asked.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
+    if asked.pressure:
+        # What does not fit in registers goes through memory once more.
+        memory *= 1 + (asked.pressure / own["registers"]) ** own["spilling"]
     compute = _arithmetic_us(asked, gpu, parameters)
     cycles = gpu.cores * gpu.clock_hz / 1e6
-    if asked.kind in ("loop", "copy"):
+    if asked.kind in ("loop", "copy", "strided"):
         compute = max(compute, asked.elements / (cycles * own["elements"]))
     if asked.kind == "scatter":
         rates = own["elements"]

@@ -35,8 +35,8 @@ class Product:
     k: int
     dtype: str
     """of the operands; `tf32` for f32 that goes through tensor cores"""
-    is_deep: bool = True
-    """whether both operands have k as their fastest dimension, as tensor cores like it"""
+    shallow: int = 0
+    """operands whose fastest dimension is not k, which is how tensor cores take tf32"""
 
     @property
     def flops(self) -> int:
@@ -96,8 +96,8 @@ def product_us(product: Product, gpu: Gpu, parameters: Mapping[str, Any]) -> flo
     """Microseconds that the arithmetic takes, without reading or writing memory."""
     peak = gpu.peak_flops.get(product.dtype) or gpu.peak_flops["f32"]
     rate = peak * parameters["efficiency"].get(product.dtype, parameters["efficiency"]["bf16"])
-    if product.dtype == "tf32" and not product.is_deep:
-        rate *= parameters["shallow_tf32"]
+    if product.dtype == "tf32" and product.shallow:
+        rate *= parameters["shallow_tf32"]["one" if product.shallow == 1 else "both"]
     each = rate / gpu.cores
     best = math.inf
     for tile_m, tile_n in TILES:
@@ -143,11 +143,11 @@ def _product(
     batch = math.prod(left.dims[d] for d in dims["lhs_batch"])
     k = math.prod(left.dims[d] for d in dims["lhs_contracting"])
     m, n = (max(shape.size // max(batch * k, 1), 1) for shape in (left, right))
-    is_deep = all(
-        not shape.layout or shape.layout[0] in dims[key]
+    shallow = sum(
+        bool(shape.layout) and shape.layout[0] not in dims[key]
         for shape, key in ((left, "lhs_contracting"), (right, "rhs_contracting"))
     )
-    return Product(batch, m, n, k, tensor_dtype(left.dtype, precision), is_deep)
+    return Product(batch, m, n, k, tensor_dtype(left.dtype, precision), shallow)
 
 
 def _ints(value: object) -> tuple[int, ...]:

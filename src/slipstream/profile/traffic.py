@@ -79,9 +79,26 @@ def _parameter(computation: Computation, parameter: Instruction) -> int:
                 if user.opcode == "bitcast" and user.name not in seen:
                     seen.add(user.name)
                     queue.append(user)
+            elif user.opcode == "convert" and _is_only_sliced(computation, user):
+                # A conversion of which only slices are used is computed for the slices alone.
+                if user.name not in seen:
+                    seen.add(user.name)
+                    queue.append(user)
             else:
                 return parameter.shape.bytes
     return min(read, parameter.shape.bytes)
+
+
+def _is_only_sliced(computation: Computation, value: Instruction) -> bool:
+    users = computation.users.get(value.name, ())
+    if not users:
+        return False
+    return all(
+        _is_only_sliced(computation, user)
+        if user.opcode == "bitcast"
+        else user.opcode in ("dynamic-slice", "slice", "gather") and user.operands[0] == value.name
+        for user in users
+    )
 
 
 def _written(computation: Computation, root: Instruction) -> int:
