@@ -1,0 +1,1 @@
+"""The parts of docs/accuracy.md, one file each."""

@@ -1,0 +1,222 @@
+"""Several models under several settings: costs of one setting on another's program, and none."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from accuracy_parts.measuring import (
+    Recording,
+    error,
+    goal,
+    predicted,
+    rank_correlation,
+    recording,
+    signed,
+    table,
+)
+from slipstream.costs.measure import measure
+from slipstream.machines.machine import Estimate
+from slipstream.machines.topology import machine
+from slipstream.simulate.engine import Simulation
+
+MOCKED = "gpt_fsdp"
+AT_HAND = (
+    "single", "attention_plain", "attention_graphs", "convolution_plain", "convolution_graphs",
+    "off_default", "off_nolhs", "off_lhs_nocb", "off_pgle_nocb",
+)  # fmt: skip
+TEXT = """## Several models, several settings
+
+One H200, JAX 0.11.2. *Wall* is the median of interleaved steps by the host's clock, which ranks
+settings; *device* is the recorded step.
+"""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model's recordings by setting, and wall-clock times where they were taken."""
+
+    name: str
+    recordings: dict[str, Recording]
+    wall_ms: dict[str, float]
+
+
+def page(data: Path) -> str:
+    found = list(_models(data / "accuracy"))
+    lines = [TEXT]
+    lines += _transferred(found) if found else ["No such recordings are here yet.", ""]
+    lines += _without_profile(data, found)
+    return "\n".join([*lines, ""])
+
+
+def _models(folder: Path):  # type: ignore[no-untyped-def]
+    for facts in sorted(folder.glob("*.json")):
+        name = facts.stem
+        if name == MOCKED:
+            continue  # one GPU stands for eight: a part of its own
+        settings = json.loads(facts.read_text()).get("settings")
+        if not isinstance(settings, dict):
+            continue
+        recordings = {}
+        for setting in settings:
+            for path in (folder / f"{name}.{setting}.xplane.pb{end}" for end in (".gz", "")):
+                if path.is_file():
+                    recordings[setting] = recording(path)
+                    break
+        wall = {key: float(np.median(value["step_ms"])) for key, value in settings.items()}
+        if recordings:
+            yield Model(name, recordings, wall)
+
+
+# Costs of one setting, program of another.
+
+
+def _transferred(models: list[Model]) -> list[str]:
+    where = machine("H200")
+    settings = list(dict.fromkeys(s for model in models for s in model.recordings))
+    steps = {
+        (model.name, source, setting): predicted(target, where, costs.costs)[1]
+        for model in models
+        for source, costs in model.recordings.items()
+        for setting, target in model.recordings.items()
+    }
+    rows = []
+    for model in models:
+        rows.append([model.name, "*device*", *(_ms(model.recordings, s) for s in settings)])
+        wall = [f"{model.wall_ms[s]:.1f}" if s in model.wall_ms else "–" for s in settings]
+        rows.append(["", "*wall*", *wall])
+        for source in model.recordings:
+            rows.append(["", source, *(_cell(model, steps, source, s) for s in settings)])
+    return [
+        "Step in ms, from the costs of the setting in the second column, on the program of each:",
+        "",
+        table(["model", "costs of", *settings], rows),
+        "",
+        *_goals(models, steps),
+        "",
+    ]
+
+
+Steps = dict[tuple[str, str, str], float]
+
+
+def _cell(model: Model, steps: Steps, source: str, setting: str) -> str:
+    if setting not in model.recordings:
+        return "–"
+    step = steps[model.name, source, setting]
+    return f"{step:.1f} ({signed(error(step, model.recordings[setting].step_ms))})"
+
+
+def _goals(models: list[Model], steps: Steps) -> list[str]:
+    known = {model.name: model for model in models}
+    errors = [
+        abs(error(step, known[name].recordings[setting].step_ms))
+        for (name, source, setting), step in steps.items()
+        if source != setting
+    ]
+    ranked = [
+        (step, known[name].wall_ms[setting])
+        for (name, source, setting), step in steps.items()
+        if source == next(iter(known[name].recordings)) and setting in known[name].wall_ms
+    ]
+    correlation = rank_correlation([a for a, _ in ranked], [b for _, b in ranked])
+    right, pairs = _orders(models, steps)
+    return [
+        goal(
+            "mean error, costs of another setting (goal 3%)",
+            f"{np.mean(errors):.1%}",
+            bool(np.mean(errors) <= 0.03),
+        ),
+        f"- the worst: **{max(errors):.1%}**",
+        goal(
+            "rank correlation of predicted steps with wall-clock ones, all models, costs of "
+            "each one's first setting (goal 0.9)",
+            f"{correlation:.2f}",
+            correlation >= 0.9,
+        ),
+        f"- within a model, settings whose wall-clock steps differ by more than 2%, in the right "
+        f"order: **{right} of {pairs}**",
+    ]
+
+
+def _orders(models: list[Model], steps: Steps) -> tuple[int, int]:
+    right = pairs = 0
+    for model in models:
+        for one, other in combinations(model.recordings, 2):
+            if abs(model.wall_ms[one] / model.wall_ms[other] - 1) <= 0.02:
+                continue
+            for source in model.recordings:
+                pairs += 1
+                ours = steps[model.name, source, one] - steps[model.name, source, other]
+                right += (ours > 0) == (model.wall_ms[one] > model.wall_ms[other])
+    return right, pairs
+
+
+def _ms(recordings: dict[str, Recording], setting: str) -> str:
+    return f"{recordings[setting].step_ms:.1f}" if setting in recordings else "–"
+
+
+# No profile at all.
+
+
+def _without_profile(data: Path, models: list[Model]) -> list[str]:
+    where = machine("H200")
+    rows, errors = [], []
+    classes: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    recordings = [recording(data / f"{name}.xplane.pb.gz") for name in AT_HAND]
+    new = [r for model in models for r in model.recordings.values()]
+    for found in [*recordings, *new]:
+        step, ours, _ = predicted(found, where)
+        off = error(ours, found.step_ms)
+        if found in new:
+            errors.append(abs(off))
+        rows.append([found.name, f"{found.step_ms:.1f}", f"{ours:.1f}", signed(off)])
+        _compare(found, step, classes)
+    checked = errors or [abs(error(float(row[2]), float(row[1]))) for row in rows]
+    of = "these models" if errors else "the recordings at hand"
+    return [
+        "### With no profile at all", "",
+        "Modelled costs only. The models were fitted to single kernels recorded on an H200",
+        "(`scripts/fit_kernels.py`); none of these recordings took part in that.", "",
+        table(["recording", "measured, ms", "predicted, ms", "error"], rows), "",
+        goal(f"mean error over {of} (goal 15%)", f"{np.mean(checked):.1%}",
+             bool(np.mean(checked) <= 0.15)), "",
+        "By class of kernel, all recordings together: the error of the class's total time, and the",
+        "mean error of an instruction, weighted by its time.", "",
+        table(["class", "share of time", "total", "instruction"], _classes(classes)),
+    ]  # fmt: skip
+
+
+def _compare(
+    found: Recording, step: Simulation, classes: dict[str, list[tuple[float, float]]]
+) -> None:
+    """Measured and modelled microseconds of every instruction in one step, by class."""
+    name = f"{found.program.name}({found.program.program_id})"
+    for measured in measure(found.profile):
+        if measured.program != name:
+            continue
+        start = found.program.starter(measured.instruction)
+        estimate: Estimate | None = step.estimates.get(
+            start.name if start else measured.instruction
+        )
+        if estimate is not None:
+            count = measured.us.shape[1]
+            us = float(np.median(measured.us)) * count
+            classes[estimate.kind or "other"].append((us, estimate.us * count))
+
+
+def _classes(classes: dict[str, list[tuple[float, float]]]) -> list[list[str]]:
+    everything = sum(m for pairs in classes.values() for m, _ in pairs)
+    rows = []
+    for kind, pairs in sorted(classes.items(), key=lambda item: -sum(m for m, _ in item[1])):
+        measured, modelled = (np.array(column) for column in zip(*pairs, strict=True))
+        total = float(modelled.sum() / measured.sum() - 1)
+        each = float(np.abs(modelled - measured).sum() / measured.sum())
+        share = float(measured.sum() / everything)
+        rows.append([kind, f"{share:.1%}", signed(total), f"{each:.1%}"])
+    return rows

@@ -1,0 +1,90 @@
+"""A receipt, as `slipstream run` tells it: one line for each phase, then the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from slipstream.units import PS_PER_US, format_bytes, format_time
+
+Data = Mapping[str, Any]
+"""a receipt as its JSON has it"""
+
+
+def told(receipt: Data) -> Iterator[tuple[str, str]]:
+    """(phase, text) for what came after the profile and its costs."""
+    if receipt["arms"]:
+        yield "compile", _compile_text(receipt)
+    timed = [arm for arm in receipt["arms"] if arm["rounds"]]
+    if timed:
+        yield "compare", _compare_text(receipt, timed)
+    yield "verdict", verdict_text(receipt)
+
+
+def verdict_text(receipt: Data) -> str:
+    """`no different: 446 → 445 ms, −0.1% (95%: −0.4 … +0.2%). Why.`"""
+    parts = [f"{receipt['verdict']}{_times(receipt)}", _sentence(receipt["why"])]
+    if receipt["basis"] == "predicted":
+        parts.insert(0, "predicted, not measured:")
+    gain = receipt["bounds"].get("overlap_gain")
+    if gain is not None:
+        parts.append(_sentence(receipt["bounds"]["why"]))
+    return " ".join(parts)
+
+
+def _times(receipt: Data) -> str:
+    change, step = receipt["change"], receipt["step_us"]
+    if change is None or step["before"] is None or step["after"] is None:
+        return ":"
+    before, after = (format_time(step[name] * PS_PER_US) for name in ("before", "after"))
+    text = f": {before} → {after}, {change['estimate']:+.1%}"
+    if "low" in change:
+        text += f" (95%: {change['low']:+.1%} … {change['high']:+.1%})"
+    return text + "."
+
+
+def _compile_text(receipt: Data) -> str:
+    pgle = receipt["pgle"]
+    parts = [_pgle_text(receipt)]
+    if pgle.get("schedule_changed") is not None:
+        parts.append("schedule changed" if pgle["schedule_changed"] else "schedule unchanged")
+    failed = [arm for arm in receipt["arms"] if arm["error"]]
+    parts += [f"{arm['name']}: not made ({arm['error']})" for arm in failed]
+    same = [arm["name"] for arm in receipt["arms"] if arm["same_program_as"]]
+    if same:
+        parts.append(f"nothing new: {', '.join(same)}")
+    memory = _memory_text(receipt)
+    return " · ".join([*parts, *([memory] if memory else [])])
+
+
+def _pgle_text(receipt: Data) -> str:
+    pgle = receipt["pgle"]
+    if not pgle.get("applied"):
+        return f"PGLE not used: {pgle.get('why', 'not known')}"
+    said = receipt.get("phases", {}).get("costs", {}).get("xla") or {}
+    missing = said.get("missing", pgle.get("missing"))
+    by = "XLA: " if said or pgle.get("checked_by_xla") else ""
+    return f"PGLE used ({by}found {pgle.get('found')}, missing {missing})"
+
+
+def _memory_text(receipt: Data) -> str:
+    memory = receipt["memory_bytes"]
+    before, after = memory.get("before"), memory.get("after")
+    if before is None or after is None or before == after:
+        return ""
+    return f"memory {'+' if after > before else '−'}{format_bytes(abs(after - before))}"
+
+
+def _compare_text(receipt: Data, timed: Sequence[Data]) -> str:
+    if receipt["basis"] == "predicted":
+        arms = ", ".join(
+            f"{arm['name']} {format_time(arm['step_us'] * PS_PER_US)}" for arm in timed
+        )
+        return f"simulated: {arms}"
+    counts = " + ".join(str(arm["rounds"]) for arm in timed)
+    return f"{counts} steps, interleaved: {', '.join(arm['name'] for arm in timed)}"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

@@ -1,0 +1,220 @@
+"""The clock: runs a plan's nodes in order and says when each of them is on the device.
+
+One thread launches in schedule order.  Work on the compute stream starts when the one before it
+has ended; asynchronous work starts when all compute launched before it has ended, its stream has
+come to it, and its engine is free; among those that wait for an engine, the one that has waited
+longest is next.  A wait holds the compute stream until what it waits for has ended.
+
+Asynchronous work is settled as late as possible: only when the compute stream has reached the
+time at which it starts, or waits for it.  What is launched later can't start earlier than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.native import inner, native
+from slipstream.profile.events import Array
+from slipstream.simulate.overheads import Overheads
+from slipstream.simulate.plan import DONE, PS_PER_US, READ, START, Plan
+from slipstream.simulate.streams import CORES, ENGINES
+
+MOST_WAITING = 4096
+"""asynchronous operations launched and not settled; when it is full, the next is settled"""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each execution of a node ran: one entry for each entry of the plan's order."""
+
+    start_ps: Array
+    """-1 for what does no work: waits"""
+    end_ps: Array
+    wait_ps: Array
+    """how long the compute stream waited there"""
+
+
+_NEVER = 1 << 62
+# Columns of the arrays that native code sees, row by row.
+_KIND, _DURATION, _HOST, _STREAM, _ENGINE, _SLOT, _TALKS, _GAP, _NODE_SIZE = range(9)
+_NODE, _READY, _PLACE, _QUEUE_SIZE = range(4)
+_BEGUN, _ENDED, _WAITED, _OUT_SIZE = range(4)
+# The state: how many operations wait, until when a collective runs, a stamp, stamps of streams.
+_WAITING, _TALKING, _STAMP, _STAMPS = range(4)
+
+
+@inner
+def _ready(item, nodes, queue, streams):  # type: ignore[no-untyped-def]
+    """When a waiting operation is next in its stream."""
+    stream = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _STREAM]
+    return max(queue[_QUEUE_SIZE * item + _READY], streams[stream])
+
+
+@inner
+def _begin(item, nodes, queue, streams, engines):  # type: ignore[no-untyped-def]
+    """When a waiting operation could start."""
+    engine = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _ENGINE]
+    ready = _ready(item, nodes, queue, streams)
+    return max(ready, engines[engine]) if engine > 0 else ready
+
+
+@inner
+def _next(nodes, state, queue, streams, engines):  # type: ignore[no-untyped-def]
+    """The waiting operation that starts next; -1 if none waits."""
+    best = np.int64(-1)
+    best_begin = np.int64(0)
+    best_ready = np.int64(0)
+    state[_STAMP] += 1
+    for item in range(state[_WAITING]):
+        stream = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _STREAM]
+        if state[_STAMPS + stream] == state[_STAMP]:
+            continue  # an earlier one of its stream still waits
+        state[_STAMPS + stream] = state[_STAMP]
+        begin = _begin(item, nodes, queue, streams, engines)
+        ready = _ready(item, nodes, queue, streams)
+        if best < 0 or begin < best_begin or (begin == best_begin and ready < best_ready):
+            best = np.int64(item)
+            best_begin = begin
+            best_ready = ready
+    return best
+
+
+@inner
+def _settle(item, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
+    """Start a waiting operation for good."""
+    row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
+    place = _OUT_SIZE * queue[_QUEUE_SIZE * item + _PLACE]
+    begin = _begin(item, nodes, queue, streams, engines)
+    end = begin + nodes[row + _DURATION]
+    streams[nodes[row + _STREAM]] = end
+    if nodes[row + _ENGINE] > 0:
+        engines[nodes[row + _ENGINE]] = end
+    ends[nodes[row + _SLOT]] = end
+    out[place + _BEGUN] = begin
+    out[place + _ENDED] = end
+    if nodes[row + _TALKS]:
+        state[_TALKING] = max(state[_TALKING], end)
+    for at in range(_QUEUE_SIZE * item, _QUEUE_SIZE * (state[_WAITING] - 1)):
+        queue[at] = queue[at + _QUEUE_SIZE]
+    state[_WAITING] -= 1
+    return end
+
+
+@inner
+def _opening(at, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
+    """When a kernel that could start at `at` does: what runs on the cores already comes first."""
+    while True:
+        item = _next(nodes, state, queue, streams, engines)
+        if item < 0 or _begin(item, nodes, queue, streams, engines) > at:
+            return at
+        row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
+        end = _settle(item, nodes, state, queue, streams, engines, ends, out)
+        if nodes[row + _ENGINE] == CORES:
+            at = max(at, end)
+
+
+@inner
+def _closing(at, left, slowdown, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
+    """When a kernel ends that starts at `at` and runs `left`, longer beside a collective.
+
+    collective     ████████      ████
+    kernel      ▒▒▒░░░░░░░░▒▒▒▒▒▒░░        ░ slower
+    """
+    speed = 1.0 - slowdown
+    while True:
+        if state[_TALKING] > at:
+            could = np.int64((state[_TALKING] - at) * speed)
+            if could >= left:
+                return at + np.int64(left / speed)
+            left -= could
+            at = state[_TALKING]
+        item = _next(nodes, state, queue, streams, engines)
+        if item < 0:
+            return at + left
+        begin = _begin(item, nodes, queue, streams, engines)
+        if begin >= at + left:
+            return at + left
+        row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
+        _settle(item, nodes, state, queue, streams, engines, ends, out)
+        if nodes[row + _TALKS] and begin > at:
+            left -= begin - at
+            at = begin
+
+
+@native("i64(i32*, i64, i64*, f64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*)")
+def _run(  # type: ignore[no-untyped-def]
+    order, count, nodes, slowdown, latency, wake, capacity,
+    state, queue, streams, engines, ends, out,
+):  # fmt: skip
+    never = np.int64(-1)
+    launched = np.int64(0)
+    free = np.int64(0)
+    for place in range(count):
+        node = order[place]
+        row = _NODE_SIZE * node
+        kind = nodes[row + _KIND]
+        launched += nodes[row + _HOST]
+        if kind == READ:
+            launched = max(launched, free + nodes[row + _HOST])
+        elif kind == START:
+            if state[_WAITING] == capacity:
+                item = _next(nodes, state, queue, streams, engines)
+                _settle(item, nodes, state, queue, streams, engines, ends, out)
+            at = _QUEUE_SIZE * state[_WAITING]
+            queue[at + _NODE] = node
+            queue[at + _READY] = max(free, launched + latency)
+            queue[at + _PLACE] = place
+            state[_WAITING] += 1
+            ends[nodes[row + _SLOT]] = never
+        elif kind == DONE:
+            slot = nodes[row + _SLOT]
+            while ends[slot] == never:
+                item = _next(nodes, state, queue, streams, engines)
+                _settle(item, nodes, state, queue, streams, engines, ends, out)
+            if ends[slot] > free:
+                out[_OUT_SIZE * place + _WAITED] = ends[slot] - free
+                free = ends[slot] + wake
+        else:
+            at = max(free + nodes[row + _GAP] if free else free, launched + latency)
+            at = _opening(at, nodes, state, queue, streams, engines, ends, out)
+            out[_OUT_SIZE * place + _BEGUN] = at
+            left = nodes[row + _DURATION]
+            if slowdown[node] > 0.0:
+                engines[CORES] = _NEVER  # nothing else gets the cores while this runs
+                free = _closing(
+                    at, left, slowdown[node], nodes, state, queue, streams, engines, ends, out
+                )
+            else:
+                free = at + left
+            out[_OUT_SIZE * place + _ENDED] = free
+            engines[CORES] = free
+    while state[_WAITING] > 0:
+        item = _next(nodes, state, queue, streams, engines)
+        _settle(item, nodes, state, queue, streams, engines, ends, out)
+    return free
+
+
+def run(plan: Plan, overheads: Overheads, slowdown: float) -> Times:
+    """Run a plan; `slowdown` is the share of its speed that a modelled kernel loses beside a
+    collective."""
+    columns = [
+        (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
+        for n in plan.nodes
+    ]
+    nodes = np.array(columns, np.int64).reshape(len(plan.nodes), _NODE_SIZE)
+    slows = [slowdown * (n.is_modelled and not n.is_communication) for n in plan.nodes]
+    latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
+    state = np.zeros(_STAMPS + len(plan.streams), np.int64)
+    queue = np.zeros(_QUEUE_SIZE * MOST_WAITING, np.int64)
+    streams, engines = np.zeros(len(plan.streams), np.int64), np.zeros(ENGINES, np.int64)
+    ends = np.zeros(plan.slots + 1, np.int64)
+    out = np.zeros((len(plan.order), _OUT_SIZE), np.int64)
+    out[:, _BEGUN] = -1
+    _run(
+        np.ascontiguousarray(plan.order), len(plan.order), nodes.ravel(),
+        np.array(slows, np.float64), latency, wake, MOST_WAITING,
+        state, queue, streams, engines, ends, out.ravel(),
+    )  # fmt: skip
+    return Times(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])

@@ -1,0 +1,82 @@
+"""The native clock against a plain one."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plain_clock import plain_run
+from slipstream.simulate.clock import run
+from slipstream.simulate.overheads import Overheads
+from slipstream.simulate.plan import DONE, KERNEL, READ, START, Node, Plan
+from slipstream.simulate.streams import CORES, ENGINES
+
+US = 1_000_000
+STREAMS = ["compute", "one", "two", "three"]
+# Slowed to half, a time is halved once for each kernel: whole powers of two stay whole numbers.
+UNIT = 1 << 24
+
+
+def times(least: int = 1) -> st.SearchStrategy[int]:
+    return st.integers(least, 8).map(lambda units: units * UNIT)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Kernels, asynchronous operations that are awaited some time later, waits of the host."""
+    instruction: Any = None
+    nodes: list[Node] = []
+    order: list[int] = []
+    open_slots: list[int] = []
+    slots = 0
+    for _ in range(draw(st.integers(1, 14))):
+        kind = draw(st.sampled_from([KERNEL, KERNEL, START, START, DONE, READ]))
+        host = draw(times(0))
+        if kind == KERNEL:
+            talks = draw(st.booleans())
+            nodes.append(
+                Node(KERNEL, instruction, draw(times()), host, is_communication=talks,
+                     is_modelled=draw(st.booleans()), gap_ps=draw(times(0)))
+            )  # fmt: skip
+        elif kind == START:
+            stream, engine = draw(st.integers(1, 3)), draw(st.integers(0, ENGINES - 1))
+            talks = engine == 0 and draw(st.booleans())
+            nodes.append(
+                Node(START, instruction, draw(times()), host, stream, engine, slots, talks)
+            )
+            open_slots.append(slots)
+            slots += 1
+        elif kind == DONE and open_slots:
+            slot = open_slots.pop(draw(st.integers(0, len(open_slots) - 1)))
+            nodes.append(Node(DONE, instruction, slot=slot))
+        elif kind == READ:
+            nodes.append(Node(READ, instruction, host_ps=host))
+        else:
+            continue
+        order.append(len(nodes) - 1)
+    turns = 1 if open_slots else draw(st.integers(1, 2))
+    return Plan(None, STREAMS, nodes, np.tile(np.array(order, np.int32), turns), slots)  # type: ignore[arg-type]
+
+
+@given(plans(), times(0), times(0), st.sampled_from([0.0, 0.5]))
+def test_the_native_clock_is_the_plain_one(
+    plan: Plan, latency: int, wake: int, slowdown: float
+) -> None:
+    overheads = Overheads(latency_us=latency / US, wake_us=wake / US)
+    found = run(plan, overheads, slowdown)
+    start, end, wait = plain_run(plan, latency, wake, slowdown)
+    assert found.start_ps.tolist() == start
+    assert found.end_ps.tolist() == end
+    assert found.wait_ps.tolist() == wait
+
+
+def test_a_full_queue_settles_the_next(monkeypatch: Any) -> None:
+    """More operations than the clock can hold at a time end all the same."""
+    from slipstream.simulate import clock
+
+    monkeypatch.setattr(clock, "MOST_WAITING", 2)
+    starts = [Node(START, None, 10, 0, 1, CORES, slot) for slot in range(5)]  # type: ignore[arg-type]
+    plan = Plan(None, STREAMS, starts, np.arange(5, dtype=np.int32), 5)  # type: ignore[arg-type]
+    found = run(plan, Overheads(latency_us=0), 0.0)
+    assert found.end_ps.tolist() == [10, 20, 30, 40, 50]

@@ -1,0 +1,77 @@
+"""Costs for a program's instructions, and what they rest on."""
+
+import pytest
+
+from schedules import MACHINE, gather, gathered, kernel, program
+from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.machines.machine import Estimate
+from slipstream.simulate import costing as module
+from slipstream.simulate.costing import basis_shares, costing
+
+
+def table(**us: float) -> CostTable:
+    costs = {name: Cost(name, time) for name, time in us.items()}
+    return CostTable((ProgramCosts(None, "toy", costs),))
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What isn't measured costs 1000 µs."""
+    monkeypatch.setattr(module, "modelled", lambda *_: Estimate(1000.0, "modelled", "other"))
+
+
+SOURCE = program(
+    kernel("b", "a"),
+    gather("g", "b"),
+    gathered("gd", "g"),
+    "ROOT %c = f32[16] negate(%gd)",
+)
+
+
+def test_measured_costs_come_first_by_name() -> None:
+    found = costing(SOURCE, MACHINE, table(b=2, g=30))
+    assert {name: (e.us, e.basis) for name, e in found.items()} == {
+        "b": (2, "measured"),
+        "g": (30, "measured"),
+        "c": (1000, "modelled"),
+    }
+    assert found["g"].kind == "collective"
+    shares = basis_shares(found, {"b": 1, "g": 1, "c": 2})
+    assert shares == pytest.approx({"measured": 32 / 2032, "modelled": 2000 / 2032})
+    assert list(shares) == ["measured", "modelled"]
+
+
+def test_renamed_instructions_are_found_by_what_they_compute() -> None:
+    """The names of b and c are exchanged, and b is there twice."""
+    renamed = program(
+        kernel("c", "a"),
+        gather("g.7", "c"),
+        gathered("gd", "g.7"),
+        kernel("b2", "c"),
+        "ROOT %b = f32[16] negate(%gd)",
+    )
+    found = costing(renamed, MACHINE, table(b=2, g=30, c=5), SOURCE)
+    assert {name: e.us for name, e in found.items()} == {"c": 2, "g.7": 30, "b2": 2, "b": 5}
+
+
+def test_without_the_program_that_was_measured_names_must_do() -> None:
+    renamed = program(kernel("c", "a"), kernel("x", "c", root=True))
+    found = costing(renamed, MACHINE, table(b=2, c=5))
+    assert {name: e.us for name, e in found.items()} == {"c": 5, "x": 1000}
+
+
+def test_work_that_was_not_measured_is_modelled() -> None:
+    other = program("ROOT %b = f32[8] exponential(%a)")
+    assert costing(other, MACHINE, table(b=2))["b"].basis == "measured"  # the name is all we know
+    found = costing(other, MACHINE, table(), SOURCE)
+    assert found["b"] == Estimate(1000.0, "modelled", "other")
+
+
+def test_models_are_scaled_by_what_the_recording_shows() -> None:
+    """Two kernels of its kind took 700 µs each, and the model says 1000."""
+    other = program("ROOT %x = f32[8] exponential(%a)")
+    found = costing(other, MACHINE, table(b=700, c=700), SOURCE)
+    assert (found["x"].us, found["x"].basis) == (pytest.approx(700), "calibrated")
+    assert found["x"].why.endswith("× 0.70, as loop kernels of the recording")
+    slow = costing(other, MACHINE, table(b=1, c=1), SOURCE)
+    assert slow["x"].us == pytest.approx(1000 / module.MOST_SCALE)

@@ -1,0 +1,96 @@
+"""Predictions of small programs, whole, and as people and programs see them."""
+
+import pytest
+
+from schedules import MACHINE, gather, gathered, kernel, program
+from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.outputs.prediction import prediction_json, render_predictions
+from slipstream.simulate.prediction import predict
+
+DOT = (
+    "%d = f32[256,256] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+    'metadata={op_name="jit(step)/dot" source_file="model.py" source_line=7}'
+)
+PROGRAM = program(
+    "%x = f32[256,256] parameter(1)",
+    gather("g", "a"),
+    kernel("b", "a"),
+    gathered("gd", "g"),
+    DOT,
+    "ROOT %t = (f32[8], f32[16], f32[256,256]) tuple(%b, %gd, %d)",
+)
+
+
+def costs(**us: float) -> CostTable:
+    table = {name: Cost(name, time) for name, time in us.items()}
+    return CostTable((ProgramCosts(None, "toy", table),))
+
+
+def test_a_whole_prediction() -> None:
+    found = predict(PROGRAM, MACHINE, costs(g=300, b=100, d=1000), command_buffers=False)
+    assert (found.machine, found.devices, found.program) == ("2xToy", 2, "toy")
+    assert found.communication_us == 300
+    assert found.exposed_communication_us == pytest.approx(200, abs=10)
+    assert found.step_us == pytest.approx(1300, rel=0.02)
+    assert found.bounds.least_us == 1100
+    assert found.bounds.gain(found.step_us) == pytest.approx(0.16, abs=0.02)
+    assert found.basis == {"measured": 1.0}
+    # 2 · 256³ operations and 8 negations, of a peak of 1e11.
+    assert found.mfu == pytest.approx((2 * 256**3 + 8) / 1e11 / (found.step_us * 1e-6))
+    assert found.memory_bytes is None
+    (wait,) = found.waits
+    assert (wait.instruction, wait.kind, wait.bytes, wait.times) == ("g", "all-gather", 64, 1)
+    assert wait.why == "34% of it is hidden"
+    assert found.timeline is not None
+    assert [notice.code for notice in found.messages] == []
+
+
+def test_what_is_not_measured_is_modelled() -> None:
+    found = predict(PROGRAM, MACHINE, costs(d=1000), command_buffers=False)
+    assert found.basis.keys() == {"measured", "modelled"}
+    assert sum(found.basis.values()) == pytest.approx(1)
+
+
+def test_nothing_to_gain_is_an_answer() -> None:
+    found = predict(PROGRAM, MACHINE, costs(g=1, b=1000, d=1000), command_buffers=False)
+    text = render_predictions([found]).plain
+    assert "overlap could win nothing" in " ".join(text.split())
+    assert "! nothing to gain here: even perfect overlap would save less than 2%" in text
+
+
+def test_the_screen() -> None:
+    found = predict(PROGRAM, MACHINE, costs(g=300, b=100, d=1000), command_buffers=False)
+    assert render_predictions([found], waits=True).plain.splitlines() == [
+        "toy",
+        "                        2xToy",
+        "step                  1.31 ms",
+        "  compute              1.1 ms",
+        "  communication        300 µs",
+        "    exposed            200 µs",
+        "least possible         1.1 ms",
+        "  overlap could win       16%",
+        "MFU                       26%",
+        "memory                of 1 GB",
+        "of the time: 100% measured",
+        "",
+        "! g (64 B) waits 197 µs a step: 34% of it is hidden; all of them: --waits",
+        "",
+        "waits on 2xToy  source  a step  times  why",
+        "g                       197 µs      1  34% of it is hidden",
+        "1 wait, the longest first",
+    ]
+
+
+def test_machines_side_by_side() -> None:
+    from dataclasses import replace
+
+    four = replace(MACHINE, spec="4xToy", gpus_per_host=4)
+    both = [
+        predict(PROGRAM, where, costs(g=us, b=100, d=1000), command_buffers=False)
+        for where, us in ((MACHINE, 300), (four, 900))
+    ]
+    lines = render_predictions(both).plain.splitlines()
+    assert lines[1].split() == ["2xToy", "4xToy"]
+    assert lines[3].split() == ["against", "the", "first", "1.00×", "1.46×"]
+    assert [line[:9] for line in lines if line.startswith("!")] == ["! 2xToy: ", "! 4xToy: "]
+    assert [p["machine"] for p in prediction_json(both)["predictions"]] == ["2xToy", "4xToy"]
