@@ -134,6 +134,14 @@ class Native:
         return made._library._get_compiled_object(), made._wrapper_name
 
 
+def prepare_all(*modules: Any) -> None:
+    """Load the native functions of modules, at a time when nobody waits for them."""
+    for module in modules:
+        for found in vars(module).values():
+            if isinstance(found, Native):
+                found.prepare()
+
+
 def _intrinsics() -> dict[str, Any]:
     """What Numba has no words for, as single machine instructions."""
     from llvmlite import ir

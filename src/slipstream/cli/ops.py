@@ -48,13 +48,13 @@ def ops(
 
     if by not in GROUPINGS:
         raise unknown("grouping", by, GROUPINGS)
-    profile = open_profile(path, run, dumps)
+    # Loaded while the profile is being read.
     from slipstream.analyses.ops import ops as analyse
+    from slipstream.outputs.json import ops_json
 
+    profile = open_profile(path, run, dumps)
     result = analyse(profile, by=by, whole=whole)
     if json:
-        from slipstream.outputs.json import ops_json
-
         return show_json(ops_json(result, top))
     from slipstream.outputs.terminal import render
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from slipstream.sources.dumps import Dumps
 
 Progress = Callable[[int, int], None]
+_LARGE = 32 << 20
+"""bytes that take a moment to read"""
 AnyPath = str | os.PathLike[str]
 
 
@@ -41,6 +43,7 @@ def load(
     from slipstream.profile.complaints import complain
     from slipstream.profile.merging import merge
 
+    reading.meanwhile()
     profiles = reading.result()
     if progress is not None:
         progress(reading.total, reading.total)
@@ -65,6 +68,14 @@ class _Reading:
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._read, args=(path, run), daemon=True)
         self.thread.start()
+
+    def meanwhile(self) -> None:
+        """Load the native code that comes after reading, if reading will take a moment."""
+        if self.total > _LARGE:
+            from slipstream.native import prepare_all
+            from slipstream.profile import executions, grouping
+
+            prepare_all(executions, grouping)
 
     def result(self) -> list[Profile]:
         self.thread.join()

@@ -36,6 +36,8 @@ from slipstream.sources.xevents import (
 
 _CHUNK = 1 << 16
 """events a thread decodes at a time"""
+_MANY = 4
+"""chunks that take long enough to do something else meanwhile"""
 
 _STILL = (
     "context_id", "cuda_graph_node_id", "name", "occupancy_min_grid_size",
@@ -178,7 +180,8 @@ def decode(
 
     `varying` numbers are each event's own, `numbers` are shared by many. `texts` maps a column to
     the stats that may fill it: GPU planes say where a copy went in `memcpy_details` and how a
-    kernel ran in `kernel_details`, never both. `meanwhile` is called while threads decode.
+    kernel ran in `kernel_details`, never both. `meanwhile` is called while threads decode, if
+    that takes them a while.
     """
     # A column is only made for stats that this plane has at all.
     varying, numbers = (
@@ -270,7 +273,8 @@ def _run_chunks(
 
     with ThreadPoolExecutor(cpu_count()) as pool:
         decoded = pool.map(run, jobs)
-        meanwhile()
+        if len(jobs) > _MANY:
+            meanwhile()
         # The order of the jobs is the order of the rows, so numbering is deterministic.
         for parts, job in zip(decoded, jobs, strict=True):
             for part in parts:
