@@ -16,7 +16,7 @@ WARMUP := src/slipstream/sources/warmup.py
 
 help:
 	@echo "make install   $(BIN)/slipstream, ready to use"
-	@echo "make demo      set up, record a small profile and read it"
+	@echo "make demo      set up, compile a GPT for 8 H200 with no GPU, predict its step"
 	@echo "make test      the test suite, import contracts included"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"

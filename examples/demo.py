@@ -1,84 +1,123 @@
-"""The demo: train a small model with JAX, record three steps, and see where they went.
+"""The demo: a GPT step for eight H200, compiled and predicted on a machine that has none.
 
-Runs anywhere; without a GPU it records XLA's CPU backend.
+1. The real XLA GPU compiler compiles `gpt.py` for 8 H200; no GPU is needed.
+2. Its schedule is simulated: how long would the step take, and where would it wait?
+3. What every instruction costs goes back to XLA's scheduler (PGLE), which schedules anew.
+4. The new schedule is simulated, and both stand side by side.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
-if shutil.which("nvidia-smi") is None:
-    # Where JAX's GPU plugin is installed and no GPU is, JAX complains before it goes on.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+from rich.console import Console
+from rich.table import Table
 
-import jax
-import jax.numpy as jnp
+from slipstream.compiler.compile import compilation
+from slipstream.costs.extract import extract_costs
+from slipstream.errors import SlipstreamError
+from slipstream.machines.topology import machine
+from slipstream.simulate.prediction import predict
 
-LAYERS, WIDTH, BATCH, TOKENS, WORDS = 4, 256, 8, 128, 512
+MACHINE = "8xH200"
+TARGET = Path(__file__).with_name("gpt.py")
 
-
-def block(hidden, weights):
-    with jax.named_scope("attention"):
-        query, key, value = jnp.split(hidden @ weights["qkv"], 3, -1)
-        scores = jax.nn.softmax(query @ key.swapaxes(-1, -2) / WIDTH**0.5)
-        hidden = hidden + scores @ value
-    with jax.named_scope("mlp"):
-        return hidden + jax.nn.gelu(hidden @ weights["up"]) @ weights["down"], None
-
-
-def loss(params, tokens):
-    hidden = params["embedding"][tokens[:, :-1]]
-    hidden, _ = jax.lax.scan(jax.checkpoint(block), hidden, params["blocks"])
-    logits = jax.nn.log_softmax(hidden @ params["embedding"].T)
-    return -jnp.mean(jnp.take_along_axis(logits, tokens[:, 1:, None], -1))
+console = Console(highlight=False)
 
 
-@jax.jit
-def train_step(params, tokens):
-    value, gradients = jax.value_and_grad(loss)(params, tokens)
-    with jax.named_scope("optimizer"):
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+@contextmanager
+def phase(text):
+    """A line that moves while something takes long, and stays with the time that it took."""
+    begin = time.perf_counter()
+    status = console.status(text)
+    with status:
+        yield lambda detail: status.update(f"{text} · {detail}")
+    console.print(f"{text:62} {time.perf_counter() - begin:6.1f} s")
 
 
-def initial_params(key):
-    shapes = {"qkv": (WIDTH, 3 * WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
-    blocks = {n: 0.02 * jax.random.normal(key, (LAYERS, *s)) for n, s in shapes.items()}
-    return {"embedding": 0.02 * jax.random.normal(key, (WORDS, WIDTH)), "blocks": blocks}
+def compiled(text, costs=None):
+    with phase(text) as update:
+        return compilation(f"{TARGET}:build", on=MACHINE, costs=costs, progress=update)
 
 
-def record(folder: str) -> None:
-    """Three annotated training steps under JAX's profiler, after two to warm up."""
-    key = jax.random.key(0)
-    params = initial_params(key)
-    tokens = jax.random.randint(key, (BATCH, TOKENS + 1), 0, WORDS)
-    for _ in range(2):
-        params, value = train_step(params, tokens)
-    jax.block_until_ready(params)
-    with jax.profiler.trace(folder):
-        for step in range(3):
-            with jax.profiler.StepTraceAnnotation("train", step_num=step):
-                params, value = train_step(params, tokens)
-                jax.block_until_ready(params)
-    print(f"recorded 3 training steps on {jax.devices()[0].device_kind}, loss {value:.3f}\n")
+def rows(before, after):
+    """(what, XLA's own schedule, with costs) for people who see this for the first time."""
 
+    def ms(us):
+        return f"{us / 1000:.2f} ms"
 
-def show(*arguments: str) -> None:
-    """Run a command as a person would, and show what was typed."""
-    print("$ slipstream", *arguments[:1], "run/", *arguments[2:], flush=True)
-    subprocess.run([sys.executable, "-m", "slipstream", *arguments], check=True)
-    print(flush=True)
+    yield "the step", ms(before.step_us), ms(after.step_us)
+    yield "  computing", ms(before.compute_us), ms(after.compute_us)
+    yield "  communicating", ms(before.communication_us), ms(after.communication_us)
+    yield (
+        "    of that, nothing computed meanwhile",
+        ms(before.exposed_communication_us),
+        ms(after.exposed_communication_us),
+    )
+    yield (
+        "the least it could take",
+        ms(before.bounds.least_us),
+        ms(after.bounds.least_us),
+    )
+    yield (
+        "memory of a GPU",
+        *(
+            f"{p.memory_bytes / 1e9:.2f} of {p.memory_capacity_bytes / 1e9:.0f} GB"
+            for p in (before, after)
+        ),
+    )
+    yield "use of the GPU's peak (MFU)", f"{before.mfu:.0%}", f"{after.mfu:.0%}"
 
 
 def main() -> None:
+    where = machine(MACHINE)
+    console.print(f"A GPT's training step on {MACHINE}, predicted on this machine\n")
+    first = compiled("1 compile for 8 H200 with the real XLA compiler, no GPU")
+    with phase("2 simulate its schedule"):
+        before = predict(first.program, where, compilation=first)
     with tempfile.TemporaryDirectory() as folder:
-        record(folder)
-        show("summary", folder)
-        show("ops", folder, "--by", "scope", "--top", "6")
+        with phase("3 what each instruction costs, written for XLA's scheduler"):
+            costs = Path(folder) / "costs.pb"
+            table = extract_costs(before.timeline)
+            table.write(costs)
+        second = compiled("4 compile again, scheduled by those costs (PGLE)", costs)
+    with phase("5 simulate the new schedule"):
+        after = predict(second.program, where, compilation=second)
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("")
+    shown.add_column("XLA's estimates", justify="right")
+    shown.add_column("with our costs", justify="right")
+    for row in rows(before, after):
+        shown.add_row(*row)
+    console.print()
+    console.print(shown)
+    moved = (
+        before.program != after.program or first.program.content_hash != second.program.content_hash
+    )
+    change = after.step_us / before.step_us - 1
+    console.print()
+    console.print(
+        f"{len(table)} costs given; the schedule {'changed' if moved else 'is the same'}."
+    )
+    if abs(change) < 0.005:
+        console.print(f"The step would take as long as before ({change:+.1%}).")
+    else:
+        console.print(f"The step would take {abs(change):.1%} {'less' if change < 0 else 'more'}.")
+    console.print("All times are predicted: kernels and links are modelled, nothing ran on a GPU.")
+    console.print(
+        "\nNext:  slipstream predict examples/gpt.py:build --on 8xH200,64xH200 --waits\n"
+        "       slipstream summary PATH      of what jax.profiler wrote on your GPUs"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SlipstreamError as error:
+        console.print(f"error: {error}")
+        sys.exit(error.exit_code)

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slipstream.analyses.ops import Op, Ops, ops
+    from slipstream.analyses.prediction import Prediction
     from slipstream.analyses.summary import Summary, summary
+    from slipstream.compiler.compile import compile
     from slipstream.costs.coverage import Coverage
     from slipstream.costs.extract import extract_costs
     from slipstream.costs.files import read_costs
     from slipstream.costs.table import CostTable
     from slipstream.errors import BadInput, CheckFailed, Missing, SlipstreamError
+    from slipstream.machines.machine import Machine
+    from slipstream.machines.topology import machine
     from slipstream.profile.profile import Profile
     from slipstream.profile.program import Program
+    from slipstream.simulate.prediction import predict
     from slipstream.sources.hlo import read_program
     from slipstream.sources.load import load
 
@@ -28,16 +33,21 @@ _HOMES = {
     "CheckFailed": "errors",
     "CostTable": "costs.table",
     "Coverage": "costs.coverage",
+    "Machine": "machines.machine",
     "Missing": "errors",
     "Op": "analyses.ops",
     "Ops": "analyses.ops",
+    "Prediction": "analyses.prediction",
     "Profile": "profile.profile",
     "Program": "profile.program",
     "SlipstreamError": "errors",
     "Summary": "analyses.summary",
+    "compile": "compiler.compile",
     "extract_costs": "costs.extract",
     "load": "sources.load",
+    "machine": "machines.topology",
     "ops": "analyses.ops",
+    "predict": "simulate.prediction",
     "read_costs": "costs.files",
     "read_program": "sources.hlo",
     "summary": "analyses.summary",
@@ -48,16 +58,21 @@ __all__ = [
     "CheckFailed",
     "CostTable",
     "Coverage",
+    "Machine",
     "Missing",
     "Op",
     "Ops",
+    "Prediction",
     "Profile",
     "Program",
     "SlipstreamError",
     "Summary",
+    "compile",
     "extract_costs",
     "load",
+    "machine",
     "ops",
+    "predict",
     "read_costs",
     "read_program",
     "summary",

@@ -27,7 +27,6 @@ COMMANDS = {
     "query": "slipstream.cli.query",
     "flags": "slipstream.cli.flags",
     "doctor": "slipstream.cli.doctor",
-    "run": "slipstream.cli.run",
 }
 """Command or group of commands to the module that has it, under the same name."""
 
