@@ -17,7 +17,9 @@ BLOCK = re.compile(
 
 def examples():
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for command, shown in BLOCK.findall(page.read_text()):
+        # A command may go on in the next line.
+        text = re.sub(r" \\\n\s*", " ", page.read_text())
+        for command, shown in BLOCK.findall(text):
             whole = command.count('"') % 2 == 0 and "costs.pb" not in command
             if "tests/data" in command and " -o " not in command and whole:
                 yield pytest.param(command, shown, id=f"{page.stem}: {command[:60]}")
