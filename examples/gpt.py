@@ -13,7 +13,8 @@ arguments, which is what Slipstream compiles:
 
 `python examples/gpt.py` trains for a few steps on the devices that are here. Sizes come from the
 environment: GPT_LAYERS, GPT_WIDTH, GPT_HEADS, GPT_WORDS, GPT_TOKENS, GPT_BATCH (sequences a
-device), GPT_STAGES, GPT_MICROBATCHES, GPT_STEPS.
+device), GPT_STAGES, GPT_MICROBATCHES, GPT_STEPS. GPT_RANK, GPT_RANKS and GPT_MEET (an address) make
+it one of several processes.
 """
 
 from __future__ import annotations
@@ -338,7 +339,16 @@ def initial_state(state):
     return jax.jit(make, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, state))()
 
 
+def join_others() -> None:
+    """Several processes that train together: GPT_RANK of GPT_RANKS, which meet at GPT_MEET."""
+    if "GPT_RANKS" in os.environ:
+        rank, ranks = int(os.environ["GPT_RANK"]), int(os.environ["GPT_RANKS"])
+        meet = os.environ.get("GPT_MEET", "127.0.0.1:9911")
+        jax.distributed.initialize(meet, ranks, rank, local_device_ids=[0])
+
+
 def main() -> None:
+    join_others()
     steps = int(os.environ.get("GPT_STEPS", "20"))
     devices = jax.devices()
     step, abstract, tokens = build(devices)
@@ -348,8 +358,11 @@ def main() -> None:
     state = initial_state(abstract)
     words = abstract["params"]["embedding"].shape[0]
     # One batch, learnt by heart: the loss must fall.
-    batch = jax.random.randint(jax.random.key(1), tokens.shape, 0, words)
-    batch = jax.device_put(batch, tokens.sharding)
+    make = jax.jit(
+        lambda: jax.random.randint(jax.random.key(1), tokens.shape, 0, words),
+        out_shardings=tokens.sharding,
+    )
+    batch = make()
     for number in range(steps):
         began = time.perf_counter()
         with jax.profiler.StepTraceAnnotation("train", step_num=number):
