@@ -109,3 +109,15 @@ def test_autotuning_results_that_are_of_no_use():
     assert none.text.startswith("0 of 1 kernels are tuned as in /a; it has no others")
     assert (none.severity, all_of_them.severity) == ("warning", "info")
     assert all_of_them.text == "2 of 2 kernels are tuned as in /a"
+
+
+def test_spills_are_one_message() -> None:
+    """As an H200 with autotuning logs them, one for each kernel that is tried."""
+    line = (
+        "W0000 00:00:1794723325.490106   25553 subprocess_compilation.cc:348] ptxas warning : "
+        "Registers are spilled to local memory in function '{}', 4 bytes spill stores"
+    )
+    log = "\n".join(line.format(name) for name in ("gemm_fusion_dot_4", "gemm_fusion_dot_41") * 3)
+    (found,) = parse_messages(log)
+    assert (found.code, found.severity) == ("spilling", "info")
+    assert found.text.startswith("2 kernels spill registers to memory: gemm_fusion_dot_4, gemm_")

@@ -19,6 +19,8 @@ _LINE = re.compile(
 _MISSING = re.compile(r"Missing (\d+) instructions from the profile")
 _TUNING = re.compile(r"Autotune results loaded from file: (\S+)")
 _TUNING_USED = re.compile(r"cache stats: hits=(\d+), misses=(\d+)")
+_SPILL = re.compile(r"[Rr]egisters? (?:are )?spill|bytes spill stores")
+_SPILLER = re.compile(r"in function '([^']+)'")
 _CHECKER = "profile_guided_latency_estimator.cc"
 _MOST_NAMES = 5
 
@@ -67,6 +69,7 @@ def parse_messages(log: str) -> tuple[Message, ...]:
     found = dict.fromkeys(message for entry in entries if (message := _message_of(entry)))
     found |= dict.fromkeys(_missing(entries))
     found |= dict.fromkeys(_tuned(entries))
+    found |= dict.fromkeys(_spilled(entries))
     return tuple(found)
 
 
@@ -174,6 +177,18 @@ def _tuned(entries: list[Entry]) -> Iterator[Message]:
     yield Message("autotuning", text, "warning" if misses else "info")
 
 
+def _spilled(entries: list[Entry]) -> Iterator[Message]:
+    """Kernels with more values than registers; autotuning tries many, and keeps few of them."""
+    spills = [entry.text for entry in entries if _SPILL.search(entry.text)]
+    names = list(dict.fromkeys(m[1] for text in spills if (m := _SPILLER.search(text))))
+    if not spills:
+        return
+    shown = ", ".join(names[:_MOST_NAMES]) + ("…" if len(names) > _MOST_NAMES else "")
+    kernels = f"{len(names) or len(spills)} kernel{'' if len(names) == 1 else 's'}"
+    text = f"{kernels} spill registers to memory{f': {shown}' if shown else ''}"
+    yield Message("spilling", f"{text}; with autotuning, some were only tried", "info")
+
+
 def _say(code: str, text: str, severity: str) -> Callable[[re.Match[str]], Message]:
     """A message whose text may use the groups of the pattern."""
     return lambda match: Message(code, match.expand(text), severity)
@@ -212,9 +227,6 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], Message]] = {
         "pgle-fallback", r"where costs are missing: \1", "info"
     ),
     re.compile(r"Cannot construct unified latency estimator"): _unified,
-    re.compile(r"[Rr]egisters? (?:are )?spill|bytes spill stores"): lambda match: Message(
-        "spilling", _first_line(match.string), "warning"
-    ),
     re.compile(r"(?:out of memory|RESOURCE_EXHAUSTED|OOM)"): lambda match: Message(
         "out-of-memory", _first_line(match.string), "error"
     ),
