@@ -170,6 +170,20 @@ def test_an_annotation_that_launched_nothing_is_no_step():
     assert [row[1] for row in rows(built.build())] == [0, 2, 3]
 
 
+def test_a_step_whose_annotation_the_recording_cut_off_is_no_step():
+    """Profiling stopped inside the last annotation: it was not recorded, its work was."""
+    built = profile()
+    for number in range(3):
+        if number < 2:
+            built.annotation(number, 30 * number, 28)
+        for place in (1, 2):
+            built.launch(2 * number + place, 30 * number + 0.1 * place)
+        run(built, 30 * number + 5, 10, 10)
+    found = built.build()
+    assert [row[1] for row in rows(found)] == [0, 1]
+    assert np.bincount(found.steps.rows_of(found)).tolist() == [2, 2, 2]
+
+
 def test_launches_of_other_threads_do_not_count():
     built = profile()
     for number in range(3):

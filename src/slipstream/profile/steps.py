@@ -136,11 +136,13 @@ def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Ar
         if found is None:
             return None
         rows = np.flatnonzero(hosts[runs.device] == host)
-        start, end, number, launch = found
-        key, marks = (runs.launch, launch) if launch is not None else (runs.start_ps, start)
+        start, end, number, launches = found
+        key, marks = (runs.launch, launches[0]) if launches else (runs.start_ps, start)
         place = np.searchsorted(marks, key[rows], side="right") - 1
         inside = place >= 0
         place = np.maximum(place, 0)
+        if launches is not None:
+            inside &= ~_belated(key[rows], place, launches[1])
         parts.append(
             (rows[inside], number[place][inside], start[place][inside], end[place][inside])
         )
@@ -150,8 +152,25 @@ def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Ar
     return runs.take(rows), number, (start, end)
 
 
-def _annotations(profile: Profile, host: int) -> tuple[Array, Array, Array, Array | None] | None:
-    """(start, end, step number, first launch if known) of a host's annotations, in order."""
+def _belated(launch: Array, place: Array, last: Array) -> Array:
+    """Executions launched after their annotation had ended, where others were launched in it.
+
+    A recording may stop inside an annotation, which is then not recorded, but its work is.
+    """
+    late = launch > last[place]
+    has_own = np.zeros(len(last), bool)
+    has_own[place[~late]] = True
+    return late & has_own[place]
+
+
+_Launches = tuple[Array, Array]
+"""first and last launch"""
+
+
+def _annotations(
+    profile: Profile, host: int
+) -> tuple[Array, Array, Array, _Launches | None] | None:
+    """(start, end, step number, first and last launch if known) of a host's annotations."""
     events = profile.host_events
     lanes = np.array([lane.host == host and lane.role == "thread" for lane in profile.lanes])
     if not len(events):
@@ -165,19 +184,19 @@ def _annotations(profile: Profile, host: int) -> tuple[Array, Array, Array, Arra
     number = events["step"][rows]
     if len(distinct(number)) < len(number):
         number = np.arange(len(rows))
-    launch = _first_launches(profile, start, end, events["lane"][rows])
-    launched = launch > 0
+    first, last = _launches(profile, start, end, events["lane"][rows])
+    launched = first > 0
     if 2 * launched.sum() < len(launched):
         # Other threads launch the work, so that only the times can tell.
         return start, end, number, None
-    return start[launched], end[launched], number[launched], launch[launched]
+    return start[launched], end[launched], number[launched], (first[launched], last[launched])
 
 
-def _first_launches(profile: Profile, start: Array, end: Array, lane: Array) -> Array:
-    """The first device launch that each annotation's thread made inside it; 0 if it made none."""
+def _launches(profile: Profile, start: Array, end: Array, lane: Array) -> _Launches:
+    """First and last device launch that each annotation's thread made inside it; 0 if none."""
     events = profile.host_events
     launching = np.flatnonzero(events["correlation"] > 0)
-    found = np.zeros(len(start), np.int64)
+    found, latest = np.zeros((2, len(start)), np.int64)
     for thread in distinct(lane).tolist():
         rows = launching[events["lane"][launching] == thread]
         rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
@@ -186,7 +205,8 @@ def _first_launches(profile: Profile, start: Array, end: Array, lane: Array) -> 
         # A thread launches in the order of the launches' numbers.
         some = first < last
         found[own[some]] = events["correlation"][rows[first[some]]]
-    return found
+        latest[own[some]] = events["correlation"][rows[last[some] - 1]]
+    return found, latest
 
 
 def _device_markers(profile: Profile) -> Steps | None:
