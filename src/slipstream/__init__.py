@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from slipstream.costs.files import read_costs
     from slipstream.costs.table import CostTable
     from slipstream.errors import BadInput, CheckFailed, Missing, SlipstreamError
+    from slipstream.loop.capture import capture
+    from slipstream.loop.optimize import optimize
+    from slipstream.loop.receipt import Receipt
     from slipstream.machines.machine import Machine
     from slipstream.machines.topology import machine
     from slipstream.profile.profile import Profile
@@ -40,13 +43,16 @@ _HOMES = {
     "Prediction": "analyses.prediction",
     "Profile": "profile.profile",
     "Program": "profile.program",
+    "Receipt": "loop.receipt",
     "SlipstreamError": "errors",
     "Summary": "analyses.summary",
+    "capture": "loop.capture",
     "compile": "compiler.compile",
     "extract_costs": "costs.extract",
     "load": "sources.load",
     "machine": "machines.topology",
     "ops": "analyses.ops",
+    "optimize": "loop.optimize",
     "predict": "simulate.prediction",
     "read_costs": "costs.files",
     "read_program": "sources.hlo",
@@ -65,13 +71,16 @@ __all__ = [
     "Prediction",
     "Profile",
     "Program",
+    "Receipt",
     "SlipstreamError",
     "Summary",
+    "capture",
     "compile",
     "extract_costs",
     "load",
     "machine",
     "ops",
+    "optimize",
     "predict",
     "read_costs",
     "read_program",

@@ -27,11 +27,15 @@ COMMANDS = {
     "query": "slipstream.cli.query",
     "flags": "slipstream.cli.flags",
     "doctor": "slipstream.cli.doctor",
+    "run": "slipstream.cli.run",
 }
 """Command or group of commands to the module that has it, under the same name."""
 
 
-_READERS = ("summary", "ops", "programs", "export", "query")
+_READERS = (
+    "summary", "ops", "programs", "export", "query",
+    "overlap", "collectives", "slack", "gaps", "roofline", "memory", "hosts", "diff", "network",
+)  # fmt: skip
 """commands whose first argument is a profile"""
 
 
@@ -66,6 +70,8 @@ def _run() -> int:
     called = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
         if called in _READERS:
+            # Nothing here multiplies matrices, and waking a thread for each core takes a while.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             _read_ahead(sys.argv[2:])
         from slipstream.cli.app import build_app
 

@@ -99,9 +99,9 @@ def drop_duplicates(arms: Sequence[Arm]) -> None:
     for arm in arms:
         if arm.program is None:
             continue
-        # Command buffers are made when a program is loaded: the program does not show them.
-        graphs = arm.variant.flags.get("xla_gpu_enable_command_buffer", "default")
-        arm.same_as = seen.setdefault((arm.program.content_hash, graphs), arm.name)
+        # Flags may change what the program does not show: its code, or its command buffers.
+        flags = " ".join(f"{name}={value}" for name, value in sorted(arm.variant.flags.items()))
+        arm.same_as = seen.setdefault((arm.program.content_hash, flags), arm.name)
         if arm.same_as == arm.name:
             arm.same_as = None
 

@@ -11,6 +11,7 @@ from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
 from slipstream.loop.runtime import Watched
 from slipstream.loop.session import check_recorded
+from slipstream.profile.program import Program
 from slipstream.sources.hlo import program_from_proto
 from slipstream.sources.load import load
 
@@ -20,10 +21,15 @@ def costs_of(profile_folder: Path, policy: str, watched: Watched) -> tuple[CostT
 
     A recording of another program gives no costs: that is an error, not an empty table.
     """
-    profile = load(profile_folder)
-    check_recorded(profile)
     (module, *_) = watched.original.hlo_modules()
     own = program_from_proto(module.as_serialized_hlo_module_proto(), source=watched.name)
+    return costs_of_program(profile_folder, policy, own)
+
+
+def costs_of_program(profile_folder: Path, policy: str, own: Program) -> tuple[CostTable, Coverage]:
+    """As `costs_of`, for a program that was saved."""
+    profile = load(profile_folder)
+    check_recorded(profile)
     table = extract_costs(profile, policy)
     fitting = [
         part

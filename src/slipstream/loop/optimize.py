@@ -13,17 +13,26 @@ as they were, and once a program is settled JAX's own fast path runs it.
 from __future__ import annotations
 
 import gc
+import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from slipstream.errors import BadInput
 from slipstream.loop.arms import DEFAULT_VARIANTS, Variant
 from slipstream.loop.conductor import Conductor, Plan
-from slipstream.loop.receipt import Receipt, receipt_of
+from slipstream.loop.preparing import Timer, timed
+from slipstream.loop.receipt import Receipt
+from slipstream.loop.receipts import receipt_when_ready, write_receipt_later
 from slipstream.loop.runtime import RUNTIME, Watched
+
+ENOUGH = 20
+"""calls from elsewhere after which a program of the same name counts as another function's"""
 
 
 def optimize(
@@ -44,77 +53,136 @@ def optimize(
     against the original, call by call. `folder` keeps profiles, costs and receipts.
     """
     more = tuple(Variant(_flags_name(one), dict(one)) for one in flags)
-    where = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="slipstream-"))
-    plan = Plan(where, start, steps, rounds, (*DEFAULT_VARIANTS, *more), policy)
+    plan = Plan(_folder(folder), start, steps, rounds, (*DEFAULT_VARIANTS, *more), policy)
     return Optimized(function, plan)
 
 
 class Optimized:
     """What `optimize` returns: called like the function it was made from."""
 
-    def __init__(self, function: Any, plan: Plan) -> None:
+    def __init__(self, function: Any, plan: Plan, timer: Timer = timed) -> None:
         self.plan = plan
+        self._timer = timer
         self._conductors: dict[int, Conductor] = {}
+        self._strangers: WeakKeyDictionary[Watched, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
         self._now = threading.local()
-        self._call = _callable(function)
+        self._is_closed = False
+        self._owns: Callable[[Watched], bool] = lambda program: False
+        RUNTIME.add(self)
+        try:
+            self._call = _callable(function)
+        except BadInput:
+            RUNTIME.remove(self)
+            raise
         self._function = function
+        self._owns = _ownership(self._call)
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
-        RUNTIME.add(self)
-        _watch_from_now_on(function)
+        _watch_from_now_on(self._call)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        self._now.is_inside = True
+        now = self._now
+        before = getattr(now, "is_inside", False)
+        now.is_inside = True
         try:
             return self._call(*arguments, **named)
         finally:
-            self._now.is_inside = False
+            now.is_inside = before
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what is not set yet must not be looked for in itself
+            raise AttributeError(name)
         return getattr(self._function, name)
 
     def on_compile(self, program: Watched) -> None:
         """Programs are looked at when they run."""
 
+    def wants(self, program: Watched) -> bool:
+        """Only the function's own programs; all others keep their fast path."""
+        return self._owns(program) and self._strangers.get(program, 0) < ENOUGH
+
     def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         if not getattr(self._now, "is_inside", False):
+            # Another function of this name, perhaps: it is not kept slow for long.
+            if id(program) not in self._conductors:
+                self._strangers[program] = self._strangers.get(program, 0) + 1
             return run()
-        conductor = self._conductors.get(id(program))
+        conductor = self._conductor(program)
         if conductor is None:
-            folder = self.plan.folder
-            if self._conductors:
-                folder = folder / f"signature{len(self._conductors) + 1}"
-            conductor = Conductor(program, _moved(self.plan, folder))
-            self._conductors[id(program)] = conductor
+            return run()
+        was_done = conductor.done.is_set()
         result = conductor.on_call(arguments, run)
-        if conductor.done.is_set() and not hasattr(conductor, "receipt"):
-            conductor.receipt = receipt_of(conductor)  # type: ignore[attr-defined]
-            conductor.receipt.write(conductor.plan.folder)  # type: ignore[attr-defined]
+        if conductor.done.is_set() and not was_done:
+            self._on_settled(conductor)
         return result
+
+    def _conductor(self, program: Watched) -> Conductor | None:
+        with self._lock:
+            found = self._conductors.get(id(program))
+            if found is None and not self._is_closed:
+                folder = self.plan.folder
+                if self._conductors:
+                    folder = folder / f"signature{len(self._conductors) + 1}"
+                found = Conductor(program, replace(self.plan, folder=folder), timer=self._timer)
+                self._conductors[id(program)] = found
+            return found
+
+    def _on_settled(self, conductor: Conductor) -> None:
+        # An ahead-of-time compiled program asks for its fast path once, when it is first called.
+        if hasattr(self._call, "_executable"):
+            cast("Any", self._call)._call = None
+        if self._is_closed:
+            self._stop_listening()
+        if conductor.council.is_chair:
+            write_receipt_later(conductor)
 
     @property
     def is_settled(self) -> bool:
         """Whether every signature seen so far has its program."""
-        return bool(self._conductors) and all(c.done.is_set() for c in self._conductors.values())
+        conductors = list(self._conductors.values())
+        return bool(conductors) and all(c.done.is_set() for c in conductors)
 
     def receipts(self) -> list[Receipt]:
         """One for each signature that is settled."""
-        found = (getattr(c, "receipt", None) for c in self._conductors.values())
-        return [receipt for receipt in found if receipt is not None]
+        settled = [c for c in list(self._conductors.values()) if c.done.is_set()]
+        return [receipt_when_ready(conductor) for conductor in settled]
 
     def report(self) -> str:
         """What was found, in words."""
         lines = [receipt.sentence() for receipt in self.receipts()]
-        waiting = sum(not c.done.is_set() for c in self._conductors.values())
+        waiting = sum(not c.done.is_set() for c in list(self._conductors.values()))
         if waiting or not lines:
             lines.append(f"{waiting or 'no'} program{'s' if waiting != 1 else ''} still measured")
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Stop measuring; what is settled stays settled."""
-        for conductor in self._conductors.values():
-            conductor.stop("it was closed before the comparison was done")
-        RUNTIME.remove(self)
+        """Stop measuring; what is settled stays settled.
+
+        Where other processes take part and have begun to compare, this ends at their next decision.
+        """
+        with self._lock:
+            self._is_closed = True
+        for conductor in list(self._conductors.values()):
+            if not conductor.done.is_set():
+                conductor.stop("it was closed before the comparison was done")
+                if conductor.done.is_set():
+                    self._on_settled(conductor)
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if all(conductor.done.is_set() for conductor in list(self._conductors.values())):
+            RUNTIME.remove(self)
+
+
+def _folder(given: str | Path | None) -> Path:
+    if given is not None:
+        return Path(given).absolute()  # the job may change its folder
+    try:
+        return Path(tempfile.mkdtemp(prefix="slipstream-"))
+    except OSError:
+        # The loop finds out, and leaves the function as it is.
+        return Path(tempfile.gettempdir()) / f"slipstream-{os.getpid()}"
 
 
 def _callable(function: Any) -> Callable[..., Any]:
@@ -122,17 +190,32 @@ def _callable(function: Any) -> Callable[..., Any]:
     from jax import stages
 
     if isinstance(function, stages.Lowered):
-        compiled: Callable[..., Any] = function.compile()
-        return compiled
+        _find_lowering(compiled := function.compile())
+        return cast("Callable[..., Any]", compiled)
     if isinstance(function, stages.Compiled):
         _find_lowering(function)
-        return cast("Callable[..., Any]", function)
-    if not hasattr(function, "lower"):
+    elif not hasattr(function, "lower"):
         raise BadInput(
             f"optimize got {function!r}; expected what jax.jit returned, or a lowered or compiled "
             "program: write optimize(jax.jit(f))"
         )
-    return function
+    return cast("Callable[..., Any]", function)
+
+
+def _ownership(call: Any) -> Callable[[Watched], bool]:
+    """Which programs are the function's own, not those it runs on the way (constants, say)."""
+    if hasattr(call, "_executable"):
+        program = RUNTIME.of_executable(call._executable.xla_executable)
+        return lambda other: other is program
+    name = getattr(call, "__name__", None)
+    if name is None:
+        return lambda other: True
+    own = _plain(f"jit_{name}")
+    return lambda other: _plain(other.name) == own
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name).strip("_")
 
 
 def _watch_from_now_on(function: Any) -> None:
@@ -148,11 +231,9 @@ def _find_lowering(compiled: Any) -> None:
 
     executable = compiled._executable
     if RUNTIME.of_executable(executable.xla_executable) is None:
-        for found in gc.get_objects():
-            if isinstance(found, stages.Lowered) and _made(found, executable):
-                RUNTIME.adopt(executable, found._lowering)
-                break
-        else:
+        objects = (found for found in gc.get_objects() if isinstance(found, stages.Lowered))
+        lowered = next((found for found in objects if _made(found, executable)), None)
+        if lowered is None or RUNTIME.adopt(executable, lowered._lowering) is None:
             raise BadInput(
                 "this compiled program can't be compiled anew: what it was lowered to is gone; "
                 "give optimize the lowered program: optimize(jax.jit(f).lower(…))"
@@ -167,9 +248,3 @@ def _made(lowered: Any, executable: Any) -> bool:
 
 def _flags_name(flags: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in flags.items())
-
-
-def _moved(plan: Plan, folder: Path) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, folder=folder)

@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,11 @@ class Receipt:
     basis: str = "measured"
     """`measured` or `predicted`"""
     notes: tuple[str, ...] = field(default_factory=tuple)
+    phases: Mapping[str, Any] = field(default_factory=dict)
+    """with `slipstream run`: what each phase found"""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,9 +72,10 @@ class Receipt:
         if self.change is None or before is None or after is None:
             return f"{self.verdict}: {self.why}"
         c = self.change
+        interval = f" (95%: {c['low']:+.1%} … {c['high']:+.1%})" if "low" in c else ""
         return (
             f"{self.verdict}: {format_time(before * 1e6)} → {format_time(after * 1e6)}, "
-            f"{c['estimate']:+.1%} (95%: {c['low']:+.1%} … {c['high']:+.1%}). {self.why}"
+            f"{c['estimate']:+.1%}{interval}. {self.why}"
         )
 
 
@@ -78,18 +84,41 @@ def read_receipt(path: Path) -> Receipt:
     file = path / FILE if path.is_dir() else path
     data = json.loads(file.read_text())
     known: dict[str, Any] = {k: data[k] for k in Receipt.__dataclass_fields__ if k in data}
-    return Receipt(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+    return Receipt(**given)
 
 
-def receipt_of(conductor: Conductor) -> Receipt:
-    """The receipt of a loop that is done."""
+def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
+    """The receipt of a loop that never came to a comparison."""
+    return Receipt(
+        verdict=verdict,
+        why=why,
+        chosen="original",
+        step_us={"before": None, "after": None},
+        change=None,
+        pgle={"applied": None, "why": why},
+        overlap={},
+        memory_bytes={"before": None, "after": None},
+        bounds={"overlap_gain": None, "why": "no recording to tell from"},
+        arms=(),
+        program={},
+        versions=_versions(),
+        devices=(),
+        repeat=_repeat(),
+        files={},
+    )
+
+
+def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
+    """The receipt of a loop that is done; without its profiles, `with_overlap` adds them later."""
     outcome = conductor.outcome
     arms = {arm.name: arm for arm in outcome.arms}
     shown = outcome.comparisons.get(outcome.chosen) or _most_telling(conductor)
     verdict, why = _verdict(conductor, shown)
     before = arms.get("original")
     after = arms.get(outcome.chosen)
-    overlap = {name: _overlap(path) for name, path in outcome.profiles.items()}
+    read = outcome.profiles if reads_profiles else {}
+    overlap = {name: _overlap(path) for name, path in read.items()}
     return Receipt(
         verdict=verdict,
         why=why,
@@ -117,7 +146,15 @@ def receipt_of(conductor: Conductor) -> Receipt:
         repeat=_repeat(),
         files={name: str(path) for name, path in outcome.profiles.items()}
         | ({"costs": str(outcome.costs)} if outcome.costs else {}),
+        notes=tuple(outcome.notes),
     )
+
+
+def with_overlap(receipt: Receipt) -> Receipt:
+    """A receipt with what its profiles show: times of a step, and what overlap could win."""
+    profiles = {name: receipt.files[name] for name in ("before", "after") if name in receipt.files}
+    overlap = {name: _overlap(Path(path)) for name, path in profiles.items()}
+    return replace(receipt, overlap=overlap, bounds=_bounds(overlap.get("before")))
 
 
 def _most_telling(conductor: Conductor) -> Any:

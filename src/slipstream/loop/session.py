@@ -34,6 +34,10 @@ class Session:
         self.options = options
         self._is_running = False
 
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
     def start(self) -> None:
         import jax
 

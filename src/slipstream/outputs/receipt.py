@@ -13,6 +13,10 @@ Data = Mapping[str, Any]
 
 def told(receipt: Data) -> Iterator[tuple[str, str]]:
     """(phase, text) for what came after the profile and its costs."""
+    share = receipt["pgle"].get("device_time_with_a_cost")
+    if share is not None and "costs" not in receipt["phases"] and receipt["basis"] == "measured":
+        # Everything happened inside the job.
+        yield "costs", f"{receipt['pgle']['found']} instructions · {share:.1%} of device time"
     if receipt["arms"]:
         yield "compile", _compile_text(receipt)
     timed = [arm for arm in receipt["arms"] if arm["rounds"]]
@@ -63,8 +67,8 @@ def _pgle_text(receipt: Data) -> str:
         return f"PGLE not used: {pgle.get('why', 'not known')}"
     said = receipt.get("phases", {}).get("costs", {}).get("xla") or {}
     missing = said.get("missing", pgle.get("missing"))
-    by = "XLA: " if said or pgle.get("checked_by_xla") else ""
-    return f"PGLE used ({by}found {pgle.get('found')}, missing {missing})"
+    by = ", as XLA says" if said or pgle.get("checked_by_xla") else ""
+    return f"PGLE used{by} (costs found {pgle.get('found')}, missing {missing})"
 
 
 def _memory_text(receipt: Data) -> str:

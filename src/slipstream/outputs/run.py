@@ -59,6 +59,6 @@ class Telling:
 
 def _width() -> int:
     try:
-        return min(os.get_terminal_size(sys.stderr.fileno()).columns, _MOST_WIDTH)
+        return min(os.get_terminal_size(sys.stderr.fileno()).columns or _MOST_WIDTH, _MOST_WIDTH)
     except (OSError, ValueError, AttributeError):
         return _MOST_WIDTH

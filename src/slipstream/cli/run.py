@@ -1,0 +1,83 @@
+"""`slipstream run -- CMD`: from a training script to a faster, proven one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, show_json
+from slipstream.errors import BadInput
+
+PASS_ON = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+"""what follows the options is the command, whatever it looks like"""
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- CMD...", help="The job, as you would type it.")
+    ],
+    preset: Annotated[
+        list[str] | None,
+        typer.Option("--preset", metavar="NAME", help="Run the job with a preset's settings."),
+    ] = None,
+    flags: Annotated[
+        list[str] | None,
+        typer.Option("--flags", metavar="FLAGS", help="Try these too: '--xla_…=… --xla_…=…'."),
+    ] = None,
+    capture: Annotated[
+        str, typer.Option(metavar="START:COUNT", help="Steps before the profile, and in it.")
+    ] = "5:3",
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder for all that the run makes.")
+    ] = "slipstream-run",
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Profile inside the one run of the job.")
+    ] = False,
+    rounds: Annotated[
+        int, typer.Option(min=8, metavar="N", help="Most rounds of the comparison.")
+    ] = 30,
+    simulate: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="Predict for a machine, e.g. 8xH200; needs no GPU."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Do every phase anew; reuse nothing of the folder.")
+    ] = False,
+    rank: Annotated[
+        int | None, typer.Option(metavar="N", help="This process.  [default: as Slurm or MPI say]")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Profile a job, compile its step with the costs, keep what is faster, and prove it.
+
+    The job is any command that runs JAX; it is not changed, and this command ends as it does.
+    """
+    from slipstream.loop.settings import Settings, parse_capture, profiler_attributes
+    from slipstream.outputs.run import Telling
+
+    start, steps = parse_capture(capture)
+    settings = Settings(
+        tuple(command), Path(out), tuple(preset or ()), tuple(flags or ()), start, steps, rounds,
+        in_place=in_place, again=again, rank=rank, is_json=json,
+        profiler=profiler_attributes(os.environ),
+    )  # fmt: skip
+    if simulate is not None and in_place:
+        raise BadInput("--simulate runs nothing on a device, so --in-place has no place there")
+    with Telling() as telling:
+        try:
+            if simulate is not None:
+                from slipstream.loop.simulated import run_simulated
+
+                ended = run_simulated(settings, simulate, telling.say)
+            else:
+                from slipstream.loop.phases import run as run_phases
+
+                ended = run_phases(settings, telling.say)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+    if json and ended.receipt is not None:
+        show_json(ended.receipt.to_json())
+    raise typer.Exit(ended.code)

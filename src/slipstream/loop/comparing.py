@@ -1,0 +1,121 @@
+"""Arms against each other, turn by turn: the order of turns, the looks, and what they decide."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from slipstream.loop.arms import Arm
+from slipstream.loop.council import Council, Words, stop
+from slipstream.loop.plan import LOOKS, Outcome, Plan
+from slipstream.loop.statistics import compare
+
+log = logging.getLogger("slipstream")
+
+MOST_DISTURBED = 100
+"""turns that are run again because another thread ran the program too"""
+
+
+class Field:
+    """The arms that run, the original first; every rank walks through the same turns."""
+
+    def __init__(
+        self, outcome: Outcome, names: Sequence[str], plan: Plan, council: Council
+    ) -> None:
+        by_name = {arm.name: arm for arm in outcome.arms}
+        self.arms = [by_name[name] for name in names]
+        self.is_disturbed = False
+        """whether another thread ran the program in the meantime"""
+        self._outcome = outcome
+        self._plan = plan
+        self._council = council
+        self._turns: list[Arm] = []
+        self._warming = plan.warm_rounds
+        self._rounds = 0
+        self._disturbed = 0
+
+    def next_arm(self) -> Arm:
+        if not self._turns:
+            # Forwards, then backwards: what drifts is shared out evenly.
+            forwards = self._rounds % 2 == 0
+            self._turns = self.arms[::-1] if forwards else list(self.arms)
+        return self._turns[-1]
+
+    def took(self, arm: Arm, seconds: float) -> bool:
+        """Note a turn's time; whether it is time for a look."""
+        if self.is_disturbed and self._council.is_alone and self._disturbed < MOST_DISTURBED:
+            self._disturbed += 1
+            return False
+        self._turns.pop()
+        if not self._warming:
+            arm.times_s.append(seconds)
+        if self._turns:
+            return False
+        if self._warming:
+            self._warming -= 1
+            return False
+        self._rounds += 1
+        return self._rounds in LOOKS or self._rounds >= self._plan.rounds
+
+    def drop(self, arm: Arm) -> None:
+        """An arm that failed is out; the round begins anew."""
+        self.arms.remove(arm)
+        self._outcome.comparisons.pop(arm.name, None)
+        self._turns = []
+        for other in self.arms:
+            del other.times_s[self._rounds :]
+
+    def look(self) -> Words:
+        """Who is faster, and is it worth going on? One answer for all ranks."""
+        meeting = f"look-{self._rounds}-{len(self.arms)}"
+        self._council.say(meeting, {"times": {arm.name: arm.times_s for arm in self.arms}})
+        proposal = self._safe_proposal(meeting) if self._council.is_chair else None
+        decision = self._council.decide(meeting, proposal)
+        if decision["do"] != "stop":
+            for arm in self.arms:
+                arm.times_s[:] = decision["times"][arm.name]
+            self._judge()
+        return decision
+
+    def _safe_proposal(self, meeting: str) -> Words:
+        try:
+            return self._proposal(meeting)
+        except Exception as error:
+            log.warning("slipstream: the times could not be compared", exc_info=True)
+            return stop(f"the times could not be compared: {type(error).__name__}: {error}")
+
+    def _proposal(self, meeting: str) -> Words:
+        heard = self._council.hear_all(meeting)
+        vetoes = self._council.heard("veto")
+        if vetoes:
+            rank, words = min(vetoes.items())
+            return stop(f"rank {rank}: {words['why']}")
+        if heard is None:
+            return stop(f"{self._council.silent(meeting)} sent no times")
+        for arm in self.arms:
+            ranks = [words["times"][arm.name] for words in heard.values()]
+            # A step is as slow as its slowest rank.
+            arm.times_s[:] = [max(times) for times in zip(*ranks, strict=True)]
+        self._judge()
+        times = {arm.name: list(arm.times_s) for arm in self.arms}
+        return {"times": times, **self._next()}
+
+    def _judge(self) -> None:
+        original, *others = self.arms
+        tests = max(len(others), 1) * len(LOOKS)
+        for arm in others:
+            found = compare(original.times_s, arm.times_s, tests)
+            self._outcome.comparisons[arm.name] = found
+
+    def _next(self) -> Words:
+        found = self._outcome.comparisons
+        _, *others = self.arms
+        verdicts = [found[arm.name].verdict for arm in others]
+        if self._rounds < self._plan.rounds and (
+            "can't tell" in verdicts or set(verdicts) == {"no different"}
+        ):
+            return {"do": "go on"}
+        faster = [arm for arm in others if found[arm.name].verdict == "faster"]
+        best = min(faster, key=lambda arm: found[arm.name].change, default=None)
+        checked = best or others[0]
+        return {"do": "choose", "best": best.name if best else None, "checked": checked.name}

@@ -1,0 +1,99 @@
+"""What the phases of a run share: the folder, what was asked for, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import SlipstreamError
+from slipstream.loop.orders import PROFILE, Orders
+from slipstream.loop.place import Place
+from slipstream.loop.receipt import Receipt, with_overlap
+from slipstream.loop.settings import Settings
+from slipstream.loop.store import STATUS, Store, read_json
+from slipstream.outputs.receipt import told
+from slipstream.outputs.receipt_page import receipt_page
+from slipstream.writing import atomic_write
+
+Say = Callable[[str, str], None]
+"""tells of a phase: its name, and what came of it; an empty name is a warning"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: as the job did."""
+
+    code: int
+    receipt: Receipt | None
+
+
+class Context:
+    """One run on one rank."""
+
+    def __init__(self, settings: Settings, say: Say) -> None:
+        self.settings = settings
+        self.place = Place.here(settings.rank, os.environ)
+        self.store = Store(settings.out, self.place.rank)
+        self.notes: list[str] = []
+        self.found: dict[str, Any] = {}
+        """what each phase found, for the receipt"""
+        self._say = say
+
+    def say(self, phase: str, text: str) -> None:
+        """One rank speaks for all; warnings are each rank's own."""
+        if self.place.is_first or not phase:
+            self._say(phase, text)
+
+    def warn(self, text: str) -> None:
+        self.notes.append(text)
+        self.say("", text)
+
+    def all_ranks(self, look: Callable[[Store], bool]) -> bool:
+        return all(look(self.store.of(rank)) for rank in range(self.place.count))
+
+    def orders(self, mode: str, phase: Path, **more: Any) -> Path:
+        """Orders for the agent, written down in the phase's folder."""
+        settings = self.settings
+        orders = Orders(
+            mode, str(phase), settings.start, settings.steps, settings.rounds, settings.policy,
+            launcher=os.getpid() if mode == PROFILE else 0, profiler=settings.profiler,
+        )  # fmt: skip
+        return replace(orders, **more).write(phase / "orders.json")
+
+    def why_not(self, phase: Path, code: int) -> str:
+        """Why a job ended without a comparison, as far as its agent said."""
+        problem = phase / "orders.json.problem"
+        if problem.exists():
+            return f"Slipstream did not start inside the job: {problem.read_text().strip()}"
+        status = read_json(phase / STATUS)
+        why = "the job ended without calling a jitted function"
+        if status is not None:
+            why = str(status.get("why") or "the job ended before the capture")
+        return why if code == 0 else f"{why} (the job's exit code: {code})"
+
+    def finish(self, receipt: Receipt) -> Receipt:
+        """The receipt with what only the launcher knows, told and in its place."""
+        done = replace(
+            with_overlap(receipt),
+            repeat={**receipt.repeat, **self.settings.repeat()},
+            phases=self.found,
+            notes=(*receipt.notes, *self.notes),
+        )
+        for phase, text in told(done.to_json()):
+            self.say(phase, text)
+        try:
+            if self.place.is_first:
+                write_receipt(done, self.store.folder)
+        except (OSError, SlipstreamError) as problem:
+            self.warn(f"the receipt was not written: {problem}")
+        return done
+
+
+def write_receipt(receipt: Receipt, folder: Path) -> None:
+    """The receipt, and the page that shows it."""
+    receipt.write(folder)
+    with atomic_write(folder / "receipt.html") as temporary:
+        temporary.write_text(receipt_page(receipt.to_json()), encoding="utf-8")

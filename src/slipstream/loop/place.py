@@ -1,0 +1,37 @@
+"""Which of the job's processes this is, as launchers tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_COUNTS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process among those that were started with the same command."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @staticmethod
+    def here(rank: int | None, environment: Mapping[str, str]) -> Place:
+        """By what was typed, else by Slurm's, Open MPI's or PMI's variables, else alone."""
+        found = _number(_RANKS, environment) if rank is None else rank
+        count = _number(_COUNTS, environment)
+        if found is None:
+            return Place()
+        return Place(found, max(count or 1, found + 1))
+
+
+def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int | None:
+    for name in names:
+        if environment.get(name, "").isdigit():
+            return int(environment[name])
+    return None

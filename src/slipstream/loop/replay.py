@@ -1,0 +1,65 @@
+"""What a profile run prints: kept in a file, and shown if the run turns out to be the whole job."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+_XLA_INFO = re.compile(rb"^(?:I\d{4} [\d:.]+ +\d+ |[\d-]+ [\d:.]+:? I )\S+\.(?:cc|h):\d+\] ")
+"""a line that XLA writes only because we asked it to"""
+_CHUNK = 1 << 16
+_LONGEST_WAIT_S = 5.0
+"""for output of processes that outlive the job"""
+
+
+class Kept:
+    """One stream of a job, into a file; into memory where the disk is full, so that it goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rest = bytearray()
+        self._reading, self.writing = os.pipe()
+        self._pump = threading.Thread(target=self._keep, daemon=True)
+
+    def __enter__(self) -> Kept:
+        self._pump.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self.writing)
+        self._pump.join(_LONGEST_WAIT_S)
+
+    def _keep(self) -> None:
+        with open(self._reading, "rb", buffering=0) as reading:
+            try:
+                with open(self._path, "wb", buffering=0) as file:
+                    while data := reading.read(_CHUNK):
+                        self._rest += data
+                        file.write(data)
+                        self._rest.clear()
+            except OSError:
+                while data := reading.read(_CHUNK):
+                    self._rest += data
+
+    def replay(self, to: TextIO, is_verbose: bool = False) -> None:
+        """Copy it to a stream; where it is verbose, without the lines that are there for us."""
+        data = (self._path.read_bytes() if self._path.exists() else b"") + bytes(self._rest)
+        lines = data.splitlines(keepends=True)
+        if is_verbose:
+            lines = [line for line in lines if not _XLA_INFO.match(line)]
+        to.flush()
+        buffer = getattr(to, "buffer", None)
+        if buffer is not None:
+            buffer.write(b"".join(lines))
+        else:
+            to.write(b"".join(lines).decode("utf-8", "replace"))
+        to.flush()

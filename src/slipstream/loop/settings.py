@@ -1,0 +1,76 @@
+"""What `slipstream run` was asked to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+
+DEFAULT_FOLDER = "slipstream-run"
+PROFILER = "SLIPSTREAM_PROFILER_OPTIONS"
+"""JSON: attributes of `jax.profiler.ProfileOptions` for every recording of a run"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run, as it was typed."""
+
+    command: tuple[str, ...]
+    out: Path = Path(DEFAULT_FOLDER)
+    presets: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    start: int = 5
+    steps: int = 3
+    rounds: int = 30
+    policy: str = "typical"
+    in_place: bool = False
+    again: bool = False
+    rank: int | None = None
+    is_json: bool = False
+    """stdout is for the receipt; the job's own goes to stderr"""
+    profiler: Mapping[str, Any] = field(default_factory=dict)
+
+    def repeat(self) -> dict[str, Any]:
+        """What to type to do it again."""
+        return {
+            "command": ["slipstream", *sys.argv[1:]],
+            "job": list(self.command),
+            "cwd": os.getcwd(),
+            "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+
+
+def parse_capture(text: str) -> tuple[int, int]:
+    """`5:3`: calls of the hot function before the capture, and in it."""
+    match = re.fullmatch(r"(\d+):(\d+)", text.strip())
+    if match is None or int(match[1]) < 1 or int(match[2]) < 1:
+        raise BadInput(
+            f"--capture is {text!r}; expected START:COUNT, both at least 1: --capture 5:3 records "
+            "3 steps after the first 5"
+        )
+    return int(match[1]), int(match[2])
+
+
+def profiler_attributes(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Options for JAX's profiler, from the environment."""
+    text = environment.get(PROFILER)
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(
+            f"{PROFILER} is {text!r}; expected JSON with attributes of jax.profiler.ProfileOptions:"
+            ' {"host_tracer_level": 1}'
+        )
+    return found

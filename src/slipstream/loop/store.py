@@ -1,0 +1,192 @@
+"""The folder of a run: what lies where, who may write there, and what a later run may trust.
+
+    slipstream-run/
+      run.json              what is run
+      lock                  held (flock) by the `slipstream run` that works here
+      profile/rank0/        the profile phase: profiles/, programs/, output.txt, log.txt, done.json
+      costs/                costs.pb and its manifest, done.json
+      compare/rank0/        the job itself: profiles/, programs/, agent.log, receipt.json, done.json
+      receipt.json, .html   the verdict, and everything needed to repeat it
+
+A file is written under another name and renamed. A phase counts only with its `done.json`, which is
+written last and holds the sha256 of every file that a later run would use.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from slipstream.errors import BadInput
+from slipstream.writing import atomic_write
+
+DONE = "done.json"
+FAILED = "failed.json"
+STATUS = "status.json"
+CLAIM = "claim"
+"""held by the process of the job that measures, for as long as it lives"""
+FORMAT = 1
+
+
+class Store:
+    """One run's folder, as one rank sees it."""
+
+    def __init__(self, folder: str | os.PathLike[str], rank: int = 0) -> None:
+        self.folder = Path(folder).absolute()
+        self.rank = rank
+
+    @property
+    def profile(self) -> Path:
+        return self.folder / "profile" / f"rank{self.rank}"
+
+    @property
+    def costs(self) -> Path:
+        return self.folder / "costs"
+
+    @property
+    def compare(self) -> Path:
+        return self.folder / "compare" / f"rank{self.rank}"
+
+    def of(self, rank: int) -> Store:
+        """The same folder, as another rank sees it."""
+        return Store(self.folder, rank)
+
+    def open(self) -> Lock:
+        """Make the folder, and be its only user; BadInput where another run works in it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"can't make {self.folder}: {error.strerror}; choose another place with --out"
+            ) from None
+        name = "lock" if self.rank == 0 else f"lock.rank{self.rank}"
+        lock = Lock(self.folder / name)
+        if not lock.take():
+            raise BadInput(
+                f"another slipstream run works in {self.folder} ({lock.holder()}); wait for it, or "
+                "choose another folder with --out; of several processes of a job, give each its "
+                "--rank"
+            )
+        if (self.compare / CLAIM).exists() and not Lock(self.compare / CLAIM).is_free():
+            lock.release()
+            raise BadInput(
+                f"a job of an earlier slipstream run still runs in {self.folder} "
+                f"({Lock(self.compare / CLAIM).holder()}); wait for it, or choose another folder "
+                "with --out"
+            )
+        return lock
+
+    def clear(self, phase: Path) -> Path:
+        """An empty folder for a phase that begins."""
+        shutil.rmtree(phase, ignore_errors=True)
+        phase.mkdir(parents=True, exist_ok=True)
+        return phase
+
+
+class Lock:
+    """A file that one process holds until it ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+
+    def take(self) -> bool:
+        """Whether it is ours now; never waits."""
+        file = open(self.path, "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._file = file
+        try:
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
+        except OSError:
+            # The name is for people; on a full disk the lock holds without it.
+            pass
+        return True
+
+    def is_free(self) -> bool:
+        taken = self.take()
+        self.release()
+        return taken
+
+    def holder(self) -> str:
+        try:
+            return self.path.read_text().strip() or "by another process"
+        except OSError:
+            return "by another process"
+
+    def release(self) -> None:
+        """Give it up; in a forked child, only the child's hold on it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def write_json(path: Path, data: Any) -> Path:
+    """JSON that is either whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=1, default=str) + "\n", encoding="utf-8")
+    return path
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What a file holds; None where it isn't there or isn't whole."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def seal(phase: Path, files: Iterable[Path], facts: Mapping[str, Any]) -> Path:
+    """Say that a phase is done, and with which files."""
+    hashes = {str(file.relative_to(phase)): sha256(file) for file in sorted(files)}
+    return write_json(phase / DONE, {"format": FORMAT, "files": hashes, "facts": dict(facts)})
+
+
+def sealed(phase: Path) -> dict[str, Any] | None:
+    """The facts of a phase that is done; None where it isn't, or a file is no longer as it was."""
+    found = read_json(phase / DONE)
+    if found is None or found.get("format") != FORMAT:
+        return None
+    files = found.get("files")
+    facts = found.get("facts")
+    if not isinstance(files, dict) or not isinstance(facts, dict):
+        return None
+    fits = all(_hash_or_none(phase / name) == digest for name, digest in files.items())
+    return facts if fits else None
+
+
+def sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _hash_or_none(file: Path) -> str | None:
+    try:
+        return sha256(file)
+    except OSError:
+        return None

@@ -1,0 +1,177 @@
+"""`slipstream run` on a real job: the phases, the folder, the receipt, and doing it again."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from run_jobs import Started, plain, run, train
+from slipstream.costs.files import read_costs
+from slipstream.loop.receipt import read_receipt
+from slipstream.loop.store import read_json, seal, sealed, write_json
+from slipstream.sources.hlo import read_program
+from slipstream.sources.load import load
+
+FLAGS = "--xla_cpu_enable_fast_math=true"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    train(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job():
+    return [sys.executable, "train.py", "30"]
+
+
+@pytest.fixture(scope="module")
+def without(place, job):
+    return plain(job, place)
+
+
+@pytest.fixture(scope="module")
+def first(place, job):
+    done = run(place / "out", job, "--flags", FLAGS, "--rounds", "8", cwd=place)
+    shutil.copytree(place / "out", place / "as it was")
+    return done
+
+
+def test_the_job_prints_and_ends_as_without_us(first, without):
+    assert (first.code, first.out) == (without.code, without.out) == (0, without.out)
+
+
+def test_the_phases_are_told_in_order(first):
+    assert first.phases == [
+        "1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict",
+    ]  # fmt: skip
+    assert "steps 5–7 of jit_f captured" in first.err
+
+
+def test_the_receipt_holds_every_arm_and_the_way_to_repeat_it(first, job):
+    receipt = first.receipt
+    assert next(iter(receipt)) == "verdict"
+    names = [arm["name"] for arm in receipt["arms"]]
+    assert names == [
+        "original", "costs", "no command buffers", "costs, no command buffers",
+        "xla_cpu_enable_fast_math=True",
+    ]  # fmt: skip
+    assert receipt["basis"] == "measured"
+    assert receipt["repeat"]["job"] == job
+    assert receipt["pgle"]["applied"] is False
+    assert "only XLA:GPU's scheduler takes costs" in receipt["pgle"]["why"]
+    assert receipt["overlap"]["before"]["wall"] > 0
+    assert read_receipt(first.folder).verdict == receipt["verdict"]
+
+
+def test_the_folder_holds_what_other_commands_read(first):
+    profile = first.folder / "profile" / "rank0"
+    facts = sealed(profile)
+    assert facts["program"] == "jit_f"
+    assert facts["steps"] == [5, 7]
+    assert len(load(profile / "profiles" / "before").events)
+    program = read_program(profile / "programs" / "jit_f.hlo.pb")
+    assert program.name == "jit_f"
+    assert (profile / "programs" / "jit_f.stablehlo").read_bytes().startswith(b"ML\xefR")
+    table = read_costs(first.folder / "costs" / "costs.pb")
+    assert set(table.of(None)) <= {i.name for i in program.entry.instructions}
+
+
+def test_what_is_done_is_not_done_again(first, place, job, without):
+    stamp = first.folder / "profile" / "rank0" / "done.json"
+    before = stamp.stat().st_mtime_ns
+    again = run(place / "out", job, "--json", cwd=place)
+    assert again.code == 0
+    assert stamp.stat().st_mtime_ns == before
+    assert again.err.count("from an earlier run") == 2
+    # With --json stdout is the receipt's, and the job's own goes to stderr.
+    assert json.loads(again.out)["verdict"] == again.receipt["verdict"]
+    assert without.out in again.err
+
+
+@pytest.mark.parametrize("chosen", ["original", "no command buffers"])
+def test_a_verdict_is_not_sought_again(first, place, job, without, chosen):
+    folder = conclusive(first.folder.parent / "as it was", place / f"known {chosen}", chosen)
+    started = Started(folder, job, "--flags", FLAGS, cwd=place)
+    started.wait_for("compare", "applied")
+    started.let_end()
+    done = started.wait()
+    assert (done.code, done.out) == (0, without.out)
+    said = "nothing beats the original" if chosen == "original" else f"{chosen} is faster: it runs"
+    assert f"5 compare  as an earlier run found, {said}" in done.err
+    assert "verdict" not in done.phases
+
+
+def test_a_verdict_on_another_program_counts_for_nothing(first, place):
+    folder = conclusive(first.folder.parent / "as it was", place / "known other", "original")
+    train(place, size=40, name="other.py")
+    job = [sys.executable, "other.py", "30"]
+    arms = folder / "compare" / "rank0" / "profiles" / "after"
+    shutil.rmtree(arms, ignore_errors=True)
+    done = run(folder, job, "--flags", FLAGS, "--rounds", "8", cwd=place, JOB_UNTIL=str(arms))
+    assert "the profile was of another program" in done.err
+    assert "as an earlier run found" not in done.err
+    assert done.receipt["arms"]
+
+
+def conclusive(source, folder, chosen):
+    """A folder of a run that came to a verdict: on a busy CPU they seldom do."""
+    shutil.copytree(source, folder)
+    phase = folder / "compare" / "rank0"
+    for file in (folder / "receipt.json", phase / "receipt.json"):
+        write_json(file, read_json(file) | {"verdict": "faster", "chosen": chosen})
+    facts = sealed(source / "compare" / "rank0") | {"verdict": "faster", "chosen": chosen}
+    seal(phase, [phase / "receipt.json"], facts)
+    return folder
+
+
+def test_other_flags_make_another_profile(first, place, job):
+    stamp = first.folder / "profile" / "rank0" / "done.json"
+    before = stamp.stat().st_mtime_ns
+    flags = "--xla_cpu_multi_thread_eigen=true"
+    other = run(place / "out", job, "--rounds", "8", cwd=place, XLA_FLAGS=flags)
+    assert "other flags or another jaxlib: not used" in other.err
+    assert stamp.stat().st_mtime_ns != before
+    assert sealed(stamp.parent)["xla_flags"] == flags
+
+
+def test_in_place_the_job_runs_once(place, job, without):
+    done = run(place / "once", job, "--in-place", "--rounds", "8", cwd=place)
+    assert (done.code, done.out) == (0, without.out)
+    assert not (place / "once" / "profile").exists()
+    assert done.receipt["verdict"] in ("faster", "slower", "no different", "can't tell")
+    assert len(done.receipt["arms"]) == 4
+    assert sealed(place / "once" / "compare" / "rank0")["reused_profile"] is False
+
+
+def test_settings_that_would_end_the_job_are_refused_before_it_starts(place):
+    job = [sys.executable, "-c", "open('started', 'w')"]
+    flags = "--xla_gpu_enable_async_all_gather=true"
+    done = run(place / "refused", job, cwd=place, XLA_FLAGS=flags)
+    assert done.code == 2
+    assert "would end it" in done.err and "xla_gpu_enable_async_all_gather" in done.err
+    assert not (place / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--capture", "5"), "expected START:COUNT"),
+        (("--preset", "gpuu"), "there is no preset 'gpuu'"),
+        (("--flags", "--xla_gpu_nonsense=1"), "xla_gpu_nonsense"),
+        (("--in-place", "--simulate", "8xH200"), "--in-place has no place"),
+    ],
+)
+def test_bad_options_say_what_is_expected(place, options, said):
+    done = run(place / "bad", ["true"], *options, cwd=place)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_command_that_is_not_there(place):
+    done = run(place / "none", ["no-such-command"], cwd=place)
+    assert done.code == 2
+    assert "no-such-command can't be started" in done.err

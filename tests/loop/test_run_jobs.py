@@ -1,0 +1,196 @@
+"""Jobs of all shapes end with us as they do without us: output, exit code, results."""
+
+import sys
+
+import pytest
+
+from run_jobs import plain, run, train
+
+LOOP = """
+def f(w):
+    for _ in range(2):
+        w = jnp.tanh(w @ w)
+    return w
+step, w = jax.jit(f), jnp.full((32, 32), 0.01)
+"""
+
+WORKERS = f"""
+import multiprocessing, subprocess, sys
+
+def square(x):
+    import jax.numpy as jnp
+    return float(jnp.square(x))
+
+if __name__ == "__main__":
+    import jax, jax.numpy as jnp
+{"".join("    " + line + chr(10) for line in LOOP.strip().splitlines())}
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(square, [1.0, 2.0]))
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print(pool.map(abs, [-1, -2]))
+    print(subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True))
+    for _ in range(150):
+        w = step(w)
+    print(float(w.sum()))
+"""
+
+MAIN = f"""
+import argparse
+import jax, jax.numpy as jnp
+{LOOP}
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("rest", nargs="*")
+    arguments = parser.parse_args()
+    global w
+    for _ in range(arguments.steps):
+        w = step(w)
+    print(arguments, float(w.sum()), __name__, __file__)
+
+if __name__ == "__main__":
+    main()
+"""
+
+RAISES = f"""
+import jax, jax.numpy as jnp
+{LOOP}
+for number in range(40):
+    w = step(w)
+    if number == 30:
+        raise ValueError("the user's own")
+"""
+
+PROFILES = f"""
+import jax, jax.numpy as jnp, pathlib, shutil, sys
+for folder in ("own", "own2"):
+    shutil.rmtree(folder, ignore_errors=True)  # the profile run was here before
+{LOOP}
+def steps(count):
+    global w
+    for _ in range(count):
+        w = step(w)
+with jax.profiler.trace("own"):
+    steps(12)
+steps(7)
+jax.profiler.start_trace("own2")
+steps(3)
+jax.profiler.stop_trace()
+steps(150)
+print(float(w.sum()), len(list(pathlib.Path("own").rglob("*.xplane.pb"))),
+      len(list(pathlib.Path("own2").rglob("*.xplane.pb"))))
+"""
+
+
+@pytest.fixture
+def both(tmp_path):
+    def compare(job, *options, **more):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        without = plain(job, tmp_path / "a", **more)
+        done = run(tmp_path / "out", job, *options, cwd=tmp_path / "b", **more)
+        assert (done.code, done.out) == (without.code, without.out)
+        return done, without
+
+    return compare
+
+
+def script(folder, text, name="job.py"):
+    file = folder / name
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_job_with_processes_of_its_own(both, tmp_path):
+    done, _ = both([sys.executable, script(tmp_path, WORKERS)], "--in-place", "--rounds", "8")
+    assert done.receipt["program"]["name"] == "jit_f"
+
+
+def test_a_main_with_arguments(both, tmp_path):
+    job = [sys.executable, script(tmp_path, MAIN), "--steps", "100", "--", "--in-place"]
+    both(job, "--in-place", "--rounds", "8")
+
+
+def test_a_module_of_a_package(both, tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "train.py").write_text(MAIN)
+    job = [sys.executable, "-m", "package.train", "--steps", "20"]
+    both(job, "--in-place", PYTHONPATH=str(tmp_path))
+
+
+def test_an_exception_is_the_jobs_own(both, tmp_path):
+    done, without = both([sys.executable, script(tmp_path, RAISES)], "--in-place")
+    assert done.code == 1
+    assert without.err in done.err
+    assert done.receipt["verdict"] == "can't tell"
+
+
+def test_an_exception_before_the_capture_ends_the_job_once(both, tmp_path):
+    job = [sys.executable, script(tmp_path, "print('once')\nimport jax\nraise SystemExit(7)\n")]
+    done, _ = both(job)
+    assert done.code == 7
+    assert done.receipt["verdict"] == "can't tell"
+    assert "exit code: 7" in done.receipt["why"]
+
+
+def test_a_job_that_is_shorter_than_the_capture(both, tmp_path):
+    done, _ = both([sys.executable, str(train(tmp_path)), "3"], JOB_UNTIL="")
+    assert done.receipt["verdict"] == "can't tell"
+    assert "it called jit_f 3 times" in done.receipt["why"]
+    assert "--capture 1:1" in done.receipt["why"]
+
+
+def test_a_job_that_ends_while_it_is_measured(both, tmp_path):
+    job = [sys.executable, str(train(tmp_path)), "8"]
+    done, _ = both(job, "--in-place", JOB_UNTIL="")
+    assert done.receipt["verdict"] == "can't tell"
+    assert "the job ended while it was" in done.receipt["why"]
+
+
+def test_a_job_without_a_jitted_function(both, tmp_path):
+    job = [sys.executable, script(tmp_path, "import jax\nprint(jax.__version__)\n")]
+    done, _ = both(job)
+    assert "called no jitted function" in done.receipt["why"]
+
+
+def test_a_command_without_python(both):
+    done, _ = both(["echo", "-n", "--out", "hello"])
+    assert done.out == "--out hello"
+    assert done.receipt["verdict"] == "can't tell"
+
+
+def test_the_users_sitecustomize_and_path_are_kept(both, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    script(own, "import builtins\nbuiltins.FROM_SITE = __file__\n", "sitecustomize.py")
+    script(own, "VALUE = 3\n", "helper.py")
+    text = (
+        "import sys, helper, sitecustomize\n"
+        "print(FROM_SITE, helper.VALUE, sys.path[1:], sitecustomize.__file__)\n"
+    )
+    both([sys.executable, script(tmp_path, text)], PYTHONPATH=str(own))
+
+
+def test_the_jobs_own_profiler_comes_first(both, tmp_path):
+    done, _ = both(
+        [sys.executable, script(tmp_path, PROFILES)], "--capture", "3:3", "--rounds", "8"
+    )
+    assert done.receipt["program"]["name"] == "jit_f"
+
+
+def test_a_job_on_another_python_without_slipstream_runs_as_it_is(both, tmp_path):
+    """The agent can't be imported where slipstream isn't; the job neither knows nor cares."""
+    text = (
+        "import sys\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.startswith('slipstream'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "import jax\n"
+        "print(float(jax.jit(lambda x: x + 1)(1.0)))\n"
+    )
+    done, _ = both([sys.executable, script(tmp_path, text)])
+    assert "did not start inside the job" in done.receipt["why"]
