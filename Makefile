@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
 SYSTEM_PACKAGES ?=
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+PYTEST_ARGS ?= -n 3 --dist loadfile
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
