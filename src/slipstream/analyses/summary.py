@@ -109,16 +109,28 @@ def summary(profile: Profile) -> Summary:
 
 def step_times(profile: Profile) -> StepTimes:
     """The median, over steps and devices, of how a step of a device splits."""
-    steps = profile.steps
-    if not len(steps):
+    return median_times(step_splits(profile))
+
+
+def median_times(splits: Array) -> StepTimes:
+    """The median of rows of `step_splits`."""
+    if not len(splits):
         return StepTimes(*(0.0,) * 8)
+    return StepTimes(*(float(x) for x in np.median(splits, axis=0) / 1e6))
+
+
+def step_splits(profile: Profile) -> Array:
+    """How each step of each device splits, in ps: a row a step, the columns of `StepTimes`."""
+    steps = profile.steps
     columns = np.empty((len(steps), 8), np.float64)
+    if not len(steps):
+        return columns
     stretches = _stretches(profile)
     for device in np.unique(steps.device).tolist():
         rows = np.flatnonzero(steps.device == device)
         own = stretches.take(stretches.device == device)
         columns[rows] = _split(own, steps.start_ps[rows], steps.end_ps[rows])
-    return StepTimes(*(float(x) for x in np.median(columns, axis=0) / 1e6))
+    return columns
 
 
 @dataclass(frozen=True)
@@ -141,8 +153,12 @@ class _Stretches:
 def _stretches(profile: Profile) -> _Stretches:
     owner, start, duration = own_intervals(profile)
     known = profile.events["instruction"] != 0
-    device, kind = profile.event_devices[owner], kinds(profile)[owner]
-    return _Stretches(device, kind, known[owner], start, duration)
+    kind = kinds(profile)
+    if (np.diff(start) < 0).any():
+        # Sorted once here, no union of a part of them has to sort.
+        order = np.argsort(start, kind="stable")
+        owner, start, duration = owner[order], start[order], duration[order]
+    return _Stretches(profile.event_devices[owner], kind[owner], known[owner], start, duration)
 
 
 def _split(own: _Stretches, starts: Array, ends: Array) -> Array:

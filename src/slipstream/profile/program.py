@@ -130,6 +130,8 @@ class Program:
     jaxlib_version: str | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
     is_scheduled: bool = True
+    aliases: Mapping[int, int] = field(default_factory=dict)
+    """results that take the place of a parameter (donated), by position: result to parameter"""
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name

@@ -13,17 +13,9 @@ from collections.abc import Iterator, Mapping
 from slipstream.costs.lookups import lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.machines.machine import Estimate
-from slipstream.profile.categories import category
-from slipstream.profile.flops import work as work_of
 from slipstream.profile.launches import is_silent
-from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.profile.shapes import Shape
-from slipstream.simulate.streams import result_shape
-
-Work = tuple[object, ...]
-_PRODUCTS = ("matmul", "convolution", "attention")
-_MULTIPLIES = ("dot", "scaled-dot", "ragged-dot", "convolution", "custom-call")
-_QUIET = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.signatures import Work, product, work
 
 
 class Measured:
@@ -83,59 +75,5 @@ class Measured:
         return work(source, source.instruction(instruction.name)) == key
 
 
-def work(program: Program, instruction: Instruction) -> Work:
-    """What an instruction computes, whatever it is called and whether it is asynchronous."""
-    inner = program.wrapped(instruction.name) if instruction.is_start else None
-    done = inner or instruction
-    collective = instruction.collective or done.collective
-    return (
-        done.opcode.removesuffix("-start"),
-        str(result_shape(done)),
-        tuple(str(operand.shape) for operand in program.operands(instruction)),
-        _contents(program, done) if collective is None else (),
-        done.custom_call_target,
-        _exchange(collective),
-    )
-
-
-def product(program: Program, instruction: Instruction) -> Work:
-    """Which matrix product, convolution or attention it is, whichever kernel does it; else ().
-
-    What is fused to it doesn't count: it is a small part, and differs from kernel to kernel.
-    """
-    kind = category(program, instruction)
-    if kind not in _PRODUCTS:
-        return ()
-    names = [name for name in instruction.called if name in program.computations]
-    inside = [i for name in names for i in program.computations[name].instructions]
-    flops = [work_of(program, i).flops for i in inside if i.opcode in _MULTIPLIES]
-    total = sum(flops) if flops else work_of(program, instruction).flops
-    # The result decides where memory is what the product waits for.
-    return (kind, total, sum(leaf.bytes for leaf in _results(instruction))) if total else ()
-
-
-def _results(instruction: Instruction) -> list[Shape]:
-    """What it computes; a library call's scratch memory is a last result of bytes."""
-    leaves = list(result_shape(instruction).leaves())
-    return leaves[:-1] if len(leaves) > 1 and leaves[-1].dtype in ("s8", "u8") else leaves
-
-
 def _measured(us: float, why: str) -> Estimate:
     return Estimate(us, "measured", "", why)
-
-
-def _contents(program: Program, instruction: Instruction) -> tuple[tuple[str, str], ...]:
-    """The operations inside, in any order.
-
-    Not `Program.canonical`: text leaves out what protos have (constants, some attributes), so that
-    one fusion has two canonical forms.
-    """
-    names = [name for name in instruction.called if name in program.computations]
-    inside = [i for name in names for i in program.computations[name].instructions]
-    return tuple(sorted((i.opcode, str(i.shape)) for i in inside if i.opcode not in _QUIET))
-
-
-def _exchange(collective: Collective | None) -> tuple[object, ...]:
-    if collective is None:
-        return ()
-    return collective.kind, collective.bytes, collective.group_size

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from slipstream.profile.launches import HOST_MEMORY, launch_of
 from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.profile.shapes import Shape
+from slipstream.profile.signatures import result_shape
 
 ASYNC_STREAMS = 4
 COMPUTE = 0
@@ -116,14 +117,6 @@ def direction(program: Program, instruction: Instruction) -> int:
         return TO_HOST
     sources = [operand.shape for operand in program.operands(instruction)]
     return TO_DEVICE if any(_on_host(shape) for shape in sources) else SAME_SIDE
-
-
-def result_shape(instruction: Instruction) -> Shape:
-    """The shape of a start lists operands, result and context; a copy's begins with its result."""
-    elements = instruction.shape.elements
-    if not instruction.is_start or len(elements) < 2:
-        return instruction.shape
-    return elements[0 if instruction.opcode == "copy-start" else 1]
 
 
 def _on_host(shape: Shape) -> bool:

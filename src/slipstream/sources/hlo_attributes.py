@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from slipstream.profile.program import Attribute
@@ -29,6 +29,9 @@ _ALGORITHMS = {
     12: "dot_f64_f64_f64",
     13: "dot_bf16_bf16_f32_x9",
 }
+TRANSFER_OPCODES = ("send", "recv", "send-done", "recv-done")
+TRANSFER_ATTRIBUTES = ("_xla_host_transfer_rendezvous", "_xla_megascale_transfer_type")
+"""how Megascale marks transfers between slices, and what belongs to one collective"""
 _TRIP_COUNT = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)')
 
 
@@ -40,8 +43,15 @@ def trip_count_of(backend_config: str) -> int | None:
 
 def attributes_of(proto: Any) -> dict[str, Attribute]:
     """The attributes of an HloInstructionProto that shape what it computes."""
+    if proto.opcode in TRANSFER_OPCODES:
+        return transfer_attributes(proto.frontend_attributes.map)
     reader = _ATTRIBUTES.get(proto.opcode)
     return reader(proto) if reader else {}
+
+
+def transfer_attributes(frontend: Mapping[str, str]) -> dict[str, Attribute]:
+    """What the frontend attributes of a send or receive say of the transfer between slices."""
+    return {key: frontend[key] for key in TRANSFER_ATTRIBUTES if frontend.get(key)}
 
 
 def _dimensions(proto: Any) -> dict[str, Attribute]:

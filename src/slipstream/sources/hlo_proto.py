@@ -64,6 +64,10 @@ class ModuleReader:
             jaxlib_version=jaxlib_version,
             flags=dict(flags),
             is_scheduled=len(module.schedule.sequences) > 0,
+            aliases={
+                (tuple(entry.output_shape_index) or (0,))[0]: entry.parameter_number
+                for entry in module.input_output_alias.entries
+            },
         )
 
     def _opcodes(self) -> dict[int, str]:

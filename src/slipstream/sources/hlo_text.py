@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from slipstream.profile.program import Attribute, Collective, Computation, Instruction, Program
 from slipstream.profile.shapes import Shape
-from slipstream.sources.hlo_attributes import trip_count_of
+from slipstream.sources.hlo_attributes import transfer_attributes, trip_count_of
 from slipstream.sources.hlo_scanner import CLOSING, OPENING, PIECE, Scanner
 from slipstream.sources.replica_groups import (
     describe_collective,
@@ -27,6 +27,8 @@ from slipstream.sources.replica_groups import (
 )
 
 _OPCODE = re.compile(r"[a-z][\w\-]*")
+# `{3}: (5, {}, may-alias)`: result 3 is written where parameter 5 was.
+_ALIAS = re.compile(r"\{(\d*)[^}]*\}:\s*\((\d+),")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*\r?\n")
 _ROW = re.compile(r"\s*(\d+)\s+(?:\"((?:\\.|[^\"\\])*)\"|\{([^}\n]*)\})")
 _FIELD = re.compile(r'(\w+)=(?:"((?:\\.|[^"\\])*)"|(\{[^}]*\}|[^\s}]+))')
@@ -101,6 +103,10 @@ class _Reader(Scanner):
             jaxlib_version=jaxlib_version,
             flags=dict(flags),
             is_scheduled=header.get("is_scheduled") == "true",
+            aliases={
+                int(found[1] or 0): int(found[2])
+                for found in _ALIAS.finditer(header.get("input_output_alias", ""))
+            },
         )
 
     def tables(self) -> None:
@@ -283,6 +289,8 @@ def _attributes(attributes: Mapping[str, str], literal: str | None) -> dict[str,
             found[key] = _value(value)
     if literal is not None:
         found["literal"] = literal
+    if "_xla_" in (frontend := attributes.get("frontend_attributes", "")):
+        found |= transfer_attributes(dict(_fields(frontend)))
     return found
 
 

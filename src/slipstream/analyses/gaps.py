@@ -1,0 +1,273 @@
+"""Idle device time, and what it was waiting for.
+
+device   ██████                          ██████       idle between two kernels
+host            ▒▒▒▒▒▒▒▒ ░░░░░░░░░ ▓▓▓▓▓               until the launch of the next one is done:
+                input    Python    launching           whatever the launching thread did meanwhile
+                                        ┈┈             then the launch takes its time to arrive
+
+Causes come from host events: a device whose host recorded none idles for unknown reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.analyses.labels import label
+from slipstream.analyses.summary import StepTimes, step_times
+from slipstream.profile.events import Array, distinct
+from slipstream.profile.intervals import Union
+from slipstream.profile.profile import Profile
+
+CAUSES = {
+    "compilation": "the host compiles",
+    "input": "the host makes or sends input",
+    "launch": "the host launches, and the device is faster",
+    "host": "the host does something else before it launches",
+    "latency": "the work is launched and has not begun: latency between kernels, or a wait",
+    "unknown": "no host event tells",
+}
+"""causes of idle time, and what each means"""
+LONGEST = 20
+"""how many gaps a result lists"""
+
+_COMPILES = re.compile(r"XlaCompile|backend_compile|[Cc]ompile(Module|ToExecutable|AndLoad|r::)|"
+                       r"\bCompile\b|autotun|RunHloPasses|RunBackend", re.I)  # fmt: skip
+_INPUTS = re.compile(r"device_put|BufferFromHost|TransferToDevice|TransferLiteral|HostToDevice|"
+                     r"infeed|data_?load|dataset|tfds|grain|iterator|__next__|next_batch|"
+                     r"make_array_from|_arrays?_to_device", re.I)  # fmt: skip
+_LAUNCHES = re.compile(r"ExecuteThunks|GpuExecutable|XLA GPU module|XlaModule:|Thunk:|^cuLaunch|"
+                       r"^cuGraph|^cudaLaunch|command_buffer|LoadedExecutable|ExecuteHelper|"
+                       r"ExecutePrepare|PjitFunction|PjRt\w*Execut", re.I)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One stretch of time in which a device did nothing."""
+
+    device: str
+    host: str
+    step: int
+    start_us: float
+    """since its step began"""
+    us: float
+    cause: str
+    """the longest of its causes"""
+    before: str
+    """instruction that ran before it; empty at the start of the recording"""
+    after: str
+    """instruction that ended it"""
+    after_source: str
+    doing: str
+    """the host event that lasted longest meanwhile, on the thread that launched; may be empty"""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Idle time of a step by cause, the mean over steps and devices."""
+
+    steps: int
+    wall_us: float
+    idle_us: float
+    by_cause: dict[str, float]
+    """microseconds of one step, in the order of CAUSES"""
+    count: int
+    """gaps of one step, the mean"""
+    per_step: StepTimes
+    """the median step: time in which compute waits for communication and copies is exposed"""
+    longest: tuple[Gap, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def waiting_us(self) -> float:
+        """Time in which only other streams worked: compute waited for them."""
+        return self.per_step.exposed_communication_us + self.per_step.exposed_copy_us
+
+
+def gaps(profile: Profile) -> Gaps:
+    """Idle time of the steps by cause, and the longest gaps."""
+    steps = profile.steps
+    found = [_DeviceGaps(profile, device) for device in distinct(steps.device).tolist()]
+    count = max(1, len(steps))
+    causes = dict.fromkeys(CAUSES, 0.0)
+    for one in found:
+        for cause, times in one.causes.items():
+            causes[cause] += float(times.sum()) / 1e6 / count
+    longest = [gap for one in found for gap in one.longest()]
+    longest.sort(key=lambda gap: -gap.us)
+    silent = [profile.devices[one.device].name for one in found if not one.has_launches]
+    notes = []
+    if silent:
+        notes.append(f"no launches were recorded for {', '.join(silent)}: why is not known")
+    return Gaps(
+        steps.count,
+        float((steps.end_ps - steps.start_ps).mean()) / 1e6 if len(steps) else 0.0,
+        sum(causes.values()),
+        {cause: us for cause, us in causes.items() if us},
+        round(sum(len(one.start) for one in found) / count),
+        step_times(profile),
+        tuple(longest[:LONGEST]),
+        tuple(notes),
+    )
+
+
+class _DeviceGaps:
+    """The gaps of one device, inside its steps."""
+
+    def __init__(self, profile: Profile, device: int) -> None:
+        self.profile = profile
+        self.device = device
+        events = profile.events
+        self.rows = np.flatnonzero(profile.event_devices == device)
+        starts = events["start_ps"][self.rows]
+        self.rows = self.rows[np.argsort(starts, kind="stable")]
+        self.starts = events["start_ps"][self.rows]
+        self.start, self.end, self.step, self.until = self._find(events["duration_ps"][self.rows])
+        self.known, self.launched = self._launched()
+        self.has_launches = bool(self.known.any()) or not len(self.start)
+        self.causes = self._split()
+
+    def _find(self, durations: Array) -> tuple[Array, Array, Array, Array]:
+        """(start, end, row of the step, when the device goes on) of each gap."""
+        busy = Union.of(self.starts, durations)
+        far = np.iinfo(np.int64).max
+        opens = np.concatenate(([-far], busy.ends))
+        closes = np.concatenate((busy.starts, [far]))
+        steps = self.profile.steps
+        parts = []
+        for row in np.flatnonzero(steps.device == self.device).tolist():
+            begin, finish = int(steps.start_ps[row]), int(steps.end_ps[row])
+            first = int(np.searchsorted(closes, begin, "right"))
+            last = int(np.searchsorted(opens, finish, "left"))
+            start = np.maximum(opens[first:last], begin)
+            end = np.minimum(closes[first:last], finish)
+            until = closes[first:last]
+            real = end > start
+            parts.append((start[real], end[real], np.full(int(real.sum()), row), until[real]))
+        if not parts:
+            empty = np.empty(0, np.int64)
+            return empty, empty, empty, empty
+        start, end, step, until = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return start, end, step, until
+
+    def _next_rows(self) -> Array:
+        """Row of the event that ends each gap; -1 where the recording ends."""
+        place = np.searchsorted(self.starts, self.until, "left")
+        inside = place < len(self.rows)
+        return np.where(inside, self.rows[np.minimum(place, len(self.rows) - 1)], -1)
+
+    @property
+    def _host_rows(self) -> Array:
+        """Events of the threads of the device's host."""
+        host = self.profile.devices[self.device].host
+        own = np.array([x.host == host and x.role == "thread" for x in self.profile.lanes], bool)
+        table = self.profile.host_events
+        return np.flatnonzero(own[table["lane"]]) if len(table) else np.empty(0, np.int64)
+
+    def _launched(self) -> tuple[Array, Array]:
+        """Whether the launch of the event after each gap is known, and when it was done."""
+        table = self.profile.host_events
+        rows = self._host_rows
+        rows = rows[table["correlation"][rows] > 0]
+        rows = rows[np.argsort(table["correlation"][rows], kind="stable")]
+        self.threads = distinct(table["lane"][rows])
+        following = self._next_rows()
+        if not len(rows) or not len(following):
+            return np.zeros(len(following), bool), np.zeros(len(following), np.int64)
+        wanted = self.profile.events.cells("correlation", np.maximum(following, 0))
+        numbers = table["correlation"][rows]
+        place = np.minimum(np.searchsorted(numbers, wanted), len(rows) - 1)
+        known = (numbers[place] == wanted) & (wanted > 0) & (following >= 0)
+        at = rows[place]
+        return known, table["start_ps"][at] + table["duration_ps"][at]
+
+    def _split(self) -> dict[str, Array]:
+        """How much of each gap each cause has; together they are the gap."""
+        idle = self.end - self.start
+        known = self.known
+        # Until the launch is done, the device waits for the host; after it, for the launch.
+        ready = np.where(known, np.clip(self.launched, self.start, self.end), self.start)
+        compiles, inputs, launches = self._host_unions()
+        compiling = compiles.covered(self.start, ready)
+        fed = inputs.covered(self.start, ready) - compiling
+        launching = launches.covered(self.start, ready) - compiling - fed
+        nothing = np.zeros(len(idle), np.int64)
+        return {
+            "compilation": compiling,
+            "input": fed,
+            "launch": launching,
+            "host": ready - self.start - compiling - fed - launching,
+            "latency": np.where(known, self.end - ready, nothing),
+            "unknown": np.where(known, nothing, idle),
+        }
+
+    def _host_unions(self) -> tuple[Union, Union, Union]:
+        """When the host compiled; that or fed the device; that or launched."""
+        table = self.profile.host_events
+        rows = self._host_rows
+        kinds = np.full(len(table.texts), 3, np.int8)
+        for text in distinct(table["name"][rows]).tolist() if len(rows) else ():
+            kinds[text] = _host_kind(table.texts[text])
+        kind = kinds[table["name"][rows]] if len(rows) else np.empty(0, np.int8)
+        # Any thread may compile; only what launching threads do can keep launches waiting.
+        counts = (kind == 0) | np.isin(table["lane"][rows], self.threads)
+        start, duration = table["start_ps"][rows], table["duration_ps"][rows]
+        unions = []
+        for most in range(3):
+            some = counts & (kind <= most)
+            unions.append(Union.of(start[some], duration[some]))
+        return unions[0], unions[1], unions[2]
+
+    def longest(self) -> list[Gap]:
+        idle = self.end - self.start
+        order = np.argsort(-idle, kind="stable")[:LONGEST]
+        following = self._next_rows()
+        names = list(self.causes)
+        shares = np.stack([self.causes[name] for name in names])
+        return [self._gap(i, following, names[int(shares[:, i].argmax())]) for i in order.tolist()]
+
+    def _gap(self, i: int, following: Array, cause: str) -> Gap:
+        profile, steps = self.profile, self.profile.steps
+        device = profile.devices[self.device]
+        step = int(self.step[i])
+        place = int(np.searchsorted(self.starts, self.start[i], "left")) - 1
+        before = label(profile, int(self.rows[place])).instruction if place >= 0 else ""
+        after = label(profile, int(following[i])) if following[i] >= 0 else None
+        return Gap(
+            device.name,
+            profile.hosts[device.host].name,
+            int(steps.number[step]),
+            float(self.start[i] - steps.start_ps[step]) / 1e6,
+            float(self.end[i] - self.start[i]) / 1e6,
+            cause,
+            before,
+            after.instruction if after else "",
+            after.source if after else "",
+            self._doing(i),
+        )
+
+    def _doing(self, i: int) -> str:
+        """The innermost host event that covers at least half of the wait for the host."""
+        table = self.profile.host_events
+        rows = self._host_rows
+        rows = rows[np.isin(table["lane"][rows], self.threads)]
+        until = min(int(self.end[i]), int(self.launched[i]))
+        begin = int(self.start[i])
+        if not self.known[i] or until <= begin:
+            return ""
+        start, duration = table["start_ps"][rows], table["duration_ps"][rows]
+        both = np.minimum(start + duration, until) - np.maximum(start, begin)
+        most = np.flatnonzero((2 * both >= until - begin) & ~table["is_step"][rows])
+        if not len(most):
+            return ""
+        return table.text("name", int(rows[most[duration[most].argmin()]]))
+
+
+def _host_kind(name: str) -> int:
+    """0 compiles, 1 feeds, 2 launches, 3 anything else."""
+    for kind, pattern in enumerate((_COMPILES, _INPUTS, _LAUNCHES)):
+        if pattern.search(name):
+            return kind
+    return 3

@@ -1,0 +1,237 @@
+"""Which communication and which copies the step waits for, and what compute hid the others.
+
+compute       ████████      ████
+all-gather.1      ██████████            hidden by the two kernels, exposed between them
+exposed               ░░░░░░
+
+A collective is exposed while nothing computes; a copy, while nothing computes or communicates.
+Where two collectives run at once each has its own exposed time, and the step's has it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.analyses.exposures import Exposures, exposures
+from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
+from slipstream.analyses.summary import StepTimes, median_times, step_splits
+from slipstream.profile.events import Array
+from slipstream.profile.kinds import COMMUNICATION, COPY
+from slipstream.profile.names import PHASES
+from slipstream.profile.profile import Profile
+
+HIDERS = 5
+"""how many of the kernels that hid an op are listed"""
+KINDS = {COMMUNICATION: "communication", COPY: "copy"}
+
+
+@dataclass(frozen=True)
+class Hider:
+    """Compute that ran beside a collective or a copy."""
+
+    instruction: str
+    per_step_us: float
+    """time that both ran, of one step"""
+    source: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """One instruction that runs beside compute, or should."""
+
+    program: str
+    instruction: str
+    kind: str
+    """`communication` or `copy`"""
+    count: int
+    """events"""
+    bytes: int | None
+    """of one execution"""
+    per_step_us: float
+    exposed_us: float
+    """of one step"""
+    hidden_us: float
+    """of one step"""
+    phase: str = ""
+    category: str = ""
+    scope: str = ""
+    source: str = ""
+    description: str = ""
+    hidden_by: tuple[Hider, ...] = ()
+
+    @property
+    def hidden_share(self) -> float:
+        return self.hidden_us / self.per_step_us if self.per_step_us else 0.0
+
+
+@dataclass(frozen=True)
+class StepOverlap:
+    """One step of one device."""
+
+    device: str
+    host: str
+    number: int
+    wall_us: float
+    communication_us: float
+    exposed_communication_us: float
+    copy_us: float
+    exposed_copy_us: float
+
+
+@dataclass(frozen=True)
+class PhaseOverlap:
+    """One phase of one step: sums over its instructions."""
+
+    phase: str
+    communication_us: float
+    exposed_communication_us: float
+    copy_us: float
+    exposed_copy_us: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What the step waits for, and what is hidden."""
+
+    steps: int
+    """how many steps the times cover; 0 when the whole recording was counted"""
+    per_step: StepTimes
+    """the median step, as in the summary"""
+    by_step: tuple[StepOverlap, ...]
+    phases: tuple[PhaseOverlap, ...]
+    ops: tuple[Overlapped, ...]
+    """collectives and copies, the most exposed first"""
+
+    @property
+    def collectives(self) -> tuple[Overlapped, ...]:
+        return tuple(op for op in self.ops if op.kind == "communication")
+
+    @property
+    def copies(self) -> tuple[Overlapped, ...]:
+        return tuple(op for op in self.ops if op.kind == "copy")
+
+
+def overlap(profile: Profile, whole: bool = False) -> Overlap:
+    """Exposed and hidden time of every collective and copy; of the steps, or of all."""
+    whole = whole or profile.steps.basis == "recording"
+    asides = exposures(profile, whole)
+    ops = _ops(profile, asides, 1 if whole else max(1, len(profile.steps)))
+    splits = step_splits(profile)
+    return Overlap(
+        0 if whole else profile.steps.count,
+        median_times(splits),
+        _by_step(profile, splits),
+        _phases(ops),
+        ops,
+    )
+
+
+# By instruction.
+
+
+def _groups(profile: Profile, rows: Array) -> tuple[Array, Array]:
+    """(group of each row, first of the rows of each group), by instruction, else by kernel."""
+    from slipstream.profile.grouping import group_pairs
+
+    cells = (profile.events.cells(c, rows) for c in ("program", "instruction", "name"))
+    program, instruction, name = cells
+    return group_pairs(program, np.where(instruction, instruction, -name))
+
+
+def _ops(profile: Profile, asides: Exposures, steps: int) -> tuple[Overlapped, ...]:
+    groups, firsts = _groups(profile, asides.row)
+    hiders = _hiders(profile, asides, groups, steps)
+    count = np.bincount(groups, minlength=len(firsts))
+    total = np.bincount(groups, asides.duration_ps, len(firsts)) / 1e6 / steps
+    exposed = np.bincount(groups, asides.exposed_ps, len(firsts)) / 1e6 / steps
+    found = []
+    for group, first in enumerate(firsts.tolist()):
+        named = label(profile, int(asides.row[first]))
+        found.append(
+            Overlapped(
+                named.program,
+                named.instruction,
+                KINDS[int(asides.kind[first])],
+                int(count[group]),
+                _bytes(profile, named),
+                float(total[group]),
+                float(exposed[group]),
+                float(total[group] - exposed[group]),
+                named.phase,
+                named.category,
+                named.scope,
+                named.source,
+                named.description,
+                hiders.get(group, ()),
+            )
+        )
+    found.sort(key=lambda op: (-op.exposed_us, -op.per_step_us, op.instruction))
+    return tuple(found)
+
+
+def _bytes(profile: Profile, named: Label) -> int | None:
+    found = found_instruction(profile, named.program, named.instruction)
+    return bytes_of(*found) if found is not None else None
+
+
+def _hiders(
+    profile: Profile, asides: Exposures, groups: Array, steps: int
+) -> dict[int, tuple[Hider, ...]]:
+    """The kernels that hid each group most, the longest first."""
+    kernels, firsts = _groups(profile, asides.hider)
+    if not len(firsts):
+        return {}
+    key = groups[asides.aside].astype(np.int64) * len(firsts) + kernels
+    pairs, place = np.unique(key, return_inverse=True)
+    times = np.bincount(place, asides.both_ps, len(pairs))
+    order = np.lexsort((pairs, -times, pairs // len(firsts)))
+    found: dict[int, tuple[Hider, ...]] = {}
+    for at in order.tolist():
+        group, kernel = divmod(int(pairs[at]), len(firsts))
+        if len(found.get(group, ())) < HIDERS and times[at] > 0:
+            named = label(profile, int(asides.hider[firsts[kernel]]))
+            us = float(times[at]) / 1e6 / steps
+            hider = Hider(named.instruction, us, named.source, named.description)
+            found[group] = (*found.get(group, ()), hider)
+    return found
+
+
+# By step and by phase.
+
+
+def _by_step(profile: Profile, splits: Array) -> tuple[StepOverlap, ...]:
+    steps = profile.steps
+    found = []
+    for row, split in enumerate(splits.tolist()):
+        device = profile.devices[int(steps.device[row])]
+        times = StepTimes(*(ps / 1e6 for ps in split))
+        found.append(
+            StepOverlap(
+                device.name,
+                profile.hosts[device.host].name,
+                int(steps.number[row]),
+                times.wall_us,
+                times.communication_us,
+                times.exposed_communication_us,
+                times.copy_us,
+                times.exposed_copy_us,
+            )
+        )
+    return tuple(found)
+
+
+def _phases(ops: tuple[Overlapped, ...]) -> tuple[PhaseOverlap, ...]:
+    found = []
+    for phase in PHASES:
+        own = [op for op in ops if (op.phase or "other") == phase]
+        if own:
+            sums = (
+                sum(getattr(op, time) for op in own if op.kind == kind)
+                for kind in ("communication", "copy")
+                for time in ("per_step_us", "exposed_us")
+            )
+            found.append(PhaseOverlap(phase, *(float(one) for one in sums)))
+    return tuple(found)

@@ -1,0 +1,70 @@
+"""`slipstream diff`: what changed from one profile to another, and is it more than noise?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, echo, open_profile, show, show_json
+from slipstream.errors import BadInput, CheckFailed
+
+PROFILE = "A profile, as in `slipstream summary`, or a timeline that `predict` wrote."
+
+
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help=PROFILE)],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the changed run.")],
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit 1 if the step got slower by more than this, beyond noise: 2%.",
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many ops.  [default: 10; all with --json]"),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """What changed from one profile to another, op by op, and whether the step got slower.
+
+    Ops are recognised by what they compute, not by their names, which change whenever XLA
+    compiles again. With --gate the exit code is 1 if the step is slower by more than that beyond
+    noise, and 2 if the steps recorded are too few to tell.
+    """
+    limit = parse_gate(gate) if gate is not None else None
+    from slipstream.analyses.diff import diff as analyse
+    from slipstream.analyses.diff import is_slower_than
+    from slipstream.outputs.diff import TOP, diff_json, gate_line, render_diff
+
+    found = analyse(open_profile(before), open_profile(after))
+    if json:
+        show_json(diff_json(found, top, limit))
+    else:
+        show(lambda width: render_diff(found, width, top or TOP))
+    if limit is None:
+        return
+    slower = is_slower_than(found.verdict, limit)
+    said = gate_line(None if slower is None else not slower, limit, found.verdict)
+    if slower is None:
+        raise BadInput(f"{said}; record at least three steps of each")
+    if slower:
+        raise CheckFailed(said)
+    if not json:
+        echo(said)
+
+
+def parse_gate(text: str) -> float:
+    """`2%` or `0.02` as a share; BadInput for anything else."""
+    try:
+        number = float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise BadInput(f"{text!r} is no limit; expected a percentage: --gate 2%") from None
+    is_percentage = text.strip().endswith("%")
+    if not is_percentage and number >= 1:
+        raise BadInput(f"{text!r} would be {number:.0%}; did you mean --gate {text.strip()}%?")
+    if not 0 <= number < 1000:
+        raise BadInput(f"{text!r} is no limit; expected a percentage: --gate 2%")
+    return number / 100 if is_percentage else number

@@ -1,0 +1,44 @@
+"""`slipstream gaps`: why the device idles."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import (
+    DumpsOption,
+    JsonOption,
+    PathArgument,
+    RunOption,
+    open_profile,
+    show,
+    show_json,
+)
+
+DEFAULT_TOP = 8
+
+
+def gaps(
+    path: PathArgument,
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many rows.  [default: 8; all with --json]"),
+    ] = None,
+    run: RunOption = None,
+    dumps: DumpsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Idle device time by cause, and the longest gaps.
+
+    The host launches too slowly, feeds input, compiles or does something else; or launched work has
+    not begun. Causes come from host events: where none were recorded, they are not known.
+    """
+    # Loaded while the profile is being read.
+    from slipstream.analyses.gaps import gaps as analyse
+    from slipstream.outputs.gaps import gaps_json, render_gaps
+
+    result = analyse(open_profile(path, run, dumps))
+    if json:
+        return show_json(gaps_json(result, top))
+    show(lambda width: render_gaps(result, width, top or DEFAULT_TOP))

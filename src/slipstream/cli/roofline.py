@@ -1,0 +1,44 @@
+"""`slipstream roofline`: how near each op is to what the hardware allows, and MFU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import (
+    DumpsOption,
+    JsonOption,
+    PathArgument,
+    RunOption,
+    open_profile,
+    show,
+    show_json,
+)
+
+DEFAULT_TOP = 20
+
+
+def roofline(
+    path: PathArgument,
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many rows.  [default: 20; all with --json]"),
+    ] = None,
+    run: RunOption = None,
+    dumps: DumpsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """How near each op is to what the hardware allows, and the step's MFU.
+
+    Floating-point operations and bytes are counted from the program; peaks are those of the GPU's
+    model. What would win most at the roof comes first.
+    """
+    # Loaded while the profile is being read.
+    from slipstream.analyses.roofline import roofline as analyse
+    from slipstream.outputs.roofline import render_roofline, roofline_json
+
+    result = analyse(open_profile(path, run, dumps))
+    if json:
+        return show_json(roofline_json(result, top))
+    show(lambda width: render_roofline(result, width, top or DEFAULT_TOP))

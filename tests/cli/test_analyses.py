@@ -1,0 +1,95 @@
+"""Commands that analyse a profile: what they print of recordings, and their documented JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli.main import app
+from slipstream.errors import BadInput
+
+REPOSITORY = Path(__file__).parents[2]
+DATA = REPOSITORY / "tests" / "data"
+OFFLOAD = str(DATA / "off_lhs_nocb.xplane.pb.gz")
+NCCL = str(DATA / "nccl2_lhs_r0.xplane.pb.gz")
+COMMANDS = ("overlap", "collectives", "slack", "gaps", "roofline", "memory", "hosts")
+
+
+def run(*arguments: str) -> str:
+    return CliRunner().invoke(app, arguments, catch_exceptions=False).output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("recording", [OFFLOAD, NCCL])
+def test_it_fits_a_terminal(command, recording):
+    lines = run(command, recording).splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 80
+
+
+def documented(command: str) -> set[str]:
+    """Every key that the section of docs/json.md names."""
+    page = (REPOSITORY / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.partition(f"## {command} --json\n")[2].partition("\n## ")[0]
+    return set(re.findall(r"`(\w+)`", section))
+
+
+def keys(value: object) -> set[str]:
+    if isinstance(value, list):
+        return {key for item in value for key in keys(item)}
+    if isinstance(value, dict):
+        return {*value, *(key for item in value.values() for key in keys(item))}
+    return set()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_json_is_documented(command):
+    found = json.loads(run(command, NCCL, "--json"))
+    # The summary's section has the keys of its step.
+    assert keys(found) - {"per_step_us"} <= documented(command) | documented("summary")
+    shown = documented(command) - keys(found)
+    assert not shown & set(found), "documented under another name"
+
+
+def test_overlap():
+    lines = run("overlap", OFFLOAD, "--top", "2").splitlines()
+    assert lines[0] == "step 438 ms · copies 44.6 ms, exposed 22.4 ms (5.1%) · 3 steps"
+    assert lines[6].split()[0] == "most"
+    assert lines[9] == "… and 12 more: --top 14"
+    assert "the whole recording" in run("overlap", OFFLOAD, "--all")
+
+
+def test_slack():
+    lines = run("slack", OFFLOAD, "--top", "1").splitlines()
+    assert lines[0] == "step 2 of GPU:0, 438 ms · 14 collectives and copies · 3 without slack"
+    assert "wrapped_dynamic-slice is exposed for 20.3 ms: input_reduce_fusion" in "\n".join(lines)
+    assert run("slack", OFFLOAD, "--step", "1").startswith("step 1 of GPU:0")
+    with pytest.raises(BadInput, match=r"step 9 is not in this profile \(it has steps 0 to 2\)"):
+        run("slack", OFFLOAD, "--step", "9")
+
+
+def test_collectives():
+    shown = run("collectives", NCCL, "--top", "3")
+    assert shown.startswith(
+        "35 collectives · NVIDIA H200 · NVLink with NVSwitch 450 GB/s · 3 steps"
+    )
+    assert "all-to-all.10.1" in shown
+    assert "nothing communicates in the steps" in run("collectives", OFFLOAD)
+
+
+def test_memory_and_roofline():
+    assert "20.8 GB of 150 GB" in run("memory", OFFLOAD)
+    assert "MFU 39.6%" in run("roofline", OFFLOAD)
+
+
+def test_two_processes_as_one_run(external, tmp_path):
+    for number in (0, 1):
+        name = f"nsysjax_pax_fsdp4_a100_proc{number}.zip"
+        (tmp_path / name).symlink_to(external / name)
+    lines = run("hosts", str(tmp_path)).splitlines()
+    assert lines[0] == "2 processes · 2 devices · clocks aligned by 92 collectives"
+    assert max(map(len, lines)) <= 80

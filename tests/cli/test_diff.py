@@ -1,0 +1,99 @@
+"""`slipstream diff`: what it prints, its JSON, and its gate."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli.diff import parse_gate
+from slipstream.cli.main import app
+from slipstream.errors import BadInput, CheckFailed
+from slipstream.machines.topology import machine
+from slipstream.outputs.timeline import write_timeline
+from slipstream.simulate.engine import simulate
+from slipstream.sources.load import load
+
+DATA = Path(__file__).parent.parent / "data"
+LHS, PGLE, DEFAULT = (
+    str(DATA / f"off_{name}.xplane.pb.gz") for name in ("lhs_nocb", "pgle_nocb", "default")
+)
+FAST, SLOW = (str(DATA / f"nccl2_{name}_r0.xplane.pb.gz") for name in ("lhs", "nolhs"))
+
+
+def run(*arguments: str) -> str:
+    return CliRunner().invoke(app, ["diff", *arguments], catch_exceptions=False).output
+
+
+def test_what_it_prints():
+    lines = run(DEFAULT, LHS).splitlines()
+    assert lines[0] == "before  off_default.xplane.pb.gz · jit_step 7733d8da · 3 steps · 461 ms"
+    assert lines[3].startswith("can't tell: −4.6% (90%: −5.1% … +0.3%)")
+    table = lines.index(next(line for line in lines if line.startswith("most changed")))
+    assert lines[table + 1].startswith("copy to") and lines[table + 1].endswith("−19.3")
+    assert any("off the compute" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_json():
+    found = json.loads(run(DEFAULT, LHS, "--json", "--gate", "2%"))
+    assert list(found) == [
+        "before",
+        "after",
+        "verdict",
+        "parts",
+        "drift",
+        "changes",
+        "moves",
+        "reordered",
+        "gate",
+    ]
+    assert found["before"]["matched_share"] == 1
+    assert found["gate"] == {"limit": 0.02, "passed": True}
+    assert len(found["changes"]) == 116
+    assert found["changes"][0]["description"] == "copy to host 134 MB"
+    assert found["moves"][0]["before"]["is_inline"]
+    assert len(json.loads(run(DEFAULT, LHS, "--json", "--top", "3"))["changes"]) == 3
+
+
+def test_the_gate():
+    assert "gate 2.0%: passed" in run(LHS, PGLE, "--gate", "2%")
+    with pytest.raises(CheckFailed, match=r"gate 2.0%: failed: slower by at least \+12.1%"):
+        run(FAST, SLOW, "--gate", "2%")
+    assert "passed" in run(FAST, SLOW, "--gate", "0.2")
+    assert "passed" in run(SLOW, FAST, "--gate", "0%")
+
+
+def test_a_gate_that_can_not_be_judged(tmp_path):
+    """One step of a prediction against a recording: nothing to go by, which is no pass."""
+    profile = load(LHS)
+    program = profile.programs["jit_step(342693)"]
+    from recorded import protos
+
+    proto = protos("off_lhs_nocb")["jit_step(342693)"]
+    timeline = write_timeline(
+        simulate(program, machine("H200")), tmp_path / "predicted.xplane.pb", proto
+    )
+    with pytest.raises(BadInput, match="can't be judged: a prediction and a recording differ"):
+        run(str(timeline), PGLE, "--gate", "2%")
+    shown = run(str(timeline), str(timeline))
+    assert "no different: +0.0%; both are predictions" in shown
+    assert "no op changed by so much that it could matter" in shown
+    found = json.loads(run(str(timeline), PGLE, "--json"))
+    assert found["before"]["is_simulated"] and not found["after"]["is_simulated"]
+    assert found["before"]["matched_share"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("2%", 0.02), ("0.02", 0.02), (" 1.5% ", 0.015), ("0%", 0), ("150%", 1.5)]
+)
+def test_limits(text, share):
+    assert parse_gate(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("2", "did you mean --gate 2%"), ("two", "is no limit"), ("-1%", "no limit")]
+)
+def test_what_is_no_limit(text, said):
+    with pytest.raises(BadInput, match=said):
+        parse_gate(text)
