@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, show_json
-from slipstream.errors import BadInput
 
+WHOLE_RUNS = 8
+"""rounds where each is two runs of the job"""
 PASS_ON = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 """what follows the options is the command, whatever it looks like"""
 
@@ -36,9 +37,17 @@ def run(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Profile inside the one run of the job.")
     ] = False,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Let JAX's AutoPGLE do it, and prove what it does.")
+    ] = False,
+    compare_layouts: Annotated[
+        bool, typer.Option("--compare-layouts", help="Time one process per GPU against one.")
+    ] = False,
+    nsys: Annotated[bool, typer.Option("--nsys", help="Profile with Nsight Systems.")] = False,
     rounds: Annotated[
-        int, typer.Option(min=8, metavar="N", help="Most rounds of the comparison.")
-    ] = 30,
+        int | None,
+        typer.Option(min=8, metavar="N", help="Most rounds of the comparison.  [default: 30]"),
+    ] = None,
     simulate: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Predict for a machine, e.g. 8xH200; needs no GPU."),
@@ -55,27 +64,20 @@ def run(
 
     The job is any command that runs JAX; it is not changed, and this command ends as it does.
     """
+    from slipstream.loop.routes import run as run_job
     from slipstream.loop.settings import Settings, parse_capture, profiler_attributes
     from slipstream.outputs.run import Telling
 
     start, steps = parse_capture(capture)
     settings = Settings(
-        tuple(command), Path(out), tuple(preset or ()), tuple(flags or ()), start, steps, rounds,
-        in_place=in_place, again=again, rank=rank, is_json=json,
+        tuple(command), Path(out), tuple(preset or ()), tuple(flags or ()), start, steps,
+        rounds or (WHOLE_RUNS if compare_layouts else 30), in_place=in_place, auto=auto,
+        nsys=nsys, layouts=compare_layouts, simulate=simulate, again=again, rank=rank, is_json=json,
         profiler=profiler_attributes(os.environ),
     )  # fmt: skip
-    if simulate is not None and in_place:
-        raise BadInput("--simulate runs nothing on a device, so --in-place has no place there")
     with Telling() as telling:
         try:
-            if simulate is not None:
-                from slipstream.loop.simulated import run_simulated
-
-                ended = run_simulated(settings, simulate, telling.say)
-            else:
-                from slipstream.loop.phases import run as run_phases
-
-                ended = run_phases(settings, telling.say)
+            ended = run_job(settings, telling.say)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     if json and ended.receipt is not None:

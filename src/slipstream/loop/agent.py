@@ -21,16 +21,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from slipstream.loop.auto import Twins, facts_of, seen_note, with_both_programs
 from slipstream.loop.conductor import Conductor, Plan
 from slipstream.loop.courtesy import give_way
 from slipstream.loop.given import Applier, with_given_costs
 from slipstream.loop.hot import Chooser, is_work
-from slipstream.loop.orders import APPLY, COMPARE, LOWER, PROFILE, Orders, read_orders
+from slipstream.loop.orders import APPLY, AUTO, COMPARE, LAYOUT, LOWER, PROFILE, Orders, read_orders
 from slipstream.loop.receipt import FILE as RECEIPT
 from slipstream.loop.receipt import receipt_of
 from slipstream.loop.recorder import Recorder, job_facts, profiler_options
 from slipstream.loop.runtime import RUNTIME, Watched
 from slipstream.loop.saving import content_of, save_program
+from slipstream.loop.session import Outside, Session
+from slipstream.loop.stopwatch import Stopwatch, take_place
 from slipstream.loop.store import CLAIM, FAILED, STATUS, Lock, seal, write_json
 
 log = logging.getLogger("slipstream")
@@ -54,6 +57,8 @@ def start(path: str) -> Agent:
     agent = Agent(orders)
     _log_to(Path(orders.folder) / "agent.log")
     _hide_from_tracebacks()
+    if orders.mode == LAYOUT:
+        take_place(orders.layout)
     RUNTIME.add(agent)
     give_way(agent.give_way)
     os.register_at_fork(after_in_child=agent.leave)
@@ -79,6 +84,9 @@ class Agent:
         self._chooser = Chooser(max(orders.start - 1, 1))
         self._expected: set[int] = set()
         """programs that the profile fits, once compiled: JAX may compile one twice"""
+        self._twins = Twins()
+        """with `auto`: what JAX compiled twice"""
+        self._auto: dict[str, Any] = {}
         self._lowered: Watched | None = None
         self._content: str | None = None
         self._state = ""
@@ -97,12 +105,16 @@ class Agent:
                 self._expected.add(id(program))
         elif self.orders.mode == LOWER:
             self._keep_lowered(program)
+        elif self.orders.mode == AUTO:
+            self._twins.compiled(program)
 
     def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         if program is self.hot and self.measurement is not None:
             result = self.measurement.on_call(arguments, run)
             self._follow()
             return result
+        if self.hot is None and self.orders.mode == AUTO:
+            self._twins.called(program)
         result = run()
         if self.hot is None and not self._is_over:
             self._consider(program)
@@ -118,6 +130,8 @@ class Agent:
             if self._expected:
                 # Seen before: nothing is left to find out but that it runs again and again.
                 is_hot = id(program) in self._expected and program.calls >= AGAIN
+            if self.orders.mode == AUTO and self._twins.plain_of(program) is None:
+                return
             if is_hot:
                 self._take(program)
 
@@ -137,11 +151,21 @@ class Agent:
         options = profiler_options(orders.profiler)
         if orders.mode == PROFILE:
             return Recorder(
-                program, self.folder, orders.steps, orders.policy, options, self._recorded
+                program,
+                self.folder,
+                orders.steps,
+                orders.policy,
+                options,
+                self._recorded,
+                Outside if orders.is_recorded_outside else Session,
             )
         if orders.mode == LOWER:
             self._save_lowered(program)
             return None
+        if orders.mode == LAYOUT:
+            return Stopwatch(program, orders.steps, self._timed)
+        if orders.mode == AUTO:
+            return self._watch_auto(program)
         fits = id(program) in self._expected
         if orders.mode == APPLY and fits and len(program.processes) == 1:
             if orders.chosen == "original":
@@ -156,6 +180,29 @@ class Agent:
             is_recorded=fits, profiler_options=options,
         )  # fmt: skip
         return Conductor(program, plan, with_given_costs(orders) if fits else None)
+
+    def _watch_auto(self, program: Watched) -> Measurement | None:
+        """JAX's second program against its first."""
+        plain = self._twins.plain_of(program)
+        assert plain is not None
+        seen_us = self._twins.seen_us(program, plain)
+        self._auto = facts_of(program, seen_us)
+        self._twins.let_go()
+        if len(program.processes) > 1:
+            # Who falls back must not do so alone, and what all have now is JAX's program.
+            program.is_settled = self._is_over = True
+            why = "with several processes AutoPGLE is watched, not compared"
+            self._say("settled", f"{why}: {seen_note(seen_us)}")
+            return None
+        program.by_jax = program.original
+        # No recording of ours: JAX's own sessions, of programs yet to come, would fail beside it.
+        plan = Plan(
+            self.folder, 1, self.orders.steps, self.orders.rounds, (), is_recorded=True,
+            checks=False,
+        )  # fmt: skip
+        conductor = Conductor(program, plan, with_both_programs(program.original, plain.original))
+        conductor.outcome.notes.append(seen_note(seen_us))
+        return conductor
 
     def _devices_fit(self) -> bool:
         return tuple(job_facts()["devices"]) == self.orders.devices
@@ -184,6 +231,8 @@ class Agent:
             program = save_program(conductor.watched, self.folder / "programs")
             files = {what: str(file) for what, file in program.items()}
             receipt = replace(receipt, files={**receipt.files, **files})
+            if self._auto:
+                receipt = replace(receipt, pgle={**receipt.pgle, "auto": self._auto})
             receipt.write(self.folder)
             facts = {
                 "program": conductor.watched.name,
@@ -213,6 +262,12 @@ class Agent:
             # On a full disk nothing can be written, but files can be taken away.
             with suppress(OSError):
                 (self.folder / "orders.json").unlink()
+
+    def _timed(self, step_s: float, steps: int) -> None:
+        self._is_over = True
+        assert self.hot is not None
+        facts = {"program": self.hot.name, "content": content_of(self.hot), **job_facts()}
+        seal(self.folder, [], facts | {"step_s": step_s, "steps": steps})
 
     def _applied(self, problem: str | None) -> None:
         self._is_over = True
@@ -302,6 +357,11 @@ class Agent:
             return "the job called no jitted function"
         name, calls = busiest
         times = "once" if calls == 1 else f"{calls} times"
+        if self.orders.mode == AUTO:
+            return (
+                f"the job ended before JAX had compiled {name} again and run it a few times: it "
+                f"called it {times}; AutoPGLE profiles the first calls (JAX_PGLE_PROFILING_RUNS)"
+            )
         return (
             f"the job ended before the capture: it called {name} {times}, and "
             f"{self.orders.start} calls come before it, without a compile in between; "

@@ -93,6 +93,15 @@ def make_arm(
     return arm
 
 
+def describe_made(arm: Arm, table: CostTable | None = None) -> None:
+    """Describe an arm that somebody else compiled, with these costs or none."""
+    _describe(arm)
+    if arm.variant.uses_costs and arm.program is not None:
+        found = _coverage(table, arm.program) if table is not None else None
+        arm.costs_found = found.found if found else 0
+        arm.costs_missing = len(found.missing) if found else len(asked_names(arm.program))
+
+
 def drop_duplicates(arms: Sequence[Arm]) -> None:
     """Mark arms whose program and way to run are those of an earlier one."""
     seen: dict[tuple[str, str], str] = {}

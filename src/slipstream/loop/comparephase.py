@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import SlipstreamError
+from slipstream.loop import nsight
 from slipstream.loop.arms import DEFAULT_VARIANTS, Variant
+from slipstream.loop.auto import variables
 from slipstream.loop.checking import Checked
 from slipstream.loop.context import Context, Ended
 from slipstream.loop.launch import Job, job_environment
-from slipstream.loop.orders import APPLY, COMPARE, LOOP
+from slipstream.loop.orders import APPLY, AUTO, COMPARE, LOOP
 from slipstream.loop.profilephase import Given
 from slipstream.loop.receipt import Receipt, bare_receipt, read_receipt
 from slipstream.loop.store import STATUS, read_json, sealed, write_json
@@ -44,7 +46,7 @@ class ComparePhase:
             self.context.warn(f"{problem}; the job runs as it is")
             self._mode, orders = "", None
         settings = self.context.settings
-        environment = job_environment(os.environ, orders, self.checked.environment)
+        environment = job_environment(os.environ, orders, self._environment())
         job = Job(settings.command, environment, sys.stderr if settings.is_json else None)
         code = job.wait(self._follow)
         assert code is not None
@@ -63,10 +65,23 @@ class ComparePhase:
             self._mode = APPLY
             (self.phase / STATUS).unlink(missing_ok=True)
             return self.context.orders(APPLY, self.phase, **more, chosen=self._known["chosen"])
-        self._mode = LOOP if self.given is None else COMPARE
+        self._mode = self._new_mode()
         store.clear(self.phase)
         write_json(self.phase / "inputs.json", self._inputs())
         return self.context.orders(self._mode, self.phase, **more)
+
+    def _new_mode(self) -> str:
+        if self.context.settings.auto:
+            return AUTO
+        return LOOP if self.given is None else COMPARE
+
+    def _environment(self) -> dict[str, str]:
+        """For the job; AutoPGLE is what the user asked for, whatever becomes of us."""
+        ours = variables(os.environ) if self.context.settings.auto else {}
+        settings = self.context.settings
+        if settings.nsys:
+            ours |= nsight.variables(self.context.store.folder, os.environ)
+        return {**self.checked.environment, **ours}
 
     def _known_result(self) -> dict[str, Any] | None:
         """Of a comparison of the same things, its facts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,9 @@ from slipstream.loop.store import STATUS, Store, read_json
 from slipstream.outputs.receipt import told
 from slipstream.outputs.receipt_page import receipt_page
 from slipstream.writing import atomic_write
+
+_SIGNALLED = 128
+"""what a shell adds to the number of the signal that ended a command"""
 
 Say = Callable[[str, str], None]
 """tells of a phase: its name, and what came of it; an empty name is a warning"""
@@ -70,8 +74,13 @@ class Context:
             return f"Slipstream did not start inside the job: {problem.read_text().strip()}"
         status = read_json(phase / STATUS)
         why = "the job ended without calling a jitted function"
+        if code > _SIGNALLED and status is None:
+            name = signal_name(code)
+            return f"the job was ended by {name} before it called a jitted function"
         if status is not None:
             why = str(status.get("why") or "the job ended before the capture")
+        if code > _SIGNALLED:
+            return f"{why} (the job was ended by {signal_name(code)})"
         return why if code == 0 else f"{why} (the job's exit code: {code})"
 
     def finish(self, receipt: Receipt) -> Receipt:
@@ -90,6 +99,14 @@ class Context:
         except (OSError, SlipstreamError) as problem:
             self.warn(f"the receipt was not written: {problem}")
         return done
+
+
+def signal_name(code: int) -> str:
+    """`SIGTERM` of an exit code as a shell has it."""
+    try:
+        return signal.Signals(code - _SIGNALLED).name
+    except ValueError:
+        return f"signal {code - _SIGNALLED}"
 
 
 def write_receipt(receipt: Receipt, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from slipstream.costs.table import ProgramCosts
 from slipstream.errors import SlipstreamError
 from slipstream.loop.given import coverage_facts
+from slipstream.loop.nsight import recording_of
 from slipstream.loop.place import Place
 from slipstream.loop.session import SessionFailed
 from slipstream.loop.store import FAILED, Store, read_json, seal, sealed, sha256, write_json
@@ -73,7 +74,7 @@ def _extracted(store: Store, place: Place, policy: str, file: Path) -> Costs:
         own = store.of(rank)
         _wait_for(own.profile)
         (program,) = (own.profile / "programs").glob("*.hlo.pb")
-        recording = own.profile / "profiles" / "before"
+        recording = recording_of(own.profile)
         table, coverage = costs_of_program(recording, policy, read_program(program))
         tables.append(replace(table, programs=tuple(map(_without_number, table.programs))))
         coverages.append(coverage)

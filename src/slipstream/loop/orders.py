@@ -16,12 +16,15 @@ ENVIRONMENT = "SLIPSTREAM_AGENT"
 """names the file with the orders, in the job's environment"""
 
 PROFILE, COMPARE, LOOP, APPLY, LOWER = "profile", "compare", "loop", "apply", "lower"
-MODES = (PROFILE, COMPARE, LOOP, APPLY, LOWER)
+AUTO, LAYOUT = "auto", "layout"
+MODES = (PROFILE, COMPARE, LOOP, APPLY, LOWER, AUTO, LAYOUT)
 """
 profile   record some steps of the hot program, save it; the launcher then ends the job
 compare   costs are given: compile the program anew, time it against the original, keep the faster
 loop      all of it in place: record, costs, compile, compare
 apply     the winner is known from before: compile it, run it
+auto      JAX profiles and compiles by itself (AutoPGLE): time what it makes against the original
+layout    be one of some processes, and time some steps; the launcher then ends the job
 lower     save the hot program as JAX lowered it; the launcher then ends the job
 """
 
@@ -53,6 +56,10 @@ class Orders:
     """what the job's XLA_FLAGS are, before the job itself changes them"""
     launcher: int = 0
     """its process; a profile run ends with it"""
+    is_recorded_outside: bool = False
+    """with `profile`: nsys records, and JAX's profiler is left alone"""
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    """with `layout`: coordinator, processes, process, devices"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
     """attributes of `jax.profiler.ProfileOptions`"""
 

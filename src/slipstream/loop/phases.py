@@ -17,6 +17,7 @@ import shutil
 import time
 
 from slipstream.errors import SlipstreamError
+from slipstream.loop import nsight
 from slipstream.loop.checking import Checked, check
 from slipstream.loop.comparephase import ComparePhase
 from slipstream.loop.context import Context, Ended, Say
@@ -30,6 +31,8 @@ from slipstream.loop.store import write_json
 def run(settings: Settings, say: Say) -> Ended:
     """All phases, on one rank."""
     context = Context(settings, say)
+    if settings.nsys:
+        nsight.nsys()
     checked = check(settings.presets, settings.flags)
     _tell(context, checked)
     with context.store.open():
@@ -64,7 +67,7 @@ def _given(context: Context, checked: Checked) -> Given | Ended | None:
             shutil.rmtree(phase, ignore_errors=True)
     if context.place.is_first:
         _write_run(context, checked)
-    if settings.in_place:
+    if settings.in_place or settings.auto:
         return None
     if not all_here(store.folder, context.place, os.environ):
         context.warn("not all ranks see this folder, so everything happens inside the job")
@@ -80,6 +83,7 @@ def _write_run(context: Context, checked: Checked) -> None:
         "environment": dict(checked.environment),
         "capture": [settings.start, settings.steps],
         "in_place": settings.in_place,
+        "auto": settings.auto,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     write_json(context.store.folder / "run.json", facts)

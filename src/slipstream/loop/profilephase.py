@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slipstream.loop import nsight
 from slipstream.loop.checking import Checked
 from slipstream.loop.context import Context, Ended
 from slipstream.loop.costphase import Costs, make_costs, reused_costs
@@ -46,7 +47,7 @@ class Given:
             "devices": tuple(self.facts["devices"]),
             "costs": str(self.costs.file) if has_costs else None,
             "coverage": self.costs.facts.get("coverage", {}),
-            "profile": str(store.profile / "profiles" / "before"),
+            "profile": str(nsight.recording_of(store.profile)),
         }
 
 
@@ -80,6 +81,10 @@ class ProfilePhase:
             return None
         # Whether it is of the same program, the agent finds out inside the job.
         now = (self.checked.jaxlib, self._xla_flags)
+        is_nsys = facts.get("profiler") == "nsys"
+        if self.context.settings.nsys != is_nsys:
+            self.context.warn("the profile in the folder is of another profiler: not used")
+            return None
         if now != (facts.get("jaxlib"), facts.get("xla_flags")):
             text = "the profile in the folder is of other flags or another jaxlib: not used"
             self.context.warn(text)
@@ -97,17 +102,23 @@ class ProfilePhase:
         phase = self.store.clear(self.store.profile)
         if context.place.is_first:
             shutil.rmtree(self.store.costs, ignore_errors=True)
-        orders = context.orders(PROFILE, phase, xla_flags=self._xla_flags)
+        orders = context.orders(
+            PROFILE, phase, xla_flags=self._xla_flags, is_recorded_outside=settings.nsys
+        )
         environment = job_environment(os.environ, orders, self.checked.environment)
+        command = settings.command
+        if settings.nsys:
+            environment |= nsight.variables(self.store.folder, os.environ)
+            command = nsight.under_nsys(command, phase)
         is_verbose = not environment.keys() & VERBOSE.keys()
         environment |= VERBOSE if is_verbose else {}
         context.say("profile…", f"the job runs for some steps, for a profile; log: {phase}/log.txt")
         with Kept(phase / "output.txt") as output, Kept(phase / "log.txt") as log:
             streams = (output.writing, log.writing)
-            job = Job(settings.command, environment, *streams, ends_with_us=True)
+            job = Job(command, environment, *streams, ends_with_us=True)
             code = job.wait(self._until_over())
             if code is None:
-                job.stop()
+                nsight.end(job, phase) if settings.nsys else job.stop()
         if code is None or sealed(phase) is not None:
             self._tell(phase)
             return None

@@ -30,6 +30,7 @@ class Recorder:
         policy: str,
         options: Any,
         on_end: Callable[[dict[str, Any] | None, str], None],
+        session: type[Session] = Session,
     ) -> None:
         self.watched = watched
         self.folder = folder
@@ -37,6 +38,7 @@ class Recorder:
         self._policy = policy
         self._options = options
         self._on_end = on_end
+        self._kind = session
         self._session: Session | None = None
         self._left = 1
         """calls until something happens: the capture begins, or is over"""
@@ -65,7 +67,7 @@ class Recorder:
                 self._again("the job's own profiler session began")
 
     def _begin(self) -> None:
-        session = Session(self.folder / "profiles" / "before", self._options)
+        session = self._kind(self.folder / "profiles" / "before", self._options)
         try:
             session.start()
         except SessionFailed as problem:
@@ -106,7 +108,7 @@ class Recorder:
     def _prove(self, profile: Path) -> None:
         """Compile with the costs once, where XLA's log is ours to read: does it take them?"""
         facts = job_facts()
-        if facts["platform"] != "gpu" or facts["processes"] != 1:
+        if facts["platform"] != "gpu" or facts["processes"] != 1 or self._kind is not Session:
             return
         from slipstream.costs.files import serialized
         from slipstream.loop.costing import costs_of

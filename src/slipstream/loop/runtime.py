@@ -40,6 +40,7 @@ class Watched:
     executable: Any
     """what JAX runs for it now"""
     original: Any
+    """what runs where nothing else is better"""
     calls: int = 0
     is_settled: bool = False
     """whether the fast path may have it"""
@@ -47,6 +48,8 @@ class Watched:
     _devices: Any = None
     _options: bytes = b""
     _callbacks: Sequence[Any] = ()
+    by_jax: Any = None
+    """what JAX made for it, where that isn't the original: AutoPGLE's"""
     lock: threading.RLock = field(default_factory=threading.RLock)
     lock_of_calls: threading.Lock = field(default_factory=threading.Lock)
     _users: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
@@ -102,9 +105,10 @@ class Runtime:
     def of_executable(self, executable: Any) -> Watched | None:
         # An id says nothing once its object is gone, so the program must still hold the very one.
         found = self._programs.get(id(executable))
-        if found is None or (found.original is not executable is not found.executable):
+        if found is None:
             return None
-        return found
+        held = (found.original, found.executable, found.by_jax)
+        return found if any(executable is one for one in held) else None
 
     def add(self, listener: Listener) -> None:
         """Watch from now on; the first listener puts the hooks into JAX."""
@@ -283,7 +287,7 @@ class Runtime:
         program = reference()
         if program is None or list(program._users):  # its len() counts those that are dying
             return
-        for executable in (program.original, program.executable):
+        for executable in (program.original, program.executable, program.by_jax):
             if self._programs.get(id(executable)) is program:
                 self._programs.pop(id(executable), None)
 

@@ -81,6 +81,20 @@ class Session:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class Outside(Session):
+    """Somebody else records this process: nothing is to be started or stopped."""
+
+    def start(self) -> None:
+        self._is_running = True
+
+    def stop(self) -> Path:
+        self._is_running = False
+        return self.folder
+
+    def _clear(self) -> None:
+        pass
+
+
 def check_recorded(profile: Profile) -> None:
     """SessionFailed where the devices left no trace."""
     empty = [w for w in profile.warnings if w.code in ("empty-device-trace", "no-device")]

@@ -32,6 +32,14 @@ class Settings:
     rounds: int = 30
     policy: str = "typical"
     in_place: bool = False
+    auto: bool = False
+    """JAX's AutoPGLE does it, and is watched"""
+    nsys: bool = False
+    """Nsight Systems records, not JAX's profiler"""
+    layouts: bool = False
+    """how many processes share the GPUs is what is compared"""
+    simulate: str | None = None
+    """the machine that stands in for this one"""
     again: bool = False
     rank: int | None = None
     is_json: bool = False

@@ -17,6 +17,8 @@ def told(receipt: Data) -> Iterator[tuple[str, str]]:
     if share is not None and "costs" not in receipt["phases"] and receipt["basis"] == "measured":
         # Everything happened inside the job.
         yield "costs", f"{receipt['pgle']['found']} instructions · {share:.1%} of device time"
+    if receipt["pgle"].get("auto"):
+        yield "profile", _auto_text(receipt)
     if receipt["arms"]:
         yield "compile", _compile_text(receipt)
     timed = [arm for arm in receipt["arms"] if arm["rounds"]]
@@ -59,6 +61,16 @@ def _compile_text(receipt: Data) -> str:
         parts.append(f"nothing new: {', '.join(same)}")
     memory = _memory_text(receipt)
     return " · ".join([*parts, *([memory] if memory else [])])
+
+
+def _auto_text(receipt: Data) -> str:
+    auto = receipt["pgle"]["auto"]
+    size = auto["profile_bytes"]
+    profile = f"a profile of {format_bytes(size)}" if size else "an empty profile"
+    return (
+        f"JAX profiled {auto['profiling_runs']} calls of {receipt['program'].get('name')} and "
+        f"compiled it again with {profile}"
+    )
 
 
 def _pgle_text(receipt: Data) -> str:
