@@ -105,6 +105,18 @@ def test_a_verdict_is_not_sought_again(first, place, job, without, chosen):
     assert "verdict" not in done.phases
 
 
+def test_a_verdict_whose_launcher_was_gone_gets_its_receipt(first, place, job, without):
+    """The job came to its verdict after `slipstream run` had been killed."""
+    folder = conclusive(first.folder.parent / "as it was", place / "orphaned", "original")
+    (folder / "receipt.json").unlink()
+    started = Started(folder, job, "--flags", FLAGS, cwd=place)
+    started.wait_for("compare", "applied")
+    started.let_end()
+    done = started.wait()
+    assert (done.code, done.out) == (0, without.out)
+    assert read_json(folder / "receipt.json")["verdict"] == "faster"
+
+
 def test_a_verdict_on_another_program_counts_for_nothing(first, place):
     folder = conclusive(first.folder.parent / "as it was", place / "known other", "original")
     train(place, size=40, name="other.py")

@@ -120,11 +120,8 @@ class ComparePhase:
     def _result(self, code: int) -> Receipt:
         found, status = sealed(self.phase), read_json(self.phase / STATUS) or {}
         if found is not None and found == self._known:
-            return self._applied(found, status)
-        try:
-            receipt = read_receipt(self.phase)
-        except (OSError, ValueError, TypeError):
-            receipt = bare_receipt(self.context.why_not(self.phase, code))
+            return self._applied(found, status, code)
+        receipt = self._written(code)
         is_other = bool(receipt.arms) and not status.get("profile_fits")
         if self._mode in (COMPARE, APPLY) and is_other:
             self.context.warn("the profile was of another program, so the job was recorded again")
@@ -132,7 +129,14 @@ class ComparePhase:
             shutil.rmtree(self.context.store.costs, ignore_errors=True)
         return self.context.finish(receipt)
 
-    def _applied(self, found: Mapping[str, Any], status: Mapping[str, Any]) -> Receipt:
+    def _written(self, code: int) -> Receipt:
+        """What the agent wrote; where it could not, why."""
+        try:
+            return read_receipt(self.phase)
+        except (OSError, ValueError, TypeError):
+            return bare_receipt(self.context.why_not(self.phase, code))
+
+    def _applied(self, found: Mapping[str, Any], status: Mapping[str, Any], code: int) -> Receipt:
         chosen = found["chosen"]
         if status.get("state") != "applied":
             why = status.get("why") or "the program of the earlier run did not run here"
@@ -141,4 +145,8 @@ class ComparePhase:
             self.context.say("compare", "as an earlier run found, nothing beats the original")
         else:
             self.context.say("compare", f"as an earlier run found, {chosen} is faster: it runs")
-        return read_receipt(self.context.store.folder)
+        try:
+            return read_receipt(self.context.store.folder)
+        except (OSError, ValueError, TypeError):
+            # The launcher of that run was gone before its job had a verdict.
+            return self.context.finish(self._written(code))
