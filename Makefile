@@ -11,13 +11,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/sources/warmup.py
 
-.PHONY: help install demo test check docs format bench clean system-packages
+.PHONY: help install demo test test-loop check docs format bench clean system-packages
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make install   $(BIN)/slipstream, ready to use"
 	@echo "make demo      set up, compile a GPT for 8 H200 with no GPU, predict its step"
 	@echo "make test      the test suite, import contracts included"
+	@echo "make test-loop the tests of slipstream run, which start many jobs"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"
 	@echo "make format    format the code"
@@ -34,6 +35,10 @@ demo: $(VENV)/.stamp-demo
 test: $(VENV)/.stamp-test system-packages
 	$(call warm-up)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-loop: $(VENV)/.stamp-test
+	$(call warm-up)
+	SLIPSTREAM_TEST_JOBS=1 $(BIN)/python -m pytest tests/loop
 
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
