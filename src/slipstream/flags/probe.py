@@ -47,7 +47,7 @@ def ends(flags):
     os.environ["XLA_FLAGS"] = flags
     try:
         xla_client.CompileOptions().executable_build_options.debug_options
-    except BaseException:
+    except BaseException:  # whatever it was, this child must not go on as its parent
         os._exit(3)
     os._exit(0)
 

@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from slipstream.errors import SlipstreamError
 from slipstream.loop.auto import Twins, facts_of, seen_note, with_both_programs
 from slipstream.loop.conductor import Conductor, Plan
 from slipstream.loop.courtesy import give_way
@@ -70,6 +71,10 @@ class Measurement(Protocol):
     """What stands around each call of the hot program."""
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any: ...
+
+
+_OURS = (OSError, SlipstreamError, RuntimeError, ValueError)
+"""what writing down a result may raise: disks, files of ours, and what XLA raises for itself"""
 
 
 class Agent:
@@ -245,7 +250,7 @@ class Agent:
             if is_whole:
                 seal(self.folder, [self.folder / RECEIPT, *program.values()], facts)
             self._say("settled" if is_whole else "ended early", conductor.outcome.problem or "")
-        except Exception:
+        except _OURS:
             log.warning("slipstream: the receipt could not be written", exc_info=True)
             self._say("failed", "the receipt could not be written; see agent.log")
 
@@ -257,7 +262,7 @@ class Agent:
                 return
             files = facts.pop("files")
             seal(self.folder, files, facts | {"xla_flags": self.orders.xla_flags})
-        except Exception:
+        except _OURS:
             log.warning("slipstream: the profile could not be saved", exc_info=True)
             # On a full disk nothing can be written, but files can be taken away.
             with suppress(OSError):
@@ -300,7 +305,7 @@ class Agent:
                 seal(self.folder, files.values(), facts)
             else:
                 write_json(self.folder / "candidate.json", facts)
-        except Exception:
+        except _OURS:
             log.warning("slipstream: the program could not be saved", exc_info=True)
 
     def _say(self, state: str, why: str = "") -> None:
@@ -311,7 +316,7 @@ class Agent:
             fits = self.hot is not None and id(self.hot) in self._expected
             facts = {"state": state, "why": why, "process": os.getpid(), "profile_fits": fits}
             write_json(self.folder / STATUS, facts)
-        except Exception:
+        except OSError:
             log.warning("slipstream: %s", state)
 
     # The end.
@@ -332,7 +337,7 @@ class Agent:
         """Say how far it came; compiles in the background must end before Python does."""
         try:
             self._end()
-        except Exception:
+        except Exception:  # whatever it is: the job has ended well, and must be seen to
             log.warning("slipstream: the end was not written down", exc_info=True)
 
     def _end(self) -> None:

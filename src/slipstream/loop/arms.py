@@ -119,7 +119,7 @@ def _strictly(watched: Watched, variant: Variant, costs: bytes) -> Any | None:
     """Compiled with XLA's own check that every cost was found; None where some were not."""
     try:
         return watched.recompile({**variant.flags, **STRICT}, costs)
-    except Exception:
+    except (RuntimeError, ValueError):  # what XLA's refusals are in Python
         return None
 
 
@@ -134,7 +134,7 @@ def memory_of(executable: Any) -> int | None:
     """Bytes that a program needs on a device at its peak, where the backend tells."""
     try:
         stats = executable.get_compiled_memory_stats()
-    except Exception:
+    except (RuntimeError, AttributeError):  # not every backend counts, nor has the call
         return None
     parts = ("argument", "output", "temp", "generated_code")
     total = sum(int(getattr(stats, f"{part}_size_in_bytes", 0)) for part in parts)
