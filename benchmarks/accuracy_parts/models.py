@@ -126,6 +126,7 @@ def _goals(models: list[Model], steps: Steps) -> list[str]:
     ]
     correlation = rank_correlation([a for a, _ in ranked], [b for _, b in ranked])
     right, pairs = _orders(models, steps)
+    within = _within(models, steps)
     return [
         goal(
             "mean error, costs of another setting (goal 3%)",
@@ -139,9 +140,21 @@ def _goals(models: list[Model], steps: Steps) -> list[str]:
             f"{correlation:.2f}",
             correlation >= 0.9,
         ),
+        f"- the same within one model, mean over models: **{np.mean(within):.2f}**",
         f"- within a model, settings whose wall-clock steps differ by more than 2%, in the right "
         f"order: **{right} of {pairs}**",
     ]
+
+
+def _within(models: list[Model], steps: Steps) -> list[float]:
+    """Rank correlation over the settings of each model, from the costs of its first one."""
+    found = []
+    for model in models:
+        first, *_ = model.recordings
+        settings = [setting for setting in model.recordings if setting in model.wall_ms]
+        predicted = [steps[model.name, first, setting] for setting in settings]
+        found.append(rank_correlation(predicted, [model.wall_ms[one] for one in settings]))
+    return found
 
 
 def _orders(models: list[Model], steps: Steps) -> tuple[int, int]:

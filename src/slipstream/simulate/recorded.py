@@ -44,10 +44,14 @@ def recorded_costs(path: str, load: Callable[[str], Profile]) -> RecordedCosts:
     return costs_of(load(path))
 
 
-def costs_of(profile: Profile, policy: str = "typical") -> RecordedCosts:
-    """The costs of a profile's hottest program."""
+def costs_of(profile: Profile, policy: str = "percentile:50") -> RecordedCosts:
+    """The costs of a profile's hottest program.
+
+    The scheduler wants what a collective takes if nobody is late; a step takes what it took, so
+    the simulation goes by the median, waits for peers included.
+    """
     program = hottest_program(profile)
-    table = extract_costs(profile, policy)
+    table = extract_costs(profile)
     if program is None:
         return RecordedCosts(table, table)
     return RecordedCosts(table, _own_costs(profile, program, policy), program)
