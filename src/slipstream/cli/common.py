@@ -42,6 +42,12 @@ DumpsOption = Annotated[
         help="Programs that XLA dumped, for Nsight.  [default: those beside PATH]",
     ),
 ]
+TopOption = Annotated[
+    int | None,
+    typer.Option(
+        "--top", metavar="N", min=1, help="How many rows.  [default: a screenful; all with --json]"
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, as docs/json.md describes it.")
 ]

@@ -11,6 +11,7 @@ from slipstream.cli.common import (
     JsonOption,
     PathArgument,
     RunOption,
+    TopOption,
     open_profile,
     show,
     show_json,
@@ -29,10 +30,7 @@ def ops(
             help="One row for each: instruction, category, phase, scope, source or kernel.",
         ),
     ] = "instruction",
-    top: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="How many rows.  [default: 20; all with --json]"),
-    ] = None,
+    top: TopOption = None,
     whole: Annotated[
         bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
     ] = False,

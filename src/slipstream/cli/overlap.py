@@ -11,6 +11,7 @@ from slipstream.cli.common import (
     JsonOption,
     PathArgument,
     RunOption,
+    TopOption,
     open_profile,
     show,
     show_json,
@@ -24,10 +25,7 @@ def overlap(
     whole: Annotated[
         bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
     ] = False,
-    top: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="How many rows.  [default: 20; all with --json]"),
-    ] = None,
+    top: TopOption = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,

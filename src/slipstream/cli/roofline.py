@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from slipstream.cli.common import (
     DumpsOption,
     JsonOption,
     PathArgument,
     RunOption,
+    TopOption,
     open_profile,
     show,
     show_json,
@@ -21,10 +18,7 @@ DEFAULT_TOP = 20
 
 def roofline(
     path: PathArgument,
-    top: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="How many rows.  [default: 20; all with --json]"),
-    ] = None,
+    top: TopOption = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,

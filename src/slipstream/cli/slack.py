@@ -11,6 +11,7 @@ from slipstream.cli.common import (
     JsonOption,
     PathArgument,
     RunOption,
+    TopOption,
     open_profile,
     show,
     show_json,
@@ -27,10 +28,7 @@ def slack(
     device: Annotated[
         int, typer.Option(metavar="N", min=0, help="Which device, counted over all hosts.")
     ] = 0,
-    top: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="How many rows.  [default: 20; all with --json]"),
-    ] = None,
+    top: TopOption = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
