@@ -19,7 +19,7 @@ from builders import STEP, Ref, Unsigned, hlo, space
 from slipstream.errors import BadInput
 from slipstream.profile.events import Texts
 from slipstream.profile.invariants import check
-from slipstream.sources import xevents
+from slipstream.sources import xlines
 from slipstream.sources.load import load
 from slipstream.sources.schemas import message
 from slipstream.sources.xevents import MOST_TAGS
@@ -180,7 +180,7 @@ def test_events_that_end_alike(draws: st.DataObject) -> None:
 @pytest.mark.parametrize("misleading", [False, True])
 def test_a_line_walked_by_several_threads(monkeypatch, misleading: bool) -> None:
     """Where the walks don't meet, the line is walked from its start."""
-    monkeypatch.setattr(xevents, "_LONG_PART", 100)
+    monkeypatch.setattr(xlines, "LONG_PART", 100)
     built = space()
     line = built.gpu().line("Stream #1(Kernel)", 5, display_name="the title")
     # An event that holds what looks like many events.
@@ -188,17 +188,15 @@ def test_a_line_walked_by_several_threads(monkeypatch, misleading: bool) -> None
     for i in range(400):
         line.kernel("k", i, 2, "fusion.1", **({"tf_op": fake} if misleading else {}))
     data = np.frombuffer(line.proto.SerializeToString(), np.uint8)
-    alone = xevents.scan_line(data, 0, len(data), 10**6)
+    alone = xlines.scan_line(data, 0, len(data), 10**6)
     assert alone[1] == [400]
     for parts in (2, 3, 7):
-        starts, counts, *rest = xevents.scan_line(data, 0, len(data), 30, parts)
+        starts, counts, *rest = xlines.scan_line(data, 0, len(data), 30, parts)
         assert sum(counts) == 400 and len(counts) > 12
         assert rest == list(alone[2:])
         for start, count in zip(starts, counts, strict=True):
-            walked = xevents._scan(
-                data, start, len(data), count, np.zeros(6, int), np.zeros(2, int)
-            )
-            assert walked == count
+            walked = xlines.scan_line(data, start, len(data), count)
+            assert (walked[0][0], walked[1][0]) == (start, count)
 
 
 def test_more_tags_than_one_call_holds() -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import mmap
-import shutil
-import tempfile
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 
@@ -18,6 +13,7 @@ import numpy as np
 
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
+from slipstream.sources.ahead import mapped_ahead
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 # What a folder may hold as the recordings of one run, the most telling first.
@@ -94,6 +90,8 @@ def _is_program(head: bytes, name: str) -> bool:
 
 
 def _unpacked_head(path: Path) -> bytes:
+    import gzip
+
     try:
         with gzip.open(path) as file:
             return file.read(64)
@@ -104,6 +102,10 @@ def _unpacked_head(path: Path) -> bytes:
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """A file as one that SQLite can open: itself, or a temporary one where it is gzipped."""
+    import gzip
+    import shutil
+    import tempfile
+
     with path.open("rb") as file:
         if file.read(2) != _GZIP:
             yield path
@@ -126,8 +128,10 @@ def open_bytes(path: Path) -> Array:
             return _unpack(path)
         if not magic:
             raise BadInput(f"{path} is empty; was the profiler stopped? record it again")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return np.frombuffer(mapped, np.uint8)
+        mapped = mapped_ahead(path) or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    found = np.frombuffer(mapped, np.uint8)
+    found.flags.writeable = False
+    return found
 
 
 def release(data: Array, start: int, end: int) -> None:
@@ -142,6 +146,8 @@ def release(data: Array, start: int, end: int) -> None:
 
 
 def _unpack(path: Path) -> Array:
+    import gzip
+
     try:
         with gzip.open(path) as file:
             return np.frombuffer(file.read(), np.uint8)
@@ -179,6 +185,8 @@ def _recordings(folder: Path) -> list[Path]:
 
 def is_archive(path: Path) -> bool:
     """Whether a zip is one that nsys-jax wrote."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             return any("nvtx_gpu_proj_trace/" in name for name in archive.namelist())
@@ -189,6 +197,8 @@ def is_archive(path: Path) -> bool:
 def _nearby(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (nor does its folder {path.parent})"
+    from difflib import get_close_matches
+
     names: Iterable[str] = (p.name for p in path.parent.iterdir())
     close = get_close_matches(path.name, list(names), 3)
     return f"; in that folder there is: {', '.join(close)}" if close else ""

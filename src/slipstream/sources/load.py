@@ -51,8 +51,12 @@ def load(
 
 
 def read_ahead(path: str) -> None:
-    """Begin to read what `load(path)` will be called for."""
-    _AHEAD[path, None, None] = _Reading(path, None, None)
+    """Begin to read what `load(path)` will be called for; returns once native code is at it.
+
+    Two threads that both load Python modules would only be in each other's way.
+    """
+    reading = _AHEAD[path, None, None] = _Reading(path, None, None)
+    reading.is_native.wait()
 
 
 class _Reading:
@@ -66,6 +70,8 @@ class _Reading:
         self.folder = Path(dumps) if dumps is not None else None
         self.profiles: list[Profile] = []
         self.error: BaseException | None = None
+        self.is_native = threading.Event()
+        """set when the thread has got to where Python has little to do"""
         self.thread = threading.Thread(target=self._read, args=(path, run), daemon=True)
         self.thread.start()
 
@@ -95,9 +101,12 @@ class _Reading:
         except BaseException as error:
             # It is raised where the result is asked for.
             self.error = error
+        finally:
+            self.is_native.set()
 
     def _reporter(self, done: int, size: int) -> Callable[[int], None]:
         def report(offset: int) -> None:
+            self.is_native.set()
             if self.progress is not None:
                 self.progress(done + min(offset, size), self.total)
 

@@ -14,7 +14,6 @@ Nothing is built, and protobuf is not imported, before the first call of `messag
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +42,8 @@ def message(name: str) -> Any:
         except KeyError:
             continue
         return message_factory.GetMessageClass(descriptor)
+    import difflib
+
     near = difflib.get_close_matches(name, message_names(), n=3)
     hint = f"; near it: {', '.join(near)}" if near else ""
     raise KeyError(f"no message {name!r} in the schema tables{hint}")

@@ -13,11 +13,14 @@ from slipstream.native import Native
 _MODULES = (
     "slipstream.sources.wire",
     "slipstream.sources.xevents",
+    "slipstream.sources.xlines",
     "slipstream.sources.sqlite_pages",
     "slipstream.sources.nsys_ranges",
     "slipstream.profile.alignment",
     "slipstream.profile.executions",
     "slipstream.profile.grouping",
+    "slipstream.profile.sweeps",
+    "slipstream.profile.beside",
 )
 
 

@@ -11,10 +11,13 @@ the message, makes the error of it.
 
 from __future__ import annotations
 
-import numpy as np
+import ctypes
+from typing import TYPE_CHECKING, Any
 
 from slipstream.native import inner, native, trailing_zeros, word_at
-from slipstream.profile.events import Array
+
+if TYPE_CHECKING:
+    import numpy as np
 
 OK, TRUNCATED, BAD_VARINT, BAD_TYPE, FULL = 0, 1, 2, 3, 4
 
@@ -91,46 +94,73 @@ def read_value(data, at, end, wire_type):  # type: ignore[no-untyped-def]
     return 0, at, at + size, OK if size <= end - at else TRUNCATED
 
 
-@native("i64(u8*, i64, i64, i64*, i64, i64*)")
-def _fields(data, start, end, rows, most, stopped):  # type: ignore[no-untyped-def]
-    """Fields of a message into `rows`; stops at `most`. `stopped` gets (offset, status)."""
+@native("i64(u8*, i64*, i64, i64*, i64, i64*)")
+def _fields(data, places, messages, rows, most, stopped):  # type: ignore[no-untyped-def]
+    """Fields of messages into `rows`; stops at `most`.
+
+    `stopped` has (message, offset, status): where to go on, and gets where it ended.
+    """
     count = 0
-    at = start
+    index = stopped[0]
+    at = stopped[1]
     status = OK
-    while at < end and count < most:
+    while status == OK and count < most:
+        end = places[2 * index] + places[2 * index + 1]
+        if at >= end:
+            index += 1
+            if index == messages:
+                break
+            at = places[2 * index]
+            continue
         tag, after, status = read_varint(data, at, end)
         if status != OK:
             break
         value, payload, after, status = read_value(data, after, end, tag & 7)
         if status != OK:
             break
-        rows[4 * count] = tag >> 3
-        rows[4 * count + 1] = tag & 7
-        rows[4 * count + 2] = value
-        rows[4 * count + 3] = payload
+        rows[5 * count] = index
+        rows[5 * count + 1] = tag >> 3
+        rows[5 * count + 2] = tag & 7
+        rows[5 * count + 3] = value
+        rows[5 * count + 4] = payload
         count += 1
         at = after
-    stopped[0] = at
-    stopped[1] = status
+    stopped[0] = index
+    stopped[1] = at
+    stopped[2] = status
     return count
 
 
-def fields(data: Array, start: int, end: int) -> tuple[list[list[int]], int, int]:
-    """Every field of one message: rows of (number, wire type, value or length, payload offset).
+Places = list[tuple[int, int]]
+"""messages as (offset, length)"""
+
+
+def fields_of(data: Any, places: Places) -> tuple[list[tuple[int, ...]], int, int]:
+    """Every field of messages: rows of (message, number, wire type, value or length, payload).
 
     Returns (rows, offset, status); with a status other than OK the offset says where it stopped.
     """
-    found: list[list[int]] = []
-    most = 256
-    stopped = np.array([start, OK])
-    while stopped[0] < end and stopped[1] == OK:
-        rows = np.empty((most, 4), np.int64)
-        count = _fields(data, int(stopped[0]), end, rows, most, stopped)
-        found += rows[:count].tolist()
-        most *= 4
-    return found, int(stopped[0]), int(stopped[1])
+    found: list[tuple[int, ...]] = []
+    if not places:
+        return found, 0, OK
+    flat = (ctypes.c_int64 * (2 * len(places)))(*(number for place in places for number in place))
+    # A field takes two bytes at least.
+    most = min(4096, sum(length for _, length in places) // 2 + 1)
+    rows = (ctypes.c_int64 * (5 * most))()
+    stopped = (ctypes.c_int64 * 3)(0, places[0][0], OK)
+    while stopped[0] < len(places) and stopped[2] == OK:
+        count = _fields(data, flat, len(places), rows, most, stopped)
+        numbers = iter(rows[: 5 * count])
+        found += zip(numbers, numbers, numbers, numbers, numbers, strict=True)
+    return found, stopped[1], stopped[2]
 
 
-def text(data: Array, payload: int, length: int) -> str:
+def fields(data: Any, start: int, end: int) -> tuple[list[tuple[int, ...]], int, int]:
+    """`fields_of` one message, without its number."""
+    rows, at, status = fields_of(data, [(start, end - start)])
+    return [row[1:] for row in rows], at, status
+
+
+def text(data: Any, payload: int, length: int) -> str:
     """A string field; bytes that are not UTF-8 are shown as such rather than refused."""
     return bytes(data[payload : payload + length]).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """XEvents into columns: one native walk over the bytes of a line's events.
 
-    XLine  { id=1, name=2, timestamp_ns=3, events=4: XEvent*, display_name=11 }
+    XLine  { events=4: XEvent* }
     XEvent { metadata_id=1, offset_ps=2, duration_ps=3, stats=4: XStat* }
     XStat  { metadata_id=1, double=2 | uint64=3 | int64=4 | str=5 | bytes=6 | ref=7 }
 
@@ -17,9 +17,7 @@ interned per chunk, by their bytes.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -35,6 +33,7 @@ from slipstream.sources.wire import (
     read_value,
     read_varint,
 )
+from slipstream.sources.xlines import EVENTS
 
 TEXT_SLOT = 16
 NO_SLOT = -1
@@ -46,12 +45,7 @@ MOST_TAGS = 8192
 """tags that one call can hold"""
 MEMORY = 4096
 """tails of events that are remembered"""
-_LONG_PART = 8 << 20
-"""bytes that are worth a thread to walk over"""
-_CERTAIN = 64
-"""events in a row that make a guess worth trying"""
 
-_LINE_EVENTS = 4 << 3 | BYTES
 _METADATA_ID = 1 << 3 | VARINT
 _OFFSET = 2 << 3 | VARINT
 _DURATION = 3 << 3 | VARINT
@@ -60,105 +54,6 @@ _UINT64 = 3 << 3 | VARINT
 _INT64 = 4 << 3 | VARINT
 _STR = 5 << 3 | BYTES
 _REF = 7 << 3 | VARINT
-_LINE_ID, _LINE_NAME, _LINE_TIME = 1 << 3 | VARINT, 2 << 3 | BYTES, 3 << 3 | VARINT
-_LINE_TITLE = 11 << 3 | BYTES
-
-
-@native("i64(u8*, i64, i64, i64, i64*, i64*)")
-def _scan(data, at, end, every, header, stopped):  # type: ignore[no-untyped-def]
-    """Count up to `every` events; `header` gets the line's (id, time, name, title) as it passes.
-
-    Texts are stored as (offset, length). `stopped` gets (offset, status).
-    """
-    count = 0
-    status = OK
-    while at < end and count < every:
-        tag, after, status = read_varint(data, at, end)
-        if status != OK:
-            break
-        value, payload, after, status = read_value(data, after, end, tag & 7)
-        if status != OK:
-            break
-        if tag == _LINE_EVENTS:
-            count += 1
-        elif tag == _LINE_ID:
-            header[0] = value
-        elif tag == _LINE_TIME:
-            header[1] = value
-        elif tag == _LINE_NAME:
-            header[2] = payload
-            header[3] = value
-        elif tag == _LINE_TITLE:
-            header[4] = payload
-            header[5] = value
-        at = after
-    stopped[0] = at
-    stopped[1] = status
-    return count
-
-
-@native("i64(u8*, i64, i64, i64)")
-def _guess(data, at, end, wanted):  # type: ignore[no-untyped-def]
-    """An offset from which `wanted` events seem to follow one another; `end` if there is none."""
-    while at < end:
-        place = at
-        count = 0
-        while place < end and data[place] == _LINE_EVENTS and count < wanted:
-            length, inside, status = read_varint(data, place + 1, end)
-            if status != OK or length < 2 or length > end - inside:
-                break
-            if data[inside] != _METADATA_ID:
-                break
-            place = inside + length
-            count += 1
-        if count == wanted:
-            return at
-        at += 1
-    return end
-
-
-Scan = tuple[list[int], list[int], list[int], int, int]
-"""(starts, counts, header, offset, status); see `scan_line`"""
-
-
-def scan_line(data: Array, start: int, end: int, every: int, parts: int = 1) -> Scan:
-    """A line's events in chunks that can be decoded in parallel.
-
-    Returns (starts, counts, header, offset, status): where each chunk of `every` events starts,
-    how many it has, and the line's (id, time, name offset, length, title offset, length).
-
-    Where a field ends is only known to those who walked there. A long line is walked in `parts`
-    at once, from guessed offsets: a guess was right if the walk before it ends exactly there.
-    """
-    if parts < 2 or end - start < parts * _LONG_PART:
-        return _scan_part(data, start, end, every)
-    aims = [start + (end - start) * i // parts for i in range(1, parts)]
-    bounds = [start, *(_guess(data, at, end, _CERTAIN) for at in aims), end]
-    with ThreadPoolExecutor(parts) as pool:
-        scan = partial(_scan_part, data, every=every)
-        found = list(pool.map(scan, bounds[:-1], bounds[1:]))
-    for (*_, at, status), bound in zip(found, bounds[1:], strict=True):
-        if status != OK or at != bound:
-            return _scan_part(data, start, end, every)
-    header = [0] * 6
-    for _, _, own, _, _ in found:
-        for first, last in ((0, 1), (1, 2), (2, 4), (4, 6)):
-            header[first:last] = own[first:last] if own[first] else header[first:last]
-    starts = [start for part in found for start in part[0]]
-    return starts, [count for part in found for count in part[1]], header, end, OK
-
-
-def _scan_part(data: Array, start: int, end: int, every: int) -> Scan:
-    starts, counts = [], []
-    header = np.zeros(6, np.int64)
-    stopped = np.array([start, OK])
-    while stopped[0] < end and stopped[1] == OK:
-        at = int(stopped[0])
-        count = _scan(data, at, end, every, header, stopped)
-        if count:
-            starts.append(at)
-            counts.append(count)
-    return starts, counts, header.tolist(), int(stopped[0]), int(stopped[1])
 
 
 @inner
@@ -278,7 +173,7 @@ def _decode(  # type: ignore[no-untyped-def]
         length, position, at, status = read_value(data, at, end, tag & 7)
         if status != OK:
             break
-        if tag != _LINE_EVENTS:
+        if tag != EVENTS:
             continue
         begin = base_ps
         duration = 0

@@ -4,25 +4,24 @@
     XPlane { id=1, name=2, lines=3, event_metadata=4, stat_metadata=5, stats=6 }
     XLine  { id=1, name=2, timestamp_ns=3, events=4, duration_ps=9, display_id=10, display_name=11 }
 
-Metadata is small and goes through protobuf; events are many and go through `xevents`.
+Metadata is small and read at once (`xmetadata`); events are many and go through `xevents`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from slipstream.errors import BadInput
 from slipstream.profile.events import TEXT, Array, Texts
 from slipstream.sources import wire
+from slipstream.sources.ahead import CHUNK, scanned_ahead
 from slipstream.sources.files import release
-from slipstream.sources.schemas import message
+from slipstream.sources.threads import in_order
 from slipstream.sources.xevents import (
     NO_SLOT,
     STILL_SLOT,
@@ -31,11 +30,10 @@ from slipstream.sources.xevents import (
     Part,
     decode_events,
     lookup,
-    scan_line,
 )
+from slipstream.sources.xlines import scan_line
+from slipstream.sources.xmetadata import EventMetadata, Metadata, Value, broken, fields
 
-_CHUNK = 1 << 16
-"""events a thread decodes at a time"""
 _MANY = 4
 """chunks that take long enough to do something else meanwhile"""
 
@@ -64,15 +62,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class EventMetadata:
-    """One kind of event of a plane: its names, and stats that all such events share."""
-
-    name: str = ""
-    display_name: str = ""
-    stats: dict[str, int | float | str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Plane:
     """One plane, its lines found and its metadata read; events are not decoded yet."""
 
@@ -82,7 +71,7 @@ class Plane:
     """index 0 stands for events whose metadata is not in the file"""
     event_index: dict[int, int]
     stat_names: dict[int, str]
-    stats: dict[str, int | float | str]
+    stats: dict[str, Value]
 
     def has_stat(self, *names: str) -> bool:
         return any(name in names for name in self.stat_names.values())
@@ -148,7 +137,7 @@ def read_space(path: Path, data: Array) -> Space:
     """The planes of a file, with metadata read and events still on disk."""
     planes, programs = [], {}
     notes: dict[int, list[str]] = {2: [], 3: [], 4: []}
-    for number, kind, length, payload in _fields(path, data, 0, len(data), "XSpace"):
+    for number, kind, length, payload in fields(path, data, 0, len(data), "XSpace"):
         if number == 1 and kind == wire.BYTES:
             plane, found = _read_plane(path, data, payload, payload + length)
             planes.append(plane)
@@ -271,16 +260,15 @@ def _run_chunks(
         release(space.data, start, at)
         return parts
 
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        decoded = pool.map(run, jobs)
-        if len(jobs) > _MANY:
-            meanwhile()
-        # The order of the jobs is the order of the rows, so numbering is deterministic.
-        for parts, job in zip(decoded, jobs, strict=True):
-            for part in parts:
-                tags.renumber(job[0], part, out[0])
-            if progress is not None:
-                progress(job[1])
+    decoded = in_order(run, jobs)
+    if len(jobs) > _MANY:
+        meanwhile()
+    # The order of the jobs is the order of the rows, so numbering is deterministic.
+    for parts, job in zip(decoded, jobs, strict=True):
+        for part in parts:
+            tags.renumber(job[0], part, out[0])
+        if progress is not None:
+            progress(job[1])
 
 
 def _slots(plane: Plane, numbers: tuple[str, ...], texts: dict[str, tuple[str, ...]]) -> Lookup:
@@ -300,7 +288,7 @@ def _text_lookup(plane: Plane, interned: Texts) -> Lookup:
 def _read_plane(
     path: Path, data: Array, start: int, end: int
 ) -> tuple[Plane, dict[str, tuple[int, int]]]:
-    rows = _fields(path, data, start, end, "XPlane")
+    rows = fields(path, data, start, end, "XPlane")
     names = [wire.text(data, p, n) for number, kind, n, p in rows if (number, kind) == (2, 2)]
     name = names[-1] if names else ""
     lines = tuple(
@@ -312,38 +300,17 @@ def _read_plane(
         rows = [row for row in rows if row[0] != 4]
     else:
         programs = {}
-    parsed = _parse_metadata(path, data, start, rows)
-    stat_names = {key: value.name for key, value in parsed.stat_metadata.items()}
-    events = [EventMetadata()]
-    index = {}
-    for key, value in parsed.event_metadata.items():
-        index[key] = len(events)
-        stats = _stats(value.stats, stat_names) if value.stats else {}
-        events.append(EventMetadata(value.name, value.display_name, stats))
-    stats = _stats(parsed.stats, stat_names)
-    return Plane(name, lines, tuple(events), index, stat_names, stats), programs
-
-
-def _parse_metadata(path: Path, data: Array, start: int, rows: list[tuple[int, ...]]) -> Any:
-    """Everything of a plane but its lines, as a protobuf message."""
-    from google.protobuf.message import DecodeError
-
-    small = bytearray()
-    for number, kind, length, payload in rows:
-        if number in (4, 5, 6) and kind == wire.BYTES:
-            small += bytes((number << 3 | wire.BYTES,)) + _varint(length)
-            small += data[payload : payload + length].tobytes()
-    try:
-        return message("XPlane").FromString(bytes(small))
-    except DecodeError as error:
-        raise BadInput(
-            f"{path}: the plane at byte {start} has broken metadata ({error}); expected "
-            "XEventMetadata, XStatMetadata and XStat; record the profile again"
-        ) from None
+    metadata = Metadata(path, data, rows)
+    events = (EventMetadata(), *metadata.events.values())
+    index = {key: i for i, key in enumerate(metadata.events, 1)}
+    return Plane(name, lines, events, index, metadata.stat_names, metadata.stats), programs
 
 
 def _read_line(path: Path, data: Array, start: int, end: int) -> Line:
-    starts, counts, header, at, status = scan_line(data, start, end, _CHUNK, cpu_count() or 1)
+    scan = scanned_ahead(path, start, end)
+    if scan is None:
+        scan = scan_line(data, start, end, CHUNK, cpu_count() or 1)
+    starts, counts, header, at, status = scan
     if status != wire.OK:
         raise broken(path, at, status, "XLine")
     identity, time, *texts = header
@@ -359,57 +326,21 @@ def _find_programs(
     for number, kind, length, payload in rows:
         if number != 4 or kind != wire.BYTES:
             continue
-        entry = _fields(path, data, payload, payload + length, "event_metadata")
+        entry = fields(path, data, payload, payload + length, "event_metadata")
         for key, type_, size, at in entry:
             if (key, type_) != (2, wire.BYTES):
                 continue
             name, proto = "", None
-            for field_, kind_, n, p in _fields(path, data, at, at + size, "XEventMetadata"):
+            for field_, kind_, n, p in fields(path, data, at, at + size, "XEventMetadata"):
                 if field_ == 2 and kind_ == wire.BYTES:
                     name = wire.text(data, p, n)
                 elif field_ == 5 and kind_ == wire.BYTES:
-                    for f, k, n2, p2 in _fields(path, data, p, p + n, "XStat"):
+                    for f, k, n2, p2 in fields(path, data, p, p + n, "XStat"):
                         if (f, k) == (6, wire.BYTES):
                             proto = (p2, n2)
             if proto is not None:
                 found[name] = proto
     return found
-
-
-def _stats(stats: Any, names: dict[int, str]) -> dict[str, int | float | str]:
-    found: dict[str, int | float | str] = {}
-    for stat in stats:
-        name = names.get(stat.metadata_id, "")
-        kind = stat.WhichOneof("value")
-        if kind == "ref_value":
-            found[name] = names.get(stat.ref_value, "")
-        elif kind is not None and kind != "bytes_value":
-            found[name] = getattr(stat, kind)
-    return found
-
-
-def _fields(path: Path, data: Array, start: int, end: int, what: str) -> list[tuple[int, ...]]:
-    rows, at, status = wire.fields(data, start, end)
-    if status != wire.OK:
-        raise broken(path, at, status, what)
-    return [tuple(row) for row in rows]
-
-
-def broken(path: Path, at: int, status: int, what: str) -> BadInput:
-    """The error for bytes that are not what the format says."""
-    return BadInput(
-        f"{path} is not a whole XPlane file: at byte {at:,}, inside {what}, expected "
-        f"{wire.PROBLEMS[status]}; was it cut short while copying? copy or record it again"
-    )
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _wrapped(value: int) -> int:

@@ -1,0 +1,132 @@
+"""Python functions as machine code: compiled by Numba once, loaded without Numba ever after.
+
+Importing Numba and waking its type system takes most of a second, many times what decoding a
+profile takes. So the functions here work on plain pointers, Numba compiles each of them on first
+use, and what it made is kept as an image that only needs to be mapped (see `image`):
+
+    @native("i64(u8*, i64, i64*)")          a function of C types
+    def total(data, count, out): …
+
+    total(array, len(array), result)        arrays are passed by address, and checked by type
+
+Such functions can't allocate and can't raise; they report by what they return. Calls release the
+GIL. `@inner` marks helpers that native functions call. Their bodies may say `np` whether or not
+their module imports numpy, so that a module can load before numpy does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from slipstream.native.image import Image
+from slipstream.native.store import fingerprint, kept, stored
+
+_DTYPES = {"u8": "|u1", "i32": "<i4", "u32": "<u4", "i64": "<i8", "f64": "<f8", "b1": "|b1"}
+_C_TYPES: dict[str, Any] = {"i64": ctypes.c_int64, "f64": ctypes.c_double}
+_LOADING = threading.Lock()
+
+
+def inner(function: Any) -> Any:
+    """Marks a helper of native functions; in Python it stays what it is."""
+    function.is_inner = True
+    return function
+
+
+def word_at(data: Any, at: int) -> Any:
+    """Eight bytes as one unsigned number, the first byte lowest; all eight must be there."""
+    import numpy as np
+
+    return np.uint64(int.from_bytes(bytes(data[at : at + 8]), "little"))
+
+
+def trailing_zeros(word: Any) -> Any:
+    """How many low bits of a number that is not 0 are clear."""
+    import numpy as np
+
+    number = int(word)
+    return np.int64((number & -number).bit_length() - 1)
+
+
+def native(signature: str) -> Callable[[Any], Native]:
+    """Makes a function of pointers and numbers native; see the module's text."""
+    return lambda function: Native(function, signature)
+
+
+class Native:
+    """A native function: compiled or loaded when it is first called."""
+
+    def __init__(self, function: FunctionType, signature: str) -> None:
+        self.python = function
+        self.signature = signature
+        self.__doc__ = function.__doc__
+        result, _, rest = signature.partition("(")
+        self.result = result.strip()
+        self.arguments = [a.strip() for a in rest.removesuffix(")").split(",")]
+        self._call: Any = None
+
+    def prepare(self) -> None:
+        """Compile or load the function, unless that is done."""
+        if self._call is None:
+            with _LOADING:
+                self._call = self._call or self._load()
+
+    def __call__(self, *values: Any) -> Any:
+        self.prepare()
+        return self._call(*(_passed(v, a) for v, a in zip(values, self.arguments, strict=True)))
+
+    def _load(self) -> Any:
+        helpers = _helpers(self.python)
+        modules = sorted({f.__module__ for f in (self.python, *helpers)})
+        files = [str(sys.modules[module].__file__) for module in modules]
+        name = f"{self.python.__module__}.{self.python.__name__}"
+        file_name = f"{name}-{fingerprint(self.signature, files)}.image"
+        image = stored(file_name) or kept(file_name, self._compile(helpers))
+        kinds: list[Any] = [
+            ctypes.c_void_p if a.endswith("*") else _C_TYPES[a] for a in self.arguments
+        ]
+        return ctypes.CFUNCTYPE(_C_TYPES[self.result], *kinds)(image.load())
+
+    def _compile(self, helpers: list[Any]) -> Image:
+        from slipstream.native.compiling import compiled
+
+        return compiled(self.python, self.result, self.arguments, helpers)
+
+
+def prepare_all(*modules: Any) -> None:
+    """Load the native functions of modules, at a time when nobody waits for them."""
+    for module in modules:
+        for found in vars(module).values():
+            if isinstance(found, Native):
+                found.prepare()
+
+
+def _passed(value: Any, kind: str) -> Any:
+    """A number as it is; an array, of numpy or of ctypes, by its address."""
+    if not kind.endswith("*"):
+        return value
+    if isinstance(value, ctypes.Array):
+        return ctypes.addressof(value)
+    wanted = _DTYPES[kind.removesuffix("*")]
+    if value.dtype.str != wanted or not value.flags.c_contiguous:
+        raise TypeError(f"expected a contiguous array of {wanted}, got {value.dtype.str}")
+    return value.__array_interface__["data"][0]
+
+
+def _helpers(function: Any) -> list[Any]:
+    """Inner functions that a function can name, those that others need first."""
+    found: dict[str, Any] = {}
+
+    def visit(code_names: tuple[str, ...], scope: dict[str, Any]) -> None:
+        for name in code_names:
+            helper: Any = scope.get(name)
+            if getattr(helper, "is_inner", False) and name not in found:
+                visit(helper.__code__.co_names, helper.__globals__)
+                found[name] = helper
+
+    visit(function.__code__.co_names, function.__globals__)
+    return list(found.values())
