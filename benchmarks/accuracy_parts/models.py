@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
+from accuracy_parts import ranks
 from accuracy_parts.measuring import (
     Recording,
     error,
@@ -34,6 +34,19 @@ TEXT = """## Several models, several settings
 
 One H200, JAX 0.11.2. *Wall* is the median of interleaved steps by the host's clock, which ranks
 settings; *device* is the recorded step.
+
+Without Triton's products (`cublas`, `unscheduled`) the program has other kernels: in `gpt_scan`,
+two fifths of the step are in instructions that the other program doesn't have. What they cost
+comes, in this order, from the same instruction, from the same work, from the same product in
+another kernel times what the models say of the two, and from the models, scaled as far as the
+recording's kernels of that kind agree. No constant was fitted to these recordings. What the models
+didn't know before was found in them, though: that a fusion which transposes twice reads against the
+grain, that rows which lie apart and share a mask take longer, that cuBLAS reads what it adds after
+the product, and that a product of f32 may be rounded to bf16. The figures for the first two are
+from recordings of other models (`gpt_fsdp`, `single`, `off_default`), that for the third from
+single kernels. Why rows apart take longer is not known; of several forms that fit those other
+recordings about as well, one was taken, and which kernels it is for was decided with `gpt_scan` in
+view.
 """
 
 
@@ -43,7 +56,12 @@ class Model:
 
     name: str
     recordings: dict[str, Recording]
-    wall_ms: dict[str, float]
+    rounds_ms: dict[str, list[float]]
+    """of each setting, by the host's clock; rounds of all settings went side by side"""
+
+    @property
+    def wall_ms(self) -> dict[str, float]:
+        return {setting: float(np.median(times)) for setting, times in self.rounds_ms.items()}
 
 
 def page(data: Path) -> str:
@@ -68,9 +86,9 @@ def _models(folder: Path):  # type: ignore[no-untyped-def]
                 if path.is_file():
                     recordings[setting] = recording(path)
                     break
-        wall = {key: float(np.median(value["step_ms"])) for key, value in settings.items()}
+        rounds = {key: value["step_ms"] for key, value in settings.items() if key in recordings}
         if recordings:
-            yield Model(name, recordings, wall)
+            yield Model(name, recordings, rounds)
 
 
 # Costs of one setting, program of another.
@@ -99,6 +117,7 @@ def _transferred(models: list[Model]) -> list[str]:
         "",
         *_goals(models, steps),
         "",
+        *_ranked(models, steps),
     ]
 
 
@@ -125,8 +144,6 @@ def _goals(models: list[Model], steps: Steps) -> list[str]:
         if source == next(iter(known[name].recordings)) and setting in known[name].wall_ms
     ]
     correlation = rank_correlation([a for a, _ in ranked], [b for _, b in ranked])
-    right, pairs = _orders(models, steps)
-    within = _within(models, steps)
     return [
         goal(
             "mean error, costs of another setting (goal 3%)",
@@ -140,34 +157,18 @@ def _goals(models: list[Model], steps: Steps) -> list[str]:
             f"{correlation:.2f}",
             correlation >= 0.9,
         ),
-        f"- the same within one model, mean over models: **{np.mean(within):.2f}**",
-        f"- within a model, settings whose wall-clock steps differ by more than 2%, in the right "
-        f"order: **{right} of {pairs}**",
     ]
 
 
-def _within(models: list[Model], steps: Steps) -> list[float]:
-    """Rank correlation over the settings of each model, from the costs of its first one."""
-    found = []
-    for model in models:
-        first, *_ = model.recordings
-        settings = [setting for setting in model.recordings if setting in model.wall_ms]
-        predicted = [steps[model.name, first, setting] for setting in settings]
-        found.append(rank_correlation(predicted, [model.wall_ms[one] for one in settings]))
-    return found
-
-
-def _orders(models: list[Model], steps: Steps) -> tuple[int, int]:
-    right = pairs = 0
-    for model in models:
-        for one, other in combinations(model.recordings, 2):
-            if abs(model.wall_ms[one] / model.wall_ms[other] - 1) <= 0.02:
-                continue
-            for source in model.recordings:
-                pairs += 1
-                ours = steps[model.name, source, one] - steps[model.name, source, other]
-                right += (ours > 0) == (model.wall_ms[one] > model.wall_ms[other])
-    return right, pairs
+def _ranked(models: list[Model], steps: Steps) -> list[str]:
+    return ranks.section([
+        ranks.Timed(
+            model.name,
+            model.rounds_ms,
+            {(source, of): ms for (name, source, of), ms in steps.items() if name == model.name},
+        )
+        for model in models
+    ])  # fmt: skip
 
 
 def _ms(recordings: dict[str, Recording], setting: str) -> str:
@@ -195,7 +196,8 @@ def _without_profile(data: Path, models: list[Model]) -> list[str]:
     return [
         "### With no profile at all", "",
         "Modelled costs only. The models were fitted to single kernels recorded on an H200",
-        "(`scripts/fit_kernels.py`); none of these recordings took part in that.", "",
+        "(`scripts/fit_kernels.py`); the four models above took no part in that. `single` and",
+        "`off_default` took part in one figure (`rows.apart`).", "",
         table(["recording", "measured, ms", "predicted, ms", "error"], rows), "",
         goal(f"mean error over {of} (goal 15%)", f"{np.mean(checked):.1%}",
              bool(np.mean(checked) <= 0.15)), "",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from accuracy_parts.measuring import error, goal, signed, table
-from slipstream.analyses.summary import step_times
+from slipstream.analyses.summary import step_splits, step_times
 from slipstream.errors import SlipstreamError
 from slipstream.machines.machine import Machine
 from slipstream.machines.topology import machine
@@ -44,16 +44,7 @@ def page(external: Path) -> str:
 
 def steady(profile: Profile) -> tuple[float, float]:
     """Step and exposed communication in ms: medians over the steps that are not warming up."""
-    from slipstream.analyses import summary
-
-    steps = profile.steps
-    stretches = summary._stretches(profile)
-    found = []
-    for device in np.unique(steps.device).tolist():
-        rows = np.flatnonzero(steps.device == device)
-        own = stretches.take(stretches.device == device)
-        found.append(summary._split(own, steps.start_ps[rows], steps.end_ps[rows]))
-    parts = np.concatenate(found)
+    parts = step_splits(profile)
     runs = profile.runs
     name = [n.startswith(STEP) for n in (profile.events.texts[i] for i in runs.program.tolist())]
     lengths = (runs.end_ps - runs.start_ps)[np.array(name)]
@@ -97,11 +88,34 @@ def _modelled(profile: Profile, archive: Path) -> list[str]:
     except SlipstreamError as problem:
         note = f"\nCompiling it again did not succeed: {problem}"
     heads = ["program", "step, ms", "error", "exposed communication, ms", "basis"]
+    kinds = ["class", "measured, ms", "modelled, ms", "error"]
     return [
         "And with no costs at all: the models of A100 and NVLink, on the program that ran and on",
         "the one that today's XLA makes of the archive's HLO before optimisation, with its target",
-        "configuration and autotuning results.", "", table(heads, rows), note,
+        "configuration and autotuning results.", "", table(heads, rows), note, "",
+        "By class, the sum over the instructions of the program that ran:", "",
+        table(kinds, _classes(profile, profile.programs[name], where)), "",
+        "A collective's measured time has the wait for its peers in it. The curves of kernels were",
+        "fitted on an H200 and scaled by data sheets; fusions that make an attention mask anew for",
+        "every element, and kernels of a few microseconds, take longer on an A100 than that says.",
     ]  # fmt: skip
+
+
+def _classes(profile: Profile, program: Program, where: Machine) -> list[list[str]]:
+    measured = costing(program, where, costs_of(profile).costs, program)
+    sums: dict[str, list[float]] = {}
+    for name, estimate in costing(program, where, None).items():
+        if measured[name].basis != "measured":
+            continue
+        count = program.executions(name) or 1
+        own = sums.setdefault(estimate.kind or "other", [0.0, 0.0])
+        own[0] += measured[name].us * count / 1e3
+        own[1] += estimate.us * count / 1e3
+    return [
+        [kind, f"{real:.1f}", f"{ours:.1f}", signed(error(ours, real)) if real else ""]
+        for kind, (real, ours) in sorted(sums.items(), key=lambda item: -item[1][0])
+        if real > 0.05
+    ]
 
 
 def _compiled_again(archive: Path, where: Machine, length: float) -> list[str]:

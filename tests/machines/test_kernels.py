@@ -19,9 +19,10 @@ from slipstream.machines.kernels import (
     parameters,
 )
 from slipstream.machines.machine import Machine
-from slipstream.machines.products import Product, product_us
+from slipstream.machines.products import Product, product_us, tensor_dtype
 from slipstream.machines.topology import machine
 from slipstream.profile.program import Program
+from slipstream.simulate.recorded import hottest_program
 from slipstream.sources.hlo import program_from_text
 from slipstream.sources.load import load
 
@@ -180,6 +181,89 @@ def test_registers_that_run_out_cost_time() -> None:
     crowded = replace(calm, pressure=800)
     us = [kernel_us(each, H200.gpu, parameters()) for each in (calm, crowded)]
     assert 1.5 < us[1] / us[0] < 3
+
+
+def test_rows_that_lie_apart_and_share_a_mask_cost_time() -> None:
+    together = Kernel("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=300)
+    us = [kernel_us(replace(together, apart=n), H200.gpu, parameters()) for n in (1, 8, 16)]
+    assert us[0] < us[1] < us[2] < 2 * us[0]
+
+
+def test_what_a_library_adds_to_a_product_is_read_after_it() -> None:
+    product = Product(1, 16384, 4096, 1024, "bf16", 1)
+    plain = Kernel("gemm", 300_000_000, 134_217_728, product=product)
+    more = replace(plain, bytes=plain.bytes + 134_217_728, added=134_217_728)
+    longer = kernel_us(more, H200.gpu, parameters()) - kernel_us(plain, H200.gpu, parameters())
+    # A recorded pair took 23.6 µs longer.
+    assert 20 < longer < 40
+
+
+def test_a_dot_says_what_its_operands_are_rounded_to() -> None:
+    assert tensor_dtype("f32") == "tf32"
+    assert tensor_dtype("f32", "{high,high}") == "f32"
+    assert tensor_dtype("f32", " dot_bf16_bf16_f32") == "bf16"
+    assert tensor_dtype("f32", " dot_f32_f32_f32") == "f32"
+    assert tensor_dtype("bf16", " None") == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("recording", "name", "expected"),
+    [
+        # One row of each of 16 heads, masked by position; 16 rows of one head.
+        ("gpt_scan.default", "fusion.75", {"apart": 16, "strided": 0}),
+        ("gpt_scan.cublas", "fusion.137", {"apart": 1, "strided": 0}),
+        # Turned twice; two of three parts turned twice; turned once.
+        ("gpt_scan.cublas", "input_transpose_fusion", {"strided": 1 << 25}),
+        ("gpt_scan.cublas", "input_transpose_fusion.4", {"strided": 1 << 26}),
+        ("gpt_scan.cublas", "input_transpose_fusion.5", {"strided": 0}),
+        ("gpt_cudnn.cublas", "cublas-lt-matmul.33", {"added": 16384 * 1536 * 2}),
+        ("gpt_cudnn.cublas", "custom-call.87", {"added": 0}),
+    ],
+)
+def test_what_kernels_of_models_ask_for(
+    data: Path, recording: str, name: str, expected: dict[str, int]
+) -> None:
+    step = hottest_program(load(data / f"accuracy/{recording}.xplane.pb.gz"))
+    assert step is not None
+    found = kernel(step, step.instruction(name))
+    assert {field: getattr(found, field) for field in expected} == expected
+
+
+MASKED = """HloModule step, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+%masked (p: f32[64,128,128]) -> f32[64,128] {
+  %p = f32[64,128,128]{2,1,0} parameter(0)
+  %row = s32[128,128]{1,0} iota(), iota_dimension=0
+  %column = s32[128,128]{1,0} iota(), iota_dimension=1
+  %mask = pred[128,128]{1,0} compare(%row, %column), direction=GE
+  %masks = pred[64,128,128]{2,1,0} broadcast(%mask), dimensions={1,2}
+  %zero = f32[] constant(0)
+  %zeros = f32[64,128,128]{2,1,0} broadcast(%zero), dimensions={}
+  %kept = f32[64,128,128]{2,1,0} select(%masks, %p, %zeros)
+  ROOT %r = f32[64,128]{1,0} reduce(%kept, %zero), dimensions={2}, to_apply=%add
+}
+
+ENTRY %main (x: f32[64,128,128]) -> f32[64,128] {
+  %x = f32[64,128,128]{2,1,0} parameter(0)
+  ROOT %fusion = f32[64,128]{1,0} fusion(%x), kind=kInput, calls=%maskedCONFIG
+}
+"""
+
+
+def test_what_is_broadcast_is_computed_for_every_element() -> None:
+    """XLA's own emitters do; Triton computes the mask of a tile once."""
+    config = ', backend_config={"fusion_backend_config":{"kind":"__triton"}}'
+    size = 64 * 128 * 128
+    for text, expected in (("", 5 * size), (config, 2 * size + 3 * 128 * 128)):
+        found = program_from_text(MASKED.replace("CONFIG", text))
+        # Two positions, a comparison, a choice, a sum.
+        assert kernel(found, found.instruction("fusion")).operations == expected
 
 
 def test_launches() -> None:

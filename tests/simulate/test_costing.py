@@ -1,5 +1,7 @@
 """Costs for a program's instructions, and what they rest on."""
 
+import math
+
 import pytest
 
 from schedules import MACHINE, gather, gathered, kernel, program
@@ -71,7 +73,20 @@ def test_models_are_scaled_by_what_the_recording_shows() -> None:
     """Two kernels of its kind took 700 µs each, and the model says 1000."""
     other = program("ROOT %x = f32[8] exponential(%a)")
     found = costing(other, MACHINE, table(b=700, c=700), SOURCE)
-    assert (found["x"].us, found["x"].basis) == (pytest.approx(700), "calibrated")
-    assert found["x"].why.endswith("× 0.70, as loop kernels of the recording")
-    slow = costing(other, MACHINE, table(b=1, c=1), SOURCE)
-    assert slow["x"].us == pytest.approx(1000 / module.MOST_SCALE)
+    assert (found["x"].us, found["x"].basis) == (pytest.approx(728, abs=1), "calibrated")
+    assert found["x"].why.endswith("× 0.73, as loop kernels of the recording")
+    slow = costing(other, MACHINE, table(b=1e-3, c=1e-3), SOURCE)
+    assert slow["x"].us == pytest.approx(1000, rel=0.01)
+
+
+def test_a_scale_counts_as_far_as_kernels_agree_and_are_long() -> None:
+    log = math.log(0.7)
+    many = module._scale([(log, 500.0)] * 20)
+    assert many == pytest.approx(0.7, rel=0.01)
+    assert many < module._scale([(log, 500.0)] * 2) < 0.75
+    # A kernel of two microseconds mostly starts, and says little about long ones.
+    assert 0.95 < module._scale([(log, 2.0)] * 2) < 1
+    # One slow kernel among four that the model knows is about that kernel, not the machine.
+    odd = [(math.log(1.8), 2000.0), (0.0, 300.0), (0.0, 500.0), (0.0, 400.0)]
+    assert 1 < module._scale(odd) < 1.12
+    assert module._scale([(9.0, 500.0)] * 99) == module.MOST_SCALE

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import builders
 from slipstream.analyses.summary import step_times
 from slipstream.costs.files import write_costs
 from slipstream.machines.topology import machine
@@ -21,7 +20,6 @@ from slipstream.simulate.recorded import (
     hottest_program,
     is_cost_file,
     recorded_costs,
-    without_overlap,
 )
 from slipstream.sources.load import load
 
@@ -70,12 +68,21 @@ def test_every_variant_s_costs_predict_every_other_s_step(data: Path) -> None:
                 assert is_slower == (truth[one] > truth[other])
 
 
-def test_kernels_that_overlap_on_a_stream_count_once() -> None:
-    found = builders.profile().kernel("one", 10).at(6).kernel("two", 8).at(7).kernel("three", 2)
-    events = without_overlap(found.at(20).kernel("four", 5).build()).events
-    rows = range(len(events))
-    names = {events.text("name", row): int(events["duration_ps"][row]) / 1e6 for row in rows}
-    assert names == {"one": 10, "two": 4, "three": 0, "four": 5}
+@pytest.mark.parametrize(("source", "target"), [("default", "cublas"), ("cublas", "default")])
+def test_costs_go_from_triton_s_kernels_to_cublas_s_and_back(
+    data: Path, source: str, target: str
+) -> None:
+    """Two fifths of the step are in kernels that the other program doesn't have."""
+    own, _, costs = recording(data, f"accuracy/gpt_scan.{source}")
+    profile, program, _ = recording(data, f"accuracy/gpt_scan.{target}")
+    where = machine("H200")
+    estimates = costing(program, where, costs.costs, costs.source)
+    step = simulation(program, where, estimates=estimates, command_buffers=True)
+    predicted = step_times(step.profile).wall_us / 1e3
+    assert predicted == pytest.approx(measured_ms(profile, program), rel=0.025)
+    assert costs.source is not None
+    is_faster = predicted < measured_ms(own, costs.source)
+    assert is_faster == (target == "cublas")
 
 
 def test_a_cost_file_and_a_recording_are_told_apart(data: Path, tmp_path: Path) -> None:

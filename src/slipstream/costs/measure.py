@@ -3,6 +3,12 @@
 run 0 of the program                      run 1
 memset nvjet · memset nvjet · …           …          kernels of one instruction in a loop
 └── execution 0  └── execution 1                     `Measured.us[run, execution]`
+
+A kernel counts for what it adds to its stream. One that is launched before the one before it ends
+(programmatic dependent launch) is on the device for a while and waits:
+
+kernel 1  ██████████
+kernel 2        ░░░░████████      8, not 12
 """
 
 from __future__ import annotations
@@ -51,11 +57,32 @@ def measure(profile: Profile) -> Iterator[Measured]:
     )
     rows = rows[order]
     communicates = kinds(profile)[rows] == COMMUNICATION
+    added = added_ps(profile)
     names = events["program"][rows].astype(np.int64) << 32 | events["instruction"][rows]
     starts = np.flatnonzero(np.diff(names, prepend=-1))
     for start, end in zip(starts, np.append(starts[1:], len(rows)), strict=True):
         if events.text("program", rows[start]):
-            yield _measured(profile, rows[start:end], bool(communicates[start:end].any()))
+            own = rows[start:end]
+            yield _measured(profile, own, added[own], bool(communicates[start:end].any()))
+
+
+def added_ps(profile: Profile) -> Array:
+    """What each event adds to the time of its stream: from where those before it have ended."""
+    events = profile.events
+    added: Array = events["duration_ps"].copy()
+    lanes = events["lane"]
+    for lane, about in enumerate(profile.lanes):
+        rows = np.flatnonzero(lanes == lane) if about.role == "stream" else ()
+        if len(rows) < 2:
+            continue
+        start = events["start_ps"][rows]
+        if (np.diff(start) < 0).any():
+            order = np.argsort(start, kind="stable")
+            rows, start = rows[order], start[order]
+        end = start + added[rows]
+        before = np.maximum.accumulate(end)[:-1]
+        added[rows[1:]] = np.maximum(end[1:] - np.maximum(start[1:], before), 0)
+    return added
 
 
 def _counted(profile: Profile) -> Array:
@@ -66,13 +93,13 @@ def _counted(profile: Profile) -> Array:
     return inside | ~seen[programs]
 
 
-def _measured(profile: Profile, rows: Array, is_communication: bool) -> Measured:
+def _measured(profile: Profile, rows: Array, added: Array, is_communication: bool) -> Measured:
     events = profile.events
     runs = profile.event_devices[rows].astype(np.int64) << 32 | events["execution"][rows]
     firsts = np.flatnonzero(np.diff(runs, prepend=-1))
     sizes = np.diff(np.append(firsts, len(rows)))
     program, instruction = (events.text(c, rows[0]) for c in ("program", "instruction"))
-    times = events["duration_ps"][rows] / 1e6
+    times = added / 1e6
     usual = int(np.bincount(sizes).argmax())
     # A run that lost events, or took another branch, says nothing about one execution.
     whole = sizes == usual

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slipstream.machines.fusions import (
+    apart,
+    arithmetic,
+    contents,
+    evaluations,
+    keeps_layout,
+    keeps_rows,
+    largest,
+    pressure,
+    reduction,
+    strided,
+    turns,
+)
 from slipstream.machines.products import (
     Product,
     backend_config,
@@ -13,18 +25,10 @@ from slipstream.machines.products import (
     product_of_convolution,
     product_of_dot,
 )
-from slipstream.profile.flops import ARITHMETIC, FREE, TRANSCENDENTAL
+from slipstream.profile.flops import FREE
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.shapes import BITS
 from slipstream.profile.traffic import bytes_accessed
-
-INTEGER = frozenset(
-    (
-        "and", "or", "xor", "not", "shift-left", "shift-right-logical",
-        "shift-right-arithmetic", "popcnt", "clz", "iota",
-    )
-)  # fmt: skip
-PLACEHOLDERS = ("parameter", "bitcast", "broadcast", "constant")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Kernel:
     bytes: int = 0
     written: int = 0
     """of these, by a product"""
+    added: int = 0
+    """of these, read at the end of a library's product, to be added to the result"""
     elements: int = 0
     """written by the largest result"""
     operations: int = 0
@@ -52,6 +58,10 @@ class Kernel:
     """input features of a convolution; of a scatter, bits of an element, 1 for lone elements"""
     pressure: float = 0.0
     """values that each thread of a Triton kernel works on at once: many don't fit in registers"""
+    apart: int = 1
+    """rows of a tile that lie apart and share a mask made out of positions (causal attention)"""
+    strided: int = 0
+    """elements that a transpose reads through another transpose, against the grain"""
 
 
 def kernel(program: Program, instruction: Instruction) -> Kernel:
@@ -76,18 +86,19 @@ def kernel(program: Program, instruction: Instruction) -> Kernel:
     if opcode == "convolution":
         return Kernel("convolution", read, product=product_of_convolution(program, instruction))
     if opcode in ("sort", "scatter", "reduce", "transpose", "copy"):
-        moves = opcode == "copy" and not _keeps_layout(program, instruction)
+        moves = opcode == "copy" and not keeps_layout(program, instruction)
         kind = "transpose" if moves else opcode
         return Kernel(kind, read, elements=instruction.shape.size)
     size = instruction.shape.size
-    return Kernel("loop", read, elements=_largest(instruction), operations=size)
+    return Kernel("loop", read, elements=largest(instruction), operations=size)
 
 
 def _call(program: Program, call: Instruction, read: int) -> Kernel:
     target = call.custom_call_target
     if target.startswith("__cublas$"):
         written = next(call.shape.leaves()).bytes
-        return Kernel("gemm", read, written, product=product_of_call(program, call))
+        product = product_of_call(program, call)
+        return Kernel("gemm", read, written, _addend(program, call), product=product)
     if target.startswith("__cudnn$conv"):
         kernel_shape = program.operands(call)[1].shape
         labels = str(call.attributes.get("dim_labels", ""))
@@ -107,6 +118,13 @@ def _call(program: Program, call: Instruction, read: int) -> Kernel:
     if "sort" in target.lower() or "topk" in target.lower():
         return Kernel("sort", read)
     return Kernel("other", read)
+
+
+def _addend(program: Program, call: Instruction) -> int:
+    """Bytes of the matrix that cuBLAS adds to a product (its C, where beta is not zero)."""
+    operands = program.operands(call)
+    has_addend = bool(backend_config(call, "gemm_backend_config").get("beta"))
+    return operands[2].shape.bytes if has_addend and len(operands) > 2 else 0
 
 
 def _form(target: str) -> str:
@@ -134,11 +152,12 @@ def _attention(program: Program, call: Instruction, read: int) -> Kernel:
 
 
 def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
-    inside = list(_contents(program, fusion))
+    inside = list(contents(program, fusion))
     opcodes = {instruction.opcode for instruction in inside}
     is_triton = "__triton" in fusion.backend_config
     products = [product_of_dot(program, i) for i in inside if i.opcode == "dot"]
-    operations, transcendentals = _arithmetic(program, inside)
+    counts = {} if is_triton else evaluations(program, fusion)
+    operations, transcendentals = arithmetic(program, inside, counts)
     product = max(filter(None, products), key=lambda p: p.flops, default=None)
     kind = "loop"
     if product is not None:
@@ -153,20 +172,22 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
     elif "sort" in opcodes:
         kind = "sort"
     elif "reduce" in opcodes:
-        kind = _reduction(program, inside, is_triton and _keeps_rows(fusion, inside))
-    elif any(i.opcode in ("transpose", "copy") and _turns(program, i) for i in inside):
+        kind = reduction(program, inside, is_triton and keeps_rows(fusion, inside))
+    elif any(i.opcode in ("transpose", "copy") and turns(program, i) for i in inside):
         # XLA's loop emitter goes by one side's order and strides through the other's.
         kind = "strided" if fusion.fusion_kind == "kLoop" else "transpose"
     return Kernel(
         kind,
         read,
         written=fusion.shape.bytes if product else 0,
-        elements=_largest(fusion, program),
+        elements=largest(fusion, program),
         operations=operations,
         transcendentals=transcendentals,
         product=product,
         is_triton=is_triton,
-        pressure=_pressure(program, fusion, inside) if kind == "rows" else 0.0,
+        pressure=pressure(program, fusion, inside) if kind == "rows" else 0.0,
+        apart=apart(fusion, inside) if kind == "rows" else 1,
+        strided=strided(program, fusion) if kind == "transpose" and not is_triton else 0,
     )
 
 
@@ -177,93 +198,6 @@ def _scatter(program: Program, fusion: Instruction, inside: list[Instruction], r
     window = updates.dims[-1] if updates.dims else 1
     bits = BITS.get(updates.dtype, 32)
     return Kernel("scatter", read, elements=updates.size, channels=bits if window > 1 else 1)
-
-
-def _contents(program: Program, fusion: Instruction) -> Iterator[Instruction]:
-    for name in fusion.called:
-        for inner in program.computations[name].instructions:
-            if inner.opcode == "fusion":
-                yield from _contents(program, inner)
-            else:
-                yield inner
-
-
-def _arithmetic(program: Program, inside: list[Instruction]) -> tuple[int, int]:
-    operations = transcendentals = 0
-    for instruction in inside:
-        if instruction.opcode in ARITHMETIC or instruction.opcode in INTEGER:
-            operations += instruction.shape.size
-        elif instruction.opcode in TRANSCENDENTAL:
-            transcendentals += instruction.shape.size
-        elif instruction.opcode == "reduce":
-            operations += program.operands(instruction)[0].shape.size
-        elif instruction.opcode == "reduce-window":
-            operations += instruction.shape.size * 8
-    return operations, transcendentals
-
-
-def _reduction(program: Program, inside: list[Instruction], keeps_rows: bool) -> str:
-    if keeps_rows:
-        return "rows"
-    for reduce in (i for i in inside if i.opcode == "reduce"):
-        source = program.operands(reduce)[0].shape
-        dims = reduce.attributes.get("dimensions", ())
-        if source.layout and isinstance(dims, tuple) and source.layout[0] not in dims:
-            return "columns"
-    return "reduce"
-
-
-def _pressure(program: Program, fusion: Instruction, inside: list[Instruction]) -> float:
-    """Elements of a tile that a thread has, times the values computed for each of them."""
-    config = backend_config(fusion, "fusion_backend_config").get("block_level_fusion_config", {})
-    tiles = config.get("output_tiles") or [{}]
-    tile = [int(size) for size in tiles[0].get("sizes", ())]
-    threads = 32 * int(config.get("num_warps") or 0)
-    if not tile or not threads:
-        return 0.0
-    sources = [program.operands(i)[0].shape for i in inside if i.opcode == "reduce"]
-    source = max(sources, key=lambda shape: shape.size)
-    row = source.dims[-1] if source.dims else 1
-    held = math.prod(tile) * (1 if max(tile) >= row else row)
-    values = sum(i.shape.size >= source.size // 2 and i.opcode not in PLACEHOLDERS for i in inside)
-    return held / threads * values
-
-
-def _keeps_rows(fusion: Instruction, inside: list[Instruction]) -> bool:
-    """Whether a row is read, reduced and used again: softmax, norms, their gradients."""
-    return any(i.opcode == "broadcast" for i in inside) or fusion.shape.is_tuple
-
-
-def _turns(program: Program, instruction: Instruction) -> bool:
-    """Whether data changes places: a transpose whose fastest dimension is another one."""
-    if instruction.opcode == "copy":
-        return not _keeps_layout(program, instruction)
-    order = instruction.attributes.get("dimensions", ())
-    operands = program.operands(instruction)
-    if not isinstance(order, tuple) or not operands or not instruction.shape.layout:
-        return True
-    source = operands[0].shape
-    fastest = order[instruction.shape.layout[0]] if order else 0
-    return not source.layout or source.layout[0] != fastest
-
-
-def _keeps_layout(program: Program, instruction: Instruction) -> bool:
-    operands = program.operands(instruction)
-    return not operands or operands[0].shape.layout == instruction.shape.layout
-
-
-def _largest(instruction: Instruction, program: Program | None = None) -> int:
-    """Elements of the largest result; of an update in place, the update's."""
-    if program is not None and instruction.called:
-        root = program.computations[instruction.called[0]].root
-        while root.opcode in ("bitcast", "convert", "copy", "reshape", "transpose"):
-            operands = program.operands(root)
-            if not operands:
-                break
-            root = operands[0]
-        if root.opcode == "dynamic-update-slice":
-            return program.operands(root)[1].shape.size
-    return max((leaf.size for leaf in instruction.shape.leaves()), default=0)
 
 
 def _moved(program: Program, instruction: Instruction, read: int) -> int:

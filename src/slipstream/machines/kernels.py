@@ -8,6 +8,7 @@ how far they are off on kernels that were left out of the fit (`scripts/fit_kern
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -33,6 +34,10 @@ CLASSES = {
     "free": "other",
 }
 """class of an Estimate, where it is not the kernel's own kind"""
+
+
+LANES = 128
+"""of the GPU that the rates were fitted on: see `_lanes`"""
 
 
 def kernel_time(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
@@ -111,9 +116,13 @@ def _product_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
         compute /= own["triton"]
         compute += _arithmetic_us(asked, gpu, parameters) * own["fused"]
     # Results leave in bursts, at the end of a tile; operands stream in all the time.
-    moved = asked.bytes + asked.written * own.get("bursts", 0.0)
+    moved = asked.bytes - asked.added + asked.written * own.get("bursts", 0.0)
     memory = moved / (gpu.memory_bandwidth * own["memory"]) * 1e6
-    return float(own["latency_us"] + _joined(compute, memory, own["overlap"]))
+    us = own["latency_us"] + _joined(compute, memory, own["overlap"])
+    if asked.added:
+        # What is added is read when a tile is done, with nothing left to compute beside it.
+        us += asked.added / (gpu.memory_bandwidth * own["added"]) * 1e6
+    return float(us)
 
 
 def _attention_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
@@ -140,11 +149,14 @@ def _fusion_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
     memory = asked.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
     if asked.pressure:
         # What does not fit in registers goes through memory once more.
-        memory *= 1 + (asked.pressure / own["registers"]) ** own["spilling"]
+        pressure = asked.pressure * (1 + own["apart"] * math.log2(asked.apart))
+        memory *= 1 + (pressure / own["registers"]) ** own["spilling"]
     compute = _arithmetic_us(asked, gpu, parameters)
     cycles = gpu.cores * gpu.clock_hz / 1e6
     if asked.kind in ("loop", "copy", "strided"):
         compute = max(compute, asked.elements / (cycles * own["elements"]))
+    if asked.strided:
+        compute = max(compute, asked.strided / (cycles * own["elements"]))
     if asked.kind == "scatter":
         rates = own["elements"]
         # Atomic additions of 16 bits are loops of compare and swap.
@@ -158,9 +170,14 @@ def _arithmetic_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
     rates = parameters["arithmetic"]
     return float(
         asked.elements / (cycles * rates["elements"])
-        + asked.operations / (cycles * rates["operations"])
+        + asked.operations / (cycles * rates["operations"] * _lanes(gpu) / LANES)
         + asked.transcendentals / (cycles * rates["transcendentals"])
     )
+
+
+def _lanes(gpu: Gpu) -> float:
+    """Additions of f32 that one core does in a cycle: an A100's has 64 units, later ones' 128."""
+    return gpu.peak_flops["f32"] / 2 / (gpu.cores * gpu.clock_hz)
 
 
 def _joined(one: float, other: float, power: float) -> float:

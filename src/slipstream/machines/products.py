@@ -50,7 +50,8 @@ def product_of_dot(program: Program, dot: Instruction) -> Product | None:
         key: _ints(dot.attributes.get(f"{key}_dims", ()))
         for key in ("lhs_contracting", "rhs_contracting", "lhs_batch")
     }
-    return _product(shapes, dims, str(dot.attributes.get("operand_precision", "")))
+    precision = f"{dot.attributes.get('operand_precision', '')} {dot.attributes.get('algorithm')}"
+    return _product(shapes, dims, precision)
 
 
 def product_of_call(program: Program, call: Instruction) -> Product | None:
@@ -84,9 +85,14 @@ def product_of_convolution(program: Program, call: Instruction) -> Product | Non
 
 
 def tensor_dtype(dtype: str, precision: str = "") -> str:
-    """The rate at which tensor cores take a type: f32 as tf32 unless the program forbids it."""
+    """The rate at which tensor cores take a type: f32 as tf32 unless the program forbids it.
+
+    `precision` may name an algorithm: `dot_bf16_bf16_f32` rounds operands of f32 to bf16.
+    """
     if dtype.startswith("f8"):
         return "f8"
+    if stated := re.search(r"dot_(bf16|f16|tf32|f32)_\1_f32(?!_x)", precision.lower()):
+        return stated[1]
     if dtype == "f32" and "high" not in precision.lower():
         return "tf32"
     return dtype

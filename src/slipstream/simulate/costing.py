@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import BASES, Estimate, Machine
 from slipstream.profile.launches import is_silent
 from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.simulate.matching import Measured
+from slipstream.profile.signatures import Work
+from slipstream.simulate.matching import Measured, Model
 
 MOST_SCALE = 2.5
 """a model that is further off is wrong about something else than the machine's speed"""
+LIKELY_SCALE = 0.2
+"""how far a machine's kernels of a kind usually are from the models, as a logarithm"""
+MODEL_ERROR = 0.1
+"""how far one kernel usually is from the model of its kind (`held_out_error` in kernels.json)"""
+START_US = 2.0
+"""of a kernel's time, what its start may take more or less"""
 CONTROL_FLOW = ("while", "conditional", "call")
 
 
@@ -28,13 +37,15 @@ def costing(
     were measured on, where it is known: then instructions that got other names are found too, and
     models are scaled by how far they are off on that program's kernels of the same kind.
     """
-    measured = Measured(program, costs, source) if costs is not None else None
-    scales = _scales(machine, measured)
+
+    model = _remembered(machine)
+    measured = Measured(program, costs, source, model) if costs is not None else None
+    scales = _scales(model, measured)
     found: dict[str, Estimate] = {}
     for instruction in working(program):
         estimate = measured.estimate(instruction) if measured is not None else None
         if estimate is None:
-            estimate = modelled(program, machine, instruction)
+            estimate = model(program, instruction)
             if scales:
                 estimate = _scaled(program, instruction, estimate, scales)
         elif _collective(program, instruction) is not None:
@@ -66,24 +77,48 @@ def modelled(program: Program, machine: Machine, instruction: Instruction) -> Es
     return kernel_time(machine, program, instruction)
 
 
-def _scales(machine: Machine, measured: Measured | None) -> dict[str, float]:
+def _remembered(machine: Machine) -> Model:
+    """The machine's models; each instruction is asked about once."""
+    found: dict[tuple[int, str], Estimate] = {}
+
+    def model(program: Program, instruction: Instruction) -> Estimate:
+        key = (id(program), instruction.name)
+        if key not in found:
+            found[key] = modelled(program, machine, instruction)
+        return found[key]
+
+    return model
+
+
+def _scales(model: Model, measured: Measured | None) -> dict[str, float]:
     """How much longer kernels of each kind took in the recording than the models say."""
     if measured is None or measured.source is None:
         return {}
-    times: dict[str, list[float]] = {}
+    found: dict[str, dict[Work, tuple[float, float]]] = {}
     for instruction, us in measured.all():
         if _collective(measured.source, instruction) is not None:
             continue
-        expected = modelled(measured.source, machine, instruction)
-        count = measured.source.executions(instruction.name) or 1
+        expected = model(measured.source, instruction)
         if us and expected.us and expected.basis != "default":
-            sums = times.setdefault(_kind(measured.source, instruction), [0.0, 0.0])
-            sums[0] += us * count
-            sums[1] += expected.us * count
-    return {
-        kind: min(max(real / expected, 1 / MOST_SCALE), MOST_SCALE)
-        for kind, (real, expected) in times.items()
-    }
+            kind = _kind(measured.source, instruction)
+            # The same kernel twelve times is one piece of evidence.
+            key = measured.works[instruction.name]
+            found.setdefault(kind, {})[key] = (math.log(us / expected.us), us)
+    return {kind: _scale(list(kernels.values())) for kind, kernels in found.items()}
+
+
+def _scale(kernels: Sequence[tuple[float, float]]) -> float:
+    """One factor out of several kernels' (logarithm of measured over modelled, microseconds).
+
+    It counts as far as the kernels agree, are many, and are long enough to say something about
+    more than their start; where they don't, the models stand.
+    """
+    logs = [log for log, _ in kernels]
+    spread = max(statistics.pstdev(logs), MODEL_ERROR)
+    weights = [1 / (spread**2 + (START_US / us) ** 2) for _, us in kernels]
+    total = sum(weights) + 1 / LIKELY_SCALE**2
+    log = sum(w * log for w, log in zip(weights, logs, strict=True)) / total
+    return min(max(math.exp(log), 1 / MOST_SCALE), MOST_SCALE)
 
 
 def _scaled(

@@ -3,12 +3,15 @@
 Names are XLA's to choose: another flag, another version, and `fusion.12` is something else.  Where
 the program that was measured is known, a name counts only if it stands for the same work there;
 an instruction whose name is new takes the mean cost of those that do the same work.  A product that
-another kernel did (Triton's for cuBLAS's, say) is better known from that than from a model.
+another kernel did (Triton's for cuBLAS's, say) is better known from that than from a model, but the
+two move other bytes and compute other things beside it: the models say how much longer the one
+takes than the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 from slipstream.costs.lookups import lookup_name
 from slipstream.costs.table import Cost, CostTable
@@ -17,22 +20,36 @@ from slipstream.profile.launches import is_silent
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.signatures import Work, product, work
 
+Model = Callable[[Program, Instruction], Estimate]
+MOST_RATIO = 4.0
+"""two kernels that the models put further apart have more than a product in common or less"""
+
 
 class Measured:
     """What a recording says an instruction of a program costs."""
 
-    def __init__(self, program: Program, costs: CostTable, source: Program | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        costs: CostTable,
+        source: Program | None = None,
+        model: Model | None = None,
+    ) -> None:
         self.program = program
         self.source = source
+        self.model = model
         fingerprint = source.fingerprint if source is not None else program.fingerprint
         self.costs: Mapping[str, Cost] = costs.of(fingerprint)
+        self.works: dict[str, Work] = {}
+        """what the measured instructions compute, by their names"""
         self.by_work: dict[Work, list[float]] = {}
-        self.by_product: dict[Work, list[float]] = {}
+        self.by_product: dict[Work, list[tuple[Instruction, float]]] = {}
         if source is not None:
             for instruction, us in self.all():
-                self.by_work.setdefault(work(source, instruction), []).append(us)
+                self.works[instruction.name] = work(source, instruction)
+                self.by_work.setdefault(self.works[instruction.name], []).append(us)
                 if key := product(source, instruction):
-                    self.by_product.setdefault(key, []).append(us)
+                    self.by_product.setdefault(key, []).append((instruction, us))
 
     def estimate(self, instruction: Instruction) -> Estimate | None:
         """What one execution costs; None where nothing that was measured fits."""
@@ -45,9 +62,32 @@ class Measured:
         if same := self.by_work.get(key):
             return _measured(sum(same) / len(same), "the same work, in the recording")
         if alike := self.by_product.get(product(self.program, instruction)):
-            mean = sum(alike) / len(alike)
-            return Estimate(mean, "calibrated", "", "the same product, by another kernel")
+            return self._from_another_kernel(instruction, alike)
         return None
+
+    def _from_another_kernel(
+        self, instruction: Instruction, alike: list[tuple[Instruction, float]]
+    ) -> Estimate:
+        """What the product took in other kernels, by the models' ratio of this kernel to those."""
+        ratios = [self._ratio(instruction, other) for other, _ in alike]
+        # The more a kernel is like this one, the more it says.
+        best = min(abs(math.log(ratio)) for ratio in ratios)
+        found = [
+            (us * ratio, ratio)
+            for (_, us), ratio in zip(alike, ratios, strict=True)
+            if abs(math.log(ratio)) <= best + 1e-6
+        ]
+        us, ratio = (sum(column) / len(found) for column in zip(*found, strict=True))
+        why = "the same product, by another kernel"
+        return Estimate(us, "calibrated", "", f"{why} × {ratio:.2f}" if ratio != 1 else why)
+
+    def _ratio(self, instruction: Instruction, other: Instruction) -> float:
+        if self.model is None or self.source is None:
+            return 1.0
+        ours, theirs = self.model(self.program, instruction), self.model(self.source, other)
+        if not ours.us or not theirs.us:
+            return 1.0
+        return min(max(ours.us / theirs.us, 1 / MOST_RATIO), MOST_RATIO)
 
     def all(self) -> Iterator[tuple[Instruction, float]]:
         """Every instruction that was measured, and its microseconds, where its program is known."""
@@ -72,7 +112,8 @@ class Measured:
             return True
         if instruction.name not in source:
             return False
-        return work(source, source.instruction(instruction.name)) == key
+        known = self.works.get(instruction.name)
+        return (known or work(source, source.instruction(instruction.name))) == key
 
 
 def _measured(us: float, why: str) -> Estimate:

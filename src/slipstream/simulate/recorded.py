@@ -1,12 +1,4 @@
-"""Costs from wherever they are: a cost file, or a recording, which also has the program.
-
-From a recording the simulation takes less than XLA's scheduler does.  Where the next kernel of a
-stream is launched before the one before it ends (programmatic dependent launch), both are on the
-device for a while, and the time counts once:
-
-kernel 1  ██████████
-kernel 2        ░░░░████████      costs what it adds
-"""
+"""Costs from wherever they are: a cost file, or a recording, which also has the program."""
 
 from __future__ import annotations
 
@@ -50,17 +42,18 @@ def costs_of(profile: Profile, policy: str = "percentile:50") -> RecordedCosts:
     The scheduler wants what a collective takes if nobody is late; a step takes what it took, so
     the simulation goes by the median, waits for peers included.
     """
-    program = hottest_program(profile)
+    name = hottest_name(profile)
     table = extract_costs(profile)
-    if program is None:
+    if name is None:
         return RecordedCosts(table, table)
-    return RecordedCosts(table, _own_costs(profile, program, policy), program)
+    return RecordedCosts(table, own_costs(profile, name, policy), profile.programs[name])
 
 
-def _own_costs(profile: Profile, program: Program, policy: str) -> CostTable:
-    name, statistic = f"{program.name}({program.program_id})", policy_named(policy)
+def own_costs(profile: Profile, name: str, policy: str = "percentile:50") -> CostTable:
+    """What the instructions of one program took, by the names of instructions."""
+    program, statistic = profile.programs[name], policy_named(policy)
     costs = {}
-    for measured in measure(without_overlap(profile)):
+    for measured in measure(profile):
         if measured.program == name and measured.instruction in program:
             start = program.starter(measured.instruction)
             key = start.name if start is not None else measured.instruction
@@ -69,31 +62,20 @@ def _own_costs(profile: Profile, program: Program, policy: str) -> CostTable:
     return CostTable((ProgramCosts(program.fingerprint, name, costs),), policy)
 
 
-def without_overlap(profile: Profile) -> Profile:
-    """Events of a stream one after the other: each from where the one before it ends."""
-    events = profile.events
-    start, duration = events["start_ps"].copy(), events["duration_ps"].copy()
-    for lane, about in enumerate(profile.lanes):
-        rows = np.flatnonzero(events["lane"] == lane)
-        if about.role != "stream" or not len(rows):
-            continue
-        rows = rows[np.argsort(start[rows], kind="stable")]
-        end = start[rows] + duration[rows]
-        begin = start[rows].copy()
-        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
-        start[rows] = np.minimum(begin, np.maximum.accumulate(end))
-        duration[rows] = np.maximum(end - begin, 0)
-    return profile.with_events(events.replace(start_ps=start, duration_ps=duration))
-
-
 def hottest_program(profile: Profile) -> Program | None:
     """The program that took the most device time, where the profile has it."""
+    name = hottest_name(profile)
+    return profile.programs[name] if name is not None else None
+
+
+def hottest_name(profile: Profile) -> str | None:
+    """Its name, as events have it."""
     runs = profile.runs
     times = np.bincount(runs.program, runs.busy_ps, 1)
     for index in np.argsort(-times).tolist():
-        program = profile.programs.get(profile.events.texts[index])
-        if program is not None and times[index]:
-            return program
+        name: str = profile.events.texts[index]
+        if name in profile.programs and times[index]:
+            return name
     return None
 
 

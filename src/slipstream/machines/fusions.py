@@ -1,0 +1,185 @@
+"""What is inside a fusion: its arithmetic, its tiles, and the order in which it reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from slipstream.machines.products import backend_config
+from slipstream.profile.flops import ARITHMETIC, TRANSCENDENTAL
+from slipstream.profile.program import Instruction, Program
+
+INTEGER = frozenset(
+    (
+        "and", "or", "xor", "not", "shift-left", "shift-right-logical",
+        "shift-right-arithmetic", "popcnt", "clz", "iota",
+    )
+)  # fmt: skip
+REPEATING = INTEGER | ARITHMETIC | TRANSCENDENTAL | frozenset(
+    ("broadcast", "bitcast", "reshape", "transpose", "copy")
+)  # fmt: skip
+"""operations that ask their operands for one element for each of their own"""
+PLACEHOLDERS = ("parameter", "bitcast", "broadcast", "constant")
+
+
+def contents(program: Program, fusion: Instruction) -> Iterator[Instruction]:
+    """Its operations, those of fusions inside it among them."""
+    for name in fusion.called:
+        for inner in program.computations[name].instructions:
+            if inner.opcode == "fusion":
+                yield from contents(program, inner)
+            else:
+                yield inner
+
+
+def arithmetic(
+    program: Program, inside: list[Instruction], counts: Mapping[str, int]
+) -> tuple[int, int]:
+    """(operations on elements, transcendental functions); `counts` says how often each is done."""
+    operations = transcendentals = 0
+    for instruction in inside:
+        count = max(instruction.shape.size, counts.get(instruction.name, 0))
+        if instruction.opcode in ARITHMETIC or instruction.opcode in INTEGER:
+            operations += count
+        elif instruction.opcode in TRANSCENDENTAL:
+            transcendentals += count
+        elif instruction.opcode == "reduce":
+            operations += program.operands(instruction)[0].shape.size
+        elif instruction.opcode == "reduce-window":
+            operations += count * 8
+    return operations, transcendentals
+
+
+def evaluations(program: Program, fusion: Instruction) -> dict[str, int]:
+    """How often each operation of a fusion is computed, where that is more than its elements.
+
+    XLA's own emitters compute an element whenever it is asked for: what is broadcast, a mask say,
+    is made anew for every element of the result.
+    """
+    counts: dict[str, int] = {}
+    for name in fusion.called:
+        inside = program.computations[name].instructions
+        spread = (program.operands(i)[0] for i in inside if i.opcode == "broadcast")
+        if all(operand.opcode in ("parameter", "constant") for operand in spread):
+            continue  # most fusions broadcast what they are given
+        for user in reversed(inside):
+            count = max(counts.get(user.name, 0), user.shape.size)
+            for operand in program.operands(user):
+                size = operand.shape.size
+                if user.opcode in REPEATING:
+                    counts[operand.name] = max(counts.get(operand.name, 0), count, size)
+                else:
+                    share = count / max(user.shape.size, 1)
+                    counts[operand.name] = max(counts.get(operand.name, 0), round(share * size))
+    return counts
+
+
+def reduction(program: Program, inside: list[Instruction], has_rows: bool) -> str:
+    """The kind of a kernel that reduces: see `Kernel.kind`."""
+    if has_rows:
+        return "rows"
+    for reduce in (i for i in inside if i.opcode == "reduce"):
+        source = program.operands(reduce)[0].shape
+        dims = reduce.attributes.get("dimensions", ())
+        if source.layout and isinstance(dims, tuple) and source.layout[0] not in dims:
+            return "columns"
+    return "reduce"
+
+
+def pressure(program: Program, fusion: Instruction, inside: list[Instruction]) -> float:
+    """Elements of a tile that a thread has, times the values computed for each of them."""
+    tile, threads = _tile(fusion)
+    if not tile or not threads:
+        return 0.0
+    sources = [program.operands(i)[0].shape for i in inside if i.opcode == "reduce"]
+    source = max(sources, key=lambda shape: shape.size)
+    row = source.dims[-1] if source.dims else 1
+    held = math.prod(tile) * (1 if max(tile) >= row else row)
+    values = sum(i.shape.size >= source.size // 2 and i.opcode not in PLACEHOLDERS for i in inside)
+    return held / threads * values
+
+
+def _tile(fusion: Instruction) -> tuple[list[int], int]:
+    """(sizes of the tile of the result that a program of Triton computes, its threads)."""
+    config = backend_config(fusion, "fusion_backend_config").get("block_level_fusion_config", {})
+    tiles = config.get("output_tiles") or [{}]
+    return [int(size) for size in tiles[0].get("sizes", ())], 32 * int(config.get("num_warps") or 0)
+
+
+def apart(fusion: Instruction, inside: list[Instruction]) -> int:
+    """Stretches of rows that a tile consists of, where they share a mask made out of positions.
+
+    tile 1 × 1 × 16 × row     ████████████████  of one head             1 stretch
+    tile 1 × 16 × 1 × row     █ · █ · █ · █ ··  one row of 16 heads    16 stretches
+    """
+    tile, dims = _tile(fusion)[0], next(fusion.shape.leaves()).dims
+    if len(tile) != len(dims) or not any(i.opcode == "iota" for i in inside):
+        return 1
+    rows = [i.shape.dims for i in inside if i.opcode == "reduce"]
+    outer = list(zip(tile, dims, strict=True))[: max(map(len, rows), default=len(dims))]
+    stretch = 1
+    for size, whole in reversed(outer):
+        stretch *= size
+        if size < whole:
+            break
+    return max(math.prod(size for size, _ in outer) // stretch, 1)
+
+
+def strided(program: Program, fusion: Instruction) -> int:
+    """Elements that a transpose takes from another transpose.
+
+    XLA's emitter brings one transpose of a fusion through shared memory; one before it decides
+    only where the elements come from, and they come from everywhere.
+    """
+    seen: set[tuple[str, bool]] = set()
+    found: dict[str, int] = {}
+    roots = [program.computations[name].root for name in fusion.called]
+    left = [(root, False) for root in roots]
+    while left:
+        instruction, is_turned = left.pop()
+        if (instruction.name, is_turned) in seen:
+            continue
+        seen.add((instruction.name, is_turned))
+        is_turn = instruction.opcode in ("transpose", "copy") and turns(program, instruction)
+        if is_turn and is_turned:
+            found[instruction.name] = instruction.shape.size
+        left += [(operand, is_turned or is_turn) for operand in program.operands(instruction)]
+    return sum(found.values())
+
+
+def keeps_rows(fusion: Instruction, inside: list[Instruction]) -> bool:
+    """Whether a row is read, reduced and used again: softmax, norms, their gradients."""
+    return any(i.opcode == "broadcast" for i in inside) or fusion.shape.is_tuple
+
+
+def turns(program: Program, instruction: Instruction) -> bool:
+    """Whether data changes places: a transpose whose fastest dimension is another one."""
+    if instruction.opcode == "copy":
+        return not keeps_layout(program, instruction)
+    order = instruction.attributes.get("dimensions", ())
+    operands = program.operands(instruction)
+    if not isinstance(order, tuple) or not operands or not instruction.shape.layout:
+        return True
+    source = operands[0].shape
+    fastest = order[instruction.shape.layout[0]] if order else 0
+    return not source.layout or source.layout[0] != fastest
+
+
+def keeps_layout(program: Program, instruction: Instruction) -> bool:
+    """Whether a copy leaves data in its order."""
+    operands = program.operands(instruction)
+    return not operands or operands[0].shape.layout == instruction.shape.layout
+
+
+def largest(instruction: Instruction, program: Program | None = None) -> int:
+    """Elements of the largest result; of an update in place, the update's."""
+    if program is not None and instruction.called:
+        root = program.computations[instruction.called[0]].root
+        while root.opcode in ("bitcast", "convert", "copy", "reshape", "transpose"):
+            operands = program.operands(root)
+            if not operands:
+                break
+            root = operands[0]
+        if root.opcode == "dynamic-update-slice":
+            return program.operands(root)[1].shape.size
+    return max((leaf.size for leaf in instruction.shape.leaves()), default=0)
