@@ -2,6 +2,7 @@
 
 import pytest
 
+from analyses.planting import stretched
 from slipstream.analyses.diff import Diff, diff
 from slipstream.compiler.compile import compile
 from slipstream.machines.topology import machine
@@ -47,7 +48,7 @@ UNSCHEDULED = {
 
 
 @pytest.fixture(scope="module")
-def changed(tmp_path_factory: pytest.TempPathFactory) -> Diff:
+def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Profile, Profile]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("XLA_FLAGS", raising=False)
@@ -58,7 +59,12 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Diff:
             found = compile(f"{target}:build", on="8xH200", flags={**QUICK, **flags})
             return simulate(found, machine("8xH200"))
 
-        return diff(step(), step(**ONE_BY_ONE, **UNSCHEDULED))
+        return step(), step(**ONE_BY_ONE, **UNSCHEDULED)
+
+
+@pytest.fixture(scope="module")
+def changed(steps: tuple[Profile, Profile]) -> Diff:
+    return diff(*steps)
 
 
 def test_nearly_all_device_time_is_matched(changed):
@@ -76,3 +82,13 @@ def test_the_verdict_is_that_of_predictions(changed):
     assert changed.verdict.verdict == "slower"
     assert changed.verdict.confidence == 1 and changed.drift is None
     assert changed.moves and changed.reordered > 0
+
+
+def test_a_planted_regression_is_named_before_what_the_flags_changed(steps, changed):
+    before, after = steps
+    most = max(abs(c.change_us) for c in changed.changes)
+    dots = [c for c in changed.changes if c.kind == "same" and c.category == "matmul"]
+    assert len(dots) > 2
+    for dot in dots:
+        slower = stretched(after, dot.after[0], 1 + 1.5 * most / dot.after_us)
+        assert diff(before, slower).changes[0].after == dot.after

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analyses.pax import both
-from analyses.test_collectives import SKEW, two_hosts
-from builders import profile
+from analyses.test_collectives import GATHER, SKEW, two_hosts
+from builders import STEP, profile
 from slipstream.analyses.hosts import HostRow, hosts
 
 
@@ -26,6 +29,34 @@ def test_the_whole_table_of_two_hosts():
     )  # fmt: skip
     # It is late because it computes longer.
     assert [row.device for row in found.slow] == ["GPU:1"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(60, 90), st.integers(60, 90)), min_size=3, max_size=6),
+    st.integers(-400, 400),
+)
+def test_two_hosts_counted_plainly(computing, ahead):
+    """Both gather when the last has computed, for 20 µs; one clock is ahead of the other."""
+    built = profile().with_program(STEP, GATHER)
+    for number in (0, 1):
+        if number:
+            built.host("other").device("GPU:1").execution_of()
+        for step, works in enumerate(computing):
+            end = 200 * step + max(works) + 20
+            built.at(200 * step + ahead * number).kernel("dot.1", works[number])
+            built.all_reduce(end - 200 * step - works[number], op="all-gather.1").execution_of()
+    found = hosts(built.build())
+    assert found.matched == len(computing)
+    middle = [float(np.median([works[number] for works in computing])) for number in (0, 1)]
+    assert [row.compute_us for row in found.rows] == middle
+    assert found.compute_spread == pytest.approx(max(middle) / np.mean(middle) - 1)
+    assert found.rows[1].clock_offset_us == pytest.approx(ahead, abs=1e-6)
+    for number, row in enumerate(found.rows):
+        late = [works[number] - works[1 - number] for works in computing]
+        caused = sum(one for one in late if one > 0)
+        waited = sum(-one for one in late if one < 0)
+        assert row.waited_us == pytest.approx(waited / len(computing), abs=1e-6)
+        assert row.caused_us == pytest.approx(caused / len(computing), abs=1e-6)
 
 
 def test_one_device_has_nothing_to_compare_with():

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders import profile
 from slipstream.analyses.memory import memory, program_memory
@@ -190,3 +192,38 @@ def test_memory_is_what_xla_plans(data: Path, tmp_path: Path):
         assert found.results_bytes == pytest.approx(outputs, abs=1024)
         assert found.aliased_bytes == aliased
         assert found.temporaries_bytes == pytest.approx(temporaries, rel=0.05)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    """(size, first operand, second operand) of instructions; operands are earlier ones, or p."""
+    found = []
+    for number in range(draw(st.integers(1, 12))):
+        before = st.integers(-1, number - 1)
+        found.append((draw(st.integers(1, 9)), draw(before), draw(before)))
+    return found
+
+
+@given(chains())
+def test_temporaries_are_those_of_a_plain_look_at_every_instruction(made):
+    """Calls of somebody else's code, which can't write where they read."""
+    names = ["p"] + [f"v{number}" for number in range(len(made))]
+    lines = [
+        f"  v{number} = f32[{256 * size}]{{0}} custom-call({names[one + 1]}, {names[other + 1]}), "
+        'custom_call_target="f"'
+        for number, (size, one, other) in enumerate(made)
+    ]
+    lines[-1] = "  ROOT " + lines[-1].strip()
+    text = "HloModule jit_f, is_scheduled=true\n\nENTRY main {\n  p = f32[256]{0} parameter(0)\n"
+    found = program_memory(program_from_text(text + "\n".join(lines) + "\n}\n"))
+    live = []
+    for now in range(len(made)):
+        alive = 0
+        for number, (size, _, _) in enumerate(made[:-1]):
+            used = [at for at, (_, one, other) in enumerate(made) if number in (one, other)]
+            alive += size * KB * (number <= now <= max(used, default=number))
+        live.append(alive)
+    told = dict(found.timeline)
+    assert [told[name] for name in names[1:]] == live
+    assert found.temporaries_bytes == max(live)
+    assert (found.arguments_bytes, found.results_bytes) == (KB, made[-1][0] * KB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,6 +215,27 @@ def test_nothing_is_found_in_the_healthy_one(tmp_path):
     profile = megascale_profile(tmp_path)
     for gbps in (None, GBPS):
         assert network(profile, slice_gbps=gbps).troubles == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_other_sizes_are_as_healthy_and_as_troubled(seed, tmp_path):
+    pick = random.Random(seed)
+    us = pick.uniform(80, 300)
+    other = replace(
+        HEALTHY,
+        wait_us=pick.uniform(1, 30),
+        slack_us=pick.uniform(1_500, 4_000),
+        transfer_us=us,
+        apart_us=us,
+        buffer_bytes=pick.choice((1, 2, 4, 8)) * 1_000_000,
+    )
+    assert network(megascale_profile(tmp_path, other), slice_gbps=GBPS).troubles == ()
+    for name, trouble in TROUBLES.items():
+        planted = {k: v for k, v in vars(trouble).items() if v != getattr(HEALTHY, k)}
+        found = network(
+            megascale_profile(tmp_path, replace(other, **planted)), slice_gbps=GBPS
+        ).troubles
+        assert name.partition(",")[0] in {one.code for one in found}
 
 
 @pytest.mark.parametrize("name", TROUBLES)

@@ -221,3 +221,33 @@ def test_an_unknown_grouping():
         "can't group ops by 'colour'; choose one of: instruction, category, phase, scope, source, "
         "kernel"
     )
+
+
+@pytest.mark.parametrize("name", ["off_lhs_nocb", "off_default", "nccl2_lhs_r0"])
+def test_the_ops_of_a_recording_counted_one_by_one(data: Path, name: str):
+    """Time and, where each execution is one kernel, counts: event by event."""
+    found = load(data / f"{name}.xplane.pb.gz")
+    events, steps = found.events, found.steps
+    windows = list(zip(steps.start_ps.tolist(), steps.end_ps.tolist(), strict=True))
+    times: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str], int] = {}
+    for row in range(len(events)):
+        start = int(events["start_ps"][row])
+        if any(begin <= start < end for begin, end in windows):
+            label = events.text("instruction", row) or f"kernel {events.text('name', row)}"
+            key = (events.text("program", row), label)
+            times[key] = times.get(key, 0) + int(events["duration_ps"][row])
+            seen[key] = seen.get(key, 0) + 1
+    table = {
+        (op.program, op.instruction if op.instruction != "unattributed" else op.description): op
+        for op in ops(found).ops
+    }
+    assert {key: op.total_us for key, op in table.items()} == pytest.approx(
+        {key: ps / PS for key, ps in times.items()}, rel=1e-12
+    )
+    assert all(0 < op.count <= seen[key] for key, op in table.items())
+    assert all(seen[key] % op.count == 0 for key, op in table.items())
+    total = sum(times.values())
+    for key, op in table.items():
+        assert op.share == pytest.approx(times[key] / total)
+        assert op.per_step_us == pytest.approx(times[key] / PS / len(windows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -102,9 +102,7 @@ def test_exposed_time_is_that_of_a_plain_count(made):
     found = _on_their_devices(built, made)
     result = exposures(found, whole=True)
     times = dict(zip(result.row.tolist(), result.exposed_ps.tolist(), strict=True))
-    beside = defaultdict(int)
-    for aside, both_ps in zip(result.aside.tolist(), result.both_ps.tolist(), strict=True):
-        beside[int(result.row[aside])] += both_ps
+    told = {op.instruction: op for op in overlap(found, whole=True).ops}
     for row, (kind, _, device, start, length) in enumerate(made):
         own = set(range(start, start + length))
         computed = own & covered["dot", device]
@@ -113,7 +111,25 @@ def test_exposed_time_is_that_of_a_plain_count(made):
             continue
         hidden = computed | (own & covered["all-reduce", device] if kind != "all-reduce" else set())
         assert times[row] == (length - len(hidden)) * 10**6
-        assert beside[row] == len(computed) * 10**6
+        op = told[f"{kind}.{row}"]
+        assert round(op.exposed_us) == length - len(hidden)
+        beside = Counter(_last_to_begin(made, device, t) for t in computed)
+        listed = [(h.instruction, round(h.per_step_us)) for h in op.hidden_by]
+        assert [us for _, us in listed] == sorted(beside.values(), reverse=True)[:5]
+        assert all(beside[name] == us for name, us in listed)
+
+
+def _last_to_begin(made: list[tuple[str, int, int, int, int]], device: int, time: int) -> str:
+    """Of the compute that runs on a device, the last to begin; of those, the shortest, the last.
+
+    Events that begin together come in the order in which they were recorded.
+    """
+    running = [
+        (start, -length, row)
+        for row, (kind, _, where, start, length) in enumerate(made)
+        if kind == "dot" and where == device and start <= time < start + length
+    ]
+    return f"dot.{max(running)[2]}"
 
 
 def _kernel(kind: str) -> str:

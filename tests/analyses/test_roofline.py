@@ -9,7 +9,8 @@ import pytest
 from builders import STEP, profile
 from slipstream.analyses.roofline import roofline
 from slipstream.machines.gpus import gpu
-from slipstream.profile.flops import total_work
+from slipstream.profile.flops import total_work, work
+from slipstream.profile.names import phase_of
 from slipstream.sources.hlo import program_from_text
 from slipstream.sources.load import load
 
@@ -91,3 +92,30 @@ def test_recorded_work_is_the_programs(data: Path, name: str):
     assert 0.2 < found.mfu <= found.hfu < 0.8
     products = [row for row in found.rows if row.category == "matmul" and row.per_step_us > 100]
     assert all(0 < row.roof_share < 1.05 for row in products)
+
+
+@pytest.mark.parametrize("name", ["off_lhs_nocb", "single", "convolution_plain"])
+def test_the_roof_of_a_recording_by_plain_arithmetic(data: Path, name: str):
+    """From the program alone: executions times work, over peaks; times are those of the ops."""
+    profile = load(data / f"{name}.xplane.pb.gz")
+    found = roofline(profile)
+    steps = len(profile.steps)
+    flops = again = moved = 0.0
+    for row in found.rows:
+        program = profile.programs[row.program]
+        one = program.starter(row.instruction) or program.instruction(row.instruction)
+        own = work(program, one)
+        peak = H200.peak_flops[row.dtype]
+        arithmetic, traffic = own.flops / peak, own.bytes / H200.memory_bandwidth
+        per_step = row.count / steps
+        assert row.best_us == pytest.approx(max(arithmetic, traffic) * 1e6 * per_step)
+        assert row.roof_share == pytest.approx(row.best_us / row.per_step_us)
+        assert row.bound == ("compute" if arithmetic > traffic else "memory")
+        flops += own.flops * per_step
+        again += own.flops * per_step * (phase_of(program, one) == "remat")
+        moved += own.bytes * per_step
+    assert (found.flops, found.remat_flops, found.bytes) == pytest.approx((flops, again, moved))
+    can = H200.peak_flops[found.dtype] * found.step_us * 1e-6
+    assert (found.mfu, found.hfu) == pytest.approx(((flops - again) / can, flops / can))
+    lost = [max(0.0, row.per_step_us - row.best_us) for row in found.rows]
+    assert lost == sorted(lost, reverse=True)

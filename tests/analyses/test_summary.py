@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from slipstream.analyses.summary import (
     Summary,
     summary,
 )
+from slipstream.profile.kinds import kinds
 from slipstream.profile.profile import Warning
 from slipstream.sources.load import load
 
@@ -212,3 +214,36 @@ def test_parts_of_a_step_add_up_and_match_a_look_at_every_moment(moves):
     assert times.idle_us == sum(not now for now in seen)
     parts = times.compute_us + times.exposed_communication_us + times.exposed_copy_us
     assert parts + times.idle_us == pytest.approx(times.wall_us)
+
+
+def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+@pytest.mark.parametrize("name", ["off_lhs_nocb", "off_default", "nccl2_lhs_r0", "single"])
+def test_the_steps_of_a_recording_counted_plainly(data: Path, name: str):
+    found = load(data / f"{name}.xplane.pb.gz")
+    events, steps, kind = found.events, found.steps, kinds(found).tolist()
+    times = zip(events["start_ps"].tolist(), events["duration_ps"].tolist(), strict=True)
+    spans = [(start, start + length) for start, length in times]
+
+    def covered(wanted: set[int], begin: int, end: int) -> int:
+        own = merged([span for span, one in zip(spans, kind, strict=True) if one in wanted])
+        return sum(max(0, min(b, end) - max(a, begin)) for a, b in own)
+
+    rows = []
+    for begin, end in zip(steps.start_ps.tolist(), steps.end_ps.tolist(), strict=True):
+        compute, talk, copy, working, busy = (
+            covered(wanted, begin, end) for wanted in ({0}, {1}, {2}, {0, 1}, {0, 1, 2})
+        )
+        wall = end - begin
+        rows.append((wall, compute, talk, working - compute, copy, busy - working, wall - busy))
+    middle = [float(np.median(column)) / PS for column in zip(*rows, strict=True)]
+    per_step = summary(found).per_step
+    assert list(vars(per_step).values())[:7] == pytest.approx(middle, rel=1e-12)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.profile.grouping import group_pairs, group_spans, innermost, self_times
+from slipstream.profile.grouping import (
+    group_pairs,
+    group_spans,
+    group_table,
+    innermost,
+    self_times,
+)
 
 int64s = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1)
@@ -58,6 +64,16 @@ def test_spans_of_groups(rows):
     assert found[1].tolist() == [max(row[1] + row[2] for row in group) for group in members]
     assert found[2].tolist() == [min(row[3] for row in group) for group in members]
     assert found[3].tolist() == [len(group) for group in members]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(-9, 9)), max_size=20))
+def test_tables_of_sums(rows):
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    found = group_table(table[:, 0], table[:, 1], table[:, 2], (4, 3))
+    assert found.tolist() == [
+        [sum(v for g, c, v in rows if (g, c) == (group, column)) for column in range(3)]
+        for group in range(4)
+    ]
 
 
 events = st.lists(

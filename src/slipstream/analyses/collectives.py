@@ -19,7 +19,7 @@ from slipstream.analyses.peers import Peers, peers
 from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpu
 from slipstream.machines.machine import Gpu
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, distinct, median
 from slipstream.profile.kinds import COMMUNICATION
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective
@@ -206,7 +206,7 @@ def stragglers(met: Peers) -> tuple[Straggler, ...]:
         seen = met.rows[:, index] >= 0
         if not seen.any():
             continue
-        steps = len(np.unique(step_of[met.rows[seen, index]]))
+        steps = len(distinct(step_of[met.rows[seen, index]]))
         last = met.last == index
         found.append(
             Straggler(
@@ -230,22 +230,21 @@ class _Rows:
         self.steps = 1 if whole else max(1, len(profile.steps))
         self.asides = exposures(profile, whole)
         self.own = np.flatnonzero(self.asides.kind == COMMUNICATION)
-        self.waits = np.full(len(profile.events), np.nan)
-        self.moving = np.full(len(profile.events), np.nan)
+        self.waits: Array | None = None
+        self.moving: Array | None = None
+        if not len(met):
+            return
+        self.waits, self.moving = np.full((2, len(profile.events)), np.nan)
         known = met.rows >= 0
         self.waits[met.rows[known]] = met.waits[known]
-        if len(met):
-            # The last to come has waited least: its whole time moves bytes.
-            shortest = np.broadcast_to(np.nanmin(met.durations, axis=1)[:, None], known.shape)
-            self.moving[met.rows[known]] = shortest[known]
+        # The last to come has waited least: its whole time moves bytes.
+        shortest = np.broadcast_to(np.nanmin(met.durations, axis=1)[:, None], known.shape)
+        self.moving[met.rows[known]] = shortest[known]
 
     def rows(self) -> tuple[CollectiveRow, ...]:
-        from slipstream.profile.grouping import group_pairs
+        from slipstream.profile.grouping import group_labels
 
-        events, rows = self.profile.events, self.asides.row[self.own]
-        cells = (events.cells(c, rows) for c in ("program", "instruction", "name"))
-        program, instruction, name = cells
-        groups, firsts = group_pairs(program, np.where(instruction, instruction, -name))
+        groups, firsts = group_labels(self.profile.events, self.asides.row[self.own])
         order = np.argsort(groups, kind="stable")
         parts = np.split(order, np.searchsorted(groups[order], np.arange(1, len(firsts))))
         found = [self._row(self.own[part]) for part in parts if len(part)]
@@ -255,9 +254,11 @@ class _Rows:
         rows = self.asides.row[at]
         named = label(self.profile, int(rows[0]))
         durations = self.asides.duration_ps[at]
-        waits, moving = self.waits[rows], self.moving[rows]
-        is_matched = bool(np.isfinite(waits).any())
-        moving_us = float(np.median(np.where(np.isfinite(moving), moving, durations))) / 1e6
+        median_us = float(median(durations)) / 1e6
+        moving_us = median_us
+        if self.moving is not None:
+            moving = self.moving[rows]
+            moving_us = float(median(np.where(np.isfinite(moving), moving, durations))) / 1e6
         stated = self._collective(named.program, named.instruction)
         kernel = self.profile.events.text("name", int(rows[0]))
         size = stated.group_size if stated else None
@@ -276,13 +277,13 @@ class _Rows:
             len(rows),
             float(durations.sum()) / 1e6 / self.steps,
             float(self.asides.exposed_ps[at].sum()) / 1e6 / self.steps,
-            float(np.median(durations)) / 1e6,
+            median_us,
             moving_us,
             speed,
             bus,
             bus / self.hardware.link_bandwidth if bus and self.hardware else None,
-            len(np.unique(self.profile.event_devices[rows])),
-            float(np.nanmean(waits)) / 1e6 * len(rows) / self.steps if is_matched else None,
+            len(distinct(self.profile.event_devices[rows])),
+            self._wait_us(rows),
             algorithm(kernel),
             kernel if kernel != named.instruction else "",
             named.phase,
@@ -290,6 +291,13 @@ class _Rows:
             named.source,
             named.description,
         )
+
+    def _wait_us(self, rows: Array) -> float | None:
+        """Of one step, what these events waited; None where none of them met another."""
+        waits = self.waits[rows] if self.waits is not None else np.empty(0)
+        if not np.isfinite(waits).any():
+            return None
+        return float(np.nanmean(waits)) / 1e6 * len(rows) / self.steps
 
     def _collective(self, program: str, instruction: str) -> Collective | None:
         found = found_instruction(self.profile, program, instruction)
@@ -306,5 +314,5 @@ class _Rows:
         start = program.starter(one.name) or one
         times = program.executions(start.name)
         device = self.profile.event_devices[rows].astype(np.int64)
-        runs = len(np.unique(device << 32 | events.cells("execution", rows)))
+        runs = len(distinct(device << 32 | events.cells("execution", rows)))
         return len(rows) / (runs * times) if times else None

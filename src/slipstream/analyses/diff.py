@@ -14,6 +14,7 @@ from slipstream.analyses.moves import Move, moves, out_of_order
 from slipstream.analyses.noise import LEAST_CONFIDENCE, Shift, shift
 from slipstream.analyses.sightings import sightings, step_walls
 from slipstream.analyses.summary import step_times
+from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
 
 NEGLIGIBLE = 0.005
@@ -147,7 +148,7 @@ def verdict(
     """Whether steps got slower, from how long each took."""
     if not before_us or not after_us:
         return Verdict(UNKNOWN, math.nan, None, None, 0.0, "one of the profiles has no steps")
-    change = float(np.median(after_us) / np.median(before_us)) - 1
+    change = float(median(after_us) / median(before_us)) - 1
     if all(simulated):
         why = "both are predictions, which have no noise; how far off they are, they don't say"
         return Verdict(_word(change, change, change), change, change, change, 1.0, why)
@@ -207,7 +208,7 @@ def _side(profile: Profile, matches: Sequence[Match], number: int) -> Side:
         name,
         program.fingerprint if program is not None else None,
         len(walls) if profile.steps.basis != "recording" else 0,
-        float(np.median(walls)) if walls else math.nan,
+        float(median(walls)) if walls else math.nan,
         total,
         matched / total if total else 0.0,
         _is_simulated(profile),
@@ -242,7 +243,7 @@ def _drift(matches: Sequence[Match]) -> float | None:
         and (old := one.before[0].sighting.us) > LEAST_SHARE * total
         and (new := one.after[0].sighting.us)
     ]  # fmt: skip
-    return float(np.median(ratios)) - 1 if len(ratios) >= FEWEST_ALIKE else None
+    return float(median(ratios)) - 1 if len(ratios) >= FEWEST_ALIKE else None
 
 
 def _is_kernel(found: Match) -> bool:
@@ -255,7 +256,7 @@ def _changes(matches: Sequence[Match], drift: float, is_exact: bool) -> tuple[Ch
     for one in matches:
         before, after = _samples(one.before), _samples(one.after)
         zeros = np.zeros(1)
-        old, new = (float(np.median(side)) if len(side) else 0.0 for side in (before, after))
+        old, new = (float(median(side)) if len(side) else 0.0 for side in (before, after))
         factor = 1 + (drift if _is_kernel(one) else 0.0)
         # What is new or gone took exactly nothing on the other side, in every step.
         first = before * factor if len(before) else np.repeat(zeros, len(after))

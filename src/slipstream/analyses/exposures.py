@@ -7,115 +7,84 @@ exposed               ░░░░░░
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.profile.events import Array, distinct
-from slipstream.profile.intervals import Union
-from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY, kinds
-from slipstream.profile.nesting import own_intervals
+from slipstream.profile.beside import Flat, flat
+from slipstream.profile.events import Array
+from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.profile import Profile
+from slipstream.profile.stretches import Stretches, only
+from slipstream.profile.sweeps import hidden
 
 
 @dataclass(frozen=True)
 class Exposures:
-    """Collectives and copies as columns, and which compute ran beside them."""
+    """Collectives and copies as columns, by device and start."""
 
     row: Array
     """of the event; on lanes where operations nest, one event may be several stretches"""
     kind: Array
+    start_ps: Array
     duration_ps: Array
     exposed_ps: Array
-    aside: Array
-    """for each pair of an aside and a kernel beside it: the aside, as an index here"""
-    hider: Array
-    """row of the kernel"""
-    both_ps: Array
-    """how long both ran"""
+
+    def __len__(self) -> int:
+        return len(self.row)
 
 
 def exposures(profile: Profile, whole: bool = False) -> Exposures:
     """Every collective and copy that starts in a step, with its exposed time."""
-    owner, start, duration = own_intervals(profile)
-    kind = kinds(profile)[owner]
-    device = profile.event_devices[owner]
-    counted = kind != COMPUTE
-    if not whole:
-        counted &= (profile.steps.rows_of(profile) < len(profile.steps))[owner]
-    parts = []
-    for number in distinct(device[counted]).tolist():
-        # Masks of all events are dear: with one device there is no need for one.
-        own = device == number if len(profile.devices) > 1 else np.ones(1, bool)
-        compute = np.flatnonzero(own & (kind == COMPUTE))
-        talking = np.flatnonzero(own & (kind == COMMUNICATION))
-        rows = np.flatnonzero(own & counted)
-        flat = _flat(owner[compute], start[compute], duration[compute])
-        spans = (start[talking], duration[talking])
-        parts.append(_beside(owner[rows], kind[rows], start[rows], duration[rows], flat, spans))
-    return _joined(parts)
-
-
-Flat = tuple[Array, Array, Array]
-"""(row, start, end) of stretches that don't overlap, in order"""
-
-
-def _flat(rows: Array, start: Array, duration: Array) -> Flat:
-    """Compute of one device with one kernel at a time: where two run, the one that began last."""
-    if (np.diff(start) < 0).any():
-        order = np.argsort(start, kind="stable")
-        rows, start, duration = rows[order], start[order], duration[order]
-    end = start + duration
-    if (start[1:] >= end[:-1]).all():
-        return rows, start, end
-    from slipstream.profile.grouping import innermost
-
-    # Few kernels overlap others: only those need a closer look.
-    opens = np.concatenate(([True], start[1:] >= np.maximum.accumulate(end)[:-1]))
-    cluster = np.cumsum(opens) - 1
-    alone = np.bincount(cluster)[cluster] == 1
-    some = np.flatnonzero(~alone)
-    owner, begins, ends = innermost(np.zeros(len(some), np.int32), start[some], duration[some])
-    rows = np.concatenate((rows[alone], rows[some[owner]]))
-    start = np.concatenate((start[alone], begins))
-    end = np.concatenate((end[alone], ends))
-    order = np.argsort(start, kind="stable")
-    return rows[order], start[order], end[order]
-
-
-def _beside(
-    row: Array,
-    kind: Array,
-    start: Array,
-    duration: Array,
-    flat: Flat,
-    talking: tuple[Array, Array],
-) -> Exposures:
-    hider, opens, closes = flat
-    end = start + duration
-    first = np.searchsorted(closes, start, "right")
-    count = np.maximum(np.searchsorted(opens, end, "left") - first, 0)
-    aside = np.repeat(np.arange(len(row)), count)
-    beside = np.arange(len(aside)) - np.repeat(np.cumsum(count) - count - first, count)
-    both = np.minimum(closes[beside], end[aside]) - np.maximum(opens[beside], start[aside])
-    hidden = np.bincount(aside, both, len(row)).astype(np.int64)
-    copies = np.flatnonzero(kind == COPY)
-    if len(copies) and len(talking[0]):
-        # What communication hides of a copy is hidden too: the step waits for the communication.
-        busy = Union.of(
-            np.concatenate((opens, talking[0])), np.concatenate((closes - opens, talking[1]))
-        )
-        hidden[copies] = busy.covered(start[copies], end[copies])
-    return Exposures(row, kind, duration, duration - hidden, aside, hider[beside], both)
-
-
-def _joined(parts: list[Exposures]) -> Exposures:
+    inside = None
+    if not whole and not profile.steps.hold_all(profile):
+        inside = profile.steps.rows_of(profile) < len(profile.steps)
+    parts = [_of_device(own, inside) for _, own in profile.stretches.by_device()]
     if not parts:
         empty = np.empty(0, np.int64)
-        return Exposures(*(empty,) * 7)
-    places = np.cumsum([0, *(len(part.row) for part in parts[:-1])]).tolist()
-    columns = [
-        (p.row, p.kind, p.duration_ps, p.exposed_ps, p.aside + place, p.hider, p.both_ps)
-        for p, place in zip(parts, places, strict=True)
-    ]
-    return Exposures(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+        return Exposures(*(empty,) * 5)
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return Exposures(*(_joined(column) for column in columns))
+
+
+# What communication hides of a copy is hidden too: the step waits for the communication.
+_HIDES = np.zeros(3, np.int64)
+_HIDES[COMMUNICATION], _HIDES[COPY] = only(COMPUTE), only(COMPUTE, COMMUNICATION)
+
+
+def _of_device(own: Stretches, inside: Array | None) -> Exposures:
+    some = np.flatnonzero(own.kind)
+    duration = own.duration_ps[some]
+    exposed = duration - hidden(own.start_ps, own.duration_ps, own.kind, _HIDES)
+    if inside is not None:
+        kept = inside[own.row[some]]
+        some, duration, exposed = some[kept], duration[kept], exposed[kept]
+    return Exposures(own.row[some], own.kind[some], own.start_ps[some], duration, exposed)
+
+
+def flat_compute(profile: Profile) -> tuple[Flat, Array]:
+    """Compute with one kernel at a time on each device, and the first row of each of its groups.
+
+    Where two run, the time is of the one that began last.
+    """
+    from slipstream.profile.grouping import group_labels
+
+    count = len(profile.devices)
+    parts = [_flat(profile.stretches.of(device)) for device in range(count)]
+    start, end, row = (_joined([part[column] for part in parts]) for column in range(3))
+    groups, firsts = group_labels(profile.events, row)
+    bounds = np.cumsum([0, *(len(part[0]) for part in parts)])
+    return Flat(start, end, groups, bounds), row[firsts]
+
+
+def _flat(own: Stretches) -> tuple[Array, Array, Array]:
+    """(start, end, row)"""
+    start, end, at = flat(own.start_ps, own.duration_ps, own.kind, only(COMPUTE))
+    return start, end, own.row[at]
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -119,44 +119,23 @@ class _DeviceGaps:
     def __init__(self, profile: Profile, device: int) -> None:
         self.profile = profile
         self.device = device
-        events = profile.events
-        self.rows = np.flatnonzero(profile.event_devices == device)
-        starts = events["start_ps"][self.rows]
-        self.rows = self.rows[np.argsort(starts, kind="stable")]
-        self.starts = events["start_ps"][self.rows]
-        self.start, self.end, self.step, self.until = self._find(events["duration_ps"][self.rows])
+        self.stretches = profile.stretches.of(device)
+        self.start, self.end, self.step, self.after = self._find()
         self.known, self.launched = self._launched()
         self.has_launches = bool(self.known.any()) or not len(self.start)
         self.causes = self._split()
 
-    def _find(self, durations: Array) -> tuple[Array, Array, Array, Array]:
-        """(start, end, row of the step, when the device goes on) of each gap."""
-        busy = Union.of(self.starts, durations)
-        far = np.iinfo(np.int64).max
-        opens = np.concatenate(([-far], busy.ends))
-        closes = np.concatenate((busy.starts, [far]))
-        steps = self.profile.steps
-        parts = []
-        for row in np.flatnonzero(steps.device == self.device).tolist():
-            begin, finish = int(steps.start_ps[row]), int(steps.end_ps[row])
-            first = int(np.searchsorted(closes, begin, "right"))
-            last = int(np.searchsorted(opens, finish, "left"))
-            start = np.maximum(opens[first:last], begin)
-            end = np.minimum(closes[first:last], finish)
-            until = closes[first:last]
-            real = end > start
-            parts.append((start[real], end[real], np.full(int(real.sum()), row), until[real]))
-        if not parts:
-            empty = np.empty(0, np.int64)
-            return empty, empty, empty, empty
-        start, end, step, until = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return start, end, step, until
+    def _find(self) -> tuple[Array, Array, Array, Array]:
+        """(start, end, row of the step, stretch that ends it or -1) of each gap."""
+        from slipstream.profile import sweeps
 
-    def _next_rows(self) -> Array:
-        """Row of the event that ends each gap; -1 where the recording ends."""
-        place = np.searchsorted(self.starts, self.until, "left")
-        inside = place < len(self.rows)
-        return np.where(inside, self.rows[np.minimum(place, len(self.rows) - 1)], -1)
+        steps = self.profile.steps
+        rows = np.flatnonzero(steps.device == self.device)
+        rows = rows[np.argsort(steps.start_ps[rows], kind="stable")]
+        busy = (self.stretches.start_ps, self.stretches.duration_ps)
+        windows = (steps.start_ps[rows], steps.end_ps[rows])
+        start, end, step, after = sweeps.gaps(*busy, *windows)
+        return start, end, rows[step], after
 
     @property
     def _host_rows(self) -> Array:
@@ -173,10 +152,11 @@ class _DeviceGaps:
         rows = rows[table["correlation"][rows] > 0]
         rows = rows[np.argsort(table["correlation"][rows], kind="stable")]
         self.threads = distinct(table["lane"][rows])
-        following = self._next_rows()
+        following = self.after
         if not len(rows) or not len(following):
             return np.zeros(len(following), bool), np.zeros(len(following), np.int64)
-        wanted = self.profile.events.cells("correlation", np.maximum(following, 0))
+        event = self.stretches.row[np.maximum(following, 0)]
+        wanted = self.profile.events.cells("correlation", event)
         numbers = table["correlation"][rows]
         place = np.minimum(np.searchsorted(numbers, wanted), len(rows) - 1)
         known = (numbers[place] == wanted) & (wanted > 0) & (following >= 0)
@@ -187,6 +167,8 @@ class _DeviceGaps:
         """How much of each gap each cause has; together they are the gap."""
         idle = self.end - self.start
         known = self.known
+        if not known.any():
+            return {"unknown": idle}
         # Until the launch is done, the device waits for the host; after it, for the launch.
         ready = np.where(known, np.clip(self.launched, self.start, self.end), self.start)
         compiles, inputs, launches = self._host_unions()
@@ -222,26 +204,27 @@ class _DeviceGaps:
 
     def longest(self) -> list[Gap]:
         idle = self.end - self.start
-        order = np.argsort(-idle, kind="stable")[:LONGEST]
-        following = self._next_rows()
-        names = list(self.causes)
-        shares = np.stack([self.causes[name] for name in names])
-        return [self._gap(i, following, names[int(shares[:, i].argmax())]) for i in order.tolist()]
+        # Only what is at least as long as the last that is told needs to be sorted.
+        least = np.partition(idle, -LONGEST)[-LONGEST] if len(idle) > LONGEST else 0
+        some = np.flatnonzero(idle >= least)
+        order = some[np.argsort(-idle[some], kind="stable")][:LONGEST]
+        return [self._gap(i) for i in order.tolist()]
 
-    def _gap(self, i: int, following: Array, cause: str) -> Gap:
+    def _gap(self, i: int) -> Gap:
         profile, steps = self.profile, self.profile.steps
         device = profile.devices[self.device]
         step = int(self.step[i])
-        place = int(np.searchsorted(self.starts, self.start[i], "left")) - 1
-        before = label(profile, int(self.rows[place])).instruction if place >= 0 else ""
-        after = label(profile, int(following[i])) if following[i] >= 0 else None
+        rows = self.stretches.row
+        place = int(np.searchsorted(self.stretches.start_ps, self.start[i], "left")) - 1
+        before = label(profile, int(rows[place])).instruction if place >= 0 else ""
+        after = label(profile, int(rows[self.after[i]])) if self.after[i] >= 0 else None
         return Gap(
             device.name,
             profile.hosts[device.host].name,
             int(steps.number[step]),
             float(self.start[i] - steps.start_ps[step]) / 1e6,
             float(self.end[i] - self.start[i]) / 1e6,
-            cause,
+            max(self.causes, key=lambda cause: int(self.causes[cause][i])),
             before,
             after.instruction if after else "",
             after.source if after else "",

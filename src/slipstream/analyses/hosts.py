@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.analyses.collectives import Straggler, stragglers
 from slipstream.analyses.peers import Peers, peers
 from slipstream.analyses.summary import step_splits
-from slipstream.profile.events import Array
+from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
 
 NOTICEABLE = 0.02
@@ -65,7 +65,7 @@ class Hosts:
         """Devices that compute noticeably longer than the median."""
         if not self.rows:
             return ()
-        usual = float(np.median([row.compute_us for row in self.rows]))
+        usual = float(median([row.compute_us for row in self.rows]))
         return tuple(row for row in self.rows if row.compute_us > usual * (1 + NOTICEABLE))
 
 
@@ -74,7 +74,7 @@ def hosts(profile: Profile) -> Hosts:
     met = peers(profile)
     found = tuple(_rows(profile, met))
     computing = [row.compute_us for row in found if row.compute_us]
-    spread = max(computing) / float(np.median(computing)) - 1 if len(computing) > 1 else None
+    spread = max(computing) / float(median(computing)) - 1 if len(computing) > 1 else None
     apart = np.nanmax(met.ends, axis=1) - np.nanmin(met.ends, axis=1) if len(met) else None
     notes = list(met.skipped)
     if len(profile.devices) < 2:
@@ -86,7 +86,7 @@ def hosts(profile: Profile) -> Hosts:
         len(profile.devices),
         _clock(profile, met),
         len(met),
-        None if apart is None else float(np.median(apart)) / 1e6,
+        None if apart is None else float(median(apart)) / 1e6,
         None if apart is None else float(np.percentile(apart, 95)) / 1e6,
         spread,
         found,
@@ -111,7 +111,7 @@ def _rows(profile: Profile, met: Peers) -> list[HostRow]:
     found = []
     for index, device in enumerate(profile.devices):
         own = splits[steps.device == index]
-        middle = np.median(own, axis=0) if len(own) else np.zeros(8)
+        middle = median(own) if len(own) else np.zeros(8)
         host = profile.hosts[device.host].name
         late: Straggler | None = by_device.get((host, device.name))
         offset = float(met.offsets_ps[device.host]) if len(met) else np.nan
@@ -152,9 +152,4 @@ def _start_skews(profile: Profile, met: Peers) -> dict[int, float]:
         if len(times) > 1:
             for device, start in times.items():
                 late.setdefault(device, []).append((start - min(times.values())) / 1e6)
-    return {device: float(_median(values)) for device, values in late.items()}
-
-
-def _median(values: list[float]) -> float:
-    sample: Array = np.array(values)
-    return float(np.median(sample))
+    return {device: float(median(values)) for device, values in late.items()}

@@ -17,7 +17,7 @@ from slipstream.analyses.labels import collective_of, found_instruction, label
 from slipstream.machines.collectives import groups_of
 from slipstream.machines.gpus import usual_network
 from slipstream.machines.machine import Machine
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, distinct
 from slipstream.profile.kernels import SAME_SIDE, TO_HOST, classify, copy_bytes
 from slipstream.profile.kinds import COMMUNICATION, COMPUTE, kinds
 from slipstream.profile.launches import launch_of
@@ -103,14 +103,11 @@ def _settled(rates: Array) -> Array:
 
 def device_flows(profile: Profile, machine: Machine | None) -> list[Flow]:
     """The flows of collectives and host copies that the devices recorded."""
-    from slipstream.profile.grouping import group_pairs
+    from slipstream.profile.grouping import group_labels
 
-    events = profile.events
     kind = kinds(profile)
     rows = np.flatnonzero(kind != COMPUTE)
-    cells = (events.cells(c, rows) for c in ("program", "instruction", "name"))
-    program, instruction, name = cells
-    groups, firsts = group_pairs(program, np.where(instruction, instruction, -name))
+    groups, firsts = group_labels(profile.events, rows)
     order = np.argsort(groups, kind="stable")
     parts = np.split(order, np.searchsorted(groups[order], np.arange(1, len(firsts))))
     found = []
@@ -160,7 +157,7 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
 def _runs(profile: Profile, rows: Array) -> int:
     """How many executions of its program an instruction's events belong to, over all devices."""
     device = profile.event_devices[rows].astype(np.int64)
-    return len(np.unique(device << 32 | profile.events.cells("execution", rows)))
+    return len(distinct(device << 32 | profile.events.cells("execution", rows)))
 
 
 def _off_host(machine: Machine, collective: Collective) -> float:

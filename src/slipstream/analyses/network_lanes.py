@@ -11,11 +11,11 @@ import numpy as np
 from slipstream.analyses.network_flows import DCN, LINK, NETWORK, Flow, Rates
 from slipstream.analyses.network_troubles import SATURATED
 from slipstream.machines.machine import Machine
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, median
 from slipstream.profile.intervals import Union
-from slipstream.profile.kinds import COMPUTE, kinds
-from slipstream.profile.nesting import own_intervals
+from slipstream.profile.kinds import COMPUTE
 from slipstream.profile.profile import Profile
+from slipstream.profile.stretches import only
 
 BINS = 240
 BUSY = 0.7
@@ -87,7 +87,7 @@ class Window:
         self.end = float(steps.end_ps.max()) if has_steps else 1.0
         self.edges: Array = np.linspace(self.start, self.end, BINS + 1)
         lengths = steps.end_ps - steps.start_ps
-        self.step_us = float(np.median(lengths)) / 1e6 if has_steps else 0.0
+        self.step_us = float(median(lengths)) / 1e6 if has_steps else 0.0
         self.steps = max(steps.count, 1)
 
     def cut(self, flow: Flow) -> Flow:
@@ -188,15 +188,16 @@ class Lane:
     def _computing(self) -> Union:
         """When the busiest device (any of the busiest host's) computes."""
         profile = self.profile
-        owner, start, duration = own_intervals(profile)
-        devices = profile.event_devices[owner]
-        if self.is_sliced:
-            hosts = np.array([device.host for device in profile.devices] or [0])
-            own = hosts[devices] == self.busiest
-        else:
-            own = devices == self.busiest
-        rows = own & (kinds(profile)[owner] == COMPUTE)
-        return Union.of(start[rows], duration[rows])
+        if not self.is_sliced:
+            return profile.stretches.of(self.busiest).union(only(COMPUTE))
+        parts = [
+            own.union(only(COMPUTE))
+            for device, own in profile.stretches.by_device()
+            if profile.devices[device].host == self.busiest
+        ]
+        starts = np.concatenate([part.starts for part in parts] or [np.empty(0, np.int64)])
+        ends = np.concatenate([part.ends for part in parts] or [np.empty(0, np.int64)])
+        return Union.of(starts, ends - starts)
 
     def _inside(self, stretches: Array) -> Array:
         first, last = self.window.start, self.window.end

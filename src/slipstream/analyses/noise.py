@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, median
 
 CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 0.9
@@ -55,7 +55,7 @@ def shift(before: Sequence[float] | Array, after: Sequence[float] | Array) -> Sh
     differences = np.sort((second[:, None] - first[None, :]).ravel())
     depth, confidence = _depth(len(first), len(second))
     low, high = differences[depth - 1], differences[len(differences) - depth]
-    return Shift(float(np.median(differences)), float(low), float(high), confidence)
+    return Shift(float(median(differences)), float(low), float(high), confidence)
 
 
 def _thinned(values: Sequence[float] | Array) -> Array:

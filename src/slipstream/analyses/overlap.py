@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from slipstream.analyses.exposures import Exposures, exposures
+from slipstream.analyses.exposures import Exposures, exposures, flat_compute
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.analyses.summary import StepTimes, median_times, step_splits
+from slipstream.profile.beside import Asides, hiders
 from slipstream.profile.events import Array
 from slipstream.profile.kinds import COMMUNICATION, COPY
 from slipstream.profile.names import PHASES
 from slipstream.profile.profile import Profile
 
-HIDERS = 5
-"""how many of the kernels that hid an op are listed"""
 KINDS = {COMMUNICATION: "communication", COPY: "copy"}
 
 
@@ -132,21 +129,14 @@ def overlap(profile: Profile, whole: bool = False) -> Overlap:
 # By instruction.
 
 
-def _groups(profile: Profile, rows: Array) -> tuple[Array, Array]:
-    """(group of each row, first of the rows of each group), by instruction, else by kernel."""
-    from slipstream.profile.grouping import group_pairs
-
-    cells = (profile.events.cells(c, rows) for c in ("program", "instruction", "name"))
-    program, instruction, name = cells
-    return group_pairs(program, np.where(instruction, instruction, -name))
-
-
 def _ops(profile: Profile, asides: Exposures, steps: int) -> tuple[Overlapped, ...]:
-    groups, firsts = _groups(profile, asides.row)
-    hiders = _hiders(profile, asides, groups, steps)
-    count = np.bincount(groups, minlength=len(firsts))
-    total = np.bincount(groups, asides.duration_ps, len(firsts)) / 1e6 / steps
-    exposed = np.bincount(groups, asides.exposed_ps, len(firsts)) / 1e6 / steps
+    from slipstream.profile.grouping import group_counts, group_labels, group_sums
+
+    groups, firsts = group_labels(profile.events, asides.row)
+    hidden_by = _hiders(profile, asides, groups, steps)
+    count = group_counts(groups, len(firsts))
+    total = group_sums(groups, asides.duration_ps, len(firsts)) / 1e6 / steps
+    exposed = group_sums(groups, asides.exposed_ps, len(firsts)) / 1e6 / steps
     found = []
     for group, first in enumerate(firsts.tolist()):
         named = label(profile, int(asides.row[first]))
@@ -165,7 +155,7 @@ def _ops(profile: Profile, asides: Exposures, steps: int) -> tuple[Overlapped, .
                 named.scope,
                 named.source,
                 named.description,
-                hiders.get(group, ()),
+                hidden_by.get(group, ()),
             )
         )
     found.sort(key=lambda op: (-op.exposed_us, -op.per_step_us, op.instruction))
@@ -181,21 +171,20 @@ def _hiders(
     profile: Profile, asides: Exposures, groups: Array, steps: int
 ) -> dict[int, tuple[Hider, ...]]:
     """The kernels that hid each group most, the longest first."""
-    kernels, firsts = _groups(profile, asides.hider)
-    if not len(firsts):
-        return {}
-    key = groups[asides.aside].astype(np.int64) * len(firsts) + kernels
-    pairs, place = np.unique(key, return_inverse=True)
-    times = np.bincount(place, asides.both_ps, len(pairs))
-    order = np.lexsort((pairs, -times, pairs // len(firsts)))
+    flat, heads = flat_compute(profile)
+    devices = profile.event_devices[asides.row]
+    ends = asides.start_ps + asides.duration_ps
+    best, times = hiders(Asides(asides.start_ps, ends, devices, groups), flat)
+    names: dict[int, Label] = {}
     found: dict[int, tuple[Hider, ...]] = {}
-    for at in order.tolist():
-        group, kernel = divmod(int(pairs[at]), len(firsts))
-        if len(found.get(group, ())) < HIDERS and times[at] > 0:
-            named = label(profile, int(asides.hider[firsts[kernel]]))
-            us = float(times[at]) / 1e6 / steps
-            hider = Hider(named.instruction, us, named.source, named.description)
-            found[group] = (*found.get(group, ()), hider)
+    for group, (kernels, taken) in enumerate(zip(best.tolist(), times.tolist(), strict=True)):
+        listed = []
+        for kernel, ps in zip(kernels, taken, strict=True):
+            if kernel >= 0:
+                named = names.setdefault(kernel, label(profile, int(heads[kernel])))
+                us = ps / 1e6 / steps
+                listed.append(Hider(named.instruction, us, named.source, named.description))
+        found[group] = tuple(listed)
     return found
 
 

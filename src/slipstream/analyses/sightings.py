@@ -8,44 +8,45 @@ collective      ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒          
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from slipstream.analyses.exposures import exposures
 from slipstream.analyses.ops import UNATTRIBUTED, Op, ops
-from slipstream.profile.events import Array, distinct
-from slipstream.profile.intervals import Union
-from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY, kinds
-from slipstream.profile.nesting import own_intervals
+from slipstream.profile.events import Array, distinct, median
+from slipstream.profile.grouping import group_labels, group_table
+from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.profile import Profile
 
 KINDS = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "copy"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sighting:
     """One op, its time and its cost in each step of one device (the mean of the devices)."""
 
     op: Op
     kind: str
     """`compute`, `communication` or `copy`"""
-    device_us: tuple[float, ...]
+    device_us: Array
     """device time in each step"""
-    cost_us: tuple[float, ...]
+    cost_us: Array
     """of that, what the step pays: all of compute's, the exposed part of the rest"""
     executions: float
     """how often it runs in one step of one device"""
     is_inline: bool
     """whether it runs on a stream that mostly computes"""
 
-    @property
+    @cached_property
     def us(self) -> float:
         """Device time in the median step."""
-        return float(np.median(self.device_us))
+        return float(median(self.device_us))
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """What the median step pays."""
-        return float(np.median(self.cost_us))
+        return float(median(self.cost_us))
 
 
 def sightings(profile: Profile) -> tuple[Sighting, ...]:
@@ -63,55 +64,34 @@ def sightings(profile: Profile) -> tuple[Sighting, ...]:
 def step_walls(profile: Profile) -> tuple[float, ...]:
     """How long each step took, in µs: the median of the devices."""
     steps = profile.steps
-    walls = (steps.end_ps - steps.start_ps) / 1e6
-    numbers = distinct(steps.number).tolist()
-    return tuple(float(np.median(walls[steps.number == number])) for number in numbers)
-
-
-def exposed(device: Array, kind: Array, start: Array, duration: Array) -> Array:
-    """How much of each stretch of communication or copying nothing hides; all of compute's."""
-    bare = duration.copy()
-    for one in distinct(device[kind != COMPUTE]).tolist():
-        own = device == one
-        for moving, hiding in ((COMMUNICATION, kind == COMPUTE), (COPY, kind != COPY)):
-            rows = np.flatnonzero(own & (kind == moving))
-            if len(rows):
-                hides = own & hiding
-                union = Union.of(start[hides], duration[hides])
-                bare[rows] -= union.covered(start[rows], start[rows] + duration[rows])
-    return bare
+    order = np.argsort(steps.number, kind="stable")
+    number, walls = steps.number[order], (steps.end_ps - steps.start_ps)[order] / 1e6
+    firsts = np.flatnonzero(np.diff(number, prepend=number[:1] - 1))
+    if len(firsts) == len(walls):
+        return tuple(walls.tolist())
+    return tuple(float(median(part)) for part in np.split(walls, firsts[1:]))
 
 
 class _Times:
     """Time, cost, kind and stream of each op, by program and label."""
 
     def __init__(self, profile: Profile) -> None:
-        from slipstream.profile.grouping import group_pairs
-
-        events = profile.events
-        instruction = events["instruction"]
-        label = np.where(instruction, instruction, -events["name"])
-        groups, firsts = group_pairs(events["program"], label)
-        owner, start, duration = own_intervals(profile)
-        kind = kinds(profile)[owner]
-        self.groups, self.count = groups[owner], len(firsts)
+        seen = profile.stretches
+        self.groups, firsts = group_labels(profile.events, seen.row)
+        self.count = len(firsts)
         self.columns, self.weights = _columns(profile)
-        self.inside = self._inside(profile)[owner]
-        self.device = self._table(duration)
-        self.cost = self._table(exposed(profile.event_devices[owner], kind, start, duration))
-        by_kind = [self._sums(duration * (kind == one)) for one in KINDS]
-        self.kind = np.stack(by_kind).argmax(axis=0)
-        lanes = events["lane"][owner]
-        computing = np.bincount(lanes, duration * (kind == COMPUTE), len(profile.lanes))
-        moving = np.bincount(lanes, duration * (kind != COMPUTE), len(profile.lanes))
-        inline = self._sums(duration * (computing > moving)[lanes])
-        self.inline = 2 * inline > self._sums(duration)
-        self.rows = {_event_key(profile, row): i for i, row in enumerate(firsts.tolist())}
+        self.inside = self._inside(profile)[seen.row]
+        self.device = self._table(seen.duration_ps)
+        bare = seen.duration_ps.copy()
+        bare[np.flatnonzero(seen.kind)] = exposures(profile, whole=True).exposed_ps
+        self.cost = self._table(bare)
+        self.kind = self._by(seen.kind, len(KINDS), seen.duration_ps).argmax(axis=1)
+        self.inline = self._inline(profile)
+        self.rows = {_event_key(profile, row): i for i, row in enumerate(seen.row[firsts].tolist())}
 
-    def of(self, key: tuple[str, str]) -> tuple[str, tuple[float, ...], tuple[float, ...]]:
+    def of(self, key: tuple[str, str]) -> tuple[str, Array, Array]:
         row = self.rows[key]
-        kind = KINDS[int(self.kind[row])]
-        return kind, tuple(self.device[row].tolist()), tuple(self.cost[row].tolist())
+        return KINDS[int(self.kind[row])], self.device[row], self.cost[row]
 
     def is_inline(self, key: tuple[str, str]) -> bool:
         return bool(self.inline[self.rows[key]])
@@ -123,12 +103,21 @@ class _Times:
 
     def _table(self, values: Array) -> Array:
         width = len(self.weights) + 1
-        cells = self.groups * np.int64(width) + self.inside
-        table = np.bincount(cells, values, self.count * width).reshape(self.count, width)
-        return table[:, :-1] / (self.weights * 1e6)
+        return self._by(self.inside, width, values)[:, :-1] / (self.weights * 1e6)
 
-    def _sums(self, values: Array) -> Array:
-        return np.bincount(self.groups, values, self.count)
+    def _by(self, columns: Array, width: int, values: Array) -> Array:
+        return group_table(self.groups, columns, values, (self.count, width))
+
+    def _inline(self, profile: Profile) -> Array:
+        """Whether most of each op's time is on streams that mostly compute."""
+        seen = profile.stretches
+        lanes = profile.events.cells("lane", seen.row)
+        shape = (len(profile.lanes), len(KINDS))
+        by_lane = group_table(lanes, seen.kind, seen.duration_ps, shape)
+        computes = 2 * by_lane[:, COMPUTE] > by_lane.sum(axis=1)
+        times = self._by(lanes, len(profile.lanes), seen.duration_ps)
+        inline: Array = 2 * times[:, computes].sum(axis=1) > times.sum(axis=1)
+        return inline
 
 
 def _key(op: Op) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import bytes_of, found_instruction, label
 from slipstream.analyses.uses import Values
 from slipstream.errors import BadInput
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, median
 from slipstream.profile.intervals import Union
 from slipstream.profile.kinds import COMMUNICATION, COMPUTE, kinds
 from slipstream.profile.profile import Profile
@@ -296,7 +296,7 @@ class _Timeline:
             len(at),
             bytes_of(*found) if found is not None else None,
             float(room.min()) / 1e6,
-            float(np.median(room)) / 1e6,
+            float(median(room)) / 1e6,
             float(self.start[worst]) / 1e6,
             float(self.end[worst]) / 1e6,
             float(latest[worst]) / 1e6,

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.analyses.ops import Op, ops
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, median
 from slipstream.profile.executions import graph_number
-from slipstream.profile.intervals import Union
-from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY, kinds
+from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.names import PHASES
-from slipstream.profile.nesting import own_intervals
 from slipstream.profile.profile import Profile, Warning
+from slipstream.profile.stretches import ANY, Stretches, only
 
 TOP = 8
 """how many ops a summary lists"""
@@ -116,7 +115,7 @@ def median_times(splits: Array) -> StepTimes:
     """The median of rows of `step_splits`."""
     if not len(splits):
         return StepTimes(*(0.0,) * 8)
-    return StepTimes(*(float(x) for x in np.median(splits, axis=0) / 1e6))
+    return StepTimes(*(float(x) for x in median(splits) / 1e6))
 
 
 def step_splits(profile: Profile) -> Array:
@@ -125,62 +124,49 @@ def step_splits(profile: Profile) -> Array:
     columns = np.empty((len(steps), 8), np.float64)
     if not len(steps):
         return columns
-    stretches = _stretches(profile)
-    for device in np.unique(steps.device).tolist():
+    unknown = _unattributed(profile)
+    for device, own in profile.stretches.by_device():
         rows = np.flatnonzero(steps.device == device)
-        own = stretches.take(stretches.device == device)
-        columns[rows] = _split(own, steps.start_ps[rows], steps.end_ps[rows])
+        if len(rows):
+            kind = own.kind if unknown is None else own.kind + _UNKNOWN * unknown[own.row]
+            columns[rows] = _split(own, kind, steps.start_ps[rows], steps.end_ps[rows])
     return columns
 
 
-@dataclass(frozen=True)
-class _Stretches:
-    """Stretches of time, each of one event: a loop must not hide what runs inside it."""
-
-    device: Array
-    kind: Array
-    is_known: Array
-    start_ps: Array
-    duration_ps: Array
-
-    def take(self, rows: Array) -> _Stretches:
-        if rows.all():
-            return self
-        columns = (self.device, self.kind, self.is_known, self.start_ps, self.duration_ps)
-        return _Stretches(*(column[rows] for column in columns))
+_UNKNOWN = np.uint8(ANY.bit_length())
+"""added to the kind of what no instruction is known for"""
 
 
-def _stretches(profile: Profile) -> _Stretches:
-    owner, start, duration = own_intervals(profile)
-    known = profile.events["instruction"] != 0
-    kind = kinds(profile)
-    if (np.diff(start) < 0).any():
-        # Sorted once here, no union of a part of them has to sort.
-        order = np.argsort(start, kind="stable")
-        owner, start, duration = owner[order], start[order], duration[order]
-    return _Stretches(profile.event_devices[owner], kind[owner], known[owner], start, duration)
+def _parts() -> list[int]:
+    talking = only(COMMUNICATION)
+    masks = [only(COMPUTE), only(COMPUTE, COMMUNICATION), ANY, talking, only(COPY)]
+    return [*(mask | mask << int(_UNKNOWN) for mask in masks), ANY << int(_UNKNOWN)]
 
 
-def _split(own: _Stretches, starts: Array, ends: Array) -> Array:
-    def covered(rows: Array) -> Array:
-        part = own.take(rows)
-        return Union.of(part.start_ps, part.duration_ps).covered(starts, ends)
-
-    compute = covered(own.kind == COMPUTE)
-    working = covered(own.kind != COPY)
-    busy = covered(np.ones(len(own.kind), bool))
+def _split(own: Stretches, kind: Array, starts: Array, ends: Array) -> Array:
+    compute, working, busy, communication, copy, unknown = own.covered(_parts(), starts, ends, kind)
     wall = ends - starts
     columns = (
         wall,
         compute,
-        covered(own.kind == COMMUNICATION),
+        communication,
         working - compute,
-        covered(own.kind == COPY),
+        copy,
         busy - working,
         wall - busy,
-        covered(~own.is_known),
+        unknown,
     )
     return np.stack(columns, axis=1)
+
+
+def _unattributed(profile: Profile) -> Array | None:
+    """Whether each event has no instruction, as 0 or 1; None where all have one."""
+    events = profile.events
+    if events.tags is not None and events.is_tagged("instruction"):
+        bare = (events.tagged("instruction") == 0) & (events.tags.firsts >= 0)
+        return np.take(bare.astype(np.uint8), events.tags.of) if bare.any() else None
+    bare = events["instruction"] == 0
+    return bare.astype(np.uint8) if bare.any() else None
 
 
 def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
@@ -205,22 +191,21 @@ def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
 
 
 def _in_graphs(profile: Profile) -> set[str]:
-    from slipstream.profile.grouping import group_pairs
+    from slipstream.profile.grouping import group_columns
 
-    _, firsts = group_pairs(profile.events["program"], profile.events["op"])
+    _, firsts = group_columns(profile.events, "program", "op")
     rows = firsts.tolist()
     labels = [(profile.events.text("program", r), profile.events.text("op", r)) for r in rows]
     return {program for program, label in labels if graph_number(label) is not None}
 
 
 def _devices(profile: Profile) -> tuple[DeviceSummary, ...]:
-    events = profile.events
+    counts = np.bincount(profile.event_devices, minlength=len(profile.devices))
     found = []
     for index, device in enumerate(profile.devices):
-        own = profile.event_devices == index
-        busy = Union.of(events["start_ps"][own], events["duration_ps"][own]).length / 1e6
+        busy = profile.stretches.of(index).union().length / 1e6
         host = profile.hosts[device.host].name
-        found.append(DeviceSummary(device.name, host, device.model, int(own.sum()), busy))
+        found.append(DeviceSummary(device.name, host, device.model, int(counts[index]), busy))
     return tuple(found)
 
 

@@ -7,6 +7,8 @@ program are called by its name.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from slipstream.profile.matmuls import matmul
 from slipstream.profile.origins import destinations, fused, is_weight, origin, parameter_name
 from slipstream.profile.patterns import patterns
@@ -16,8 +18,19 @@ from slipstream.units import format_bytes
 _MOST_NAMES = 4
 
 
+_known: WeakKeyDictionary[Program, dict[tuple[str, str], str]] = WeakKeyDictionary()
+
+
 def describe(program: Program, instruction: Instruction) -> str:
     """What an instruction does, in a few words."""
+    known = _known.setdefault(program, {})
+    key = (instruction.computation, instruction.name)
+    if key not in known:
+        known[key] = _described(program, instruction)
+    return known[key]
+
+
+def _described(program: Program, instruction: Instruction) -> str:
     if (starter := program.starter(instruction.name)) is not None:
         return describe(program, starter)
     if (start := program.partner(instruction.name)) is not None and not instruction.is_start:

@@ -113,6 +113,25 @@ def group_columns(table: Table, a: str, b: str) -> tuple[Array, Array]:
     return np.take(of_tag, table.tags.of), firsts[order[heads]]
 
 
+def group_labels(table: Table, rows: Array | None = None) -> tuple[Array, Array]:
+    """(group of each row, first of the rows of each group), by instruction, else by kernel."""
+    tags = table.tags
+    if tags is None or not table.is_tagged("program", "instruction", "name"):
+        every = rows if rows is not None else slice(None)
+        cells = (table[column][every] for column in ("program", "instruction", "name"))
+        return _labelled(*cells)
+    cells = (table.tagged(column) for column in ("program", "instruction", "name"))
+    of_tag, _ = _labelled(*cells)
+    groups = np.take(of_tag, tags.of if rows is None else tags.of[rows])
+    # Numbered again, as they appear in the rows.
+    return group_pairs(np.zeros(len(groups), np.int32), groups)
+
+
+def _labelled(program: Array, instruction: Array, name: Array) -> tuple[Array, Array]:
+    label = instruction if instruction.all() else np.where(instruction, instruction, -name)
+    return group_pairs(program, label)
+
+
 @native("i64(i32*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*)")
 def _spans(groups, starts, durations, launches, rows, first, last, launch, size, busy):  # type: ignore[no-untyped-def]
     for row in range(rows):
@@ -151,6 +170,21 @@ def group_sums(groups: Array, values: Array, count: int) -> Array:
     return out
 
 
+@native("i64(i32*, i32*, i64*, i64, i64, i64*)")
+def _tabled(groups, columns, values, rows, width, out):  # type: ignore[no-untyped-def]
+    for row in range(rows):
+        out[groups[row] * width + columns[row]] += values[row]
+    return 0
+
+
+def group_table(groups: Array, columns: Array, values: Array, shape: tuple[int, int]) -> Array:
+    """Sums of values by group and column."""
+    out = np.zeros(shape, np.int64)
+    cells = (np.ascontiguousarray(one, np.int32) for one in (groups, columns))
+    _tabled(*cells, np.ascontiguousarray(values), len(groups), shape[1], out)
+    return out
+
+
 @native("i64(i32*, i64, i64*)")
 def _counts(groups, rows, out):  # type: ignore[no-untyped-def]
     for row in range(rows):
@@ -165,8 +199,8 @@ def group_counts(groups: Array, count: int) -> Array:
     return out
 
 
-@native("i64(i64*, i64, i64*, i64, i32*)")
-def _place(keys, rows, bounds, count, out):  # type: ignore[no-untyped-def]
+@native("i64(i64*, i64, i64*, i64, i32*, i32*)")
+def _place(keys, rows, bounds, count, owners, out):  # type: ignore[no-untyped-def]
     at = 0
     for row in range(rows):
         # Keys mostly grow, so the next place is this one or the one after.
@@ -174,16 +208,24 @@ def _place(keys, rows, bounds, count, out):  # type: ignore[no-untyped-def]
             at -= 1
         while at < count and keys[row] >= bounds[at]:
             at += 1
-        out[row] = at
+        out[row] = owners[at]
     return 0
+
+
+def owners_at(keys: Array, bounds: Array, owners: Array) -> Array:
+    """Who owns each key: the first before the first of the ascending bounds, and so on.
+
+    Fast where keys mostly grow.
+    """
+    out = np.empty(len(keys), np.int32)
+    keys, bounds = np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(bounds, np.int64)
+    _place(keys, len(keys), bounds, len(bounds), np.ascontiguousarray(owners, np.int32), out)
+    return out
 
 
 def places(keys: Array, bounds: Array) -> Array:
     """How many of the ascending bounds each key has reached; fast where keys mostly grow."""
-    out = np.empty(len(keys), np.int32)
-    keys, bounds = np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(bounds, np.int64)
-    _place(keys, len(keys), bounds, len(bounds), out)
-    return out
+    return owners_at(keys, bounds, np.arange(len(bounds) + 1, dtype=np.int32))
 
 
 @native("i64(i32*, i64, i64*, i64*)")

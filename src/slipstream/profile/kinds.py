@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from slipstream.profile import kernels
-from slipstream.profile.events import Array
+from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 
 COMPUTE, COMMUNICATION, COPY = range(3)
@@ -23,19 +23,38 @@ _COMMUNICATION_LABEL = re.compile(
 
 def kinds(profile: Profile) -> Array:
     """The kind of each event: by its instruction if that communicates, else by its name."""
+    return profile.event_kinds
+
+
+def find_kinds(profile: Profile) -> Array:
+    """What `kinds` says, found anew; of the tags, where they tell all that it takes."""
     from slipstream.profile.grouping import group_pairs
 
     events = profile.events
-    by_name = np.full(len(events.texts), COMPUTE, np.uint8)
-    for index in np.unique(events["name"]).tolist():
-        kind = kernels.classify(events.texts[index]).kind
+    if events.tags is not None and events.is_tagged("name", "program", "instruction"):
+        firsts = events.tags.firsts
+        columns = [events.tagged(column) for column in ("name", "program", "instruction")]
+        used = firsts >= 0
+        found = np.full(len(firsts), COMPUTE, np.uint8)
+        groups, heads = group_pairs(columns[1][used], columns[2][used])
+        found[used] = _found(profile, columns[0][used], groups, firsts[used][heads])
+        return np.take(found, events.tags.of)
+    groups, heads = group_pairs(events["program"], events["instruction"])
+    return _found(profile, events["name"], groups, heads)
+
+
+def _found(profile: Profile, names: Array, groups: Array, heads: Array) -> Array:
+    """Kinds of rows with these names; `heads` are the first events of their instructions."""
+    texts = profile.events.texts
+    by_name = np.full(len(texts), COMPUTE, np.uint8)
+    for index in distinct(names).tolist():
+        kind = kernels.classify(texts[index]).kind
         if kind == kernels.COLLECTIVE:
             by_name[index] = COMMUNICATION
         elif kind == kernels.COPY:
             by_name[index] = COPY
-    found = by_name[events["name"]]
-    groups, firsts = group_pairs(events["program"], events["instruction"])
-    by_instruction = np.array([_kind_of(profile, row) for row in firsts.tolist()], np.int16)
+    found = by_name[names]
+    by_instruction = np.array([_kind_of(profile, row) for row in heads.tolist()], np.int16)
     if (by_instruction >= 0).any():
         stated = by_instruction[groups]
         wins = (stated == COMMUNICATION) | ((stated == COPY) & (found == COMPUTE))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slipstream.profile.program import Program
     from slipstream.profile.runs import Runs
     from slipstream.profile.steps import Steps
+    from slipstream.profile.stretches import Stretches
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,14 @@ class Profile:
     def with_warnings(self, *warnings: Warning) -> Profile:
         changed = replace(self, warnings=self.warnings + warnings)
         # Warnings change nothing that was found in the events.
-        for name in ("device_of_lane", "event_devices", "runs", "steps"):
+        for name in (
+            "device_of_lane",
+            "event_devices",
+            "event_kinds",
+            "runs",
+            "steps",
+            "stretches",
+        ):
             if name in self.__dict__:
                 changed.__dict__[name] = self.__dict__[name]
         return changed
@@ -127,8 +135,25 @@ class Profile:
         """Device index of each event."""
         if len(self.devices) == 1:
             return np.zeros(len(self.events), np.int32)
-        devices = self.device_of_lane[self.events["lane"]] if len(self.events) else np.empty(0)
+        events = self.events
+        if events.tags is not None and events.is_tagged("lane"):
+            return np.take(self.device_of_lane[events.tagged("lane")], events.tags.of)
+        devices = self.device_of_lane[events["lane"]] if len(events) else np.empty(0)
         return devices.astype(np.int32, copy=False)
+
+    @cached_property
+    def event_kinds(self) -> Array:
+        """Kind of each event (see `kinds`)."""
+        from slipstream.profile.kinds import find_kinds
+
+        return find_kinds(self)
+
+    @cached_property
+    def stretches(self) -> Stretches:
+        """What the devices did, stretch by stretch, in order."""
+        from slipstream.profile.stretches import find_stretches
+
+        return find_stretches(self)
 
     @cached_property
     def runs(self) -> Runs:

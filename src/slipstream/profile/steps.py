@@ -59,7 +59,7 @@ class Steps:
 
     def rows_of(self, profile: Profile) -> Array:
         """Index of the step in which each event starts, or the number of steps if in none."""
-        from slipstream.profile.grouping import places
+        from slipstream.profile.grouping import owners_at
 
         starts = profile.events["start_ps"]
         found = np.empty(0, np.int32)
@@ -74,7 +74,7 @@ class Steps:
             bounds = np.stack((self.start_ps[steps], self.end_ps[steps]), axis=1).ravel()
             owner = np.full(2 * len(steps) + 1, len(self), np.int32)
             owner[1::2] = steps
-            inside = np.take(owner, places(starts[rows], np.maximum.accumulate(bounds)))
+            inside = owners_at(starts[rows], np.maximum.accumulate(bounds), owner)
             if alone:
                 return inside
             found[rows] = inside
