@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outputs.perfetto_reader import Slice, read
+from builders import STEP as BUILT
+from builders import profile
+from outputs.perfetto_reader import Slice, read, read_all
 from outputs.results import STEP, small_profile, table
 from slipstream.outputs.perfetto import perfetto_bytes, write_perfetto
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS
 from slipstream.profile.profile import Device, Host, Lane, Profile
+from slipstream.sources.load import load
 
 GPU = "/device:GPU:0 NVIDIA H200"
 COMPUTE = "Stream #14(Compute)"
@@ -33,6 +37,7 @@ def test_a_trace_says_what_the_profile_says(tmp_path):
         _device(COMPUTE, "dot.1", 1000, 11_000, **gemm),
         _device(COMPUTE, "dot.1", 11_000, 16_000, **gemm),
         _device(f"{COMPUTE}, overlapping 1", "add.2", 13_000, 22_000, **side),
+        Slice(GPU, "steps", "step 0", "step", 0, 22_000, 0, {}),
         _host("train", 0, 30_000, 0),
         _host("PjitFunction(step)", 0, 8000, 1),
         _host("wait", 8000, 30_000, 1),
@@ -105,3 +110,47 @@ def test_many_events_are_written_in_pieces():
     profile = profile.with_events(profile.events.replace(**arrays))
     found = read(b"".join(perfetto_bytes(profile)))
     assert sum(s.category == "device" for s in found) == count
+
+
+def test_a_known_program_names_its_slices():
+    built = profile().annotation(0, 0, 60).kernel("dot.1", 40).all_reduce(30, hidden=10)
+    found = read(b"".join(perfetto_bytes(built.build())))
+    named = {s.name: s.notes for s in found if s.category == "device"}
+    assert list(named) == ["x @ y · dot.1", "all-reduce 32 B · all-reduce.1"]
+    assert named["x @ y · dot.1"] == {
+        "instruction": "dot.1",
+        "phase": "other",
+        "category": "matmul",
+        "kernel": "dot_1",
+        "op": "dot.1",
+        "program": BUILT,
+    }
+
+
+def test_a_recording_says_where_slices_come_from(data):
+    found = read(b"".join(perfetto_bytes(load(data / "off_default.xplane.pb.gz"))))
+    copies = [s for s in found if s.name == "copy to host 134 MB · wrapped_dynamic-update-slice"]
+    assert len(copies) == 24
+    assert {(s.notes["source"], s.notes["op"]) for s in copies} == {
+        ("dev_off.py:18", "command_buffer_14")
+    }
+
+
+def test_counters_of_a_device():
+    """
+    compute        ████████████████████████████████████████
+    communication                                ███████████████
+    µs             0         10        20        30        40        50
+    """
+    built = profile().kernel("dot.1", 40).all_reduce(15, hidden=10)
+    found = read_all(b"".join(perfetto_bytes(built.build()))).counters
+    told = {
+        (track, unit): [(time / 1000, value) for time, value in values]
+        for (_, track, unit), values in found.items()
+    }
+    assert told == {
+        ("busy", "%"): [(0, 100), (40, 50), (50, 0)],
+        ("compute", "%"): [(0, 100), (40, 0)],
+        ("communication", "%"): [(0, 0), (30, 100), (40, 50), (50, 0)],
+        ("link, each way", "GB/s"): [(30, pytest.approx(32 / 15e3)), (45, 0)],
+    }

@@ -41,11 +41,15 @@ def export(
     ] = "events",
     run: RunOption = None,
     dumps: DumpsOption = None,
+    open: Annotated[
+        bool, typer.Option("--open", help="Open the Perfetto trace in a browser.")
+    ] = False,
 ) -> None:
     """Writes a profile for other tools.
 
-    A Perfetto trace holds device and host events; ui.perfetto.dev opens it. Parquet and CSV hold
-    one table, a row for each event.
+    A Perfetto trace holds device and host events, steps, counters, and arrows from launches and
+    asynchronous starts; ui.perfetto.dev opens it. Parquet and CSV hold one table, a row for each
+    event.
     """
     chosen = format or _format_of(output)
     if chosen not in FORMATS:
@@ -56,6 +60,8 @@ def export(
         raise unknown("table", table, tables.TABLES)
     if chosen == "perfetto" and table != "events":
         raise BadInput("a Perfetto trace holds events and host events; --table is for the others")
+    if open and chosen != "perfetto":
+        raise BadInput(f"--open is for Perfetto traces; {output} is {chosen}")
     profile = open_profile(path, run, dumps)
     if chosen == "perfetto":
         perfetto.write_perfetto(profile, output)
@@ -65,6 +71,13 @@ def export(
         write(profile, output, table)
         count = len(getattr(profile, table))
     _report(output, count)
+    if chosen == "perfetto":
+        from slipstream.cli.perfetto_ui import PAGE, hand_over
+
+        if open:
+            hand_over(Path(output), echo)
+        else:
+            echo(f"open it at {PAGE}, which reads it in your browser; --open does that")
 
 
 def _format_of(output: str) -> str:

@@ -3,8 +3,11 @@
 Packets differ in little but their timestamp: each distinct packet is built once, with a gap of
 fixed size for the timestamp, and all of them are then filled in as arrays.
 
-    0a len │ 40 t t t t t t t t │ sequence, flags │ track event
+    0a len │ 40 t t t t t t t t │ sequence, flags │ slots, track event
                  └─ gap ─┘        the same for all slices of one name on one track
+
+A slot is a field of eight bytes that differs from packet to packet: the number of an arrow, or
+the value of a counter.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from slipstream.native import native
 from slipstream.outputs.wire import message, number
 from slipstream.profile.events import Array
 
@@ -23,6 +27,8 @@ STARTS_SEQUENCE, NEEDS_TEXTS = 1, 2
 _TIMESTAMP = b"\x40"
 _GAP = b"\x80" * 7 + b"\x00"  # a varint may be padded; eight bytes hold 833 days of nanoseconds
 _CHUNK = 100_000
+_TAG, _SLOT = 2, 8
+_NO_VALUES = np.empty(0, np.uint64)
 
 
 def packet(*fields: bytes) -> bytes:
@@ -36,20 +42,32 @@ class Packets:
     def __init__(self) -> None:
         self._templates: list[bytes] = []
         self._gaps: list[int] = []
+        self._slots: list[int] = []
+        self._slot_places: list[int] = []
         self._times: list[Array] = []
         self._numbers: list[Array] = []
+        self._values: list[Array] = []
 
-    def template(self, track_event: bytes) -> int:
-        """Number of the packet that says `track_event` at a time yet to be filled in."""
-        said = number(10, SEQUENCE) + number(13, NEEDS_TEXTS) + message(11, track_event)
+    def template(self, track_event: bytes, slots: bytes = b"") -> int:
+        """Number of the packet that says `track_event` at a time yet to be filled in.
+
+        `slots` are the tags (`wire.fixed_tag`) of fields whose values are yet to be filled in, too.
+        """
+        tags = [slots[at : at + _TAG] for at in range(0, len(slots), _TAG)]
+        event = b"".join(tag + b"\0" * _SLOT for tag in tags) + track_event
+        said = number(10, SEQUENCE) + number(13, NEEDS_TEXTS) + message(11, event)
         template = packet(_TIMESTAMP, _GAP, said)
         self._templates.append(template)
         self._gaps.append(len(template) - len(said) - len(_GAP))
+        self._slots.append(len(tags))
+        self._slot_places.append(len(template) - len(event) + _TAG)
         return len(self._templates) - 1
 
-    def add(self, times_ns: Array, numbers: Array) -> None:
+    def add(self, times_ns: Array, numbers: Array, values: Array = _NO_VALUES) -> None:
+        """Packets at these times, by their templates; what fills their slots, one after another."""
         self._times.append(times_ns)
         self._numbers.append(numbers)
+        self._values.append(values)
 
     def assembled(self) -> Iterator[bytes]:
         """The packets by time; of those at one time, first those that were added first."""
@@ -58,23 +76,39 @@ class Packets:
         times, numbers = np.concatenate(self._times), np.concatenate(self._numbers)
         order = np.argsort(times, kind="stable")
         lengths = np.array([len(t) for t in self._templates])
+        slots = np.array(self._slots)
+        counts = slots[numbers]
+        firsts = np.cumsum(counts) - counts
+        text = np.frombuffer(b"".join(self._templates), np.uint8)
+        places = (np.cumsum(lengths) - lengths, lengths, np.array(self._gaps))
+        values = np.concatenate(self._values).view(np.int64)
         for begin in range(0, len(order), _CHUNK):
             rows = order[begin : begin + _CHUNK]
-            yield self._filled(times[rows], numbers[rows], lengths).tobytes()
+            own = (numbers[rows], times[rows], firsts[rows])
+            out = np.empty(int(lengths[own[0]].sum()), np.uint8)
+            slotted = (slots, np.array(self._slot_places), values)
+            _fill(text, *places, *slotted, *(c.astype(np.int64) for c in own), len(rows), out)
+            yield out.tobytes()
 
-    def _filled(self, times: Array, numbers: Array, lengths: Array) -> Array:
-        sizes = lengths[numbers]
-        offsets = np.cumsum(sizes) - sizes
-        out = np.empty(int(sizes.sum()), np.uint8)
-        gaps = np.empty(len(times), np.int64)
-        for used in np.unique(sizes).tolist():
-            rows = np.flatnonzero(sizes == used)
-            distinct, which = np.unique(numbers[rows], return_inverse=True)
-            texts = b"".join(self._templates[n] for n in distinct)
-            block = np.frombuffer(texts, np.uint8).reshape(len(distinct), used)
-            out[offsets[rows][:, None] + np.arange(used)] = block[which]
-            gaps[rows] = offsets[rows] + self._gaps[distinct[0]]
-        for place in range(len(_GAP)):
-            bits = (times >> (7 * place)) & 0x7F
-            out[gaps + place] = bits | (0x80 if place < len(_GAP) - 1 else 0)
-        return out
+
+@native("i64(u8*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64, u8*)")
+def _fill(  # type: ignore[no-untyped-def]
+    text, begins, lengths, gaps, slots, slot_places, values, numbers, times, firsts, rows, out,
+):  # fmt: skip
+    """Copy each packet's template, and write its time and its slots into it."""
+    at = 0
+    for row in range(rows):
+        number = numbers[row]
+        for i in range(lengths[number]):
+            out[at + i] = text[begins[number] + i]
+        time = times[row]
+        for i in range(8):
+            more = 0x80 if i < 7 else 0
+            out[at + gaps[number] + i] = (time >> (7 * i)) & 0x7F | more
+        for slot in range(slots[number]):
+            value = values[firsts[row] + slot]
+            place = at + slot_places[number] + slot * 10
+            for i in range(8):
+                out[place + i] = (value >> (8 * i)) & 0xFF
+        at += lengths[number]
+    return at

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.native import native
 from slipstream.profile.events import Array
 
 
@@ -36,8 +37,7 @@ def lay_out(rows: Array, starts: Array, ends: Array, nested: bool) -> list[Track
     rows, own_starts, own_ends = rows[order], own_starts[order], own_ends[order]
     if _one_after_another(own_starts, own_ends):
         return [_alternating(rows)]
-    placed = _place(own_starts.tolist(), own_ends.tolist(), nested)
-    return [_as_track(rows, moves) for moves in placed]
+    return [_as_track(rows, moves) for moves in place(own_starts, own_ends, nested)]
 
 
 def _one_after_another(starts: Array, ends: Array) -> bool:
@@ -50,28 +50,51 @@ def _alternating(rows: Array) -> Track:
     return Track(np.repeat(rows, 2), opens)
 
 
-def _as_track(rows: Array, moves: list[int]) -> Track:
-    moved = np.array(moves, np.int64)
-    opens = moved >= 0
-    return Track(rows[np.where(opens, moved, ~moved)], opens)
+def _as_track(rows: Array, moves: Array) -> Track:
+    opens = moves >= 0
+    return Track(rows[np.where(opens, moves, ~moves)], opens)
 
 
-def _place(starts: list[int], ends: list[int], nested: bool) -> list[list[int]]:
-    """For each track its moves: `i` opens event i, `~i` closes it.  First track that fits wins."""
-    tracks: list[list[int]] = []
-    open_slices: list[list[int]] = []
-    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        for moves, stack in zip(tracks, open_slices, strict=True):
-            while stack and ends[stack[-1]] <= start:
-                moves.append(~stack.pop())
-            if not stack or (nested and end <= ends[stack[-1]]):
+@native("i64(i64*, i64*, i64, i64, i64*, i64*, i32*, i64*)")
+def _place(starts, ends, rows, nested, top, below, track, moves):  # type: ignore[no-untyped-def]
+    """First track that fits wins; what is open on a track is a list from its innermost slice."""
+    used = 0
+    tracks = 0
+    for i in range(rows):
+        at = 0
+        while at < tracks:
+            while top[at] >= 0 and ends[top[at]] <= starts[i]:
+                track[used] = at
+                moves[used] = -1 - top[at]
+                used += 1
+                top[at] = below[top[at]]
+            if top[at] < 0 or (nested and ends[i] <= ends[top[at]]):
                 break
-        else:
-            moves, stack = [], []
-            tracks.append(moves)
-            open_slices.append(stack)
-        moves.append(i)
-        stack.append(i)
-    for moves, stack in zip(tracks, open_slices, strict=True):
-        moves.extend(~i for i in reversed(stack))
+            at += 1
+        if at == tracks:
+            top[at] = -1
+            tracks += 1
+        track[used] = at
+        moves[used] = i
+        used += 1
+        below[i] = top[at]
+        top[at] = i
+    for at in range(tracks):
+        while top[at] >= 0:
+            track[used] = at
+            moves[used] = -1 - top[at]
+            used += 1
+            top[at] = below[top[at]]
     return tracks
+
+
+def place(starts: Array, ends: Array, nested: bool) -> list[Array]:
+    """For each track its moves: `i` opens event i, `~i` closes it; events are in order of start."""
+    size = len(starts)
+    top, below = np.empty((2, size + 1), np.int64)
+    track, moves = np.empty(2 * size, np.int32), np.empty(2 * size, np.int64)
+    times = (np.ascontiguousarray(column, np.int64) for column in (starts, ends))
+    count = int(_place(*times, size, int(nested), top, below, track, moves))
+    order = np.argsort(track, kind="stable")
+    bounds = np.searchsorted(track[order], np.arange(1, count))
+    return np.split(moves[order], bounds)

@@ -26,3 +26,8 @@ def message(field: int, *parts: bytes) -> bytes:
 
 def string(field: int, text: str) -> bytes:
     return message(field, text.encode("utf-8", "replace"))
+
+
+def fixed_tag(field: int) -> bytes:
+    """What comes before the eight bytes of a fixed64 or double field."""
+    return varint(field << 3 | 1)

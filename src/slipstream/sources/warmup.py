@@ -21,6 +21,10 @@ _MODULES = (
     "slipstream.profile.grouping",
     "slipstream.profile.sweeps",
     "slipstream.profile.beside",
+    "slipstream.serve.tracks",
+    "slipstream.serve.tiles",
+    "slipstream.serve.ranges",
+    "slipstream.serve.finding",
 )
 
 

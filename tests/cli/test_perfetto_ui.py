@@ -1,0 +1,73 @@
+"""Traces handed to a browser that fetches them as Perfetto's page does, or that never comes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+import webbrowser
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli import perfetto_ui
+from slipstream.cli.main import app
+from slipstream.errors import Missing
+
+OFFLOAD = str(Path(__file__).parent.parent / "data" / "off_default.xplane.pb.gz")
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Others may use the real one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        found = free.getsockname()[1]
+    monkeypatch.setattr(perfetto_ui, "PORT", found)
+    return found
+
+
+def test_an_exported_trace_opens_in_a_browser(port, tmp_path, monkeypatch):
+    fetched: list[object] = []
+
+    def fetch(url: str) -> None:
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url.replace("a%20b", "other"))
+        with urllib.request.urlopen(url) as answer:
+            fetched.extend((answer.read(), answer.headers["Access-Control-Allow-Origin"]))
+
+    threads = []
+
+    def browse(link: str) -> bool:
+        page, _, url = link.partition("/#!/?url=")
+        assert page == "https://ui.perfetto.dev"
+        threads.append(threading.Thread(target=fetch, args=(url,)))
+        threads[0].start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    output = tmp_path / "a b.pftrace"
+    arguments = ["export", OFFLOAD, "-o", str(output), "--open"]
+    said = CliRunner().invoke(app, arguments, catch_exceptions=False).output
+    threads[0].join()
+    assert fetched == [output.read_bytes(), "https://ui.perfetto.dev"]
+    link = f"https://ui.perfetto.dev/#!/?url=http://127.0.0.1:{port}/a%20b.pftrace"
+    assert said.splitlines()[1] == f"opening {link}"
+
+
+def test_a_browser_that_never_comes(port, tmp_path, monkeypatch):
+    monkeypatch.setattr(webbrowser, "open", lambda link: False)
+    file = tmp_path / "a.pftrace"
+    file.write_bytes(b"trace")
+    with pytest.raises(Missing, match="no browser asked for the trace; open .*a.pftrace at https"):
+        perfetto_ui.hand_over(file, print, patience_s=0)
+
+
+def test_a_port_that_is_taken(port, tmp_path):
+    with (
+        HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler),
+        pytest.raises(Missing, match=rf"port {port}, .* can't be used: Address already in use"),
+    ):
+        perfetto_ui.hand_over(tmp_path / "a.pftrace", print)
