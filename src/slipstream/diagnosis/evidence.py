@@ -1,0 +1,291 @@
+"""All that the rules look at: analyses of one profile, each made when a rule first asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.analyses.bounds import bounds
+from slipstream.analyses.collectives import Collectives, collectives, known_gpu
+from slipstream.analyses.findings import Change
+from slipstream.analyses.gaps import Gaps, gaps
+from slipstream.analyses.hosts import Hosts, hosts
+from slipstream.analyses.labels import Label, label_of
+from slipstream.analyses.memory import ProgramMemory, program_memory
+from slipstream.analyses.network_flows import machine_of
+from slipstream.analyses.ops import Op, ops
+from slipstream.analyses.overlap import Overlap, overlap
+from slipstream.analyses.slack import Slack, slack
+from slipstream.analyses.summary import StepTimes, step_times
+from slipstream.costs.table import CostTable
+from slipstream.diagnosis.flagging import Flags
+from slipstream.diagnosis.sampling import few_steps
+from slipstream.machines.kernel import Kernel, kernel
+from slipstream.machines.machine import Estimate, Gpu, Machine
+from slipstream.machines.topology import machine as machine_named
+from slipstream.profile.executions import graph_number
+from slipstream.profile.profile import Profile
+from slipstream.profile.program import Instruction, Program
+from slipstream.simulate.costing import costing
+from slipstream.simulate.engine import Simulation, simulation
+from slipstream.simulate.recorded import hottest_name, own_costs
+
+NOTICEABLE = 0.01
+"""share of the step below which nothing is worth a finding: two runs differ as much"""
+SIMULATION_ERROR = 0.01
+"""mean error of a step simulated from a recording of another setting: docs/accuracy.md"""
+TRUSTED = 0.05
+"""a simulation of the recorded program that is further off than this proves nothing"""
+USABLE_MEMORY = 0.75
+"""share of a GPU's memory that JAX takes unless it is told otherwise
+(docs.jax.dev/en/latest/gpu_memory_allocation.html)"""
+
+
+class Evidence:
+    """One profile, and what is known of the run beside it."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        costs: CostTable | None = None,
+        settings: Mapping[str, str] | None = None,
+        machine: Machine | None = None,
+        slice_gbps: float | None = None,
+    ) -> None:
+        self.whole = profile
+        self.given_machine = machine
+        self.slice_gbps = slice_gbps
+        self.given_costs = costs
+        self.settings = settings
+        """flags that the run was started with; None where nobody said"""
+
+    # The profile.
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile, or a few of its steps where it is large: a rule needs no more."""
+        return few_steps(self.whole)
+
+    @cached_property
+    def step(self) -> StepTimes:
+        """The median step of all that was recorded."""
+        return step_times(self.whole)
+
+    @property
+    def noticeable_us(self) -> float:
+        return NOTICEABLE * self.step.wall_us
+
+    @cached_property
+    def program_name(self) -> str:
+        """The program with the most device time, where the profile has a copy of it; or empty."""
+        return hottest_name(self.profile) or ""
+
+    @cached_property
+    def program(self) -> Program | None:
+        return self.profile.programs[self.program_name] if self.program_name else None
+
+    @cached_property
+    def model(self) -> str:
+        return next((device.model for device in self.profile.devices if device.model), "")
+
+    @property
+    def gpu(self) -> Gpu | None:
+        return known_gpu(self.model)
+
+    @property
+    def is_gpu(self) -> bool:
+        return any(device.kind == "gpu" for device in self.profile.devices)
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        """As given; else the profile's GPUs, as many in a host as a host usually holds."""
+        return self.stated_machine or machine_of(self.profile)
+
+    @cached_property
+    def stated_machine(self) -> Machine | None:
+        """The machine that somebody named: the caller, or the simulation that this is."""
+        if self.given_machine is not None:
+            return self.given_machine
+        made_for = "simulated for "
+        for host in self.whole.hosts:
+            if host.source.startswith(made_for):
+                return machine_named(host.source.removeprefix(made_for))
+        return None
+
+    # Analyses.
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        return ops(self.profile).ops
+
+    @cached_property
+    def op_by_name(self) -> dict[str, Op]:
+        """Ops of the hottest program, by instruction."""
+        return {op.instruction: op for op in self.ops if op.program == self.program_name}
+
+    @cached_property
+    def overlap(self) -> Overlap:
+        return overlap(self.profile)
+
+    @cached_property
+    def slack(self) -> Slack:
+        return slack(self.profile)
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        return gaps(self.profile)
+
+    @cached_property
+    def collectives(self) -> Collectives:
+        return collectives(self.profile)
+
+    @cached_property
+    def hosts(self) -> Hosts:
+        return hosts(self.profile)
+
+    @cached_property
+    def memory(self) -> ProgramMemory | None:
+        program = self.program
+        return program_memory(program, self.program_name) if program is not None else None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Memory that JAX would take and the program does not use; None where it isn't known."""
+        if self.gpu is None or self.memory is None:
+            return None
+        return max(0, round(USABLE_MEMORY * self.gpu.memory_bytes) - self.memory.peak_bytes)
+
+    def label(self, instruction: Instruction) -> Label:
+        assert self.program is not None
+        return label_of(self.program_name, self.program, instruction)
+
+    def start(self, name: str) -> Instruction | None:
+        """The instruction that a profile calls `name`; of asynchronous ones, the start."""
+        program = self.program
+        if program is None or name not in program:
+            return None
+        return program.starter(name) or program.instruction(name)
+
+    def kernel(self, instruction: Instruction) -> Kernel:
+        """What an instruction of the program asks of the GPU."""
+        assert self.program is not None
+        if instruction.name not in self._kernels:
+            self._kernels[instruction.name] = kernel(self.program, instruction)
+        return self._kernels[instruction.name]
+
+    @cached_property
+    def _kernels(self) -> dict[str, Kernel]:
+        return {}
+
+    @cached_property
+    def in_graphs(self) -> frozenset[str]:
+        """Instructions of the program whose kernels ran inside CUDA graphs."""
+        events = self.profile.events
+        if not len(events):
+            return frozenset()
+        labelled = np.array([graph_number(text) is not None for text in events.texts], bool)
+        rows = np.flatnonzero(labelled[events["op"]] | (events["graph"] > 0))
+        names = np.unique(events.cells("instruction", rows)).tolist()
+        return frozenset(events.texts[i] for i in names if i)
+
+    # Simulation.
+
+    @cached_property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """What each instruction cost in the recording, by the median."""
+        program, machine = self.program, self.machine
+        if program is None or machine is None:
+            return {}
+        return costing(program, machine, own_costs(self.profile, self.program_name))
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why a simulation of the program would prove nothing; empty where it would."""
+        if not self.is_gpu:
+            return "no GPU was recorded"
+        if self.program is None:
+            return "the profile has no copy of the program"
+        if self.machine is None:
+            return f"{self.model or 'the GPU'} is not known here, and neither are its links"
+        span = self.span_us
+        if not span or not self.program.is_scheduled:
+            return "the program's schedule was not recorded"
+        off = self.simulated().profile_us / span - 1
+        if abs(off) > TRUSTED:
+            return (
+                f"the simulation of the recorded program is {off:+.0%} off, so that it can't "
+                "tell what another would take"
+            )
+        return ""
+
+    @cached_property
+    def span_us(self) -> float:
+        """One execution of the program, from its first kernel to its last: the median."""
+        runs = self.profile.runs
+        own = [i for i, t in enumerate(self.profile.events.texts) if t == self.program_name and t]
+        rows = np.isin(runs.program, own)
+        if not rows.any():
+            return 0.0
+        usual = runs.events[rows] >= np.median(runs.events[rows])
+        spans = (runs.end_ps - runs.start_ps)[rows][usual]
+        return float(np.median(spans)) / 1e6
+
+    def simulated(
+        self, *, graphs: bool | None = None, costs: Mapping[str, float] | None = None
+    ) -> Simulated:
+        """The program as it ran, or with other costs, or with CUDA graphs on or off."""
+        key = (graphs, tuple(sorted((costs or {}).items())))
+        if key not in self._simulations:
+            self._simulations[key] = self._simulate(graphs, costs or {})
+        return self._simulations[key]
+
+    @cached_property
+    def _simulations(self) -> dict[object, Simulated]:
+        return {}
+
+    def _simulate(self, graphs: bool | None, costs: Mapping[str, float]) -> Simulated:
+        assert self.program is not None and self.machine is not None
+        estimates = {
+            name: replace(estimate, us=costs[name]) if name in costs else estimate
+            for name, estimate in self.estimates.items()
+        }
+        on = bool(self.in_graphs) if graphs is None else graphs
+        made = simulation(self.program, self.machine, estimates=estimates, command_buffers=on)
+        return Simulated(made)
+
+    @cached_property
+    def least_us(self) -> float:
+        """The least that any schedule of the program could take."""
+        assert self.program is not None and self.machine is not None
+        return bounds(self.program, self.estimates, self.machine).least_us
+
+    # Flags.
+
+    @cached_property
+    def flags(self) -> Flags:
+        said = dict(self.program.flags) if self.program is not None else {}
+        known = bool(said) or self.settings is not None
+        return Flags(self.whole, {**said, **(self.settings or {})}, known)
+
+    def flag(self, name: str, value: str, note: str = "") -> Change | None:
+        """The change that sets a flag; None where the run's jaxlib would not take it."""
+        return self.flags.change(name, value, note)
+
+
+class Simulated:
+    """A simulated step, and how long it takes."""
+
+    def __init__(self, made: Simulation) -> None:
+        self.made = made
+
+    @cached_property
+    def profile_us(self) -> float:
+        events = self.made.profile.events
+        if not len(events):
+            return 0.0
+        end = int((events["start_ps"] + events["duration_ps"]).max())
+        return (end - int(events["start_ps"].min())) / 1e6

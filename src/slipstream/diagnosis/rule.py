@@ -1,0 +1,50 @@
+"""What every rule is: a question, and a function from evidence to what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from slipstream.analyses.findings import Abstention, Exhibit, Finding
+from slipstream.analyses.ops import Op
+from slipstream.diagnosis.evidence import Evidence
+
+Said = Iterator[Finding | Abstention]
+MOST_EXHIBITS = 5
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule; `look` yields findings, or says that it can't tell, or nothing at all."""
+
+    name: str
+    question: str
+    look: Callable[[Evidence], Said]
+    needs_gpu: bool = True
+    needs_program: bool = True
+
+    def says(self, evidence: Evidence) -> Said:
+        """What it found; that it can't tell, where what it needs was not recorded."""
+        if self.needs_gpu and not evidence.is_gpu:
+            yield Abstention(self.name, "it is about GPUs, and none was recorded")
+        elif self.needs_program and evidence.program is None:
+            yield Abstention(self.name, "the profile has no copy of the program")
+        else:
+            yield from self.look(evidence)
+
+
+def exhibits(ops: Iterable[Op], evidence: Evidence, note: str = "") -> tuple[Exhibit, ...]:
+    """The ops that take most, as a finding shows them."""
+    steps = max(1, len(evidence.profile.steps))
+    found = sorted(ops, key=lambda op: -op.per_step_us)
+    return tuple(
+        Exhibit(
+            op.instruction,
+            op.per_step_us,
+            round(op.count / steps),
+            op.source,
+            op.description,
+            note,
+        )
+        for op in found[:MOST_EXHIBITS]
+    )
