@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
-SYSTEM_PACKAGES ?=
+SYSTEM_PACKAGES ?= chromium postgresql
 PYTEST_ARGS ?= -n 3 --dist loadfile
 
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ help:
 	@echo "make install   $(BIN)/slipstream, ready to use"
 	@echo "make demo      set up, compile a GPT for 8 H200 with no GPU, predict its step"
 	@echo "make test      the test suite, import contracts included"
-	@echo "make test-loop the tests of slipstream run, which start many jobs"
+	@echo "make test-loop only the tests of slipstream run, which start many jobs"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"
 	@echo "make format    format the code"
@@ -38,7 +38,7 @@ test: $(VENV)/.stamp-test system-packages
 
 test-loop: $(VENV)/.stamp-test
 	$(call warm-up)
-	SLIPSTREAM_TEST_JOBS=1 $(BIN)/python -m pytest tests/loop
+	$(BIN)/python -m pytest tests/loop
 
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .

@@ -9,22 +9,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slipstream.analyses.bounds import Bounds, bounds
+    from slipstream.analyses.collectives import Collectives, collectives
+    from slipstream.analyses.diff import Diff, diff
+    from slipstream.analyses.findings import Diagnosis
+    from slipstream.analyses.gaps import Gaps, gaps
+    from slipstream.analyses.hosts import Hosts, hosts
+    from slipstream.analyses.memory import Memory, memory
+    from slipstream.analyses.network import Network, network
     from slipstream.analyses.ops import Op, Ops, ops
+    from slipstream.analyses.overlap import Overlap, overlap
     from slipstream.analyses.prediction import Prediction
+    from slipstream.analyses.roofline import Roofline, roofline
+    from slipstream.analyses.slack import Slack, slack
     from slipstream.analyses.summary import Summary, summary
     from slipstream.compiler.compile import compile
     from slipstream.costs.coverage import Coverage
     from slipstream.costs.extract import extract_costs
     from slipstream.costs.files import read_costs
     from slipstream.costs.table import CostTable
+    from slipstream.diagnosis.diagnose import diagnose
     from slipstream.errors import BadInput, CheckFailed, Missing, SlipstreamError
     from slipstream.loop.capture import capture
     from slipstream.loop.optimize import optimize
     from slipstream.loop.receipt import Receipt
     from slipstream.machines.machine import Machine
     from slipstream.machines.topology import machine
+    from slipstream.outputs.perfetto import write_perfetto
     from slipstream.profile.profile import Profile
     from slipstream.profile.program import Program
+    from slipstream.simulate.engine import Simulation, simulation
     from slipstream.simulate.prediction import predict
     from slipstream.sources.hlo import read_program
     from slipstream.sources.load import load
@@ -33,58 +47,108 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BadInput": "errors",
+    "Bounds": "analyses.bounds",
     "CheckFailed": "errors",
+    "Collectives": "analyses.collectives",
     "CostTable": "costs.table",
     "Coverage": "costs.coverage",
+    "Diagnosis": "analyses.findings",
+    "Diff": "analyses.diff",
+    "Gaps": "analyses.gaps",
+    "Hosts": "analyses.hosts",
     "Machine": "machines.machine",
+    "Memory": "analyses.memory",
     "Missing": "errors",
+    "Network": "analyses.network",
     "Op": "analyses.ops",
     "Ops": "analyses.ops",
+    "Overlap": "analyses.overlap",
     "Prediction": "analyses.prediction",
     "Profile": "profile.profile",
     "Program": "profile.program",
     "Receipt": "loop.receipt",
+    "Roofline": "analyses.roofline",
+    "Simulation": "simulate.engine",
+    "Slack": "analyses.slack",
     "SlipstreamError": "errors",
     "Summary": "analyses.summary",
+    "bounds": "analyses.bounds",
     "capture": "loop.capture",
+    "collectives": "analyses.collectives",
     "compile": "compiler.compile",
+    "diagnose": "diagnosis.diagnose",
+    "diff": "analyses.diff",
     "extract_costs": "costs.extract",
+    "gaps": "analyses.gaps",
+    "hosts": "analyses.hosts",
     "load": "sources.load",
     "machine": "machines.topology",
+    "memory": "analyses.memory",
+    "network": "analyses.network",
     "ops": "analyses.ops",
     "optimize": "loop.optimize",
+    "overlap": "analyses.overlap",
     "predict": "simulate.prediction",
     "read_costs": "costs.files",
     "read_program": "sources.hlo",
+    "roofline": "analyses.roofline",
+    "simulation": "simulate.engine",
+    "slack": "analyses.slack",
     "summary": "analyses.summary",
+    "write_perfetto": "outputs.perfetto",
 }
 
 __all__ = [
     "BadInput",
+    "Bounds",
     "CheckFailed",
+    "Collectives",
     "CostTable",
     "Coverage",
+    "Diagnosis",
+    "Diff",
+    "Gaps",
+    "Hosts",
     "Machine",
+    "Memory",
     "Missing",
+    "Network",
     "Op",
     "Ops",
+    "Overlap",
     "Prediction",
     "Profile",
     "Program",
     "Receipt",
+    "Roofline",
+    "Simulation",
+    "Slack",
     "SlipstreamError",
     "Summary",
+    "bounds",
     "capture",
+    "collectives",
     "compile",
+    "diagnose",
+    "diff",
     "extract_costs",
+    "gaps",
+    "hosts",
     "load",
     "machine",
+    "memory",
+    "network",
     "ops",
     "optimize",
+    "overlap",
     "predict",
     "read_costs",
     "read_program",
+    "roofline",
+    "simulation",
+    "slack",
     "summary",
+    "write_perfetto",
 ]
 
 

@@ -71,7 +71,8 @@ def open_profile(path: str, run: str | None = None, dumps: str | None = None) ->
 class LoadBar:
     """A progress bar on stderr: appears after `PATIENCE_S`, never where stderr is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str = "reading", *, is_bytes: bool = True) -> None:
+        self._doing, self._is_bytes = doing, is_bytes
         self._began = time.monotonic()
         self._progress: Progress | None = None
 
@@ -84,11 +85,18 @@ class LoadBar:
 
     def _start(self) -> Progress:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+        )
 
-        columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
+        counts = DownloadColumn() if self._is_bytes else MofNCompleteColumn()
+        columns = (TextColumn(self._doing), BarColumn(), counts)
         progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        progress.add_task("reading")
+        progress.add_task(self._doing)
         progress.start()
         return progress
 

@@ -25,8 +25,11 @@ COMMANDS = {
     "roofline": "slipstream.cli.roofline",
     "memory": "slipstream.cli.memory",
     "hosts": "slipstream.cli.hosts",
+    "diagnose": "slipstream.cli.diagnose",
     "diff": "slipstream.cli.diff",
     "network": "slipstream.cli.network",
+    "serve": "slipstream.cli.serve",
+    "report": "slipstream.cli.report",
     "costs": "slipstream.cli.costs",
     "compile": "slipstream.cli.compile",
     "predict": "slipstream.cli.predict",
@@ -37,6 +40,7 @@ COMMANDS = {
     "flags": "slipstream.cli.flags",
     "doctor": "slipstream.cli.doctor",
     "run": "slipstream.cli.run",
+    "tune": "slipstream.cli.tune",
 }
 """Command or group of commands to the module that has it, under the same name."""
 
@@ -44,6 +48,7 @@ COMMANDS = {
 _READERS = (
     "summary", "ops", "programs", "export", "query",
     "overlap", "collectives", "slack", "gaps", "roofline", "memory", "hosts", "diff", "network",
+    "diagnose", "report", "serve",
 )  # fmt: skip
 """commands whose first argument is a profile"""
 

@@ -12,9 +12,11 @@ from slipstream.cli.predicting import (
     CommandBuffersOption,
     CompileProgress,
     CostsOption,
+    HtmlOption,
     MachinesOption,
     TimelineOption,
     WaitsOption,
+    keep_page,
     keep_timeline,
     machines,
     measured,
@@ -45,6 +47,7 @@ def predict(
     ] = None,
     command_buffers: CommandBuffersOption = None,
     timeline: TimelineOption = None,
+    html: HtmlOption = None,
     waits: WaitsOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -79,6 +82,7 @@ def predict(
         )
         found.append(prediction)
         keep_timeline(timeline, prediction, compiled.proto, "," in on)
+    keep_page(html, found)
     if json:
         return show_json(prediction_json(found))
     show(lambda width: render_predictions(found, width, waits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,14 @@ TimelineOption = Annotated[
         help="Write the simulated step as .xplane.pb: every other command reads it.",
     ),
 ]
+HtmlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write a page: the machines beside each other, and the step on the first.",
+    ),
+]
 WaitsOption = Annotated[
     bool, typer.Option("--waits", help="List the ten worst waits, with their source lines.")
 ]
@@ -81,6 +90,18 @@ def keep_timeline(path: str | None, prediction: Prediction, program: Path, sever
         target = target.with_name(f"{name}.{prediction.machine}.xplane.pb")
     written = write_timeline(prediction.timeline, target, open_bytes(program).tobytes())
     print(f"timeline: {written}; read it with: slipstream summary {written}", file=sys.stderr)
+
+
+def keep_page(path: str | None, predictions: Sequence[Prediction]) -> None:
+    """Write predictions as a page: all machines, and every analysis of the first one's step."""
+    if path is None or not predictions or predictions[0].timeline is None:
+        return
+    from slipstream.outputs.pages.report import write_report
+    from slipstream.outputs.pages.results import results
+
+    timeline, machine = predictions[0].timeline, predictions[0].machine
+    write_report(results(timeline, machine, predictions=tuple(predictions)), path)
+    print(f"page: {path}", file=sys.stderr)
 
 
 class CompileProgress:

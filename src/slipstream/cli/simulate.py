@@ -12,9 +12,11 @@ from slipstream.cli.predicting import (
     DEFAULT_MACHINE,
     CommandBuffersOption,
     CostsOption,
+    HtmlOption,
     MachinesOption,
     TimelineOption,
     WaitsOption,
+    keep_page,
     keep_timeline,
     machines,
     measured,
@@ -31,6 +33,7 @@ def simulate(
     costs: CostsOption = None,
     command_buffers: CommandBuffersOption = None,
     timeline: TimelineOption = None,
+    html: HtmlOption = None,
     waits: WaitsOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -61,6 +64,7 @@ def simulate(
         )
         predictions.append(prediction)
         keep_timeline(timeline, prediction, Path(program), "," in on)
+    keep_page(html, predictions)
     if json:
         return show_json(prediction_json(predictions))
     show(lambda width: render_predictions(predictions, width, waits))

@@ -24,6 +24,7 @@ _TODAY = {
     "withheld": "better not",
     "newer": "not in this jaxlib yet",
     "added": "needed today, in no guide",
+    "found": "found by a search",
 }
 
 

@@ -1,0 +1,1 @@
+"""Results as pages: one file of HTML each that needs nothing else and asks for nothing."""

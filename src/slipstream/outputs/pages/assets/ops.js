@@ -1,0 +1,255 @@
+// Ops of a report: texts of numbers as Slipstream writes them, the map, the table, an op's details.
+(() => {
+  "use strict";
+  const FIRST = 15;
+  const MORE = 200;
+
+  // ---- numbers as units.py and words.py write them ------------------------------------------
+
+  function digits(value) {
+    if (Math.abs(value) >= 100) return value.toFixed(0);
+    const text = value.toFixed(Math.abs(value) >= 10 ? 1 : 2);
+    return text.replace(/0+$/, "").replace(/\.$/, "");
+  }
+
+  function scaled(value, units, smallest) {
+    for (const [scale, unit] of units) {
+      if (Math.abs(value) >= scale * 0.9995) return `${digits(value / scale)} ${unit}`;
+    }
+    return `${value.toFixed(0)} ${smallest}`;
+  }
+
+  const TIMES = [[1e12, "s"], [1e9, "ms"], [1e6, "µs"], [1e3, "ns"]];
+  const SIZES = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+  const whole = new Intl.NumberFormat("en");
+  const time = (us) => scaled(us * 1e6, TIMES, "ps");
+  const bytes = (size) => scaled(size, SIZES, "B");
+
+  function share(value, places = 1) {
+    const least = Math.pow(10, -(places + 2));
+    if (value > 1e-9 && value < least / 2) return `<${(100 * least).toFixed(places)}%`;
+    if (value > 1 - least / 2 && value < 1 - 1e-9) return `${(100 * (1 - least)).toFixed(places)}%`;
+    if (Math.abs(value - 1) < 1e-9) return "100%";
+    return `${(100 * value).toFixed(places)}%`;
+  }
+
+  function flops(count) {
+    return scaled(count, [[1e15, "PFLOP"], [1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"], [1e3, "kFLOP"]], "FLOP");
+  }
+
+  // ---- what is known of an op ---------------------------------------------------------------
+
+  const nameOf = (op) => op.text || op.instruction;
+  const isLoose = (op) => op.instruction === "unattributed";
+
+  /** [label, value] of all that is known of an op. */
+  function about(op) {
+    const rows = [];
+    const add = (label, value) => { if (value !== undefined && value !== "") rows.push([label, value]); };
+    add("instruction", isLoose(op) ? "none: it could be put down to no instruction" : op.instruction);
+    add("program", op.program);
+    add("phase", op.phase);
+    add("scope", op.scope);
+    add("category", op.category);
+    add("cost", `${time(op.us)} a step, ${share(op.share)} of device time`);
+    add("runs", whole.format(op.count));
+    if (op.exposed !== undefined) {
+      add("exposed", `${time(op.exposed)} of ${time(op.us)}`);
+      if (op.by) add("hidden by", op.by.map(([name, us]) => `${name} ${time(us)}`).join(", "));
+    }
+    if (op.slack !== undefined) {
+      add("slack", `${op.slack < 5 ? "none" : time(op.slack)}${op.until ? `; then ${op.until}` : ""}`);
+      add("waits for", op.after);
+    }
+    if (op.bytes !== undefined) add("moves", bytes(op.bytes));
+    if (op.bus !== undefined) {
+      add("bus bandwidth", `${bytes(op.bus)}/s${op.link !== undefined ? `, ${share(op.link, 0)} of the link` : ""}`);
+    }
+    if (op.roof !== undefined) {
+      add("roofline", `${share(op.roof, 0)} of the roof, ${op.bound}-bound`);
+      add("work", `${flops(op.flops)}, ${bytes(op.traffic)} read and written`);
+    }
+    return rows;
+  }
+
+  function element(name, attributes, ...children) {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+  }
+
+  /** The last names of a scope; the whole is in its details. */
+  function ending(scope) {
+    const names = scope.split("/");
+    return names.length > 2 ? `…/${names.slice(-2).join("/")}` : scope;
+  }
+
+  // ---- the map ------------------------------------------------------------------------------
+
+  const PRODUCTS = ["matmul", "attention", "convolution"];
+  const KINDS = { "host copy": "copy", copy: "copy", unattributed: "rest" };
+  const kindOf = (op) => op.kind || KINDS[op.category] || "compute";
+
+  const PATHS = {
+    scope: (op) => (op.scope ? op.scope.split("/") : ["(no scope)"]),
+    phase: (op) => [op.phase || "other"],
+    source: (op) => (op.source ? [op.source.split(":")[0], op.source] : ["(no source)"]),
+    category: (op) => [op.category || "other"],
+  };
+
+  function mountMap(ops, by, onLeaf) {
+    const map = document.getElementById("map");
+    if (!map) return;
+    const options = { path: document.getElementById("map-path"), onLeaf, text: time, share };
+    const tree = window.SlipstreamTreemap.mount(map, options);
+    const items = (way) => ops.map((op, index) => ({
+      path: PATHS[way](op), title: nameOf(op), value: op.us, index,
+      kind: PRODUCTS.includes(op.category) ? "product" : kindOf(op),
+    }));
+    const buttons = [...document.querySelectorAll(".choice [data-by]")];
+    for (const button of buttons) {
+      button.addEventListener("click", () => {
+        for (const one of buttons) one.setAttribute("aria-pressed", String(one === button));
+        tree.show(items(button.dataset.by));
+      });
+    }
+    tree.show(items(by));
+  }
+
+  // ---- the table ----------------------------------------------------------------------------
+
+  const SORTS = {
+    op: (op) => nameOf(op).toLowerCase(), scope: (op) => op.scope || "", phase: (op) => op.phase || "",
+    category: (op) => op.category || "", source: (op) => op.source || "", count: (op) => op.count,
+    roof: (op) => op.roof ?? -1, exposed: (op) => op.exposed ?? -1, time: (op) => op.us, share: (op) => op.share,
+  };
+  const collator = new Intl.Collator("en", { numeric: true });
+
+  class OpsTable {
+    constructor(table, ops, onTimeline) {
+      this.table = table;
+      this.body = table.tBodies[0];
+      this.onTimeline = onTimeline;
+      this.ops = ops.map((op, index) => ({
+        op, index, text: [op.text, op.instruction, op.scope, op.phase, op.category, op.source, op.program].join(" ").toLowerCase(),
+      }));
+      this.heads = [...table.querySelectorAll("[data-sort]")];
+      this.columns = this.heads.map((head) => head.dataset.sort);
+      this.sorted = { by: "time", descending: true };
+      this.limit = FIRST;
+      this.open = new Set();
+      this.search = document.getElementById("ops-search");
+      this.state = document.getElementById("ops-state");
+      this.more = document.getElementById("ops-more");
+      this.most = Math.max(...ops.map((op) => op.share), 1e-12);
+      this.search.addEventListener("input", () => { this.limit = FIRST; this.draw(); });
+      this.more.addEventListener("click", () => { this.limit += MORE; this.draw(); });
+      for (const head of this.heads) head.addEventListener("click", () => this.sort(head.dataset.sort));
+      this.body.addEventListener("click", (event) => this.click(event));
+      this.draw();
+    }
+
+    sort(by) {
+      const again = this.sorted.by === by;
+      const numeric = ["count", "roof", "exposed", "time", "share"].includes(by);
+      this.sorted = { by, descending: again ? !this.sorted.descending : numeric };
+      this.draw();
+    }
+
+    found() {
+      const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const rows = this.ops.filter((row) => words.every((word) => row.text.includes(word)));
+      const value = SORTS[this.sorted.by];
+      const sign = this.sorted.descending ? -1 : 1;
+      const order = (a, b) => (typeof a === "number" ? a - b : collator.compare(a, b));
+      return rows.sort((a, b) => sign * order(value(a.op), value(b.op)) || a.index - b.index);
+    }
+
+    draw() {
+      const rows = this.found();
+      for (const head of this.heads) {
+        const cell = head.closest("th");
+        if (head.dataset.sort === this.sorted.by) {
+          cell.setAttribute("aria-sort", this.sorted.descending ? "descending" : "ascending");
+        } else cell.removeAttribute("aria-sort");
+      }
+      this.body.replaceChildren(...rows.slice(0, this.limit).flatMap((row) => this.row(row)));
+      const us = rows.reduce((sum, row) => sum + row.op.us, 0);
+      const all = this.ops.length === rows.length;
+      this.state.textContent = rows.length
+        ? all ? "" : `${rows.length} of ${this.ops.length}, ${time(us)}`
+        : "nothing found";
+      this.more.hidden = rows.length <= this.limit;
+      this.more.textContent = `Show ${Math.min(MORE, rows.length - this.limit)} more of ${rows.length}`;
+    }
+
+    row({ op, index }) {
+      const cells = {
+        op: () => [element("button", { class: "name", type: "button", "aria-expanded": String(this.open.has(index)) },
+          nameOf(op), op.text && !isLoose(op) ? element("small", { class: "c sub" }, op.instruction) : null)],
+        scope: () => [element("span", { title: op.scope || "" }, ending(op.scope || ""))], phase: () => [op.phase || ""], category: () => [op.category || ""],
+        source: () => [element("span", { class: "c at" }, op.source || "")],
+        count: () => [whole.format(op.count)],
+        roof: () => [op.roof === undefined ? "–" : share(op.roof, 0)],
+        exposed: () => [op.exposed === undefined ? "–" : time(op.exposed)],
+        time: () => [time(op.us)],
+        share: () => [element("span", { class: "share" }, meter(op.share / this.most, kindOf(op)), share(op.share))],
+      };
+      const classes = { source: "w", scope: "w scope", phase: "w", category: "w", count: "n w", roof: "n w", exposed: "n w", time: "n", share: "n" };
+      const row = element("tr", { "data-op": index }, ...this.columns.map((column) =>
+        element("td", classes[column] ? { class: classes[column] } : {}, ...cells[column]())));
+      if (!this.open.has(index)) return [row];
+      row.className = "open";
+      return [row, this.about(op, index)];
+    }
+
+    about(op, index) {
+      const list = element("dl", { class: "pairs" });
+      if (op.source) list.append(element("dt", {}, "source"), element("dd", {}, element("code", {}, op.source)));
+      for (const [label, value] of about(op)) list.append(element("dt", {}, label), element("dd", {}, String(value)));
+      const go = this.onTimeline && element("button", { class: "button", type: "button", "data-go": index }, "Show in the timeline");
+      return element("tr", { class: "about" }, element("td", { colspan: this.columns.length }, list, go));
+    }
+
+    click(event) {
+      const go = event.target.closest("[data-go]");
+      if (go) return this.onTimeline(Number(go.dataset.go));
+      const name = event.target.closest(".name");
+      if (!name) return undefined;
+      const index = Number(name.closest("tr").dataset.op);
+      if (!this.open.delete(index)) this.open.add(index);
+      this.draw();
+      return this.body.querySelector(`[data-op="${index}"] .name`).focus({ preventScroll: true });
+    }
+
+    /** Show one op and what is known of it. */
+    reveal(index) {
+      this.search.value = "";
+      this.open = new Set([index]);
+      const at = this.found().findIndex((row) => row.index === index);
+      this.limit = Math.max(this.limit, at + 1);
+      this.draw();
+      const name = this.body.querySelector(`[data-op="${index}"] .name`);
+      name.scrollIntoView({ block: "center" });
+      name.focus({ preventScroll: true });
+    }
+  }
+
+  function meter(part, kind) {
+    const space = "http://www.w3.org/2000/svg";
+    const made = document.createElementNS(space, "svg");
+    made.setAttribute("viewBox", "0 0 100 10");
+    made.setAttribute("preserveAspectRatio", "none");
+    made.setAttribute("class", "bar slim");
+    made.setAttribute("aria-hidden", "true");
+    const fill = document.createElementNS(space, "rect");
+    fill.setAttribute("width", String(100 * part));
+    fill.setAttribute("height", "10");
+    fill.setAttribute("class", `fill-${kind === "rest" ? "idle" : kind}`);
+    made.append(fill);
+    return made;
+  }
+
+  window.SlipstreamOps = { about, nameOf, kindOf, mountMap, OpsTable, time, share, bytes };
+})();

@@ -1,0 +1,166 @@
+// The viewer's page: a timeline of everything, what is selected, and what is in sight.
+(() => {
+  "use strict";
+  const Viewer = window.SlipstreamViewer;
+  const Timeline = window.SlipstreamTimeline;
+  const { make } = Timeline;
+  const at = (id) => document.getElementById(id);
+  const PAUSE_MS = 160;
+  let view = null;
+  let scene = null;
+  let range = null;
+
+  // ---- what is in sight ---------------------------------------------------------------------
+
+  let timer = 0;
+  function soon() {
+    clearTimeout(timer);
+    timer = setTimeout(summarise, PAUSE_MS);
+  }
+
+  async function summarise() {
+    const [from_us, to_us] = range || [view.from, view.to];
+    let found;
+    try {
+      found = await Viewer.ask("summary", { from_us, to_us });
+    } catch (error) {
+      return notice(error.message);
+    }
+    const now = range || [view.from, view.to];
+    if (now[0] !== from_us || now[1] !== to_us) return undefined;
+    const span = to_us - from_us;
+    at("range-title").textContent = range ? "Measured" : "In view";
+    const parts = found.members.flatMap((member) => memberParts(member, span, found.members.length > 1));
+    at("range").replaceChildren(...parts);
+    at("range").dataset.ready = "1";
+    return undefined;
+  }
+
+  function memberParts(member, span, several) {
+    const { duration } = Timeline.time;
+    const parts = several ? [make("h3", {}, member.name)] : [];
+    const of = member.devices > 1 ? `, mean of ${member.devices} devices` : "";
+    parts.push(make("p", { class: "muted" },
+      `${duration(span)} · ${member.events.toLocaleString("en")} device events${of}`));
+    const list = make("dl", { class: "kinds" });
+    for (const [kind, us] of Object.entries(member.by_kind)) {
+      const bar = make("i", {});
+      bar.style.width = `${Math.min(100, (us / span) * 100)}%`;
+      bar.style.background = `var(--${kind})`;
+      list.append(make("dt", {}, kind), make("dd", {}, make("span", { class: "meter" }, bar),
+        make("b", {}, duration(us)), make("small", {}, ` ${percent(us / span)}`)));
+    }
+    parts.push(list);
+    if (member.ops.length) parts.push(opTable(member, span));
+    return parts;
+  }
+
+  function opTable(member, span) {
+    const { duration } = Timeline.time;
+    const list = make("ol", { class: "ops" });
+    for (const op of member.ops) {
+      const swatch = make("i", {});
+      swatch.style.background = `var(--${op.kind})`;
+      const said = [op.said, op.source].filter(Boolean).join(" · ");
+      const name = make("button", { type: "button", title: `Find ${op.name}`, onclick: () => find(op.name) },
+        swatch, make("span", {}, op.name), make("b", {}, duration(op.us)),
+        make("small", {}, said), make("small", {}, percent(op.us / span)));
+      list.append(make("li", {}, name));
+    }
+    if (member.more) list.append(make("li", { class: "muted" }, `and ${member.more.toLocaleString("en")} more ops`));
+    return list;
+  }
+
+  const percent = (share) => (share >= 0.0995 ? `${Math.round(share * 100)}%` : `${(share * 100).toFixed(1)}%`);
+
+  function find(text) {
+    view.bar.input.value = text;
+    view.searchNow(text, 1);
+  }
+
+  // ---- the page -----------------------------------------------------------------------------
+
+  function notice(text, isTrouble = true) {
+    at("notice").textContent = text || "";
+    at("notice").classList.toggle("trouble", isTrouble);
+  }
+
+  function head() {
+    document.title = `${scene.title} · slipstream`;
+    at("title").textContent = scene.title;
+    at("facts").replaceChildren(...scene.facts.map((fact) => make("li", {}, fact)));
+    const said = scene.warnings.length;
+    notice("");
+    if (said) {
+      const more = said > 1 ? ` (and ${said - 1} more)` : "";
+      at("notice").replaceChildren(make("span", { title: scene.warnings.join("\n") }, `⚠ ${scene.warnings[0]}${more}`));
+    }
+  }
+
+  async function show() {
+    scene = await Viewer.ask("scene");
+    const source = Viewer.serverSource(scene);
+    head();
+    if (view) {
+      view.refresh(source);
+      return summarise();
+    }
+    view = Timeline.mount(at("timeline"), source, {
+      height: "fill", panel: at("selected"), label: "Timeline of the recording",
+      hint: "Click a slice for what it is, drag with Shift to measure.",
+      onError: (error) => notice(error.message),
+      onView: () => { if (view && !range) soon(); },
+      onRange: (from, to) => { range = from === null ? null : [from, to]; soon(); },
+    });
+    Viewer.view = view;
+    return soon();
+  }
+
+  let generation = 0;
+  function listen() {
+    const events = new EventSource("api/events");
+    events.onmessage = (event) => {
+      const state = JSON.parse(event.data);
+      if (state.is_over) {
+        events.close();
+        return notice(state.trouble || "The server has ended; this page shows what it has.");
+      }
+      if (state.trouble) return notice(`Could not read it again: ${state.trouble}`);
+      if (state.generation > generation) {
+        const again = generation > 0;
+        generation = state.generation;
+        if (again) show().then(() => notice("The recording changed; this is the new one.", false), fail);
+      } else if (state.total_bytes && !scene) {
+        const share = Math.round((state.done_bytes / state.total_bytes) * 100);
+        at("title").textContent = `Reading… ${share}%`;
+      }
+      return undefined;
+    };
+    events.onerror = () => { if (events.readyState === EventSource.CLOSED) notice("The server has ended."); };
+  }
+
+  function fail(error) {
+    at("title").textContent = scene ? scene.title : "Nothing to show";
+    notice(error.message);
+  }
+
+  at("perfetto").addEventListener("click", async () => {
+    if (!view) return;
+    const [from_us, to_us] = range || [view.from, view.to];
+    notice("Handing what is in sight to ui.perfetto.dev…", false);
+    try {
+      await Viewer.openInPerfetto(scene.title, { from_us, to_us });
+      notice("");
+    } catch (error) {
+      notice(error.message);
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    // With nothing in focus, keys are the timeline's.
+    if (view && event.target === document.body) view.input.key(event);
+  });
+
+  show().catch(fail);
+  listen();
+})();
