@@ -1,51 +1,76 @@
-"""Jobs as people write them, and what `slipstream run` makes of them, in real processes."""
+"""Jobs as people write them, and what `slipstream run` makes of them, in real processes.
+
+Nothing here goes by the clock: a job trains until it is told to end, and whoever wants to meet it
+in some state waits for a file that says so.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-TRAIN = """
-import os, sys, time
-import jax, jax.numpy as jnp
+LONGEST_S = 150.0
+"""after which a run is taken to hang"""
+
+STEP = """
+import hashlib
+import jax, jax.numpy as jnp, numpy as np
 
 def f(w, x):
     for _ in range(3):
         x = jnp.tanh(x @ w)
-    return w + 1e-9 * jnp.mean(x), x.sum()
+    return jnp.roll(0.99 * w, 1, 0) + 1e-3 * jnp.cos(x), x.sum()
 
 step = jax.jit(f, donate_argnums=0)
-w, x = jnp.full((SIZE, SIZE), 0.001), jnp.ones((SIZE, SIZE))
+x = jnp.eye(SIZE)
+w = jnp.linspace(-0.1, 0.1, SIZE * SIZE).reshape(SIZE, SIZE)
+
+def line(loss, w):
+    return f"{float(loss)!r} {hashlib.sha256(np.asarray(w).tobytes()).hexdigest()[:16]}"
+"""
+"""what comes out of it tells how often it ran: a step that is lost or done twice shows"""
+
+TRAIN = f"""
+import os, sys, time
+{STEP}
 number, steps = 0, int(sys.argv[1])
-while_there, until_there = os.environ.get("JOB_GOES_ON"), os.environ.get("JOB_UNTIL")
-end = time.monotonic() + 60
-
-def goes_on():
-    if while_there:
-        return os.path.exists(while_there)
-    return until_there and not os.path.exists(until_there) and time.monotonic() < end
-
-while number < steps or goes_on():
+goes_on, end = os.environ.get("JOB_GOES_ON", "/none"), time.monotonic() + {LONGEST_S}
+while number < steps or (os.path.exists(goes_on) and time.monotonic() < end):
     w, loss = step(w, x)
     number += 1
-    if number in (1, steps):
-        print("step", number, float(loss), float(w.sum()), flush=True)
-print("end")
+    if number == 1:
+        print("step", number, line(loss, w), flush=True)
+print("end", number, line(loss, w))
 """
-"""goes on while one file is there, or until another is, so that it can be met in any state"""
+"""makes so many steps, and goes on while a file is there"""
 
 
 def train(folder: Path, size: int = 64, name: str = "train.py") -> Path:
     file = folder / name
     file.write_text(TRAIN.replace("SIZE", str(size)))
     return file
+
+
+@functools.cache
+def after(number: int, size: int = 64) -> str:
+    """What a job prints that ran this step so often, computed here and now."""
+    names: dict = {}
+    exec(STEP.replace("SIZE", str(size)), names)
+    w, first = names["w"], ""
+    for _ in range(number):
+        w, loss = names["step"](w, names["x"])
+        first = first or f"step 1 {names['line'](loss, w)}\n"
+    return f"{first}end {number} {names['line'](loss, w)}\n"
 
 
 @dataclass(frozen=True)
@@ -65,9 +90,21 @@ class Done:
         known = ("1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict")
         return [k for line in self.err.splitlines() for k in known if line.startswith(k)]
 
+    @property
+    def steps(self) -> int:
+        """How many the job made."""
+        return int(self.out.rpartition("end ")[2].split()[0])
+
+    def is_as_without_us(self, size: int = 64) -> bool:
+        """Whether the job ended well, with the loss and weights that so many steps give."""
+        return self.code == 0 and self.has_right_output(size)
+
+    def has_right_output(self, size: int = 64) -> bool:
+        return self.out == after(self.steps, size)
+
 
 def environment(**more: str) -> dict[str, str]:
-    ours = ("SLIPSTREAM", "XLA_FLAGS", "SLURM_", "OMPI_", "PMI_")
+    ours = ("SLIPSTREAM", "XLA_FLAGS", "SLURM_", "OMPI_", "PMI", "JOB_")
     plain = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     return {**plain, "JAX_PLATFORMS": "cpu", **more}
 
@@ -79,24 +116,58 @@ def command(folder: Path, job: Sequence[str], *options: str) -> list[str]:
 
 def plain(job: Sequence[str], cwd: Path, **more: str) -> Done:
     """The job without us."""
-    return _done([str(word) for word in job], cwd, cwd, more)
+    words = [str(word) for word in job]
+    env = environment(**more)
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=180)
+    return Done(_shell_code(done.returncode), done.stdout, done.stderr, cwd)
 
 
 def run(folder: Path, job: Sequence[str], *options: str, cwd: Path, **more: str) -> Done:
-    """The job with us; one that goes on does so until the comparison is over."""
-    more.setdefault("JOB_UNTIL", str(folder / "compare" / "rank0" / "done.json"))
-    return _done(command(folder, job, *options), folder, cwd, more)
+    """The job with us; one that goes on does so until the comparison is over, or has failed."""
+    started = Started(folder, job, *options, cwd=cwd, **more)
+    started.let_end_when(started.is_settled)
+    return started.wait()
 
 
-def _done(words: Sequence[str], folder: Path, cwd: Path, more: dict[str, str]) -> Done:
-    done = subprocess.run(
-        words, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=180
-    )
-    return Done(_shell_code(done.returncode), done.stdout, done.stderr, folder)
+def run_short(folder: Path, job: Sequence[str], *options: str, cwd: Path, **more: str) -> Done:
+    """The job with us, which ends by itself whatever became of the comparison."""
+    started = Started(folder, job, *options, cwd=cwd, **more)
+    started.let_end()
+    return started.wait()
+
+
+def start(words: Sequence[str], cwd: Path, env: Mapping, out: IO, err: IO) -> subprocess.Popen:
+    """In a session of its own, where Ctrl-C counts: a shell's background jobs ignore it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return subprocess.Popen(
+            words, cwd=cwd, env=env, stdout=out, stderr=err, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def wait_until(
+    look: Callable[[], bool],
+    code: Callable[[], int | None] = lambda: None,
+    said: Callable[[], str] = str,
+) -> None:
+    """Until it is so; not if the process that would make it so has ended."""
+    end = time.monotonic() + LONGEST_S
+    while not look():
+        assert code() is None or look(), f"it ended before: {said()}"
+        assert time.monotonic() < end, f"waited in vain: {said()}"
+        time.sleep(0.01)
 
 
 def _shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
+
+
+_NUMBERS = itertools.count()
+OVER = ("settled", "applied", "failed", "nothing to measure")
 
 
 class Started:
@@ -104,35 +175,41 @@ class Started:
 
     def __init__(self, folder: Path, job: Sequence[str], *options: str, cwd: Path, **more: str):
         self.folder = folder
-        self._goes_on = cwd / f"goes-on-{folder.name}"
+        own = f"{folder.name}-{next(_NUMBERS)}"
+        self._goes_on = cwd / f"{own}.goes-on"
         self._goes_on.touch()
-        self._out, self._err = cwd / f"{folder.name}.out", cwd / f"{folder.name}.err"
+        self._status = folder / "compare" / "rank0" / "status.json"
+        self._before = _stamp(self._status)
+        self._out, self._err = cwd / f"{own}.out", cwd / f"{own}.err"
         with self._out.open("w") as out, self._err.open("w") as err:
-            self.process = subprocess.Popen(
-                command(folder, job, *options),
-                cwd=cwd, env=environment(JOB_GOES_ON=str(self._goes_on), **more),
-                stdout=out, stderr=err, start_new_session=True,
-                # A shell's background jobs ignore Ctrl-C; these must not.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )  # fmt: skip
+            env = environment(JOB_GOES_ON=str(self._goes_on), **more)
+            self.process = start(command(folder, job, *options), cwd, env, out, err)
 
-    def wait_for(self, phase: str, *states: str) -> dict:
+    def status(self, phase: str) -> Mapping:
+        """What the agent said last; nothing of an earlier run."""
+        file = self.folder / phase / "rank0" / "status.json"
+        if file == self._status and _stamp(file) == self._before:
+            return {}
+        try:
+            return json.loads(file.read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def is_settled(self) -> bool:
+        return self.status("compare").get("state") in OVER
+
+    def wait_for(self, phase: str, *states: str) -> Mapping:
         """Until the agent says that it is so far."""
-        status = self.folder / phase / "rank0" / "status.json"
-        return self.wait_until(lambda: _if_in(status, states))
+        self.wait_until(lambda: self.status(phase).get("state") in states)
+        return self.status(phase)
 
-    def wait_until(self, look):
-        end = time.monotonic() + 90
-        while time.monotonic() < end:
-            if found := look():
-                return found
-            assert self.process.poll() is None, self.said
-            time.sleep(0.005)
-        raise AssertionError(f"waited in vain: {self.said}")
+    def wait_until(self, look: Callable[[], bool]) -> None:
+        wait_until(look, self.process.poll, lambda: self.said)
 
     @property
     def said(self) -> str:
-        return self._err.read_text() + self._out.read_text()
+        logs = sorted(self.folder.rglob("agent.log"))
+        return "\n".join(file.read_text() for file in (self._err, self._out, *logs))
 
     def send(self, number: int) -> None:
         os.kill(self.process.pid, number)
@@ -141,17 +218,34 @@ class Started:
         """The job ends by itself from here on."""
         self._goes_on.unlink(missing_ok=True)
 
+    def let_end_when(self, look: Callable[[], bool]) -> None:
+        """The same, once it is so far; a run may end before."""
+        wait_until(lambda: look() or self.process.poll() is not None, said=lambda: self.said)
+        self.let_end()
+
+    def end_all(self) -> None:
+        """Nothing of it lives on after a test."""
+        self.let_end()
+        pids = [self.status(phase).get("process") for phase in ("profile", "compare")]
+        for pid in (self.process.pid, *filter(None, pids)):
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
     def wait(self) -> Done:
-        code = _shell_code(self.process.wait(120))
+        try:
+            code = _shell_code(self.process.wait(LONGEST_S))
+        except subprocess.TimeoutExpired:
+            self.end_all()
+            raise AssertionError(f"it does not end: {self.said}") from None
         return Done(code, self._out.read_text(), self._err.read_text(), self.folder)
 
 
-def _if_in(status: Path, states: Sequence[str]) -> dict | None:
+def _stamp(file: Path) -> tuple[int, int] | None:
     try:
-        found = json.loads(status.read_text())
-    except (OSError, ValueError):
+        found = file.stat()
+    except OSError:
         return None
-    return found if found["state"] in states else None
+    return found.st_ino, found.st_mtime_ns
 
 
 def is_alive(pid: int) -> bool:
@@ -160,3 +254,7 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return text.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_while_alive(pid: int) -> None:
+    wait_until(lambda: not is_alive(pid))

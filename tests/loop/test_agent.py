@@ -14,8 +14,8 @@ from slipstream.loop.launch import SITE, job_environment
 from slipstream.loop.orders import Orders, read_orders
 from slipstream.loop.place import Place
 from slipstream.loop.rollcall import all_here
-from slipstream.loop.runtime import Watched
-from slipstream.loop.settings import parse_capture, profiler_attributes
+from slipstream.loop.settings import parse_capture, parse_rank, profiler_attributes
+from slipstream.loop.watched import Watched
 
 
 def program(name, size, works=True):
@@ -107,12 +107,22 @@ def test_a_process_without_jax_does_not_import_slipstream(tmp_path):
         ({}, None, Place(0, 1)),
         ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, None, Place(3, 8)),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None, Place(1, 2)),
-        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, 5, Place(5, 8)),
-        ({}, 2, Place(2, 3)),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (5, None), Place(5, 8)),
+        ({}, (2, 4), Place(2, 4)),
+        ({"SLURM_NTASKS": "8"}, (0, 2), Place(0, 2)),
     ],
 )
 def test_the_rank_is_the_launchers(environment, rank, place):
     assert Place.here(rank, environment) == place
+
+
+def test_a_rank_that_is_typed_says_of_how_many():
+    assert [parse_rank(text) for text in (None, "3", "0/2")] == [None, (3, None), (0, 2)]
+    for wrong in ("2/2", "a", "1/", "-1/2", "1/2/3"):
+        with pytest.raises(BadInput, match="--rank 0/2 and --rank 1/2 are two"):
+            parse_rank(wrong)
+    with pytest.raises(BadInput, match="write --rank 0/COUNT"):
+        Place.here((0, None), {})
 
 
 def test_ranks_count_each_other(tmp_path):

@@ -1,5 +1,6 @@
 """`capture` records real JAX steps on CPU, and nothing that goes wrong reaches the job."""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import slipstream
 from slipstream.errors import BadInput
 from slipstream.loop import capture as module
 from slipstream.loop.runtime import RUNTIME
-from slipstream.loop.session import Session
+from slipstream.loop.session import Session, SessionFailed
 from slipstream.sources.load import load
 
 
@@ -152,6 +153,47 @@ def test_two_captures_at_once_are_one(tmp_path, said, caplog):
     assert first.problem is None and recorded_steps(tmp_path / "1") == 3
 
 
+def test_recordings_of_the_same_second_lie_beside_each_other(tmp_path, said):
+    """JAX would write over the first, which is being read."""
+    (tmp_path / "own.txt").write_text("not ours")
+    hooks = []
+    for _ in range(3):
+        hooks.append(slipstream.capture(tmp_path, start=0, steps=1, announce=said.append))
+        run_steps(hooks[-1], 3)
+    for hook in hooks:
+        hook.wait()
+    assert [hook.problem for hook in hooks] == [None] * 3
+    assert len(list(tmp_path.rglob("*.xplane.pb"))) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own.txt", "plugins"]
+
+
+@pytest.mark.parametrize("how", ["abandoned", "not saved", "not moved"])
+def test_what_lies_in_the_folder_stays_there(tmp_path, monkeypatch, how):
+    (tmp_path / "own.txt").write_text("not ours")
+    session = Session(tmp_path)
+    session.start()
+    stop = jax.profiler.stop_trace
+
+    def fails(*arguments):
+        if how == "not saved":
+            stop()
+        raise OSError(28, "No space left on device")
+
+    if how == "abandoned":
+        session.abandon()
+    else:
+        owner, name = (jax.profiler, "stop_trace") if how == "not saved" else (os, "rename")
+        monkeypatch.setattr(owner, name, fails)
+        with pytest.raises(SessionFailed, match="No space left"):
+            session.stop()
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "plugins"] == ["own.txt"]
+    assert list(tmp_path.rglob("*.xplane.pb")) == []
+    again = Session(tmp_path)
+    again.start()
+    assert again.stop() == tmp_path and again.recording is not None
+
+
 def test_an_empty_recording_is_noticed_with_the_likely_culprit(tmp_path, said, caplog):
     with slipstream.capture(tmp_path, start=0, announce=said.append) as hook:
         pass
@@ -228,7 +270,10 @@ def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch, capsys):
         jitted = train_step if page == "optimize" else jax.jit(train_step)
         names = {"jax": jax, "slipstream": slipstream, "train_step": jitted}
         state, batch = jnp.eye(16), jnp.eye(16)
-        exec(example, names | {"state": state, "batch": batch, "data": [batch] * 10})
+        used = names | {"state": state, "batch": batch, "data": [batch] * 10}
+        exec(example, used)
+        if "hook" in used:
+            used["hook"].wait()  # a hook has no end of its own
         RUNTIME.uninstall()
     said = capsys.readouterr().out
     assert ("still measured" if page == "optimize" else f"recorded {tmp_path}/logs") in said

@@ -6,12 +6,16 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from run_jobs import environment
+from run_jobs import environment, wait_until, wait_while_alive
 from slipstream.errors import BadInput
-from slipstream.loop.launch import Job
+from slipstream.loop.launch import Job, running
+from slipstream.loop.profilephase import ProfilePhase
+from slipstream.loop.signals import Signals
 
 ASKING = """
 import sys, time
@@ -25,6 +29,11 @@ except KeyboardInterrupt:
     time.sleep(0.3)
 sys.exit(9)
 """
+
+
+SLEEP = ["sh", "-c", "sleep 60"]
+# A profile run is to die with us, which is arranged between fork and exec.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*")
 
 
 class Terminal:
@@ -50,13 +59,8 @@ class Terminal:
         os.write(self._side, text.encode())
 
     def wait_until_stopped(self):
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            with open(f"/proc/{self.pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "T":
-                    return
-            time.sleep(0.01)
-        raise AssertionError("it did not stop")
+        stat = Path(f"/proc/{self.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
     def end(self):
         self.read_until("verdict")
@@ -84,6 +88,47 @@ def test_the_terminal_is_the_jobs(tmp_path):
     assert "Traceback" not in terminal.shown
 
 
+def test_a_signal_before_the_job_is_for_the_job():
+    passed = []
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        wait_until(lambda: len(signals.caught) == 2)
+        signals.go_to(passed.append)
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: len(passed) == 3)
+    assert sorted(passed[:2]) == sorted([signal.SIGINT, signal.SIGUSR1])
+    assert sorted(signals.ending) == sorted([signal.SIGINT, signal.SIGTERM])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_we_ignore_the_job_ignores():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with running(["sh", "-c", "kill -HUP $$; exit 4"], os.environ) as job:
+            assert job.wait() == 4
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_job_that_was_asked_to_end_as_its_capture_was_done_ends_all(tmp_path):
+    script = f"trap 'sleep 0.2; exit 7' INT; touch {tmp_path}/begun; while :; do sleep 0.05; done"
+    phase = SimpleNamespace(
+        context=SimpleNamespace(settings=SimpleNamespace(nsys=False)),
+        _until_over=lambda: lambda: bool(job.signals.ending),
+    )
+    with running(["sh", "-c", script], os.environ) as job:
+        wait_until((tmp_path / "begun").exists, job.poll)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert ProfilePhase._until_ended(phase, job, tmp_path) == 7
+
+
+def test_a_profile_run_does_not_outlive_a_fault_of_ours():
+    with pytest.raises(ZeroDivisionError), running(SLEEP, os.environ, ends_with_us=True) as job:
+        raise ZeroDivisionError
+    assert job.poll() == 143
+
+
 @pytest.mark.parametrize(
     ("script", "code"),
     [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137)],
@@ -99,13 +144,7 @@ def test_stopping_ends_all_that_the_job_started(tmp_path):
     job.stop()
     assert job.poll() == 143
     child = int(file.read_text())
-    end = time.monotonic() + 10
-    while os.path.exists(f"/proc/{child}") and time.monotonic() < end:
-        with open(f"/proc/{child}/stat") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "Z":
-                break
-        time.sleep(0.01)
-    assert time.monotonic() < end
+    wait_while_alive(child)
 
 
 def test_a_command_that_can_not_start():

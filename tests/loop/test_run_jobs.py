@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from run_jobs import plain, run, train
+from run_jobs import plain, run_short, train
 
 LOOP = """
 def f(w):
@@ -88,7 +88,7 @@ def both(tmp_path):
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
         without = plain(job, tmp_path / "a", **more)
-        done = run(tmp_path / "out", job, *options, cwd=tmp_path / "b", **more)
+        done = run_short(tmp_path / "out", job, *options, cwd=tmp_path / "b", **more)
         assert (done.code, done.out) == (without.code, without.out)
         return done, without
 
@@ -106,18 +106,13 @@ def test_a_job_with_processes_of_its_own(both, tmp_path):
     assert done.receipt["program"]["name"] == "jit_f"
 
 
-def test_a_main_with_arguments(both, tmp_path):
-    job = [sys.executable, script(tmp_path, MAIN), "--steps", "100", "--", "--in-place"]
-    both(job, "--in-place", "--rounds", "8")
-
-
-def test_a_module_of_a_package(both, tmp_path):
+def test_a_module_of_a_package_with_arguments(both, tmp_path):
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "train.py").write_text(MAIN)
-    job = [sys.executable, "-m", "package.train", "--steps", "20"]
-    both(job, "--in-place", PYTHONPATH=str(tmp_path))
+    job = [sys.executable, "-m", "package.train", "--steps", "20", "--", "--in-place"]
+    both(job, "--in-place", "--rounds", "8", PYTHONPATH=str(tmp_path))
 
 
 def test_an_exception_is_the_jobs_own(both, tmp_path):
@@ -136,7 +131,7 @@ def test_an_exception_before_the_capture_ends_the_job_once(both, tmp_path):
 
 
 def test_a_job_that_is_shorter_than_the_capture(both, tmp_path):
-    done, _ = both([sys.executable, str(train(tmp_path)), "3"], JOB_UNTIL="")
+    done, _ = both([sys.executable, str(train(tmp_path)), "3"])
     assert done.receipt["verdict"] == "can't tell"
     assert "it called jit_f 3 times" in done.receipt["why"]
     assert "--capture 1:1" in done.receipt["why"]
@@ -144,7 +139,7 @@ def test_a_job_that_is_shorter_than_the_capture(both, tmp_path):
 
 def test_a_job_that_ends_while_it_is_measured(both, tmp_path):
     job = [sys.executable, str(train(tmp_path)), "8"]
-    done, _ = both(job, "--in-place", JOB_UNTIL="")
+    done, _ = both(job, "--in-place")
     assert done.receipt["verdict"] == "can't tell"
     assert "the job ended while it was" in done.receipt["why"]
 

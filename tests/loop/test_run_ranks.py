@@ -2,65 +2,104 @@
 
 import json
 import os
+import shutil
+import signal
 import socket
-import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from run_jobs import command, environment
+from run_jobs import LONGEST_S, command, environment, is_alive, start, wait_until
 from slipstream.costs.files import read_costs
-from slipstream.loop.store import sealed
+from slipstream.loop.store import read_json, sealed
 
 JOB = """
-import os, sys, time
+import hashlib, os, sys, time
 import jax, jax.numpy as jnp, numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-rank = int(os.environ["SLURM_PROCID"])
-jax.distributed.initialize(sys.argv[1], 2, rank)
+rank, steps = int(os.environ["JOB_RANK"]), int(sys.argv[2])
+jax.distributed.initialize(
+    sys.argv[1], 2, rank, heartbeat_timeout_seconds=10, shutdown_timeout_seconds=5
+)
 mesh = Mesh(np.array(jax.devices()), ("data",))
 cut, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 
 def step(w, x):
-    return w + 1e-9 * jnp.mean(jnp.tanh(x @ w)), x
+    y = jnp.tanh(x @ w)
+    return jnp.roll(0.99 * w, 1, 0) + 1e-3 * jnp.cos(x.T @ y), jnp.mean(y)
 
-step = jax.jit(step, in_shardings=(whole, cut), out_shardings=(whole, cut))
-w = jax.jit(lambda: jnp.full((32, 32), 0.01), out_shardings=whole)()
-x = jax.jit(lambda: jnp.ones((32, 32)), out_shardings=cut)()
-begin, is_over = time.monotonic(), False
-while not is_over:
+step = jax.jit(step, in_shardings=(whole, cut), out_shardings=whole, donate_argnums=0)
+w = jax.jit(lambda: jnp.linspace(-0.1, 0.1, 1024).reshape(32, 32), out_shardings=whole)()
+x = jax.jit(lambda: jnp.eye(32), out_shardings=cut)()
+end, number, goes_on = time.monotonic() + 150, 0, True
+while goes_on:
     for _ in range(50):
-        w, x = step(w, x)
+        w, loss = step(w, x)
+        number += 1
+        if number == 1:
+            print("begun", flush=True)
     # All ranks end after the same step.
-    over = os.path.exists(sys.argv[2]) or time.monotonic() - begin > 60
-    is_over = bool(multihost_utils.broadcast_one_to_all(np.int32(over)))
-print("rank", rank, round(float(w[0, 0]), 4))
+    wanted = number < steps or os.path.exists(os.environ["JOB_GOES_ON"]) and time.monotonic() < end
+    goes_on = bool(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
+digest = hashlib.sha256(np.asarray(w.addressable_data(0)).tobytes()).hexdigest()[:16]
+print("rank", rank, "end", number, float(loss), digest)
 """
 
 
-def free_port():
-    with socket.socket() as opened:
-        opened.bind(("localhost", 0))
-        return opened.getsockname()[1]
+class Ranks:
+    """Both ranks of a job, with us or without."""
 
+    def __init__(self, folder, name, steps=50, *options, with_us=True, is_short=False):
+        with socket.socket() as opened:
+            opened.bind(("localhost", 0))
+            address = f"localhost:{opened.getsockname()[1]}"
+        self.out = folder / name
+        self.goes_on = folder / f"{name}.goes-on"
+        if not is_short:
+            self.goes_on.touch()
+        job = [sys.executable, "job.py", address, str(steps)]
+        self.outputs = [folder / f"{name}{rank}.txt" for rank in range(2)]
+        self.errors = [folder / f"{name}{rank}.err" for rank in range(2)]
+        self.processes = []
+        for rank in range(2):
+            more = ("--rank", f"{rank}/2", "--rounds", "8", *options)
+            words = command(self.out, job, *more) if with_us else job
+            env = environment(
+                JOB_RANK=str(rank), JOB_GOES_ON=str(self.goes_on),
+                SLIPSTREAM_SESSION=f"{os.getpid()}-{name}",
+            )  # fmt: skip
+            with self.outputs[rank].open("w") as out, self.errors[rank].open("w") as err:
+                self.processes.append(start(words, folder, env, out, err))
 
-def run_ranks(folder, out, *options):
-    address = f"localhost:{free_port()}"
-    job = [sys.executable, "job.py", address, str(out / "compare" / "rank0" / "done.json")]
-    session = f"{os.getpid()}-{out.name}"
-    started = [
-        subprocess.Popen(
-            command(out, job, "--rounds", "8", *options),
-            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=environment(
-                SLURM_PROCID=str(rank), SLURM_NTASKS="2", SLIPSTREAM_SESSION=session,
-            ),
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    return [(*one.communicate(timeout=170), one.returncode) for one in started]
+    def status(self, phase):
+        return read_json(self.out / phase / "rank1" / "status.json") or {}
+
+    def wait_for(self, look):
+        wait_until(look, lambda: None, lambda: self.said)
+
+    def wait(self):
+        return [code if code >= 0 else 128 - code for code in (p.wait(LONGEST_S) for p in self)]
+
+    def __iter__(self):
+        return iter(self.processes)
+
+    def end_all(self):
+        self.goes_on.unlink(missing_ok=True)
+        pids = [self.status(phase).get("process") for phase in ("profile", "compare")]
+        for pid in [*(process.pid for process in self), *filter(None, pids)]:
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+    @property
+    def printed(self):
+        return [file.read_text() for file in self.outputs]
+
+    @property
+    def said(self):
+        return "\n".join(file.read_text()[-3000:] for file in self.errors)
 
 
 @pytest.fixture(scope="module")
@@ -71,23 +110,33 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def done(place):
-    return run_ranks(place, place / "out")
+def ranks(place):
+    """The whole loop, until both ranks have their receipts."""
+    ranks = Ranks(place, "out")
+    done = [ranks.out / "compare" / f"rank{rank}" / "done.json" for rank in range(2)]
+    ranks.wait_for(lambda: all(file.exists() for file in done))
+    ranks.goes_on.unlink()
+    ranks.codes = ranks.wait()
+    return ranks
 
 
-def test_both_ranks_end_as_without_us(done):
-    for rank, (out, err, code) in enumerate(done):
-        assert code == 0, err
-        assert f"rank {rank} 0.01" in out
+def test_both_ranks_end_as_without_us(ranks, place):
+    assert ranks.codes == [0, 0], ranks.said
+    steps = int(ranks.printed[0].split("end ")[1].split()[0])
+    assert steps > 50
+    without = Ranks(place, "without", steps, with_us=False, is_short=True)
+    assert without.wait() == [0, 0]
+    assert without.printed == ranks.printed
 
 
-def test_one_rank_speaks_for_all(done):
-    assert "verdict" in done[0][1]
-    assert "verdict" not in done[1][1] and "3 costs" not in done[1][1]
+def test_one_rank_speaks_for_all(ranks):
+    first, second = (file.read_text() for file in ranks.errors)
+    assert "verdict" in first
+    assert "verdict" not in second and "3 costs" not in second
 
 
-def test_costs_are_merged_and_all_compile_with_them(done, place):
-    out = place / "out"
+def test_costs_are_merged_and_all_compile_with_them(ranks):
+    out = ranks.out
     assert sealed(out / "costs")["ranks"] == 2
     (one,) = read_costs(out / "costs" / "costs.pb").programs
     # More than one rank saw: each recorded three steps, of which the first may be cut.
@@ -99,3 +148,60 @@ def test_costs_are_merged_and_all_compile_with_them(done, place):
     assert receipts[0]["chosen"] == receipts[1]["chosen"]
     assert [arm["name"] for arm in receipts[0]["arms"]] == [a["name"] for a in receipts[1]["arms"]]
     assert json.loads((out / "receipt.json").read_text())["arms"]
+
+
+# One rank's process is killed: JAX ends the others, with us as without.
+
+
+@pytest.fixture(scope="module")
+def killed(place, ranks):
+    """At once: they wait for JAX to notice, most of the time."""
+    for part in ("profile", "costs"):
+        shutil.copytree(ranks.out / part, place / "killed-compare" / part)
+    started = [
+        Ranks(place, "killed", with_us=False),
+        Ranks(place, "killed-profile", 50, "--capture", "5:1000000"),
+        Ranks(place, "killed-compare", 50, "--rounds", "1000000"),
+    ]
+    kills = (kill_begun, kill_capturing, kill_comparing)
+    with ThreadPoolExecutor(len(started)) as pool:
+        for ended, codes in zip(started, pool.map(kill_and_wait, started, kills), strict=True):
+            ended.codes = codes
+    return started
+
+
+def kill_and_wait(ranks, kill):
+    try:
+        kill(ranks)
+        return ranks.wait()
+    finally:
+        ranks.end_all()
+
+
+def kill_begun(ranks):
+    ranks.wait_for(lambda: all("begun" in printed for printed in ranks.printed))
+    ranks.processes[1].kill()
+
+
+def kill_capturing(ranks):
+    kill_in(ranks, "profile", "capturing")
+
+
+def kill_comparing(ranks):
+    kill_in(ranks, "compare", "comparing")
+
+
+def kill_in(ranks, phase, state):
+    ranks.wait_for(lambda: ranks.status(phase).get("state") == state)
+    os.kill(ranks.status(phase)["process"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["profile", "compare"])
+def test_a_killed_rank_ends_the_job_as_without_us(killed, number):
+    without, ended = killed[0], killed[number]
+    assert without.codes[1] == 137 and without.codes[0] != 0
+    assert ended.codes == without.codes, ended.said
+    phase = ("profile", "compare")[number - 1]
+    assert [sealed(ended.out / phase / f"rank{rank}") for rank in range(2)] == [None, None]
+    # The job is not started again after a profile run that ended by itself.
+    assert (ended.out / "compare").exists() == (phase == "compare")

@@ -12,7 +12,7 @@ from jax._src import compiler, pjit
 from jax._src.interpreters import pxla
 
 from slipstream.errors import Missing
-from slipstream.loop import runtime as module
+from slipstream.loop import programs as module
 from slipstream.loop.runtime import RUNTIME
 
 
@@ -171,7 +171,7 @@ def test_an_id_that_is_used_again_is_not_taken_for_the_program():
     jax.jit(lambda x: x)(jnp.ones(2))
     program = RUNTIME.programs[0]
     stranger = object()
-    RUNTIME._programs[id(stranger)] = program
+    RUNTIME.known.add_executable(stranger, program)
     assert RUNTIME.of_executable(stranger) is None
     assert RUNTIME.of_executable(program.original) is program
 

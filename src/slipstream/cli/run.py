@@ -56,7 +56,8 @@ def run(
         bool, typer.Option("--again", help="Do every phase anew; reuse nothing of the folder.")
     ] = False,
     rank: Annotated[
-        int | None, typer.Option(metavar="N", help="This process.  [default: as Slurm or MPI say]")
+        str | None,
+        typer.Option(metavar="N/COUNT", help="This process.  [default: as Slurm or MPI say]"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -65,14 +66,20 @@ def run(
     The job is any command that runs JAX; it is not changed, and this command ends as it does.
     """
     from slipstream.loop.routes import run as run_job
-    from slipstream.loop.settings import Settings, parse_capture, profiler_attributes
+    from slipstream.loop.settings import (
+        Settings,
+        parse_capture,
+        parse_rank,
+        profiler_attributes,
+    )
     from slipstream.outputs.run import Telling
 
     start, steps = parse_capture(capture)
     settings = Settings(
         tuple(command), Path(out), tuple(preset or ()), tuple(flags or ()), start, steps,
         rounds or (WHOLE_RUNS if compare_layouts else 30), in_place=in_place, auto=auto,
-        nsys=nsys, layouts=compare_layouts, simulate=simulate, again=again, rank=rank, is_json=json,
+        nsys=nsys, layouts=compare_layouts, simulate=simulate, again=again, rank=parse_rank(rank),
+        is_json=json,
         profiler=profiler_attributes(os.environ),
     )  # fmt: skip
     with Telling() as telling:

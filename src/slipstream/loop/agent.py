@@ -14,28 +14,27 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from slipstream.errors import SlipstreamError
 from slipstream.loop.auto import Twins, facts_of, seen_note, with_both_programs
 from slipstream.loop.conductor import Conductor, Plan
 from slipstream.loop.courtesy import give_way
-from slipstream.loop.given import Applier, with_given_costs
+from slipstream.loop.given import Applier
 from slipstream.loop.hot import Chooser, is_work
-from slipstream.loop.orders import APPLY, AUTO, COMPARE, LAYOUT, LOWER, PROFILE, Orders, read_orders
-from slipstream.loop.receipt import FILE as RECEIPT
-from slipstream.loop.receipt import receipt_of
-from slipstream.loop.recorder import Recorder, job_facts, profiler_options
-from slipstream.loop.runtime import RUNTIME, Watched
-from slipstream.loop.saving import content_of, save_program
-from slipstream.loop.session import Outside, Session
-from slipstream.loop.stopwatch import Stopwatch, take_place
-from slipstream.loop.store import CLAIM, FAILED, STATUS, Lock, seal, write_json
+from slipstream.loop.ledger import Ledger
+from slipstream.loop.measuring import Ends, Measurement, measurement_of
+from slipstream.loop.orders import APPLY, AUTO, COMPARE, LAYOUT, LOWER, Orders, read_orders
+from slipstream.loop.quietlog import log_to
+from slipstream.loop.recorder import Recorder, job_facts
+from slipstream.loop.runtime import RUNTIME
+from slipstream.loop.saving import content_of
+from slipstream.loop.stopwatch import take_place
+from slipstream.loop.store import CLAIM, Lock
+from slipstream.loop.watched import Watched
 
 log = logging.getLogger("slipstream")
 
@@ -56,7 +55,7 @@ def start(path: str) -> Agent:
     """Watch this process from now on."""
     orders = read_orders(path)
     agent = Agent(orders)
-    _log_to(Path(orders.folder) / "agent.log")
+    log_to(Path(orders.folder) / "agent.log")
     _hide_from_tracebacks()
     if orders.mode == LAYOUT:
         take_place(orders.layout)
@@ -67,22 +66,13 @@ def start(path: str) -> Agent:
     return agent
 
 
-class Measurement(Protocol):
-    """What stands around each call of the hot program."""
-
-    def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any: ...
-
-
-_OURS = (OSError, SlipstreamError, RuntimeError, ValueError)
-"""what writing down a result may raise: disks, files of ours, and what XLA raises for itself"""
-
-
 class Agent:
     """One listener for all programs of the process."""
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
-        self.folder = Path(orders.folder)
+        self.ledger = Ledger(orders)
+        self.folder = self.ledger.folder
         self.hot: Watched | None = None
         self.measurement: Measurement | None = None
         self._claim = Lock(self.folder / CLAIM)
@@ -93,8 +83,6 @@ class Agent:
         """with `auto`: what JAX compiled twice"""
         self._auto: dict[str, Any] = {}
         self._lowered: Watched | None = None
-        self._content: str | None = None
-        self._state = ""
         self._writer: threading.Thread | None = None
         self._is_over = False
         self._lock = threading.RLock()
@@ -116,7 +104,7 @@ class Agent:
     def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         if program is self.hot and self.measurement is not None:
             result = self.measurement.on_call(arguments, run)
-            self._follow()
+            self._follow_safely()
             return result
         if self.hot is None and self.orders.mode == AUTO:
             self._twins.called(program)
@@ -152,39 +140,21 @@ class Agent:
         self.measurement = self._measurement(program)
 
     def _measurement(self, program: Watched) -> Measurement | None:
-        orders = self.orders
-        options = profiler_options(orders.profiler)
-        if orders.mode == PROFILE:
-            return Recorder(
-                program,
-                self.folder,
-                orders.steps,
-                orders.policy,
-                options,
-                self._recorded,
-                Outside if orders.is_recorded_outside else Session,
-            )
-        if orders.mode == LOWER:
-            self._save_lowered(program)
+        mode = self.orders.mode
+        if mode == LOWER:
+            self._is_over = True
+            self.ledger.lowered(program, is_sure=True)
             return None
-        if orders.mode == LAYOUT:
-            return Stopwatch(program, orders.steps, self._timed)
-        if orders.mode == AUTO:
+        if mode == AUTO:
             return self._watch_auto(program)
         fits = id(program) in self._expected
-        if orders.mode == APPLY and fits and len(program.processes) == 1:
-            if orders.chosen == "original":
-                program.is_settled = True
-                self._applied(None)
-                return None
-            return Applier(program, orders, self._applied)
-        # Ranks that agree through a folder need one that is the same for all.
-        folder = self.folder if len(program.processes) == 1 else self.folder.parent
-        plan = Plan(
-            folder, 1, orders.steps, orders.rounds, orders.variants, orders.policy,
-            is_recorded=fits, profiler_options=options,
-        )  # fmt: skip
-        return Conductor(program, plan, with_given_costs(orders) if fits else None)
+        is_alone = len(program.processes) == 1
+        if mode == APPLY and fits and is_alone and self.orders.chosen == "original":
+            program.is_settled = True
+            self._applied(None)
+            return None
+        ends = Ends(self._recorded, self._timed, self._applied)
+        return measurement_of(program, self.orders, fits, ends)
 
     def _watch_auto(self, program: Watched) -> Measurement | None:
         """JAX's second program against its first."""
@@ -214,6 +184,13 @@ class Agent:
 
     # What becomes of it.
 
+    def _follow_safely(self) -> None:
+        """What is only written down must not change what runs: other ranks count on that."""
+        try:
+            self._follow()
+        except Exception:
+            log.warning("slipstream: where it stands is not known outside", exc_info=True)
+
     def _follow(self) -> None:
         """Say where the loop stands, and write its receipt when it is done."""
         measured = self.measurement
@@ -231,48 +208,19 @@ class Agent:
             self._say(_STATES.get(measured.state.__name__, ""))
 
     def _report(self, conductor: Conductor, is_whole: bool = True) -> None:
-        try:
-            receipt = receipt_of(conductor, reads_profiles=False)
-            program = save_program(conductor.watched, self.folder / "programs")
-            files = {what: str(file) for what, file in program.items()}
-            receipt = replace(receipt, files={**receipt.files, **files})
-            if self._auto:
-                receipt = replace(receipt, pgle={**receipt.pgle, "auto": self._auto})
-            receipt.write(self.folder)
-            facts = {
-                "program": conductor.watched.name,
-                "content": content_of(conductor.watched),
-                "chosen": receipt.chosen,
-                "verdict": receipt.verdict,
-                "reused_profile": conductor.plan.is_recorded,
-                **job_facts(),
-            }
-            if is_whole:
-                seal(self.folder, [self.folder / RECEIPT, *program.values()], facts)
-            self._say("settled" if is_whole else "ended early", conductor.outcome.problem or "")
-        except _OURS:
-            log.warning("slipstream: the receipt could not be written", exc_info=True)
+        if not self.ledger.compared(conductor, self._auto, is_whole):
             self._say("failed", "the receipt could not be written; see agent.log")
+            return
+        self._say("settled" if is_whole else "ended early", conductor.outcome.problem or "")
 
     def _recorded(self, facts: dict[str, Any] | None, why: str) -> None:
         self._is_over = True
-        try:
-            if facts is None:
-                write_json(self.folder / FAILED, {"why": why})
-                return
-            files = facts.pop("files")
-            seal(self.folder, files, facts | {"xla_flags": self.orders.xla_flags})
-        except _OURS:
-            log.warning("slipstream: the profile could not be saved", exc_info=True)
-            # On a full disk nothing can be written, but files can be taken away.
-            with suppress(OSError):
-                (self.folder / "orders.json").unlink()
+        self.ledger.recorded(facts, why)
 
     def _timed(self, step_s: float, steps: int) -> None:
         self._is_over = True
         assert self.hot is not None
-        facts = {"program": self.hot.name, "content": content_of(self.hot), **job_facts()}
-        seal(self.folder, [], facts | {"step_s": step_s, "steps": steps})
+        self.ledger.timed(self.hot, step_s, steps)
 
     def _applied(self, problem: str | None) -> None:
         self._is_over = True
@@ -284,40 +232,11 @@ class Agent:
         key = (is_work(program), len(program.stablehlo))
         if best is None or key > (is_work(best), len(best.stablehlo)):
             self._lowered = program
-            self._write_lowered(program, is_sure=False)
-
-    def _save_lowered(self, program: Watched) -> None:
-        self._is_over = True
-        self._write_lowered(program, is_sure=True)
-
-    def _write_lowered(self, program: Watched, is_sure: bool) -> None:
-        try:
-            files = save_program(program, self.folder / "programs")
-            facts = {
-                "program": program.name,
-                "content": content_of(program),
-                "stablehlo": str(files["stablehlo"]),
-                "is_sure": is_sure,
-                **job_facts(),
-            }
-            if is_sure:
-                _remove_others(files.values())
-                seal(self.folder, files.values(), facts)
-            else:
-                write_json(self.folder / "candidate.json", facts)
-        except _OURS:
-            log.warning("slipstream: the program could not be saved", exc_info=True)
+            self.ledger.lowered(program, is_sure=False)
 
     def _say(self, state: str, why: str = "") -> None:
-        if not state or state == self._state:
-            return
-        self._state = state
-        try:
-            fits = self.hot is not None and id(self.hot) in self._expected
-            facts = {"state": state, "why": why, "process": os.getpid(), "profile_fits": fits}
-            write_json(self.folder / STATUS, facts)
-        except OSError:
-            log.warning("slipstream: %s", state)
+        fits = self.hot is not None and id(self.hot) in self._expected
+        self.ledger.say(state, why, fits)
 
     # The end.
 
@@ -346,7 +265,7 @@ class Agent:
             _refuse_compiles(measured.watched)
             measured.join(LONGEST_WAIT_S)
         if isinstance(measured, Conductor) and not self._is_over:
-            measured.stop(f"the job ended while it was {self._state or 'warming up'}")
+            measured.stop(f"the job ended while it was {self.ledger.state or 'warming up'}")
             self._report(measured, is_whole=False)
         elif self._writer is not None:
             self._writer.join(LONGEST_WAIT_S)
@@ -354,7 +273,7 @@ class Agent:
             self._say("nothing to measure", self._why_nothing())
         elif isinstance(measured, Recorder) and not self._is_over:
             measured.give_way()
-            self._say("ended early", f"the job ended while it was {self._state}")
+            self._say("ended early", f"the job ended while it was {self.ledger.state}")
 
     def _why_nothing(self) -> str:
         busiest = self._chooser.busiest()
@@ -397,33 +316,3 @@ def _refuse_compiles(watched: Watched) -> None:
         raise RuntimeError("the job is ending")
 
     watched.recompile = recompile  # type: ignore[method-assign]
-
-
-def _remove_others(files: Iterable[Path]) -> None:
-    """Of the candidates, the one that it is stays."""
-    kept = set(files)
-    for file in next(iter(kept)).parent.iterdir():
-        if file not in kept:
-            file.unlink()
-
-
-def _log_to(path: Path) -> None:
-    """What goes wrong is for the run's folder, not for the job's own output."""
-    handler = _QuietHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log.addHandler(handler)
-    log.propagate = False
-
-
-class _QuietHandler(logging.FileHandler):
-    """Keeps quiet where it can't write, too: the disk may be full."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, delay=True)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):
-            super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        pass

@@ -9,7 +9,7 @@ from typing import Any
 from slipstream.costs.coverage import Coverage, check_program
 from slipstream.costs.lookups import asked
 from slipstream.costs.table import CostTable
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 from slipstream.profile.program import Program
 from slipstream.sources.hlo import program_from_proto
 

@@ -30,7 +30,7 @@ from slipstream.loop.arms import (
 )
 from slipstream.loop.conductor import Outcome, Plan, Preparation
 from slipstream.loop.ending import go_on
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 from slipstream.units import format_time
 
 ENABLE, RUNS, PERCENTILE = (

@@ -157,10 +157,14 @@ class Capture:
                 self._warn(str(problem))
                 return
             self.folder = folder
+            # Older recordings may lie in the same folder.
+            recording = session.recording or folder
             if in_background:
-                self._after = background(lambda: self._look_after(folder), "slipstream-capture")
+                self._after = background(
+                    lambda: self._look_after(folder, recording), "slipstream-capture"
+                )
             else:
-                self._look_after(folder, is_checked=False)
+                self._look_after(folder, None)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Until the recording was checked, drawn and uploaded."""
@@ -188,11 +192,11 @@ class Capture:
         local = tempfile.mkdtemp(prefix="slipstream-") if is_remote(self._dir) else self._dir
         return Path(local) / _own_name()
 
-    def _look_after(self, folder: Path, is_checked: bool = True) -> None:
+    def _look_after(self, folder: Path, unchecked: Path | None) -> None:
         """Beside the job: is anything in it, where does it go, how is it looked at?"""
         try:
-            if is_checked:
-                self._check(folder)
+            if unchecked is not None:
+                self._check(unchecked, folder)
             place = str(folder)
             if is_remote(self._dir):
                 place = Upload(self._dir).copy(folder, _own_name())
@@ -204,10 +208,10 @@ class Capture:
             log.debug("slipstream: a capture failed", exc_info=True)
             self._warn(f"{type(problem).__name__}: {problem} (the recording is in {folder})")
 
-    def _check(self, folder: Path) -> None:
+    def _check(self, recording: Path, folder: Path) -> None:
         from slipstream.sources.load import load
 
-        profile = load(folder)
+        profile = load(recording)
         try:
             check_recorded(profile)
         except SessionFailed as problem:

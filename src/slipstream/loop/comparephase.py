@@ -15,7 +15,7 @@ from slipstream.loop.arms import DEFAULT_VARIANTS, Variant
 from slipstream.loop.auto import variables
 from slipstream.loop.checking import Checked
 from slipstream.loop.context import Context, Ended
-from slipstream.loop.launch import Job, job_environment
+from slipstream.loop.launch import job_environment, running
 from slipstream.loop.orders import APPLY, AUTO, COMPARE, LOOP
 from slipstream.loop.profilephase import Given
 from slipstream.loop.receipt import Receipt, bare_receipt, read_receipt
@@ -47,11 +47,12 @@ class ComparePhase:
             self._mode, orders = "", None
         settings = self.context.settings
         environment = job_environment(os.environ, orders, self._environment())
-        job = Job(settings.command, environment, sys.stderr if settings.is_json else None)
-        code = job.wait(self._follow)
+        stdout = sys.stderr if settings.is_json else None
+        with running(settings.command, environment, stdout) as job:
+            code = job.wait(self._follow)
         assert code is not None
         if self._receipt is None:
-            self._receipt = self._result(code)
+            self._receipt = self._made(code)
         return Ended(code, self._receipt)
 
     def _prepare(self) -> Path:
@@ -104,11 +105,8 @@ class ComparePhase:
 
     def _follow(self) -> bool:
         """While the job runs: tell the verdict as soon as there is one. Never ends the job."""
-        try:
-            if self._mode and self._receipt is None and self._is_settled():
-                self._receipt = self._result(0)
-        except (OSError, SlipstreamError) as problem:
-            self.context.warn(str(problem))
+        if self._mode and self._receipt is None and self._is_settled():
+            self._receipt = self._made(0)
         return False
 
     def _is_settled(self) -> bool:
@@ -116,6 +114,15 @@ class ComparePhase:
             return True
         found = sealed(self.phase)
         return found is not None and found != self._known
+
+    def _made(self, code: int) -> Receipt:
+        """The receipt; whatever goes wrong with it, the job's end is the job's."""
+        try:
+            return self._result(code)
+        except Exception as problem:
+            why = f"the receipt could not be made: {type(problem).__name__}: {problem}"
+            self.context.warn(why)
+            return bare_receipt(why)
 
     def _result(self, code: int) -> Receipt:
         found, status = sealed(self.phase), read_json(self.phase / STATUS) or {}

@@ -23,12 +23,13 @@ from slipstream.loop.arms import Arm
 from slipstream.loop.comparing import Field
 from slipstream.loop.council import Council, NoCouncil, Words, council_of, stop
 from slipstream.loop.ending import Ending, in_background
+from slipstream.loop.listening import JobFailed
 from slipstream.loop.plan import LOOKS, Outcome, Plan
 from slipstream.loop.preparing import Preparation, Timer, prepare_arms, timed, wait
 from slipstream.loop.receipt import Receipt
-from slipstream.loop.runtime import JobFailed, Watched
 from slipstream.loop.session import Session, SessionFailed
 from slipstream.loop.votes import disagreement, vote_of
+from slipstream.loop.watched import Watched
 
 __all__ = ["LOOKS", "Conductor", "Outcome", "Plan", "Preparation", "Timer", "prepare_arms"]
 
@@ -40,6 +41,7 @@ SPACING_S = 0.5
 FARTHEST = 1000
 PREPARING_S = 3600.0
 """after which a recompilation that is not done is given up"""
+NO_MEMORY = "RESOURCE_EXHAUSTED"
 FAILED_S = 30.0
 """how long a rank on which an arm failed waits to hear that it failed on all"""
 
@@ -107,8 +109,22 @@ class Conductor:
             return run()
         try:
             return run() if self.done.is_set() else self.state(arguments, run)
+        except Exception as error:
+            self._stand_by(error)
+            raise
         finally:
             self.watched.lock.release()
+
+    def _stand_by(self, error: Exception) -> None:
+        """What went wrong here must not let this rank run another program than the others.
+
+        JobFailed where they count on it: to go on alone would mix up their collectives.
+        """
+        if self.council.is_alone or self.done.is_set() or isinstance(error, JobFailed):
+            return
+        self._leave(f"{type(error).__name__}: {error}")
+        if not self.done.is_set():
+            raise JobFailed from error
 
     # Gathering: until every rank takes part, and the first calls are over.
 
@@ -297,8 +313,8 @@ class Conductor:
         if not self._all_failed(words[0]):
             # The others are inside this arm's collectives: any other program would meet them.
             raise JobFailed from error
-        if any(getattr(value, "is_deleted", bool)() for value in arguments):
-            raise JobFailed from error  # it took its arguments with it
+        if not self._is_untouched(words[0], arguments):
+            raise JobFailed from error
         log.warning("slipstream: the program %r failed and is out: %s", arm.name, words[0])
         self.watched.run_with(self.watched.original)
         arm.error, arm.executable = words[0][:300], None
@@ -307,6 +323,16 @@ class Conductor:
             self._settle(None)
         getattr(run, "reset", bool)()
         return run()
+
+    def _is_untouched(self, why: str, arguments: Sequence[Any]) -> bool:
+        """Whether a step that failed can be done again as if it had not begun.
+
+        Memory is had before anything runs. What fails later may have written over arguments that
+        it was given for good, even if JAX does not count them as deleted, or called the host.
+        """
+        if any(getattr(value, "is_deleted", bool)() for value in arguments):
+            return False
+        return NO_MEMORY in why or self.watched.is_repeatable
 
     def _all_failed(self, why: str) -> bool:
         if self.council.is_alone:

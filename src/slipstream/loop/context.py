@@ -15,11 +15,11 @@ from slipstream.loop.place import Place
 from slipstream.loop.receipt import Receipt, with_overlap
 from slipstream.loop.settings import Settings
 from slipstream.loop.store import STATUS, Store, read_json
+from slipstream.outputs.pages.receipt import receipt_page
 from slipstream.outputs.receipt import told
-from slipstream.outputs.receipt_page import receipt_page
 from slipstream.writing import atomic_write
 
-_SIGNALLED = 128
+SIGNALLED = 128
 """what a shell adds to the number of the signal that ended a command"""
 
 Say = Callable[[str, str], None]
@@ -74,19 +74,19 @@ class Context:
             return f"Slipstream did not start inside the job: {problem.read_text().strip()}"
         status = read_json(phase / STATUS)
         why = "the job ended without calling a jitted function"
-        if code > _SIGNALLED and status is None:
+        if code > SIGNALLED and status is None:
             name = signal_name(code)
             return f"the job was ended by {name} before it called a jitted function"
         if status is not None:
             why = str(status.get("why") or "the job ended before the capture")
-        if code > _SIGNALLED:
+        if code > SIGNALLED:
             return f"{why} (the job was ended by {signal_name(code)})"
         return why if code == 0 else f"{why} (the job's exit code: {code})"
 
     def finish(self, receipt: Receipt) -> Receipt:
         """The receipt with what only the launcher knows, told and in its place."""
         done = replace(
-            with_overlap(receipt),
+            self._with_overlap(receipt),
             repeat={**receipt.repeat, **self.settings.repeat()},
             phases=self.found,
             notes=(*receipt.notes, *self.notes),
@@ -100,13 +100,20 @@ class Context:
             self.warn(f"the receipt was not written: {problem}")
         return done
 
+    def _with_overlap(self, receipt: Receipt) -> Receipt:
+        try:
+            return with_overlap(receipt)
+        except Exception as problem:  # a receipt without overlap is better than none
+            self.warn(f"the profiles were not read: {type(problem).__name__}: {problem}")
+            return receipt
+
 
 def signal_name(code: int) -> str:
     """`SIGTERM` of an exit code as a shell has it."""
     try:
-        return signal.Signals(code - _SIGNALLED).name
+        return signal.Signals(code - SIGNALLED).name
     except ValueError:
-        return f"signal {code - _SIGNALLED}"
+        return f"signal {code - SIGNALLED}"
 
 
 def write_receipt(receipt: Receipt, folder: Path) -> None:

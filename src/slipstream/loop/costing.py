@@ -9,8 +9,8 @@ from slipstream.costs.coverage import Coverage, check_profile
 from slipstream.costs.extract import extract_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
-from slipstream.loop.runtime import Watched
 from slipstream.loop.session import check_recorded
+from slipstream.loop.watched import Watched
 from slipstream.profile.program import Program
 from slipstream.sources.hlo import program_from_proto
 from slipstream.sources.load import load

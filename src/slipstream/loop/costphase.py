@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from slipstream.loop.given import coverage_facts
 from slipstream.loop.nsight import recording_of
 from slipstream.loop.place import Place
 from slipstream.loop.session import SessionFailed
-from slipstream.loop.store import FAILED, Store, read_json, seal, sealed, sha256, write_json
+from slipstream.loop.store import DONE, FAILED, Store, read_json, seal, sealed, sha256, write_json
 
 FILE = "costs.pb"
 LONGEST_WAIT_S = 300.0
@@ -58,10 +58,18 @@ def make_costs(store: Store, place: Place, policy: str) -> Costs:
         return _extracted(store, place, policy, file)
     except (SlipstreamError, SessionFailed, OSError) as problem:
         if place.is_first and place.count > 1:
-            # The others wait for one or the other.
-            with suppress(SlipstreamError, OSError):
-                write_json(store.costs / FAILED, {"why": str(problem)})
+            _tell_others(store, str(problem))
         return Costs(file, {}, str(problem))
+
+
+def _tell_others(store: Store, why: str) -> None:
+    """They wait for costs, or for this: their job must not start much later than ours."""
+    try:
+        write_json(store.costs / FAILED, {"why": why})
+    except (SlipstreamError, OSError):
+        # On a full disk nothing can be written, but files can be taken away.
+        with suppress(OSError):
+            (store.profile / DONE).unlink()
 
 
 def _extracted(store: Store, place: Place, policy: str, file: Path) -> Costs:
@@ -99,14 +107,17 @@ def _without_number(costs: ProgramCosts) -> ProgramCosts:
 
 
 def _awaited(store: Store) -> Costs:
-    return Costs(store.costs / FILE, _wait_for(store.costs))
+    first = store.of(0).profile / DONE
+    return Costs(store.costs / FILE, _wait_for(store.costs, lambda: not first.exists()))
 
 
-def _wait_for(phase: Path) -> dict[str, Any]:
+def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     end = time.monotonic() + LONGEST_WAIT_S
     while (facts := sealed(phase)) is None:
         if (failed := read_json(phase / FAILED)) is not None:
             raise SessionFailed(str(failed.get("why")))
+        if is_given_up():
+            raise SessionFailed("the first rank gave its profile up")
         if time.monotonic() > end:
             raise SessionFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
         time.sleep(0.2)

@@ -28,7 +28,7 @@ from typing import Any
 
 from slipstream.loop.ending import ENDING
 from slipstream.loop.keyvalue import FolderStore, JaxStore, Store, StoreGone
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 
 log = logging.getLogger("slipstream")
 

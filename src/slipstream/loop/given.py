@@ -14,7 +14,7 @@ from slipstream.costs.table import CostTable
 from slipstream.loop.arms import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.loop.conductor import Outcome, Plan, Preparation
 from slipstream.loop.orders import Orders
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 
 log = logging.getLogger("slipstream")
 

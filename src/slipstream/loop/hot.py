@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 
 WORK = (b"dot_general", b"convolution")
 """operations of a step that does something, as StableHLO names them"""

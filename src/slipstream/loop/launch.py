@@ -22,12 +22,10 @@ from typing import IO, Any
 
 from slipstream.errors import BadInput
 from slipstream.loop.orders import ENVIRONMENT
+from slipstream.loop.signals import Signals
 
 SITE = Path(__file__).parent / "site"
 """holds the sitecustomize.py that starts the agent"""
-FORWARDED = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
-)  # fmt: skip
 PATIENCE_S = 10.0
 """between asking a profile run to end and ending it"""
 _POLL_S = 0.05
@@ -52,6 +50,27 @@ class CantStart(BadInput):
     """The command of the job isn't one."""
 
 
+@contextmanager
+def running(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stdout: Output = None,
+    stderr: Output = None,
+    *,
+    ends_with_us: bool = False,
+) -> Iterator[Job]:
+    """The job, and until the block ends signals to us are its own: from before it is started."""
+    with Signals() as signals:
+        job = Job(command, environment, stdout, stderr, ends_with_us=ends_with_us, signals=signals)
+        signals.go_to(job.send)
+        try:
+            yield job
+        except BaseException:
+            if ends_with_us:
+                job.stop()
+            raise
+
+
 class Job:
     """A running command, in a process group of its own."""
 
@@ -63,8 +82,11 @@ class Job:
         stderr: Output = None,
         *,
         ends_with_us: bool = False,
+        signals: Signals | None = None,
     ) -> None:
         self.ends_with_us = ends_with_us
+        self.signals = signals or Signals()
+        """what was sent to us for it"""
         self._terminal = _terminal()
         self._status: int | None = None
         try:
@@ -106,12 +128,16 @@ class Job:
 
     def wait(self, look: Callable[[], bool] = lambda: False) -> int | None:
         """Until it ends, or `look` says that it was enough; its exit code, or None."""
-        with self._forwarding():
-            while (code := self.poll()) is None:
-                if look():
-                    return None
-                time.sleep(_POLL_S)
-            return code
+        while (code := self.poll()) is None:
+            if look():
+                return None
+            time.sleep(_POLL_S)
+        return code
+
+    def wait_at_most(self, seconds: float) -> int | None:
+        """As `wait`, for so long."""
+        end = time.monotonic() + seconds
+        return self.wait(lambda: time.monotonic() > end)
 
     def send(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -119,29 +145,10 @@ class Job:
 
     def stop(self) -> None:
         """End it and all that it started: asked first, then made."""
-        with self._forwarding():
-            self.send(signal.SIGTERM)
-            give_up = time.monotonic() + PATIENCE_S
-            while self.poll() is None and time.monotonic() < give_up:
-                time.sleep(_POLL_S)
-            self.send(signal.SIGKILL)
-            while self.poll() is None:
-                time.sleep(_POLL_S)
-
-    @contextmanager
-    def _forwarding(self) -> Iterator[None]:
-        """Signals to us are meant for the job."""
-        before = {}
-        try:
-            for number in FORWARDED:
-                before[number] = signal.signal(number, lambda number, _: self.send(number))
-        except ValueError:
-            pass  # not the main thread: whoever called us has the signals
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        self.send(signal.SIGTERM)
+        self.wait_at_most(PATIENCE_S)
+        self.send(signal.SIGKILL)
+        self.wait()
 
     # The terminal.
 

@@ -169,6 +169,9 @@ class _Rounds:
             for code, rank in zip(codes, ranks, strict=True):
                 if code is not None and sealed(rank) is None:
                     raise RunFailed(self._why(layout, rank, code), code)
+                if not (rank / "orders.json").exists():
+                    why = f"{layout.name}: the time could not be written into {rank}; disk full?"
+                    raise RunFailed(why, 1)
             if time.monotonic() > end:
                 raise RunFailed(f"{layout.name}: no step was timed in {LONGEST_RUN_S:.0f} s", 1)
             time.sleep(_POLL_S)

@@ -29,7 +29,8 @@ from slipstream.loop.conductor import Conductor, Plan
 from slipstream.loop.preparing import Timer, timed
 from slipstream.loop.receipt import Receipt
 from slipstream.loop.receipts import receipt_when_ready, write_receipt_later
-from slipstream.loop.runtime import RUNTIME, Watched
+from slipstream.loop.runtime import RUNTIME
+from slipstream.loop.watched import Watched
 
 ENOUGH = 20
 """calls from elsewhere after which a program of the same name counts as another function's"""

@@ -44,6 +44,9 @@ def run(settings: Settings, say: Say) -> Ended:
             # A full disk, say: the job is what counts.
             context.warn(f"{problem}; the job runs without a profile")
             given = None
+        except Exception as problem:  # a fault of ours is no reason for the job not to run
+            context.warn(f"{type(problem).__name__}: {problem}; the job runs without a profile")
+            given = None
         if isinstance(given, Ended):
             return given
         return ComparePhase(context, checked, given).run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slipstream.errors import BadInput
+
 _RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _COUNTS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -21,13 +23,19 @@ class Place:
         return self.rank == 0
 
     @staticmethod
-    def here(rank: int | None, environment: Mapping[str, str]) -> Place:
+    def here(typed: tuple[int, int | None] | None, environment: Mapping[str, str]) -> Place:
         """By what was typed, else by Slurm's, Open MPI's or PMI's variables, else alone."""
-        found = _number(_RANKS, environment) if rank is None else rank
-        count = _number(_COUNTS, environment)
-        if found is None:
+        rank, count = typed or (_number(_RANKS, environment), None)
+        count = count or _number(_COUNTS, environment)
+        if rank is None:
             return Place()
-        return Place(found, max(count or 1, found + 1))
+        if typed and count is None:
+            # The first rank merges what all recorded, and must know who they are.
+            raise BadInput(
+                f"--rank {rank} doesn't say how many processes there are, and no variable of Slurm "
+                f"or MPI does; write --rank {rank}/COUNT"
+            )
+        return Place(rank, max(count or 1, rank + 1))
 
 
 def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int | None:

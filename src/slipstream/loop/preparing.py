@@ -11,7 +11,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.loop.arms import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.loop.ending import go_on
 from slipstream.loop.plan import Outcome, Plan
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 from slipstream.units import format_bytes
 
 Preparation = Callable[[Watched, Plan, Outcome], None]

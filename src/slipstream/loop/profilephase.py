@@ -13,9 +13,9 @@ from typing import Any
 
 from slipstream.loop import nsight
 from slipstream.loop.checking import Checked
-from slipstream.loop.context import Context, Ended
+from slipstream.loop.context import SIGNALLED, Context, Ended
 from slipstream.loop.costphase import Costs, make_costs, reused_costs
-from slipstream.loop.launch import Job, job_environment
+from slipstream.loop.launch import PATIENCE_S, Job, job_environment, running
 from slipstream.loop.orders import PROFILE
 from slipstream.loop.receipt import bare_receipt
 from slipstream.loop.replay import Kept
@@ -115,17 +115,29 @@ class ProfilePhase:
         context.say("profile…", f"the job runs for some steps, for a profile; log: {phase}/log.txt")
         with Kept(phase / "output.txt") as output, Kept(phase / "log.txt") as log:
             streams = (output.writing, log.writing)
-            job = Job(command, environment, *streams, ends_with_us=True)
-            code = job.wait(self._until_over())
-            if code is None:
-                nsight.end(job, phase) if settings.nsys else job.stop()
-        if code is None or sealed(phase) is not None:
+            with running(command, environment, *streams, ends_with_us=True) as job:
+                code = self._until_ended(job, phase)
+        if code is None:
             self._tell(phase)
             return None
-        # The job was over before the capture: then that was the job.
+        # The job was over before the capture, or somebody ended it: then that was the job.
         output.replay(sys.stderr if settings.is_json else sys.stdout)
         log.replay(sys.stderr, is_verbose)
         return Ended(code, context.finish(bare_receipt(context.why_not(phase, code))))
+
+    def _until_ended(self, job: Job, phase: Path) -> int | None:
+        """The job's exit code where its end is the end of all; None where we ended it."""
+        code = job.wait(self._until_over())
+        if code is None and job.signals.ending:
+            # It was asked to end, just before the capture was done: that may take a moment.
+            code = job.wait_at_most(PATIENCE_S)
+        before = len(job.signals.ending)
+        if code is None:
+            nsight.end(job, phase) if self.context.settings.nsys else job.stop()
+            late = job.signals.ending[before:]
+            # Meant for the job, which was ending on our account: it is not started again.
+            return SIGNALLED + late[-1] if late else None
+        return None if sealed(phase) is not None and not before else code
 
     def _until_over(self) -> Callable[[], bool]:
         """All ranks end their profile runs together: who loses another in the middle, fails."""

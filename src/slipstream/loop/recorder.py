@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.loop.runtime import Watched
+from slipstream.loop.ending import ENDING, in_background
 from slipstream.loop.saving import content_of, save_program
 from slipstream.loop.session import Session, SessionFailed
+from slipstream.loop.watched import Watched
 
 log = logging.getLogger("slipstream")
 
@@ -93,8 +93,8 @@ class Recorder:
         except SessionFailed as problem:
             self._on_end(None, str(problem))
             return
-        # Hashing and saving take a moment: the job need not wait for it.
-        threading.Thread(target=self._save, args=(profile,), daemon=True).start()
+        # Hashing and saving take a moment: the job need not wait for it, unless it ends.
+        in_background(lambda: self._save(profile), "slipstream-profile")
 
     def _save(self, profile: Path) -> None:
         try:
@@ -109,6 +109,8 @@ class Recorder:
         """Compile with the costs once, where XLA's log is ours to read: does it take them?"""
         facts = job_facts()
         if facts["platform"] != "gpu" or facts["processes"] != 1 or self._kind is not Session:
+            return
+        if ENDING.is_set():
             return
         from slipstream.costs.files import serialized
         from slipstream.loop.costing import costs_of

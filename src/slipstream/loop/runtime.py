@@ -6,8 +6,8 @@
                  ExecuteReplicated.__call__   ◄── a listener stands here while it has something to
                                                   measure; then the fast path is given back
 
-All that Slipstream knows of JAX's private parts is in this file. A listener that raises never ends
-the job: the call goes on as if nobody had listened. What JAX lets go of is let go of here.
+What the loop knows of JAX's private parts is in this file and in `watched`. A listener that raises
+never ends the job: the call goes on as if nobody had listened.
 """
 
 from __future__ import annotations
@@ -17,72 +17,16 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from slipstream.errors import Missing
+from slipstream.loop.listening import JobFailed, Listener, Once, around, is_wanted
+from slipstream.loop.programs import Programs
+from slipstream.loop.watched import Watched
 
 log = logging.getLogger("slipstream")
-
-KEPT_BYTES = 256 << 20
-"""of StableHLO, all programs together; beyond it those that run least can't be compiled again"""
-
-
-@dataclass(eq=False)
-class Watched:
-    """One program that JAX compiled: what is needed to compile it again, and its executable."""
-
-    name: str
-    stablehlo: bytes
-    compile_s: float
-    executable: Any
-    """what JAX runs for it now"""
-    original: Any
-    """what runs where nothing else is better"""
-    calls: int = 0
-    is_settled: bool = False
-    """whether the fast path may have it"""
-    _backend: Any = None
-    _devices: Any = None
-    _options: bytes = b""
-    _callbacks: Sequence[Any] = ()
-    by_jax: Any = None
-    """what JAX made for it, where that isn't the original: AutoPGLE's"""
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    lock_of_calls: threading.Lock = field(default_factory=threading.Lock)
-    _users: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
-    """JAX's objects that run it; once all are gone, nobody can"""
-
-    @property
-    def processes(self) -> tuple[int, ...]:
-        """The processes whose devices it runs on: all of them must run the same at each call."""
-        return tuple(sorted({int(device.process_index) for device in self._devices}))
-
-    def recompile(self, flags: Mapping[str, str], costs: bytes | None = None) -> Any:
-        """The same program compiled with other flags, or with costs for XLA's scheduler."""
-        return _compile(self, flags, costs)
-
-    def run_with(self, executable: Any) -> None:
-        """From the next call on, run this executable."""
-        self.executable = executable
-
-
-class JobFailed(Exception):
-    """Raised by a listener for what it can't make good: its cause is the job's own error."""
-
-
-class Listener(Protocol):
-    """Stands around each run of a program, until the program is settled.
-
-    A listener that has a method `wants(program) -> bool` leaves the others their fast path.
-    """
-
-    def on_compile(self, program: Watched) -> None: ...
-
-    def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        """Must call `run` exactly once and return what it returns."""
 
 
 class Runtime:
@@ -90,25 +34,18 @@ class Runtime:
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
-        self._programs: dict[int, Watched] = {}
+        self.known = Programs()
         self._originals: dict[str, Any] = {}
-        self._bytes = 0
-        """of StableHLO, at most"""
         self._unmet: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._busy = threading.local()
 
     @property
     def programs(self) -> list[Watched]:
-        return list({id(program): program for program in self._programs.values()}.values())
+        return self.known.all()
 
     def of_executable(self, executable: Any) -> Watched | None:
-        # An id says nothing once its object is gone, so the program must still hold the very one.
-        found = self._programs.get(id(executable))
-        if found is None:
-            return None
-        held = (found.original, found.executable, found.by_jax)
-        return found if any(executable is one for one in held) else None
+        return self.known.of_executable(executable)
 
     def add(self, listener: Listener) -> None:
         """Watch from now on; the first listener puts the hooks into JAX."""
@@ -140,7 +77,7 @@ class Runtime:
         finally:
             self._busy.adopted = None
             lowering._executable = before
-        self._adopt_user(executable.unsafe_call)
+        self.known.add_user(executable.unsafe_call)
         del again
         return self.of_executable(loaded)
 
@@ -165,7 +102,7 @@ class Runtime:
 
         def made(replicated: Any, *arguments: Any, **named: Any) -> None:
             runtime._originals["made"](replicated, *arguments, **named)
-            runtime._adopt_user(replicated)
+            runtime.known.add_user(replicated)
 
         def compile(lowering: Any, *arguments: Any, **named: Any) -> Any:
             executable = runtime._originals["lowered"](lowering, *arguments, **named)
@@ -198,9 +135,8 @@ class Runtime:
             pxla.MeshExecutable.create_cpp_call = self._originals["aot"]
             self._originals = {}
             self.listeners.clear()
-            self._programs.clear()
+            self.known.clear()
             self._unmet.clear()
-            self._bytes = 0
 
     def _compiling(self, backend: Any, computation: Any, *rest: Any, **named: Any) -> Any:
         begin = time.perf_counter()
@@ -220,7 +156,7 @@ class Runtime:
                 given["host_callbacks"],
             )
             what = (_name(computation), _bytecode(computation))
-            program = self._remember(executable, what, seconds, *how)
+            program = self.known.add(executable, what, seconds, *how)
             for listener in list(self.listeners):
                 listener.on_compile(program)
         except Exception:
@@ -228,36 +164,6 @@ class Runtime:
                 "slipstream: a program could not be watched; it runs as it is", exc_info=True
             )
         return executable
-
-    def _remember(
-        self,
-        executable: Any,
-        what: tuple[str, bytes],
-        seconds: float,
-        backend: Any,
-        devices: Any,
-        options: bytes,
-        callbacks: Sequence[Any],
-    ) -> Watched:
-        program = Watched(
-            *what, seconds, executable, executable,
-            _backend=backend, _devices=devices, _options=options, _callbacks=callbacks,
-        )  # fmt: skip
-        self._programs[id(executable)] = program
-        self._bytes += len(program.stablehlo)
-        if self._bytes > KEPT_BYTES:
-            self._bound()
-        return program
-
-    def _bound(self) -> None:
-        """Jobs that compile thousands of programs keep the StableHLO of those that run."""
-        programs = self.programs
-        self._bytes = sum(len(program.stablehlo) for program in programs)
-        for program in sorted(programs[:-1], key=lambda p: (not p.is_settled, p.calls)):
-            if self._bytes <= KEPT_BYTES:
-                return
-            self._bytes -= len(program.stablehlo)
-            program.stablehlo = b""
 
     def _meet(self, executable: Any, lowering: Any) -> None:
         """A program that JAX compiled before anyone watched, and runs again."""
@@ -275,27 +181,11 @@ class Runtime:
                 "slipstream: a program could not be watched; it runs as it is", exc_info=True
             )
 
-    def _adopt_user(self, replicated: Any) -> None:
-        program = self.of_executable(replicated.xla_executable)
-        if program is None:
-            return
-        program._users.add(replicated)
-        weakref.finalize(replicated, self._forget, weakref.ref(program)).atexit = False
-
-    def _forget(self, reference: weakref.ref[Watched]) -> None:
-        """JAX let go of a program: its executable holds memory of the device."""
-        program = reference()
-        if program is None or list(program._users):  # its len() counts those that are dying
-            return
-        for executable in (program.original, program.executable, program.by_jax):
-            if self._programs.get(id(executable)) is program:
-                self._programs.pop(id(executable), None)
-
     def _wants(self, executable: Any) -> bool:
         program = self.of_executable(executable)
         if program is None or program.is_settled:
             return False
-        return any(_is_wanted(listener, program) for listener in list(self.listeners))
+        return any(is_wanted(listener, program) for listener in list(self.listeners))
 
     def _fastpath(self, executable: Any, *rest: Any, **named: Any) -> Any:
         self._busy.unsettled = self._wants(getattr(executable, "xla_executable", None))
@@ -309,7 +199,7 @@ class Runtime:
         loaded = getattr(executable, "xla_executable", None)
         program = self.of_executable(loaded)
         if program is not None and program.is_settled and program.executable is not loaded:
-            self._programs[id(program.executable)] = program
+            self.known.add_executable(program.executable, program)
             executable.xla_executable = program.executable
             executable.unsafe_call.xla_executable = program.executable
 
@@ -344,7 +234,7 @@ class Runtime:
         if replicated.xla_executable is executable:
             return replicated
         if program.is_settled:
-            self._programs[id(executable)] = program
+            self.known.add_executable(executable, program)
             replicated.xla_executable = executable
             return replicated
         clone = copy.copy(replicated)
@@ -352,11 +242,11 @@ class Runtime:
         return clone
 
     def _heard(self, program: Watched, arguments: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        once = _Once(run)
+        once = Once(run)
         try:
             call: Callable[[], Any] = once
-            for listener in [one for one in self.listeners if _is_wanted(one, program)]:
-                call = _around(listener, program, arguments, call)
+            for listener in [one for one in self.listeners if is_wanted(one, program)]:
+                call = around(listener, program, arguments, call)
             return call()
         except JobFailed as failed:
             raise failed.__cause__ or failed from None
@@ -392,41 +282,6 @@ class _Compiled:
         return stages.Compiled.call(self.params, *arguments, **named)[0]
 
 
-class _Once:
-    """A call that happens once, however often it is asked for: arguments may be donated."""
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self.run = run
-        self.is_done = False
-        self.failed = False
-        self.result: Any = None
-
-    def __call__(self) -> Any:
-        if not self.is_done:
-            try:
-                self.result = self.run()
-            except BaseException:
-                self.failed = True
-                raise
-            self.is_done, self.failed = True, False
-        return self.result
-
-    def reset(self) -> None:
-        """Let it happen again: what came of it is worth nothing, and its arguments are whole."""
-        self.is_done, self.result = False, None
-
-
-def _is_wanted(listener: Listener, program: Watched) -> bool:
-    wants: Callable[[Watched], bool] | None = getattr(listener, "wants", None)
-    return wants is None or wants(program)
-
-
-def _around(
-    listener: Listener, program: Watched, arguments: tuple[Any, ...], call: Callable[[], Any]
-) -> Callable[[], Any]:
-    return lambda: listener.on_call(program, arguments, call)
-
-
 RUNTIME = Runtime()
 
 
@@ -452,27 +307,3 @@ def _bytecode(module: Any) -> bytes:
     from jax._src.interpreters import mlir
 
     return mlir.module_to_bytecode(module)
-
-
-def _compile(program: Watched, flags: Mapping[str, str], costs: bytes | None) -> Any:
-    from jax._src import compiler
-    from jax._src.interpreters import mlir
-
-    xla_client: Any = import_module("jax._src.lib").xla_client
-    ir: Any = import_module("jax._src.lib.mlir").ir
-
-    if not program.stablehlo:
-        raise Missing(
-            f"{program.name} can't be compiled again: its StableHLO was let go of, since the "
-            f"programs of this job take more than {KEPT_BYTES >> 20} MiB of it"
-        )
-    options = xla_client.CompileOptions.ParseFromString(program._options)
-    overrides = dict(options.env_option_overrides) | dict(flags)
-    options.env_option_overrides = list(overrides.items())
-    if costs is not None:
-        options.executable_build_options.fdo_profile = costs
-    with mlir.make_ir_context():
-        module = ir.Module.parse(program.stablehlo)
-        return compiler.backend_compile_and_load(
-            program._backend, module, program._devices, options, program._callbacks
-        )

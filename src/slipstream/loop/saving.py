@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 from slipstream.writing import atomic_write
 
 

@@ -1,9 +1,15 @@
-"""One session of JAX's profiler: never two at once, and never an empty one unnoticed."""
+"""One session of JAX's profiler: never two at once, and never an empty one unnoticed.
+
+JAX names a recording after the second it ended in, and writes over one that has the same name,
+which somebody may be reading. So each is made in a folder of its own, and moved when it is whole.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,11 +33,15 @@ class SessionFailed(Exception):
 
 
 class Session:
-    """Records into `folder` between `start` and `stop`."""
+    """Records into `folder` between `start` and `stop`; what else is in there stays as it is."""
 
     def __init__(self, folder: Path, options: Any = None) -> None:
         self.folder = folder
         self.options = options
+        self._work = folder
+        """where the recording is made"""
+        self.recording: Path | None = None
+        """the folder of its files, once it is whole; others of before may lie beside it"""
         self._is_running = False
 
     @property
@@ -45,40 +55,70 @@ class Session:
             raise SessionFailed("another capture of Slipstream is running in this process")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._work = Path(tempfile.mkdtemp(prefix=".recording-", dir=self.folder))
             options = {} if self.options is None else {"profiler_options": self.options}
-            jax.profiler.start_trace(str(self.folder), **options)
+            jax.profiler.start_trace(str(self._work), **options)
         except Exception as error:
+            self._clear()
             _RUNNING.release()
             raise SessionFailed(_why_not_started(error)) from error
         self._is_running = True
 
     def stop(self) -> Path:
         """The folder with the recording, which is whole; SessionFailed if there is none."""
+        try:
+            self._end()
+            self.recording = _moved(self._work, self.folder)
+        except OSError as error:
+            raise SessionFailed(f"the recording could not be kept: {error}") from error
+        finally:
+            self._clear()
+        if self.recording is None:
+            raise SessionFailed(f"the profiler wrote no recording into {self.folder}")
+        return self.folder
+
+    def _end(self) -> None:
         import jax
 
         self._is_running = False
         try:
             jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
         except Exception as error:
-            self._clear()
             raise SessionFailed(f"the profiler did not save its recording: {error}") from error
         finally:
             _RUNNING.release()
-        if not list(self.folder.glob("**/*.xplane.pb")):
-            raise SessionFailed(f"the profiler wrote no recording into {self.folder}")
-        return self.folder
 
     def abandon(self) -> None:
         """Stop, and keep nothing."""
         if self._is_running:
             try:
-                self.stop()
+                self._end()
             except SessionFailed:
                 log.warning("slipstream: a capture that was given up could not be stopped")
             self._clear()
 
     def _clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._work != self.folder:
+            shutil.rmtree(self._work, ignore_errors=True)
+
+
+def _moved(work: Path, folder: Path) -> Path | None:
+    """The recording where JAX would have put it, or beside another that is there already."""
+    run = next((file.parent for file in work.glob("**/*.xplane.pb")), None)
+    if run is None:
+        return None
+    first = target = folder / run.relative_to(work)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            os.rename(run, target)
+            return target
+        except OSError:
+            if not target.exists():
+                raise
+        number += 1
+        target = first.with_name(f"{first.name}_{number}")
 
 
 class Outside(Session):
@@ -91,8 +131,8 @@ class Outside(Session):
         self._is_running = False
         return self.folder
 
-    def _clear(self) -> None:
-        pass
+    def _end(self) -> None:
+        self._is_running = False
 
 
 def check_recorded(profile: Profile) -> None:

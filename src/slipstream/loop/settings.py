@@ -41,7 +41,8 @@ class Settings:
     simulate: str | None = None
     """the machine that stands in for this one"""
     again: bool = False
-    rank: int | None = None
+    rank: tuple[int, int | None] | None = None
+    """this process, and of how many; None where Slurm or MPI tell"""
     is_json: bool = False
     """stdout is for the receipt; the job's own goes to stderr"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
@@ -65,6 +66,19 @@ def parse_capture(text: str) -> tuple[int, int]:
             "3 steps after the first 5"
         )
     return int(match[1]), int(match[2])
+
+
+def parse_rank(text: str | None) -> tuple[int, int | None] | None:
+    """`0/2`: the first of two processes; `0` where Slurm or MPI say of how many."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:/(\d+))?", text.strip())
+    if match is None or (match[2] is not None and int(match[1]) >= int(match[2])):
+        raise BadInput(
+            f"--rank is {text!r}; expected a process and how many there are, counted from 0: "
+            "--rank 0/2 and --rank 1/2 are two"
+        )
+    return int(match[1]), None if match[2] is None else int(match[2])
 
 
 def profiler_attributes(environment: Mapping[str, str]) -> dict[str, Any]:

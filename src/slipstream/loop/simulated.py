@@ -27,9 +27,9 @@ from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.loop.arms import DEFAULT_VARIANTS, Variant
 from slipstream.loop.checking import Checked, check
-from slipstream.loop.context import Ended, Say, write_receipt
+from slipstream.loop.context import SIGNALLED, Ended, Say, signal_name, write_receipt
 from slipstream.loop.given import coverage_facts
-from slipstream.loop.launch import Job, job_environment
+from slipstream.loop.launch import job_environment, running
 from slipstream.loop.orders import LOWER, Orders
 from slipstream.loop.receipt import Receipt, bare_receipt
 from slipstream.loop.replay import Kept
@@ -88,18 +88,22 @@ def _lowered(
     environment["JAX_PLATFORMS"] = "cpu"
     say("profile…", f"the job runs on the CPU until its step is known; log: {phase}/log.txt")
     with Kept(phase / "output.txt") as output, Kept(phase / "log.txt") as log:
-        command = settings.command
-        job = Job(command, environment, output.writing, log.writing, ends_with_us=True)
-        code = job.wait(lambda: (phase / "done.json").exists())
-        if code is None:
-            job.stop()
+        streams = (output.writing, log.writing)
+        with running(settings.command, environment, *streams, ends_with_us=True) as job:
+            code = job.wait(lambda: (phase / "done.json").exists())
+            if code is None:
+                job.stop()
+    asked = job.signals.ending
     # A job that is over had no step often enough; its largest program will do.
     found = sealed(phase) or read_json(phase / "candidate.json")
-    if found is not None:
+    if found is not None and not asked:
         return found
     output.replay(sys.stderr if settings.is_json else sys.stdout)
     log.replay(sys.stderr)
     why = "the job ended without calling a jitted function: there is nothing to simulate"
+    if asked:
+        code = SIGNALLED + asked[-1] if code is None else code
+        why = f"the job was asked to end ({signal_name(SIGNALLED + asked[-1])})"
     say("verdict", f"can't tell: {why}")
     return Ended(code or 0, bare_receipt(why))
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from slipstream.loop.preparing import wait
-from slipstream.loop.runtime import Watched
+from slipstream.loop.watched import Watched
 
 FEWEST_STEPS = 10
 """in one measurement: the clock stands around all of them, and each is dispatched as ever"""

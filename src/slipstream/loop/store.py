@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -72,7 +73,7 @@ class Store:
             raise BadInput(
                 f"another slipstream run works in {self.folder} ({lock.holder()}); wait for it, or "
                 "choose another folder with --out; of several processes of a job, give each its "
-                "--rank"
+                "--rank N/COUNT"
             )
         if (self.compare / CLAIM).exists() and not Lock(self.compare / CLAIM).is_free():
             lock.release()
@@ -108,7 +109,7 @@ class Lock:
         self._file = file
         try:
             file.truncate(0)
-            file.write(f"process {os.getpid()}")
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
         except OSError:
             # The name is for people; on a full disk the lock holds without it.
