@@ -1,0 +1,224 @@
+"""How fast a recording is on the screen: `slipstream serve` beside XProf's trace viewer.
+
+Ours is timed from the start of the command to the first painted view in headless Chromium (which is
+running, as people's browsers are), the median of three starts; then the page zooms about, and every
+zoom is timed until it is painted. XProf is timed for what its trace viewer waits for: converting
+the same file, in a process and a folder of its own, because it keeps what it made beside the file.
+Files are in the page cache for both. `--quick` uses a tenth of the events, `--ours` leaves XProf
+out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from decode import made, run
+from make_recording import DATA
+from playwright.sync_api import Browser, Page, sync_playwright
+
+LEAST_RATIO = 50
+FIRST_VIEW_S = 2.0
+ZOOM_MS = 50.0
+ZOOMS = 120
+STARTS = 3
+SERVE = "from slipstream.cli.main import main; import sys; sys.argv[1:1] = ['serve']; main()"
+XPROF = """
+import sys
+from xprof.convert import raw_to_tool_data
+text, _ = raw_to_tool_data.xspace_to_tool_data([sys.argv[1]], sys.argv[2], {})
+print(len(text))
+"""
+PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Windows of all sizes, each anywhere in the recording; (ms until answered, ms until painted).
+ZOOM = """
+async (count) => {
+  const view = SlipstreamViewer.view;
+  const whole = view.end - view.start;
+  let seed = 1;
+  const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const times = [];
+  const once = async (from, span) => {
+    await frame();
+    await frame();
+    const began = performance.now();
+    view.setView(from, from + span);
+    while (!view.covers()) await new Promise((next) => setTimeout(next));
+    const answered = performance.now() - began;
+    await frame();
+    times.push([answered, performance.now() - began]);
+  };
+  for (let i = 0; i < count; i++) {
+    const span = whole / Math.pow(10, 6 * random());
+    await once(random() * (whole - span), span);
+  }
+  return times;
+}
+"""
+
+
+@contextmanager
+def served(path: Path) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
+    """(process, address, when it began) of a viewer."""
+    began = time.perf_counter()
+    command = [sys.executable, "-c", SERVE, str(path), "--no-open", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line.startswith("}"):
+            break
+    try:
+        yield process, json.loads(text)["url"], began
+    finally:
+        process.send_signal(signal.SIGINT)
+        if process.wait(20) != 0:
+            sys.exit("slipstream serve did not end cleanly")
+
+
+def peak_mb(process: subprocess.Popen[str]) -> float:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024
+
+
+def view(browser: Browser, path: Path, events: int) -> dict[str, float]:
+    """First view (the median of some starts), memory and zooms of one recording."""
+    firsts: list[float] = []
+    for start in range(STARTS):
+        page = browser.new_page(viewport={"width": 1600, "height": 900})
+        with served(path) as (process, url, began):
+            page.goto(url)
+            page.wait_for_selector(".tl[data-ready]")
+            page.evaluate(PAINTED)
+            firsts.append(time.perf_counter() - began)
+            if start == STARTS - 1:
+                _check(page, events)
+                memory = peak_mb(process)
+                times = page.evaluate(ZOOM, ZOOMS)
+        page.close()
+    found = {"first view seconds": statistics.median(firsts), "MB": memory}
+    found["slowest first view seconds"] = max(firsts)
+    for name, column in (("answer", 0), ("painted", 1)):
+        values = sorted(row[column] for row in times)
+        found[f"zoom {name} median ms"] = statistics.median(values)
+        found[f"zoom {name} 95% ms"] = values[int(0.95 * len(values))]
+    found["zoom first ms"] = times[0][1]
+    return found
+
+
+def _check(page: Page, events: int) -> None:
+    """The page must show the recording, all of it."""
+    shown = page.text_content("#facts") or ""
+    assert f"{events:,} device events" in shown, shown
+    counts = page.evaluate(
+        "[...SlipstreamViewer.view.current.byLane.values()].flatMap((lane) => [...lane.count])"
+    )
+    assert sum(counts) >= events, sum(counts)
+
+
+def show(name: str, events: int, found: dict[str, float]) -> None:
+    print(f"{name}: {events:,} device events")
+    most = found["slowest first view seconds"]
+    print(f"  first view {found['first view seconds']:.2f} s (slowest of {STARTS}: {most:.2f} s)")
+    print(f"  memory {found['MB']:.0f} MB")
+    for what in ("answer", "painted"):
+        median, most = (found[f"zoom {what} {part} ms"] for part in ("median", "95%"))
+        print(f"  zoom, {what:8} median {median:6.1f} ms, 95% below {most:6.1f} ms")
+    print(f"  first zoom, painted {found['zoom first ms']:.1f} ms")
+
+
+def xprof(path: Path, folder: Path, tool: str) -> tuple[float, float]:
+    """(seconds, peak MB) of XProf's conversion, in a folder where nothing is kept yet."""
+    fresh = folder / f"xprof-{tool.strip('@')}-{len(tool)}" / "plugins" / "profile" / "run"
+    fresh.mkdir(parents=True)
+    os.link(path, fresh / path.name)
+    seconds, memory, _ = run(XPROF, str(fresh / path.name), tool)
+    shutil.rmtree(fresh)
+    return seconds, memory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the events")
+    parser.add_argument("--ours", action="store_true", help="without XProf")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+    options = parser.parse_args()
+    scale = 10 if options.quick else 1
+    source, figures = DATA / "off_lhs_nocb.xplane.pb.gz", {}
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        folder = Path(name)
+        chromium = shutil.which("chromium") or shutil.which("google-chrome")
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        browser.new_page().goto("about:blank")
+        run("from slipstream.cli.main import main; main()", "ops", str(source), "--json")
+        _warm(browser, source)
+        paths = {}
+        for size in (3_000_000, 15_000_000):
+            path = folder / str(size) / "host.xplane.pb"
+            path.parent.mkdir()
+            count = made(source, path, size // scale)
+            found = view(browser, path, count)
+            show("slipstream serve", count, found)
+            figures[f"{size // 1_000_000}M"] = {"events": count, **found}
+            paths[size] = path
+            if size > 3_000_000:
+                path.unlink()
+        browser.close()
+        if not options.ours:
+            figures["xprof"] = _beside(paths[3_000_000], folder, figures["3M"])
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
+    _judge(figures, scale)
+
+
+def _warm(browser: Browser, source: Path) -> None:
+    """Compile what a first use of this installation compiles."""
+    page = browser.new_page()
+    with served(source) as (_, url, _):
+        page.goto(url)
+        page.wait_for_selector("#range[data-ready]")
+    page.close()
+
+
+def _beside(path: Path, folder: Path, ours: dict[str, float]) -> dict[str, Any]:
+    found = {}
+    for tool in ("trace_viewer", "trace_viewer@"):
+        seconds, memory = xprof(path, folder, tool)
+        ratio, more = seconds / ours["first view seconds"], memory / ours["MB"]
+        print(
+            f"XProf {tool:13} {seconds:7.1f} s {memory:7.0f} MB  {ratio:6.1f}x  memory {more:5.1f}x"
+        )
+        found[tool] = {"seconds": seconds, "MB": memory, "ratio": ratio}
+    return found
+
+
+def _judge(figures: dict[str, Any], scale: int) -> None:
+    """What is promised, for the sizes that it is promised for."""
+    if scale > 1:
+        return
+    slow = [size for size in ("3M", "15M") if figures[size]["zoom painted median ms"] > ZOOM_MS]
+    if figures["3M"]["first view seconds"] > FIRST_VIEW_S:
+        sys.exit(f"the first view of 3 million events took more than {FIRST_VIEW_S} s")
+    if slow:
+        sys.exit(f"zooming in {' and '.join(slow)} takes more than {ZOOM_MS} ms at the median")
+    if "xprof" in figures and figures["xprof"]["trace_viewer"]["ratio"] < LEAST_RATIO:
+        sys.exit(f"not {LEAST_RATIO} times as fast as XProf's trace viewer")
+
+
+if __name__ == "__main__":
+    main()

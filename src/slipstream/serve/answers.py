@@ -1,0 +1,102 @@
+"""Slices as the viewer gets them: one binary message.
+
+    length of the header, 8 bytes │ header: JSON, padded to 8 bytes │ columns, one after another
+
+The header names what is in it: {names, said (of each name), kinds, lanes: [[lane, rows]…], steps};
+columns are those of `COLUMNS`, each over the rows of all lanes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from slipstream.profile.events import Array
+from slipstream.serve.scene import KINDS, Layer, Scene, SceneLane
+from slipstream.serve.tiles import Tiles, tiles
+
+COLUMNS = (("start", "<f8"), ("duration", "<f8"), ("name", "<i4"), ("count", "<i4"),
+           ("busy", "<f4"), ("kind", "<u1"), ("depth", "<u1"))  # fmt: skip
+MOST_PIXELS = 8192
+MOST_STEPS = 400
+
+
+def slices(
+    scene: Scene, from_us: float, to_us: float, pixels: int, lanes: Iterable[int],
+    tops: Iterable[int] = (),
+) -> bytes:  # fmt: skip
+    """What some lanes show in a window; of `tops` only their uppermost track."""
+    pixels = max(1, min(pixels, MOST_PIXELS))
+    names = _Names()
+    parts: list[dict[str, Array]] = []
+    counts: list[list[int]] = []
+    for layer, chosen in _by_layer(scene, lanes, tops):
+        tracks = np.concatenate([own for _, own in chosen])
+        window = (scene.ps(layer, from_us), scene.ps(layer, to_us))
+        found = tiles(layer.pyramid, tracks, *window, pixels)
+        parts.append(_columns(scene, layer, found, names))
+        sizes = np.bincount(found.track, minlength=len(layer.pyramid.tracks))
+        counts += [[number, int(sizes[own].sum())] for number, own in chosen]
+    header = {
+        "names": names.texts,
+        "said": names.said,
+        "kinds": KINDS,
+        "lanes": counts,
+        "steps": scene.steps(from_us, to_us, MOST_STEPS),
+    }
+    return _packed(header, parts)
+
+
+def _by_layer(
+    scene: Scene, lanes: Iterable[int], tops: Iterable[int]
+) -> list[tuple[Layer, list[tuple[int, Array]]]]:
+    """Lanes asked for, with the tracks to show of each, by layer."""
+    only_top = set(tops)
+    wanted = sorted({*lanes, *only_top} & set(range(len(scene.lanes))))
+    found: dict[int, tuple[Layer, list[tuple[int, Array]]]] = {}
+    for number in wanted:
+        lane: SceneLane = scene.lanes[number]
+        own = lane.tracks[:1] if number in only_top else lane.tracks
+        found.setdefault(id(lane.layer), (lane.layer, []))[1].append((number, own))
+    return list(found.values())
+
+
+def _columns(scene: Scene, layer: Layer, found: Tiles, names: _Names) -> dict[str, Array]:
+    groups = layer.names.groups[layer.pyramid.tracks.rows(found.place)]
+    span = np.maximum(found.duration_ps, 1)
+    return {
+        "start": scene.us(layer, found.start_ps),
+        "duration": found.duration_ps / 1e6,
+        "name": names.numbers(layer, groups),
+        "count": found.count,
+        "busy": np.minimum(found.busy_ps / span, 1.0),
+        "kind": found.kind,
+        "depth": layer.pyramid.tracks.depth[found.track],
+    }
+
+
+class _Names:
+    """Texts of one answer, each once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.said: list[str] = []
+
+    def numbers(self, layer: Layer, groups: Array) -> Array:
+        used, which = np.unique(groups, return_inverse=True)
+        first = len(self.texts)
+        self.texts += [layer.names.text(group) for group in used.tolist()]
+        self.said += [layer.names.said(group) for group in used.tolist()]
+        return which + first
+
+
+def _packed(header: object, parts: list[dict[str, Array]]) -> bytes:
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    pieces = [len(text).to_bytes(8, "little"), text]
+    for name, kind in COLUMNS:
+        for part in parts:
+            pieces.append(part[name].astype(kind).tobytes())
+    return b"".join(pieces)

@@ -1,0 +1,231 @@
+"""What is known of one slice: what it is, where it comes from, what it costs, what waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from slipstream.analyses.labels import bytes_of, found_instruction
+from slipstream.analyses.slack import SlackRow, slack
+from slipstream.profile.profile import Profile
+from slipstream.profile.program import Program
+from slipstream.serve.naming import EventNames
+from slipstream.serve.ranges import Totals, totals
+from slipstream.serve.scene import KINDS, Layer, Member, Scene, SceneLane
+from slipstream.units import format_bytes, format_time
+
+_FOREVER = 1 << 62
+_CHUNK = 1 << 16
+_MOST_CHUNKS = 64
+"""how far a partner is looked for: about four million events of a lane"""
+
+Rows = list[tuple[str, str]]
+
+
+def detail(scene: Scene, lane_id: int, start_us: float, depth: int) -> dict[str, Any] | None:
+    """What to say of the slice that starts there; None where there is none."""
+    if not 0 <= lane_id < len(scene.lanes):
+        return None
+    lane = scene.lanes[lane_id]
+    place = _place(scene, lane, start_us, depth)
+    if place is None:
+        return None
+    row = int(lane.layer.pyramid.tracks.rows(np.array([place]))[0])
+    if isinstance(lane.layer.names, EventNames):
+        return _Event(scene, lane, place, row, lane.layer.names).detail()
+    return _host_detail(lane.layer, row)
+
+
+def _place(scene: Scene, lane: SceneLane, start_us: float, depth: int) -> int | None:
+    """The slice of a track that starts nearest to a time, if one starts there."""
+    tracks = lane.layer.pyramid.tracks
+    track = tracks.track(lane.lane, depth)
+    if track is None:
+        return None
+    low, high = int(tracks.bounds[track]), int(tracks.bounds[track + 1])
+    starts = tracks.start_ps[low:high]
+    wanted = scene.ps(lane.layer, start_us)
+    at = int(np.searchsorted(starts, wanted))
+    near = [i for i in (at - 1, at) if 0 <= i < len(starts)]
+    best = min(near, key=lambda i: abs(int(starts[i]) - wanted))
+    # The page counts in floating-point microseconds.
+    return low + best if abs(int(starts[best]) - wanted) <= 1000 else None
+
+
+def _host_detail(layer: Layer, row: int) -> dict[str, Any]:
+    table = layer.table
+    rows: Rows = [("kind", "host")]
+    if table["is_step"][row]:
+        rows.append(("step", str(int(table["step"][row]))))
+    if table["correlation"][row]:
+        rows.append(("launch", str(int(table["correlation"][row]))))
+    return {"title": table.text("name", row), "rows": rows, "source": "", "partner": None}
+
+
+_slacks: WeakKeyDictionary[Member, dict[tuple[str, str], SlackRow]] = WeakKeyDictionary()
+_totals: WeakKeyDictionary[Layer, Totals] = WeakKeyDictionary()
+
+
+def _slack_rows(member: Member) -> dict[tuple[str, str], SlackRow]:
+    if member not in _slacks:
+        rows = slack(member.profile).rows
+        _slacks[member] = {(row.program, row.instruction): row for row in rows}
+    return _slacks[member]
+
+
+def _whole(layer: Layer) -> Totals:
+    if layer not in _totals:
+        _totals[layer] = totals(layer, -_FOREVER, _FOREVER)
+    return _totals[layer]
+
+
+class _Event:
+    """One device event, and what is said of it."""
+
+    def __init__(
+        self, scene: Scene, lane: SceneLane, place: int, row: int, names: EventNames
+    ) -> None:
+        self.scene, self.lane, self.layer = scene, lane, lane.layer
+        self.place, self.row, self.names = place, row, names
+        self.profile: Profile = lane.layer.member.profile
+        self.group = int(names.groups[row])
+        self.words = names.label(self.group)
+        self.kind = KINDS[int(self.profile.event_kinds[row])]
+        events = self.profile.events
+        self.program, self.instruction, self.kernel, self.launch = (
+            events.text(column, row) for column in ("program", "instruction", "name", "details")
+        )
+        self.found = found_instruction(self.profile, self.program, self.instruction)
+        self.duration_ps = int(events["duration_ps"][row])
+
+    def detail(self) -> dict[str, Any]:
+        waits = self._slack()
+        phase = self.words.phase if self.words.phase != "other" else ""
+        said = [
+            ("what", self.words.description),
+            ("kind", self.kind),
+            ("phase", phase),
+            ("scope", self.words.scope),
+            *self._cost(),
+            *self._bytes(),
+            *waits[0],
+            ("program", self.program),
+            ("kernel", self.kernel if self.kernel != self.instruction else ""),
+            ("launch", self.launch),
+            ("step", self._step()),
+        ]
+        return {
+            "title": self.instruction or self.kernel,
+            "rows": [(label, value) for label, value in said if value],
+            "source": self.words.source,
+            "partner": self._partner(waits[1]),
+        }
+
+    def _cost(self) -> Rows:
+        """What the instruction takes in one execution of its program, all its events together."""
+        if not self.instruction:
+            return []
+        alike = self.names.named(self.program, self.instruction)
+        program = self.profile.events.cells("program", np.array([self.row]))[0]
+        executions = int((self.profile.runs.program == program).sum())
+        if not executions:
+            return []
+        whole = _whole(self.layer)
+        each = float(whole.time_ps[alike].sum()) / executions
+        times = float(whole.count[alike].max()) / executions
+        often = f", {times:.3g} times" if times > 1.005 else ""
+        return [("per execution", f"{format_time(each)}{often} (mean of {executions:,})")]
+
+    def _bytes(self) -> Rows:
+        size = bytes_of(*self.found) if self.found is not None else None
+        if not size or self.kind == "compute":
+            return []
+        speed = size / max(self.duration_ps, 1) * 1e12
+        return [("bytes", f"{format_bytes(size)} at {format_bytes(speed)}/s")]
+
+    def _slack(self) -> tuple[Rows, str]:
+        """Slack of a collective or copy, and what it is needed by, as the median step has it."""
+        if self.kind == "compute" or self.found is None or not len(self.profile.steps):
+            return [], ""
+        row = _slack_rows(self.layer.member).get((self.program, self.instruction))
+        if row is None:
+            return [], ""
+        limit = f"{row.limit} ({row.limit_source})" if row.limit_source else row.limit
+        slack_text = "none" if row.is_zero else format_time(row.slack_us * 1e6)
+        said = [
+            ("slack", f"{slack_text}; needed by {limit}"),
+            ("exposed", f"{format_time(row.exposed_us * 1e6)} of {format_time(row.total_us * 1e6)} "
+             "in the median step"),
+        ]  # fmt: skip
+        return said, row.limit
+
+    def _step(self) -> str:
+        steps = self.profile.steps
+        device = self.profile.device_of_lane[self.lane.lane]
+        start = int(self.profile.events["start_ps"][self.row])
+        inside = (steps.device == device) & (steps.start_ps <= start) & (start < steps.end_ps)
+        found = np.flatnonzero(inside)
+        return str(int(steps.number[found[0]])) if len(found) else ""
+
+    # ---- partners -----------------------------------------------------------------------------
+
+    def _partner(self, limit: str) -> dict[str, Any] | None:
+        """The other end of an asynchronous operation, else what waits for it."""
+        if self.found is None:
+            return None
+        program, instruction = self.found
+        other = _other_end(program, instruction.name)
+        found = self._nearest(other, before=instruction.is_done) if other else None
+        if found is None and limit:
+            found = self._nearest(limit, before=False)
+        return found
+
+    def _nearest(self, instruction: str, before: bool) -> dict[str, Any] | None:
+        """The nearest event of an instruction on the same device, after this one or before it."""
+        wanted = self.names.named(self.program, instruction)
+        if not wanted.any():
+            return None
+        tracks, of_lane = self.layer.pyramid.tracks, self.profile.device_of_lane
+        start, best = int(tracks.start_ps[self.place]), None
+        for track in range(len(tracks)):
+            if of_lane[tracks.lane[track]] != of_lane[self.lane.lane]:
+                continue
+            at = self._scan(track, start, wanted, before)
+            if at is not None:
+                apart = abs(int(tracks.start_ps[at]) - start)
+                best = min(best, (apart, at, track)) if best else (apart, at, track)
+        if best is None:
+            return None
+        _, at, track = best
+        return {
+            "lane": self.scene.id_of(self.layer, int(tracks.lane[track])),
+            "start_us": float(self.scene.us(self.layer, tracks.start_ps[at : at + 1])[0]),
+            "duration_us": int(tracks.duration_ps[at]) / 1e6,
+            "depth": int(tracks.depth[track]),
+            "name": instruction,
+        }
+
+    def _scan(self, track: int, start: int, wanted: Any, before: bool) -> int | None:
+        tracks = self.layer.pyramid.tracks
+        low, high = int(tracks.bounds[track]), int(tracks.bounds[track + 1])
+        at = low + int(np.searchsorted(tracks.start_ps[low:high], start))
+        for _ in range(_MOST_CHUNKS):
+            begin, end = (max(low, at - _CHUNK), at) if before else (at, min(high, at + _CHUNK))
+            if begin >= end:
+                return None
+            places = np.arange(begin, end)
+            hits = np.flatnonzero(wanted[self.names.groups[tracks.rows(places)]])
+            hits = hits[places[hits] != self.place]
+            if len(hits):
+                return int(places[hits[-1 if before else 0]])
+            at = begin if before else end
+        return None
+
+
+def _other_end(program: Program, name: str) -> str:
+    """The partner of a start, a done, or of what a start wraps."""
+    starter = program.starter(name)
+    partner = program.partner(starter.name if starter is not None else name)
+    return partner.name if partner is not None else ""

@@ -1,0 +1,98 @@
+"""The viewer's page: one HTML file, and the scripts and styles it asks its own server for."""
+
+from __future__ import annotations
+
+from slipstream.outputs.pages.html import Html, tag
+from slipstream.outputs.pages.page import MARK, asset
+from slipstream.outputs.pages.timeline import SCRIPTS, STYLE
+
+VIEWER_STYLES = ("theme.css", STYLE, "viewer.css")
+VIEWER_SCRIPTS = (*SCRIPTS, "viewer_source.js", "viewer_perfetto.js", "viewer.js", "page.js")
+FIRST_SCRIPT = "theme.js"
+"""runs before anything is drawn, so that a dark page never flashes"""
+SCRIPT, STYLES = "viewer.js", "viewer.css"
+"""all scripts and all styles, one after another: the first view waits for every request"""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+KEYS = (
+    ("w s", "zoom in, zoom out"),
+    ("a d", "move left, right"),
+    ("↑ ↓", "scroll the lanes"),
+    ("f", "show everything"),
+    ("z", "zoom to what is selected"),
+    (", .", "slice before, next slice"),
+    ("/", "search; Enter goes to the next hit"),
+    ("Esc", "select nothing"),
+    ("t", "light or dark"),
+)
+
+
+def assets() -> dict[str, tuple[str, str]]:
+    """Everything that may be asked for: (type, text) of each name."""
+    return {
+        FIRST_SCRIPT: ("text/javascript", asset(FIRST_SCRIPT)),
+        SCRIPT: ("text/javascript", "\n".join(map(asset, VIEWER_SCRIPTS))),
+        STYLES: ("text/css", "\n".join(map(asset, VIEWER_STYLES))),
+    }
+
+
+def viewer_page() -> str:
+    """The page; what it shows it asks for."""
+    head = (
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", "Slipstream"),
+        tag("link", rel="icon", href="data:,"),
+        tag("link", rel="stylesheet", href=f"assets/{STYLES}"),
+        tag("script", src=f"assets/{FIRST_SCRIPT}"),
+        tag("script", src=f"assets/{SCRIPT}", defer=True),
+    )
+    body = tag("body", _header(), _main(), _keys())
+    return "<!doctype html>\n" + tag("html", tag("head", head), "\n", body, lang="en") + "\n"
+
+
+def _header() -> Html:
+    tools = (
+        tag("button", "Open in Perfetto", type="button", id="perfetto", class_="button",
+            title="Opens ui.perfetto.dev in a new tab and hands it what is in sight"),
+        tag("button", "Dark", type="button", class_="button theme", aria_label="Dark colours"),
+        tag("button", "Keys", type="button", class_="button keys", aria_haspopup="dialog"),
+    )  # fmt: skip
+    return tag(
+        "header",
+        tag("div", MARK, tag("span", "slipstream"), class_="mark"),
+        tag("h1", "Reading…", id="title"),
+        tag("ul", id="facts", class_="facts"),
+        tag("span", id="notice", class_="notice", role="status"),
+        tag("div", tools, class_="tools"),
+        class_="head",
+    )
+
+
+def _main() -> Html:
+    side = tag(
+        "aside",
+        tag("section", tag("h2", "Selected"), tag("div", id="selected"), aria_label="Selected"),
+        tag("section", tag("h2", "In view", id="range-title"), tag("div", id="range"),
+            aria_labelledby="range-title"),
+        id="side",
+        aria_label="Details",
+    )  # fmt: skip
+    return tag("main", tag("div", id="timeline"), side, id="content")
+
+
+def _keys() -> Html:
+    rows = [
+        (tag("dt", [tag("kbd", key) for key in keys.split()]), tag("dd", what))
+        for keys, what in KEYS
+    ]
+    return tag(
+        "dialog",
+        tag("h2", "Keys", id="keys-title"),
+        tag("dl", rows),
+        tag("p", "Wheel or pinch zooms, drag moves, Shift and drag measures a stretch of time."),
+        id="keys",
+        aria_labelledby="keys-title",
+    )

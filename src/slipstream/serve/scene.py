@@ -1,0 +1,200 @@
+"""What the viewer shows: lanes of one or more profiles on one time axis.
+
+Several profiles stand below each other, aligned where their first steps begin:
+
+    a · GPU:0   ████ step 0 ████ step 1 ████
+    b · GPU:0   ███ step 0 ███ step 1 ███
+                ↑ both begin here
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.profile.events import Array, Table
+from slipstream.profile.profile import Profile
+from slipstream.serve.naming import EventNames, Names
+from slipstream.serve.tiles import Pyramid, pyramid
+from slipstream.serve.tracks import tracks_of
+from slipstream.units import PS_PER_US
+
+KINDS = ("compute", "communication", "copy", "host")
+HOST = 3
+MOST_OPEN = 8
+"""devices of a profile whose lanes are all shown at first"""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One table of one profile, ready to be drawn."""
+
+    member: Member
+    table: Table
+    names: Names
+    pyramid: Pyramid
+    is_host: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One of the profiles that are shown."""
+
+    name: str
+    profile: Profile
+    shift_ps: int
+    """added to its times, so that profiles are aligned"""
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        profile = self.profile
+        host = np.full(len(profile.host_events), HOST, np.uint8)
+        made = []
+        for table, kind, is_host in (
+            (profile.events, profile.event_kinds, False),
+            (profile.host_events, host, True),
+        ):
+            if len(table):
+                names = Names(table) if is_host else EventNames(profile)
+                tracks = tracks_of(table, profile.lanes, np.ascontiguousarray(kind, np.uint8))
+                made.append(Layer(self, table, names, pyramid(tracks), is_host))
+        return tuple(made)
+
+
+@dataclass(frozen=True, eq=False)
+class SceneLane:
+    """One lane as the viewer draws it."""
+
+    layer: Layer
+    lane: int
+    """of the profile"""
+    tracks: Array
+    group: str
+    collapsed: bool
+
+    @property
+    def title(self) -> str:
+        return self.layer.member.profile.lanes[self.lane].name or f"lane {self.lane}"
+
+    @property
+    def name(self) -> str:
+        """Short: what a profiler adds in brackets, the colours tell."""
+        return self.title if self.layer.is_host else self.title.partition("(")[0] or self.title
+
+
+class Scene:
+    """All lanes of some profiles; times of the viewer are microseconds since the first event."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = tuple(members)
+        self.layers = tuple(layer for member in members for layer in member.layers)
+        self.lanes = tuple(lane for member in members for lane in self._lanes(member))
+        spans = [_span(layer) for layer in self.layers] or [(0, PS_PER_US)]
+        self.start_ps = min(start for start, _ in spans)
+        self.end_ps = max(end for _, end in spans)
+
+    @property
+    def span_us(self) -> float:
+        return (self.end_ps - self.start_ps) / PS_PER_US
+
+    def us(self, layer: Layer, times_ps: Array) -> Array:
+        """Times of a layer as the viewer counts them."""
+        return (times_ps + (layer.member.shift_ps - self.start_ps)) / PS_PER_US
+
+    def ps(self, layer: Layer, us: float) -> int:
+        """A time of the viewer as a layer counts."""
+        return round(us * PS_PER_US) + self.start_ps - layer.member.shift_ps
+
+    @cached_property
+    def ids(self) -> dict[tuple[int, int], int]:
+        """The viewer's number of a lane of a layer."""
+        return {(id(lane.layer), lane.lane): number for number, lane in enumerate(self.lanes)}
+
+    def id_of(self, layer: Layer, lane: int) -> int:
+        return self.ids[id(layer), lane]
+
+    def _lanes(self, member: Member) -> Iterator[SceneLane]:
+        """Lanes of devices in the order of devices, then threads of hosts."""
+        profile, found = member.profile, []
+        for layer in member.layers:
+            tracks = layer.pyramid.tracks
+            for lane in sorted(set(tracks.lane.tolist())):
+                place = len(profile.devices) if layer.is_host else profile.device_of_lane[lane]
+                found.append((layer.is_host, int(place), layer, lane))
+        found.sort(key=lambda one: one[:2])
+        has_devices = any(not one[0] for one in found)
+        for is_host, place, layer, lane in found:
+            own = np.flatnonzero(layer.pyramid.tracks.lane == lane)
+            collapsed = has_devices and (is_host or place >= MOST_OPEN)
+            yield SceneLane(layer, lane, own, self._group(member, lane, is_host), collapsed)
+
+    def _group(self, member: Member, lane: int, is_host: bool) -> str:
+        profile = member.profile
+        about = profile.lanes[lane]
+        parts = [member.name] if len(self.members) > 1 else []
+        if len(profile.hosts) > 1 or is_host:
+            parts.append(profile.hosts[about.host].name or f"host {about.host}")
+        if is_host or about.device is None:
+            parts.append("threads")
+        else:
+            device = profile.devices[about.device]
+            parts.append(f"{device.name} · {device.model}" if device.model else device.name)
+        return " · ".join(parts)
+
+    def steps(self, from_us: float, to_us: float, most: int) -> list[list[float]]:
+        """[number, start, end] of the first device's steps in a window; none if too many."""
+        for member in self.members:
+            if not member.layers or not len(member.profile.steps):
+                continue
+            steps, layer = member.profile.steps, member.layers[0]
+            own = steps.device == steps.device.min()
+            start, end = (self.us(layer, c[own]) for c in (steps.start_ps, steps.end_ps))
+            seen = np.flatnonzero((end > from_us) & (start < to_us))
+            if len(seen) > most or steps.basis == "recording":
+                return []
+            columns = (steps.number[own][seen], start[seen], end[seen])
+            return [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+        return []
+
+
+def members_of(names: Sequence[str], profiles: Sequence[Profile], aligned: bool) -> list[Member]:
+    """Profiles side by side; aligned ones begin their first steps together."""
+    shifts = [0] * len(profiles)
+    if aligned and len(profiles) > 1:
+        firsts = [_first_step_ps(profile) for profile in profiles]
+        shifts = [firsts[0] - first for first in firsts]
+    return [
+        Member(name, profile, shift)
+        for name, profile, shift in zip(_distinct(names), profiles, shifts, strict=True)
+    ]
+
+
+def _first_step_ps(profile: Profile) -> int:
+    """Where the first step begins; without steps, the first event."""
+    if len(profile.steps):
+        return int(profile.steps.start_ps.min())
+    starts = [int(t["start_ps"].min()) for t in (profile.events, profile.host_events) if len(t)]
+    return min(starts, default=0)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The last part of each path; more of it where that is not enough to tell them apart."""
+    names = [re.sub(r"(\.xplane\.pb|\.sqlite|\.nsys-rep|\.zip)?(\.gz)?/?$", "", n) for n in names]
+    for depth in range(1, 12):
+        short = ["/".join(name.split("/")[-depth:]) for name in names]
+        if len(set(short)) == len(names):
+            return short
+    return [f"{number}: {name}" for number, name in enumerate(names, 1)]
+
+
+def _span(layer: Layer) -> tuple[int, int]:
+    """First start and last end: of each track, its first and its last slice have them."""
+    tracks = layer.pyramid.tracks
+    firsts, lasts = tracks.bounds[:-1], tracks.bounds[1:] - 1
+    start = int(tracks.start_ps[firsts].min())
+    end = int((tracks.start_ps[lasts] + tracks.duration_ps[lasts]).max())
+    return start + layer.member.shift_ps, end + layer.member.shift_ps

@@ -1,0 +1,159 @@
+"""What is being shown: read at first, and again whenever a path's recordings change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipstream.errors import BadInput, SlipstreamError
+from slipstream.profile.profile import Profile
+from slipstream.sources.files import find_recordings
+from slipstream.sources.load import load
+
+if TYPE_CHECKING:
+    from slipstream.serve.scene import Scene
+
+POLL_S = 1.0
+PATIENCE = 20
+"""a look at all paths may take this part of the time between two looks"""
+QUIET_S = 1.0
+"""how long the first view is left alone before anything is prepared for later"""
+Progress = Callable[[int, int], None]
+Stamp = tuple[tuple[str, int, int], ...]
+"""(file, size, time of change) of every recording of a path"""
+
+
+@dataclass(frozen=True)
+class State:
+    """What the page is told: which reading it is, how far the next one is, what went wrong."""
+
+    generation: int = 0
+    """readings that are done"""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    trouble: str = ""
+    is_over: bool = False
+
+
+class Session:
+    """The scene of some paths; a thread of its own reads them, and reads them again."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        run: str | None = None,
+        dumps: str | None = None,
+        aligned: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        self.paths = tuple(paths)
+        self.state = State()
+        self.failure: SlipstreamError | None = None
+        self._scene: Scene | None = None
+        self._options = (run, dumps, aligned)
+        self._progress = progress
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._known: Stamp = ()
+
+    # ---- for the server -----------------------------------------------------------------------
+
+    def scene(self, timeout_s: float | None = None) -> Scene:
+        """The scene; waits until it has been read for the first time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._scene or self.state.is_over, timeout_s)
+        if self._scene is None:
+            raise self.failure or BadInput("the profile has not been read yet; ask again")
+        return self._scene
+
+    def wait(self, seen: State, timeout_s: float) -> State:
+        """The state, as soon as it is another than the one that was seen."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.state != seen, timeout_s)
+            return self.state
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read all paths; raises what is wrong with them."""
+        from slipstream.serve.scene import Scene, members_of
+
+        run, dumps, aligned = self._options
+        # As they are before they are read: what changes meanwhile is read again.
+        self._known = self._stamps()
+        profiles: list[Profile] = []
+        for path in self.paths:
+            profiles.append(load(path, run=run, progress=self._report, dumps=dumps))
+        scene = Scene(members_of(self.paths, profiles, aligned))
+        with self._changed:
+            self._scene = scene
+            self.state = State(self.state.generation + 1)
+            self._changed.notify_all()
+
+    def first_read(self) -> None:
+        """Read for the first time; a failure is kept for whoever waits, and raised."""
+        try:
+            self.read()
+        except SlipstreamError as error:
+            self.failure = error
+            self._tell(replace(self.state, trouble=str(error), is_over=True))
+            raise
+
+    def warm_up(self) -> None:
+        """What a first search needs, worked out while nobody waits for it."""
+        if self._stop.wait(QUIET_S):
+            return
+        for layer in self.scene().layers:
+            _ = layer.names.searched
+
+    def watch(self, poll_s: float = POLL_S) -> None:
+        """Read again whenever a recording changes or a new run appears, until `close`."""
+        before, pause = self._known, poll_s
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            now = self._stamps()
+            # Large folders are looked at less often.
+            pause = max(poll_s, PATIENCE * (time.monotonic() - began))
+            # A file that is still being written is left alone until it is still.
+            if now != self._known and now == before and now:
+                self._read_again()
+            before = now
+
+    def close(self) -> None:
+        """End watching, and let nobody wait any longer."""
+        self._stop.set()
+        self._tell(replace(self.state, is_over=True))
+
+    def _read_again(self) -> None:
+        try:
+            self.read()
+        except SlipstreamError as error:
+            # What is shown stays; the next change may mend it.
+            self._tell(replace(self.state, trouble=str(error)))
+
+    def _report(self, done_bytes: int, total_bytes: int) -> None:
+        if self._progress is not None:
+            self._progress(done_bytes, total_bytes)
+        self._tell(replace(self.state, done_bytes=done_bytes, total_bytes=total_bytes, trouble=""))
+
+    def _tell(self, state: State) -> None:
+        with self._changed:
+            self.state = state
+            self._changed.notify_all()
+
+    def _stamps(self) -> Stamp:
+        run = self._options[0]
+        found = []
+        for path in self.paths:
+            try:
+                files = find_recordings(Path(path), run)
+                stats = [file.stat() for file in files]
+            except (SlipstreamError, OSError):
+                continue
+            for file, about in zip(files, stats, strict=True):
+                found.append((str(file), about.st_size, about.st_mtime_ns))
+        return tuple(found)
