@@ -32,8 +32,10 @@ class _Walk:
 
     def _walk(self) -> None:
         data = (ctypes.c_ubyte * len(self.mapped)).from_buffer(self.mapped)
+        # One core is for Python, which is loading.
+        parts = max((os.cpu_count() or 1) - 1, 1)
         for start, end in long_lines(data, len(self.mapped)):
-            self.scans[start, end] = scan_line(data, start, end, CHUNK, os.cpu_count() or 1)
+            self.scans[start, end] = scan_line(data, start, end, CHUNK, parts)
 
 
 def walk_ahead(path: str) -> None:

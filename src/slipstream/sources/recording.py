@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +30,10 @@ from slipstream.profile.events import (
     joined,
 )
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
-from slipstream.profile.program import Program
-from slipstream.sources.hlo import program_from_proto, program_from_text
 from slipstream.sources.xplane import Decoded, Line, Plane, Space, decode
+
+if TYPE_CHECKING:
+    from slipstream.profile.program import Program
 
 ABSOLUTE_NS = 10**15
 """line timestamps beyond this are wall-clock times, not times since the profile began"""
@@ -368,6 +370,8 @@ def _int64(number: int) -> int:
 
 def _program_of(data: bytes, source: str) -> Program:
     """A program as a recording holds it; simulations of text keep the text."""
+    from slipstream.sources.hlo import program_from_proto, program_from_text
+
     if data.startswith(b"HloModule"):
         return program_from_text(data.decode(), source=source)
     return program_from_proto(data, source=source)

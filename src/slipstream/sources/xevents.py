@@ -45,6 +45,8 @@ MOST_TAGS = 8192
 """tags that one call can hold"""
 MEMORY = 4096
 """tails of events that are remembered"""
+_WIDTH, _TAG, _NEXT = 6, 4, 5
+"""of each: length, the event's id, marks before it, where it lies, its tag, what came after it"""
 
 _METADATA_ID = 1 << 3 | VARINT
 _OFFSET = 2 << 3 | VARINT
@@ -118,6 +120,17 @@ def _memo_slot(data, at, length, event_id):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _is_remembered(data, tail, at, event_id, marks, memory, place):  # type: ignore[no-untyped-def]
+    """Whether an event with that tail is what a place in memory remembers."""
+    return (
+        memory[place] == at - tail
+        and memory[place + 1] == event_id
+        and memory[place + 2] == marks
+        and _same_bytes(data, tail, memory[place + 3], at - tail)
+    )
+
+
+@inner
 def _tag_of(values, width, table, used):  # type: ignore[no-untyped-def]
     """Index of what `values` holds at place `used` among the tags before; `used` if it is new."""
     fresh = used * width
@@ -165,6 +178,7 @@ def _decode(  # type: ignore[no-untyped-def]
     used_tags = 0
     status = OK
     field = at
+    before = np.int64(0)
     while done < count:
         event = field = at
         tag, at, status = read_varint(data, at, end)
@@ -182,7 +196,7 @@ def _decode(  # type: ignore[no-untyped-def]
         fresh = used_tags * width
         tail = 0
         head_marks = 0
-        place_in_memory = 0
+        place_in_memory = np.int64(0)
         is_plain = True
         found = -1
         while position < at:
@@ -231,14 +245,14 @@ def _decode(  # type: ignore[no-untyped-def]
                 for i in range(width):
                     values[fresh + i] = 0
                 if at - tail >= 8:
-                    place_in_memory = 5 * _memo_slot(data, tail, at - tail, event_id)
-                    if (
-                        memory[place_in_memory] == at - tail
-                        and memory[place_in_memory + 1] == event_id
-                        and memory[place_in_memory + 2] == marks
-                        and _same_bytes(data, tail, memory[place_in_memory + 3], at - tail)
-                    ):
-                        found = memory[place_in_memory + 4]
+                    # What came after the event before, the last time, mostly comes again.
+                    place_in_memory = memory[before + _NEXT]
+                    if _is_remembered(data, tail, at, event_id, marks, memory, place_in_memory):
+                        found = memory[place_in_memory + _TAG]
+                        break
+                    place_in_memory = _WIDTH * _memo_slot(data, tail, at - tail, event_id)
+                    if _is_remembered(data, tail, at, event_id, marks, memory, place_in_memory):
+                        found = memory[place_in_memory + _TAG]
                         break
             if slot == STILL_SLOT:
                 continue
@@ -315,11 +329,14 @@ def _decode(  # type: ignore[no-untyped-def]
                 memory[place_in_memory + 1] = event_id
                 memory[place_in_memory + 2] = head_marks
                 memory[place_in_memory + 3] = tail
-                memory[place_in_memory + 4] = found
+                memory[place_in_memory + _TAG] = found
         if status != OK:
             if status == FULL:
                 field = event
             break
+        if place_in_memory > 0:
+            memory[before + _NEXT] = place_in_memory
+            before = place_in_memory
         tags[row] = found
         start_ps[row] = begin
         duration_ps[row] = duration
@@ -365,7 +382,7 @@ class _Room(threading.local):
     def __init__(self) -> None:
         self.tag_table = np.empty(2 * MOST_TAGS, np.int32)
         self.text_table = np.empty(2 * MOST_SPANS, np.int32)
-        self.memory = np.empty(5 * MEMORY, np.int64)
+        self.memory = np.empty(_WIDTH * MEMORY, np.int64)
         self.spans = np.empty((MOST_SPANS, 2), np.int64)
         self.values = np.empty(0, np.int64)
 
