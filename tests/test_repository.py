@@ -1,5 +1,7 @@
 """The repository keeps its own rules: names documented, imports cheap, pages up to date."""
 
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +12,8 @@ import pytest
 import slipstream
 
 ROOT = Path(__file__).resolve().parent.parent
+INNER_ANALYSES = {"exposures", "moves", "peers", "sightings"}
+"""what other analyses are made of"""
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -37,6 +41,22 @@ def test_every_public_name_is_documented() -> None:
         name for name in slipstream.__all__ if not re.search(rf"`(slipstream\.)?{name}\b", text)
     ]
     assert undocumented == [], "not in docs/api.md"
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    silent = [name for name in slipstream.__all__ if not getattr(slipstream, name).__doc__]
+    assert silent == []
+
+
+def test_every_analysis_is_public() -> None:
+    """A module of `analyses` that has a function of its own name, and its result's class."""
+    for path in sorted((ROOT / "src" / "slipstream" / "analyses").glob("*.py")):
+        module = importlib.import_module(f"slipstream.analyses.{path.stem}")
+        found = getattr(module, path.stem, None)
+        if inspect.isfunction(found) and path.stem not in INNER_ANALYSES:
+            assert path.stem in slipstream.__all__
+            assert getattr(slipstream, path.stem) is found
+            assert inspect.signature(found).return_annotation in slipstream.__all__
 
 
 def test_importing_slipstream_is_cheap() -> None:

@@ -69,8 +69,12 @@ def compiler(
     target_config: str | None = None,
     use_gpu: bool = False,
     progress: Progress | None = None,
+    shares_kernels: bool = False,
 ) -> Session:
-    """A session for several compiles of one target; use it in a `with` statement."""
+    """A session for several compiles of one target; use it in a `with` statement.
+
+    With `shares_kernels` machine code that one compile made serves the next, where this XLA can.
+    """
     machine = machine_of(on)
     if isinstance(target, (str, os.PathLike)) and os.fspath(target).endswith(".zip"):
         archived = read_archived(os.fspath(target))
@@ -89,6 +93,7 @@ def compiler(
         autotuning=autotuning,
         use_gpu=use_gpu,
         progress=progress,
+        shares_kernels=shares_kernels,
     )
 
 

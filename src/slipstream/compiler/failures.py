@@ -18,6 +18,14 @@ _UNKNOWN_FLAG = re.compile(r"Unknown flags? in XLA_FLAGS: ([^\n]+)")
 _BYTES = re.compile(r"(?:allocate|requires|exceeds|needs)[^\d]{0,40}([\d.]+ ?[KMGT]?i?B)")
 
 
+class CompileFailed(BadInput):
+    """A compile that came to nothing, and of which kind: `died`, `memory` or `refused`."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
 def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) -> SlipstreamError:
     """The error to raise for a request that failed."""
     log = _keep_log(failed.log)
@@ -40,7 +48,9 @@ def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
             f"memory; compile for fewer devices or layers, or on a bigger machine (log: {log})"
         )
     last = next(_lines_from_the_end(failed.log), "it wrote nothing")
-    return BadInput(f"the compiler's process ended with code {code}: {last} (log: {log})")
+    return CompileFailed(
+        f"the compiler's process ended with code {code}: {last} (log: {log})", "died"
+    )
 
 
 def _start(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
@@ -96,16 +106,18 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
     if "RESOURCE_EXHAUSTED" in line or "out of memory" in line.lower():
         size = _BYTES.search(line)
         needs = f" (it needs {size[1]})" if size else ""
-        return BadInput(
+        return CompileFailed(
             f"{target.label} does not fit in the memory of one {machine.gpu.name}{needs}: cut the "
-            f"batch, checkpoint more layers, or shard over more devices; XLA said: {_plain(line)}"
+            f"batch, checkpoint more layers, or shard over more devices; XLA said: {_plain(line)}",
+            "memory",
         )
     if answer["error"] in ("MLIRError", "ValueError") and "pars" in line.lower():
         return BadInput(
             f"{target.label} is no StableHLO that this jaxlib can read ({_plain(line)}); write it "
             f"with jax.jit(f).lower(…).as_text() (log: {log})"
         )
-    return BadInput(f"XLA can't compile {target.label}: {_plain(line)} (log: {log})")
+    text = f"XLA can't compile {target.label}: {_plain(line)} (log: {log})"
+    return CompileFailed(text, "refused")
 
 
 def _bigger(machine: Machine, devices: int) -> str:

@@ -28,12 +28,14 @@ class WorkerFailed(Exception):
 class Process:
     """One worker; `log` is all it wrote since the last request."""
 
-    def __init__(self, xla_flags: str, *, use_gpu: bool = False) -> None:
+    def __init__(
+        self, xla_flags: str, *, use_gpu: bool = False, module: str = "slipstream.compiler.worker"
+    ) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._read = 0
         self._child = subprocess.Popen(
             # -P: what lies in the current folder must not shadow packages.
-            [sys.executable, "-P", "-m", "slipstream.compiler.worker"],
+            [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._file,
@@ -65,6 +67,10 @@ class Process:
         data = self._file.read()
         self._read += len(data)
         return data.decode("utf-8", "replace")
+
+    def kill(self) -> None:
+        """End it at once; whoever waits for its answer learns that it died."""
+        self._child.kill()
 
     def close(self) -> None:
         for pipe in (self._child.stdin, self._child.stdout):

@@ -30,6 +30,7 @@ from slipstream.compiler.versions import installed_versions
 from slipstream.costs.files import read_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
+from slipstream.flags.catalogue import installed_catalogue
 from slipstream.machines.machine import Machine
 from slipstream.units import format_bytes
 
@@ -37,6 +38,7 @@ Progress = Callable[[str], None]
 Costs = CostTable | str | os.PathLike[str] | None
 _COSTS_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 _AUTOTUNING_FLAG = "xla_gpu_load_autotune_results_from"
+_KERNELS_FLAG = "xla_gpu_kernel_cache_file"
 _DEVICE_MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
 
 
@@ -63,6 +65,7 @@ class Session:
         autotuning: str | os.PathLike[str] | None = None,
         use_gpu: bool = False,
         progress: Progress | None = None,
+        shares_kernels: bool = False,
     ) -> None:
         self.target = target
         self.machine = machine
@@ -74,6 +77,7 @@ class Session:
         self._folder = tempfile.TemporaryDirectory(prefix="slipstream-compile-")
         self._workers: dict[str, Process] = {}
         self._module: _Module | None = None
+        self._shares_kernels = shares_kernels
 
     def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
         """The program with these flags and costs, from the cache where it is in it."""
@@ -83,6 +87,20 @@ class Session:
         if found is not None:
             return self._compilation(found, is_cached=True)
         return self._compilation(self._compiled(options, costs_path), is_cached=False)
+
+    def portable_target(self) -> Target:
+        """The target as what can be kept and compiled elsewhere: Python is lowered once."""
+        if self.target.kind != "python":
+            return self.target
+        module = self._lowered(Options())
+        content, order = module.path.read_bytes(), tuple(module.request["order"])
+        label = self.target.label
+        return Target("stablehlo", label, content, devices=order, options=module.options)
+
+    def abort(self) -> None:
+        """End a compile that another thread waits for: it fails there, and the next one works."""
+        for worker in list(self._workers.values()):
+            worker.kill()
 
     def close(self) -> None:
         for worker in self._workers.values():
@@ -163,6 +181,10 @@ class Session:
         if self._use_gpu:
             # Sharded autotuning waits for the processes of the other hosts, which don't exist.
             given.setdefault("xla_gpu_shard_autotuning", "False")
+        if self._shares_kernels and _KERNELS_FLAG in installed_catalogue().flags:
+            # Most kernels of one candidate are those of another: machine code is made once. The
+            # program doesn't depend on it, and so neither does the key.
+            given[_KERNELS_FLAG] = str(Path(self._folder.name) / "kernels")
         request = {**module.request, "options": given, "use_gpu": self._use_gpu}
         answer, log = self._ask(worker, "compile", path=str(module.path), out=str(out), **request)
         entry = {

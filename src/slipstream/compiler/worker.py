@@ -48,7 +48,7 @@ class Worker:
 
         flags = os.environ.get("XLA_FLAGS")
         with watching() as seen:
-            build = getattr(_import(module), function)
+            build = getattr(import_target(module), function)
             lowered = call_builder(build, self.devices, keywords)
         if os.environ.get("XLA_FLAGS") != flags:
             # In the log's own form, so that it stays with all that is compiled from here.
@@ -86,7 +86,7 @@ class Worker:
         }
 
 
-def _import(module: str) -> Any:
+def import_target(module: str) -> Any:
     """A file as a module of its own name, or a module by its dotted name."""
     if not module.endswith(".py"):
         sys.path.insert(0, os.getcwd())

@@ -18,7 +18,7 @@ from slipstream.flags.retired import fate, modern
 from slipstream.flags.settings import SETTINGS
 from slipstream.flags.values import normal
 
-Today = Literal["kept", "renamed", "default", "retired", "withheld", "newer", "added"]
+Today = Literal["kept", "renamed", "default", "retired", "withheld", "newer", "added", "found"]
 
 _LISTS = frozenset(("xla_disable_hlo_passes", "xla_gpu_disable_async_collectives"))
 """flags whose values join: two presets that set them don't fight"""
@@ -41,7 +41,7 @@ class Chosen:
     @property
     def is_set(self) -> bool:
         """Whether it has to be set: neither retired nor the default."""
-        return self.today in ("kept", "renamed", "added")
+        return self.today in ("kept", "renamed", "added", "found")
 
 
 @dataclass(frozen=True)

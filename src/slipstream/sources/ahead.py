@@ -15,8 +15,8 @@ from typing import Any
 
 from slipstream.sources.xlines import LONG_PART, Scan, long_lines, scan_line
 
-CHUNK = 1 << 16
-"""events that a thread decodes at a time"""
+CHUNK = 1 << 18
+"""events that a thread decodes at a time: between two of them it may wait for Python"""
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _WALKS: dict[str, _Walk] = {}
 

@@ -34,7 +34,7 @@ from slipstream.sources.xevents import (
 from slipstream.sources.xlines import scan_line
 from slipstream.sources.xmetadata import EventMetadata, Metadata, Value, broken, fields
 
-_MANY = 4
+_MANY = 1
 """chunks that take long enough to do something else meanwhile"""
 
 _STILL = (

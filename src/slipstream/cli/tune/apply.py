@@ -1,0 +1,29 @@
+"""`slipstream tune apply DIR`: the winning settings, to be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, echo, show_json
+from slipstream.cli.tune.common import StudyArgument
+
+
+def apply(
+    study: StudyArgument,
+    form: Annotated[
+        str, typer.Option("--for", metavar="FORM", help="sh, dotenv, json, python, slurm or k8s.")
+    ] = "sh",
+    json: JsonOption = False,
+) -> None:
+    """The winning settings as jobs are written, in every form that `flags preset` has."""
+    from slipstream.outputs.shell import preset_json, render
+    from slipstream.tune.apply import winning
+    from slipstream.tune.begin import show
+
+    composed = winning(show(Path(study)))
+    if json:
+        return show_json(preset_json(composed))
+    echo(render(composed, form).rstrip("\n"))

@@ -1,0 +1,122 @@
+"""What the commands of `tune` share: the study's folder, times and sizes, and the live table."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipstream.errors import BadInput
+
+if TYPE_CHECKING:
+    from slipstream.tune.outcome import Outcome
+    from slipstream.tune.study import Candidate
+
+DEFAULT_STUDY = "slipstream-tune"
+StudyArgument = Annotated[
+    str, typer.Argument(metavar="DIR", help="The study's folder.")
+]  # fmt: skip
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", min=1, help="Compilers at once.  [default: cores, max. 4]"),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", help="These knobs and no others."),
+]
+TimeoutOption = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help="A compile that takes longer hangs.")
+]
+TrialsOption = Annotated[
+    int, typer.Option("--trials", metavar="N", min=1, help="Candidates at most.")
+]
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "": 1}
+_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "": 1}
+LAST_ROWS = 15
+
+
+def seconds(text: str) -> float:
+    """`90s`, `10m`, `2h`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None:
+        raise BadInput(f"{text!r} is no time; write 90s, 10m or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def size(text: str | None) -> int | None:
+    """`120GB`."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB|TB|)", text.strip())
+    if match is None:
+        raise BadInput(f"{text!r} is no size; write 120GB")
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def knob(text: str) -> tuple[str, tuple[str, ...]]:
+    """`NAME=VALUE,VALUE`, or with `;` where values hold commas."""
+    name, equals, values = text.removeprefix("--").partition("=")
+    if not equals:
+        raise BadInput(f"--add {text} has no values; write --add NAME=VALUE,VALUE")
+    return name, tuple(values.split(";" if ";" in values else ","))
+
+
+class LiveTable:
+    """Candidates as they come in: a table on a terminal, a line each elsewhere, all on stderr."""
+
+    def __init__(self, baseline_us: float | None = None) -> None:
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._first = baseline_us
+        self._live: Any = None
+
+    def progress(self, text: str) -> None:
+        with self._lock:
+            self._show(f"… {text}", is_kept=False)
+
+    def told(self, candidate: Candidate, outcome: Outcome) -> None:
+        from slipstream.analyses.tuning import Tried
+        from slipstream.outputs.tuning import row_line
+
+        with self._lock:
+            if not candidate.settings:
+                self._first = outcome.step_us
+            change = None
+            if outcome.step_us is not None and self._first:
+                change = outcome.step_us / self._first - 1
+            tried = Tried(
+                candidate.number, candidate.settings, outcome.status, candidate.origin,
+                outcome.step_us, change=outcome.change if outcome.change is not None else change,
+            )  # fmt: skip
+            self._show(row_line(tried), is_kept=True)
+
+    def _show(self, line: str, *, is_kept: bool) -> None:
+        if self._live is None:
+            print(line, file=sys.stderr, flush=True)
+            return
+        from rich.text import Text
+
+        self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-LAST_ROWS:]
+        self._live.update(Text("\n".join(self._lines)))
+
+    def __enter__(self) -> LiveTable:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()

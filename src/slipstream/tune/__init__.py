@@ -1,0 +1,1 @@
+"""Tune: which settings pay for a program on a machine, and when to stop looking."""

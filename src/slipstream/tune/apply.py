@@ -1,0 +1,44 @@
+"""The winning settings as `flags preset` has them, so that every form it writes is there."""
+
+from __future__ import annotations
+
+from slipstream.analyses.tuning import Tuning
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue import Catalogue, default_catalogue
+from slipstream.flags.guides import HERE
+from slipstream.flags.preset_entry import Entry
+from slipstream.flags.presets import Chosen, Composed
+from slipstream.flags.values import flag_complaint, repaired
+from slipstream.tune.knob import COSTS
+
+_PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
+
+
+def winning(tuning: Tuning, costs: str | None = None) -> Composed:
+    """What to set for the best candidate, each setting with the reason that it is a knob."""
+    best = tuning.best
+    if best is None:
+        raise BadInput(
+            f"{tuning.folder} has no result yet; go on with it: slipstream tune resume "
+            f"{tuning.folder}"
+        )
+    whys = {knob.name: knob.why for knob in tuning.knobs}
+    catalogue = default_catalogue()
+    chosen = []
+    for name, value in best.settings.items():
+        reason = whys.get(name, "")
+        if name == COSTS:
+            name, value = _PROFILE, costs or "costs.pb"
+        value = _in_xla_flags(name, value, catalogue)
+        entry = Entry(name, value, reason, HERE)
+        chosen.append(Chosen(entry, "tune", "found", name, value))
+    gpu = tuning.machine
+    return Composed((f"tune {tuning.target}",), tuning.jaxlib, gpu, tuple(chosen))
+
+
+def _in_xla_flags(name: str, value: str, catalogue: Catalogue) -> str:
+    """Candidates are compiled with options; XLA_FLAGS wants a few enums shorter."""
+    flag = catalogue.flags.get(name)
+    if flag is None or flag_complaint(flag, value, catalogue.jaxlib_version) is None:
+        return value
+    return repaired(flag, value, is_option=False, version=catalogue.jaxlib_version) or value

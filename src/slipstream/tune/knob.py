@@ -1,0 +1,60 @@
+"""A knob: one setting that may make a difference to a program, and the values worth trying."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SeenBy = Literal["program", "simulation", "measurement"]
+
+COSTS = "costs"
+"""the knob that is no flag: whether XLA's scheduler gets measured costs (PGLE)"""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A flag or variable, and its values; the first is what is there without it."""
+
+    name: str
+    values: tuple[str, ...]
+    why: str
+    """a sentence: what in this program it acts on"""
+    seen_by: SeenBy = "program"
+    """what tells its values apart: the compiled program, the simulation of it (the way it is
+    launched), or only a run"""
+    is_ordered: bool = False
+
+    @property
+    def default(self) -> str:
+        return self.values[0]
+
+    @property
+    def is_flag(self) -> bool:
+        return self.name.startswith("xla_")
+
+    @property
+    def is_variable(self) -> bool:
+        return not self.is_flag and self.name != COSTS
+
+    @property
+    def ladder(self) -> tuple[str, ...]:
+        """The values in the order a search walks them: numbers by size."""
+        if not self.is_ordered:
+            return self.values
+        return tuple(sorted(self.values, key=float))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "values": list(self.values),
+            "why": self.why,
+            "seen_by": self.seen_by,
+            "is_ordered": self.is_ordered,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Knob:
+        return Knob(
+            data["name"], tuple(data["values"]), data["why"], data["seen_by"], data["is_ordered"]
+        )

@@ -1,0 +1,149 @@
+"""Candidates on real devices: compiled in one process, and run in turn.
+
+    prepare   compile, run once, compare the result with the baseline's
+    time      one step
+
+A candidate that crashes takes the process with it: the others are compiled again in a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+from slipstream.analyses.tuning import CRASH, DIFFERENT, HANG
+from slipstream.compiler.options import divide
+from slipstream.compiler.process import Process, WorkerFailed
+from slipstream.errors import BadInput
+from slipstream.tune.windows import BASELINE, NULL, ArmFailed, status_of
+
+BENCH = "slipstream.loop.bench"
+
+
+class Measure(Protocol):
+    """A way to run candidates; `baseline` and `null` are always there."""
+
+    def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
+        """Ready to be timed; the memory it needs. ArmFailed where it can't be, or is wrong."""
+        ...
+
+    def time(self, name: str) -> float:
+        """Seconds of one step."""
+        ...
+
+
+class InProcess:
+    """A target's function on the devices of this machine, compiled with `compiler_options`."""
+
+    def __init__(
+        self,
+        module: str,
+        function: str,
+        *,
+        use_gpu: bool,
+        tolerance: float = 0.01,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._module, self._function = module, function
+        self._use_gpu = use_gpu
+        self._tolerance = tolerance
+        self._timeout_s = timeout_s
+        self._arms: dict[str, dict[str, str]] = {}
+        self._process: Process | None = None
+
+    def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
+        divided = divide(dict(settings))
+        if divided.xla_flags:
+            flags = ", ".join(divided.xla_flags)
+            raise ArmFailed(CRASH, f"{flags}: only for a whole process, not for one program")
+        memory = self._made(name, dict(divided.compiler_options))
+        self._arms[name] = dict(divided.compiler_options)
+        return memory
+
+    def time(self, name: str) -> float:
+        self._restart()
+        return float(self._ask("time", name=name)["seconds"])
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _made(self, name: str, options: Mapping[str, str]) -> int | None:
+        self._restart()
+        memory: int | None = self._ask("compile", name=name, options=options)["memory_bytes"]
+        difference = float(self._ask("check", name=name)["difference"])
+        if not difference <= self._tolerance:
+            raise ArmFailed(
+                DIFFERENT,
+                f"results differ from the baseline's by {difference:.2g} of the largest value; "
+                f"{self._tolerance:g} is allowed",
+            )
+        return memory
+
+    def _restart(self) -> None:
+        """A process with all arms that were ready in the one before."""
+        if self._process is not None:
+            return
+        self._process = Process("", use_gpu=self._use_gpu, module=BENCH)
+        self._ask("start", module=self._module, function=self._function)
+        for name in (BASELINE, NULL):
+            self._ask("compile", name=name, options={})
+        self._ask("check", name=BASELINE)
+        for name, options in list(self._arms.items()):
+            del self._arms[name]
+            # What worked before and doesn't now is reported when its turn comes.
+            with suppress(ArmFailed):
+                self._made(name, options)
+                self._arms[name] = options
+
+    def _ask(self, do: str, **request: Any) -> dict[str, Any]:
+        assert self._process is not None
+        process, hung = self._process, threading.Event()
+
+        def end() -> None:
+            hung.set()
+            process.kill()
+
+        alarm = threading.Timer(self._timeout_s, end)
+        alarm.start()
+        try:
+            return process.ask(do, **request)[0]
+        except WorkerFailed as failed:
+            raise self._failure(failed, do, request, hung.is_set()) from None
+        finally:
+            alarm.cancel()
+
+    def _failure(
+        self, failed: WorkerFailed, do: str, request: Mapping[str, Any], is_hung: bool
+    ) -> Exception:
+        text = str(failed.answer.get("line", "")) or f"code {failed.answer.get('code')}"
+        if failed.died:
+            self.close()
+            # Whoever killed the process is not started again.
+            self._arms.pop(str(request.get("name", "")), None)
+        if do == "start" or request.get("name") in (BASELINE, NULL):
+            last = failed.log.strip().splitlines()[-1:] or [text]
+            return BadInput(
+                f"{self._module}:{self._function} can't be run here ({text}; {last[0][:200]}); "
+                "expected a function of devices that returns a jitted function and its arguments"
+            )
+        if is_hung:
+            return ArmFailed(HANG, f"took more than {self._timeout_s:g} s")
+        if failed.died:
+            return ArmFailed(CRASH, f"the process died: {text}")
+        return ArmFailed(status_of(text), text[:300])
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

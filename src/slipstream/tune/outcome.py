@@ -1,0 +1,71 @@
+"""What became of one candidate, as workers hand it over and studies keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from slipstream.analyses.tuning import OK
+from slipstream.errors import BadInput
+
+OBJECTIVES = ("step", "memory", "compile")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One candidate's figures, or why there are none."""
+
+    status: str
+    step_us: float | None = None
+    memory_bytes: int | None = None
+    compile_s: float | None = None
+    exposed_us: float | None = None
+    least_us: float | None = None
+    """what no schedule of this program beats"""
+    program: str = ""
+    """a hash: of the schedule and the way it is launched"""
+    work: str = ""
+    """a hash: of the instructions, whatever their order"""
+    collectives: Mapping[str, tuple[int, int]] | None = None
+    """number and bytes of a step, by kind"""
+    parts_us: Mapping[str, float] | None = None
+    """what the step is made of"""
+    basis: str = "simulated"
+    interval_us: tuple[float, float] | None = None
+    change: float | None = None
+    """of the step against the baseline of the same window, where it was measured"""
+    change_interval: tuple[float, float] | None = None
+    note: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == OK
+
+    def score(self, objective: str) -> float | None:
+        """What is to be small; None where the candidate can't win."""
+        if not self.is_ok:
+            return None
+        figures = {
+            "step": self.step_us, "memory": self.memory_bytes, "compile": self.compile_s,
+        }  # fmt: skip
+        return figures[objective]
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Outcome:
+        found = dict(data)
+        for name in ("interval_us", "change_interval"):
+            if found.get(name) is not None:
+                found[name] = tuple(found[name])
+        if found.get("collectives") is not None:
+            found["collectives"] = {k: tuple(v) for k, v in found["collectives"].items()}
+        return Outcome(**found)
+
+
+def check_objective(name: str) -> str:
+    if name not in OBJECTIVES:
+        raise BadInput(f"there is no objective {name!r}; choose from: {', '.join(OBJECTIVES)}")
+    return name

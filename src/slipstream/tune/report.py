@@ -1,0 +1,220 @@
+"""A study's rows as the result that people read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from slipstream.analyses.tuning import (
+    OK,
+    RUNNING,
+    SAME,
+    WAITING,
+    KnobEffect,
+    NoiseFloor,
+    Tried,
+    Tuning,
+)
+from slipstream.tune.effects import effects
+from slipstream.tune.folder import Facts, storage_of
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.reasons import reasons
+from slipstream.tune.search import best_row
+from slipstream.tune.study import Row, Study
+from slipstream.tune.trust import trust_of
+
+SCREEN, MEASURED = "screen", "measured"
+"""the names of the study that simulates, and of the one that runs"""
+
+
+def tuning_of(folder: Path, facts: Facts, study: Study) -> Tuning:
+    """Everything that is known of a study now."""
+    rows = _listed(study.rows())
+    best = best_row(rows, facts.objective)
+    baseline = next((row for row in rows if row.outcome and not row.settings), None)
+    trials = _tried(rows, baseline, facts.objective)
+    by_number = {tried.number: tried for tried in trials}
+    found_best = by_number[best.number] if best is not None else None
+    why: tuple[str, ...] = ()
+    if best is not None and baseline is not None and best.outcome and baseline.outcome:
+        why = reasons(best.settings, baseline.outcome, best.outcome, facts.layers)
+    return Tuning(
+        facts.target,
+        facts.machine,
+        facts.program,
+        facts.objective,
+        facts.jaxlib,
+        by_number.get(baseline.number) if baseline is not None else None,
+        found_best,
+        trials,
+        _knobs(facts, study, rows),
+        dict(facts.space.left_out),
+        why,
+        trust_of(trials, found_best, facts.costs is not None) if _is_step(facts) else None,
+        None,
+        study.notes().get("stopped_because", ""),
+        sum(row.seconds for row in rows),
+        str(folder),
+        is_finished=not any(row.state in ("running", "waiting") for row in rows),
+    )
+
+
+def open_study(folder: Path, facts: Facts, name: str = SCREEN) -> Study:
+    url = storage_of(folder, facts)
+    return Study(url, name, facts.space, facts.objective, facts.seed)
+
+
+def ranked(rows: Sequence[Row], objective: str) -> list[Row]:
+    """Distinct programs, the best first."""
+    programs: set[str] = set()
+    found = []
+    for row in _listed(rows):
+        outcome = row.outcome
+        if outcome is None or outcome.score(objective) is None or outcome.program in programs:
+            continue
+        programs.add(outcome.program)
+        found.append((outcome.score(objective) or 0.0, row.number, row))
+    return [row for _, _, row in sorted(found, key=lambda one: one[:2])]
+
+
+def with_measured(tuning: Tuning, study: Study) -> Tuning:
+    """The same with what was measured: that decides who is best."""
+    rows = _listed(study.rows())
+    notes = study.notes()
+    if not any(row.outcome for row in rows):
+        return tuning
+    first = len(tuning.trials)
+    measured = [
+        replace(_one(row, row.outcome, None, "step"), number=first + row.number)
+        for row in rows
+        if row.outcome is not None
+    ]
+    floor = NoiseFloor(**json.loads(notes["noise_floor"])) if "noise_floor" in notes else None
+    baseline = tuning.baseline
+    if baseline is not None and "baseline_us" in notes:
+        baseline = replace(
+            baseline, step_us=float(notes["baseline_us"]), basis="measured", exposed_us=None
+        )
+    faster = [t for t in measured if t.change_interval is not None and t.change_interval[1] < 0]
+    best = min(faster, key=lambda tried: tried.change or 0.0, default=baseline)
+    return replace(
+        tuning,
+        baseline=baseline,
+        best=best,
+        trials=(*tuning.trials, *measured),
+        reasons=tuning.reasons if _is_same(best, tuning.best) else (),
+        trust=None,
+        noise_floor=floor,
+        stopped_because=notes.get("stopped_because", tuning.stopped_because),
+    )
+
+
+def _is_same(one: Tried | None, other: Tried | None) -> bool:
+    return one is not None and other is not None and dict(one.settings) == dict(other.settings)
+
+
+def _is_step(facts: Facts) -> bool:
+    return facts.objective == "step"
+
+
+def _listed(rows: Sequence[Row]) -> list[Row]:
+    """Each settings once: repeats and interrupted tries are the study's own affair."""
+    done = {_key(row): row for row in reversed(rows) if _counts(row)}
+    found = []
+    for row in rows:
+        is_done = _counts(row) and done[_key(row)] is row
+        is_open = row.state in ("running", "waiting") and _key(row) not in done
+        if is_done or is_open:
+            found.append(row)
+    return found
+
+
+def _counts(row: Row) -> bool:
+    return row.state == "done" and row.repeat_of is None and row.outcome is not None
+
+
+def _key(row: Row) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(row.settings.items()))
+
+
+def _tried(rows: Sequence[Row], baseline: Row | None, objective: str) -> tuple[Tried, ...]:
+    reference = baseline.outcome.score(objective) if baseline and baseline.outcome else None
+    programs: dict[str, int] = {}
+    works: dict[str, int] = {}
+    found = []
+    for row in rows:
+        outcome = row.outcome
+        if outcome is None:
+            status = RUNNING if row.state == "running" else WAITING
+            found.append(Tried(row.number, row.settings, status, row.origin))
+            continue
+        tried = _one(row, outcome, reference, objective)
+        if outcome.program and outcome.status == OK:
+            first = programs.setdefault(outcome.program, row.number)
+            alike = works.setdefault(outcome.work, row.number)
+            if first != row.number:
+                tried = replace(tried, status=SAME, same_program_as=first)
+            elif alike != row.number:
+                tried = replace(tried, same_work_as=alike)
+        found.append(tried)
+    return tuple(found)
+
+
+def _one(row: Row, outcome: Outcome, reference: float | None, objective: str) -> Tried:
+    score = outcome.score(objective)
+    change = score / reference - 1 if score is not None and reference else None
+    if outcome.change is not None and objective == "step":
+        change = outcome.change
+    return Tried(
+        row.number,
+        row.settings,
+        outcome.status,
+        row.origin,
+        outcome.step_us,
+        outcome.interval_us,
+        outcome.memory_bytes,
+        outcome.compile_s,
+        outcome.exposed_us,
+        outcome.basis,
+        change=change,
+        change_interval=outcome.change_interval,
+        note=outcome.note,
+    )
+
+
+def _knobs(facts: Facts, study: Study, rows: Sequence[Row]) -> tuple[KnobEffect, ...]:
+    samples = [
+        (row.settings, score)
+        for row in rows
+        if row.outcome is not None and (score := row.outcome.score(facts.objective))
+    ]
+    seen = effects(facts.space.knobs, samples)
+    shares = study.importances()
+    found = []
+    for knob in facts.space.knobs:
+        effect = seen.get(knob.name)
+        moved = sum(knob.name in settings for settings, _ in samples)
+        found.append(
+            KnobEffect(
+                knob.name,
+                knob.values,
+                knob.default,
+                knob.why,
+                knob.seen_by,
+                shares.get(knob.name) if moved else None,
+                effect.value if effect else None,
+                effect.change if effect else None,
+                (effect.low, effect.high) if effect else None,
+                moved,
+            )
+        )
+    return tuple(sorted(found, key=_certainty))
+
+
+def _certainty(knob: KnobEffect) -> tuple[bool, float]:
+    """Those that surely help first, then by what they seem to do."""
+    if knob.effect is None or knob.interval is None:
+        return True, 1.0
+    return knob.interval[1] >= 0, knob.effect

@@ -1,0 +1,78 @@
+"""`slipstream tune` as it is typed: begun, shown, gone on with, applied."""
+
+import json
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli.main import app
+from slipstream.errors import BadInput
+
+GRAPHS = "xla_gpu_enable_command_buffer"
+SIZE = "xla_gpu_graph_min_graph_size"
+
+
+def invoke(line: str) -> str:
+    done = CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return tmp_path_factory.mktemp("tune") / "study"
+
+
+def test_a_study_is_begun_shown_gone_on_with_and_applied(target, study):
+    options = f"--only {GRAPHS} --only {SIZE} --jobs 1 --trials 4"
+    begun = json.loads(invoke(f"tune {target} --on 1xH200 {options} --study {study} --json"))
+    assert {"baseline", "best", "trials", "knobs", "noise_floor", "stopped_because"} <= set(begun)
+    keys = {"settings", "status", "step_us", "interval_us", "basis", "same_program_as"}
+    assert len(begun["trials"]) == 4 and all(keys <= set(t) for t in begun["trials"])
+    assert [knob["name"] for knob in begun["knobs"] if knob["why"]] and begun["left_out"]
+    again = json.loads(invoke(f"tune resume {study} --trials 5 --jobs 1 --json"))
+    assert [t["number"] for t in again["trials"]][:4] == [t["number"] for t in begun["trials"]]
+    shown = invoke(f"tune show {study}")
+    assert f"{again['distinct_programs']} distinct program" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    best = json.loads(invoke(f"tune show {study} --json"))["best"]["settings"]
+    for form in ("sh", "dotenv", "json", "python", "slurm", "k8s"):
+        written = invoke(f"tune apply {study} --for {form}")
+        assert all(f"--{name}={value}" in written for name, value in best.items()), form
+    applied = json.loads(invoke(f"tune apply {study} --json"))
+    assert {one["name"]: one["value"] for one in applied["settings"]} == best
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("tune x.py:build --budget soon", "'soon' is no time"),
+        ("tune x.py:build --memory much", "'much' is no size"),
+        ("tune x.py:build --add xla_flag", "has no values"),
+        ("tune x.py:build --objective speed", "there is no objective 'speed'"),
+        ("tune --on 8xH200 x.py:build", "x.py is not there"),
+        ("tune show nowhere", "holds no study"),
+    ],
+)
+def test_what_cannot_be_used_is_said(line, seen, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=seen):
+        CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
+
+
+def test_what_is_applied_is_what_xla_flags_takes():
+    from slipstream.analyses.tuning import Tried, Tuning
+    from slipstream.flags.catalogue import installed_catalogue
+    from slipstream.flags.values import flag_complaint
+    from slipstream.tune.apply import winning
+
+    settings = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
+    best = Tried(1, settings, "ok", "search")
+    known = installed_catalogue()
+    tuning = Tuning(
+        "t", "8xH200", "p", "step", known.jaxlib_version, None, best, (best,), (), {}, (), None,
+        None, "", 0.0, "folder",
+    )  # fmt: skip
+    ((name, value),) = winning(tuning).xla_flags.items()
+    assert flag_complaint(known.flags[name], value, known.jaxlib_version) is None
