@@ -232,7 +232,8 @@ def _find_lowering(compiled: Any) -> None:
 
     executable = compiled._executable
     if RUNTIME.of_executable(executable.xla_executable) is None:
-        objects = (found for found in gc.get_objects() if isinstance(found, stages.Lowered))
+        # By type: to ask a weak proxy for its class raises where what it stood for is gone.
+        objects = (found for found in gc.get_objects() if issubclass(type(found), stages.Lowered))
         lowered = next((found for found in objects if _made(found, executable)), None)
         if lowered is None or RUNTIME.adopt(executable, lowered._lowering) is None:
             raise BadInput(
