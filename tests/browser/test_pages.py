@@ -1,15 +1,18 @@
-"""Receipts and predictions in real Chromium: the same shell, the same rules as the report."""
+"""Receipts, predictions and studies in real Chromium: the report's shell, and its rules."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from slipstream.analyses.tuning import HANG, KnobEffect, Tried, Trust, Tuning
 from slipstream.cli.main import app
 from slipstream.outputs.pages.receipt import receipt_page
+from slipstream.outputs.pages.study import study_page
 
 ROOT = Path(__file__).parents[2]
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
@@ -33,6 +36,43 @@ def prediction(tmp_path_factory) -> str:
     return path.as_uri()
 
 
+GATHER, GEMM = "xla_gpu_all_gather_combine_threshold_bytes", "xla_gpu_enable_triton_gemm"
+TRIALS = (
+    Tried(0, {}, "ok", "default", 1000.0, memory_bytes=2 << 30, exposed_us=300.0, change=0.0),
+    Tried(1, {GATHER: "67108864"}, "ok", "layers", 900.0, exposed_us=200.0, change=-0.1),
+    Tried(2, {GEMM: "false", GATHER: "1"}, "ok", "search", 1100.0, change=0.1, note="<b>waits</b>"),
+    Tried(3, {GEMM: "false"}, HANG, "search"),
+)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> str:
+    gather = KnobEffect(GATHER, ("1", "67108864"), "1", "Joins all-gathers.", "program")
+    gather = replace(gather, best_value="67108864", effect=-0.1, interval=(-0.12, -0.08), tried=2)
+    tuning = Tuning(
+        "gpt.py:build", "8xH200", "jit_step", "step", "0.10.2", TRIALS[0], TRIALS[1], TRIALS,
+        (gather,), {"NCCL_ALGO": "only a measurement can tell"}, ("fewer all-gathers",),
+        Trust(0.036, "mean error", 0), None, "4 candidates were tried", 60.0, "study",
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("study") / "study.html"
+    path.write_text(study_page(tuning), encoding="utf-8")
+    return path.as_uri()
+
+
+def test_a_study(page, study):
+    page.goto(study)
+    assert page.locator("h1").inner_text() == "jit_step"
+    assert "1 ms → 900 µs, -10.0%, simulated" in page.locator("#best").inner_text()
+    assert page.locator("#best pre").inner_text() == f"--{GATHER}=67108864"
+    numbers = page.locator("#ranking tbody tr td:first-child").all_inner_texts()
+    assert numbers == ["1", "0", "2", "3"]
+    assert "hang" in page.locator("#ranking tbody tr").last.inner_text()
+    assert "<b>waits</b>" in page.locator("#ranking").inner_text()
+    assert page.locator("#knobs tbody tr").count() == 1
+    assert page.locator("#left-out tbody tr").count() == 1
+    assert page.evaluate(CONTRAST) == []
+
+
 def test_a_receipt(page, receipt):
     page.goto(receipt)
     assert page.locator("h1").inner_text() == "jit_step: faster"
@@ -53,13 +93,13 @@ def test_a_prediction(page, prediction):
     page.locator("#timeline-view[data-ready]").wait_for()
 
 
-def test_on_a_phone(phone, receipt, prediction):
-    for address in (receipt, prediction):
+def test_on_a_phone(phone, receipt, prediction, study):
+    for address in (receipt, prediction, study):
         phone.goto(address)
         assert phone.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_in_the_dark(dark, receipt, prediction):
-    for address in (receipt, prediction):
+def test_in_the_dark(dark, receipt, prediction, study):
+    for address in (receipt, prediction, study):
         dark.goto(address)
         assert dark.evaluate(CONTRAST) == []

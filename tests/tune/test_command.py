@@ -33,7 +33,9 @@ def test_a_study_is_begun_shown_gone_on_with_and_applied(target, study):
     assert [knob["name"] for knob in begun["knobs"] if knob["why"]] and begun["left_out"]
     again = json.loads(invoke(f"tune resume {study} --trials 5 --jobs 1 --json"))
     assert [t["number"] for t in again["trials"]][:4] == [t["number"] for t in begun["trials"]]
-    shown = invoke(f"tune show {study}")
+    page = study.parent / "study.html"
+    shown = invoke(f"tune show {study} --html {page}")
+    assert "slipstream tune</title>" in page.read_text(encoding="utf-8")
     assert f"{again['distinct_programs']} distinct program" in shown
     assert max(map(len, shown.splitlines())) <= 80
     best = json.loads(invoke(f"tune show {study} --json"))["best"]["settings"]

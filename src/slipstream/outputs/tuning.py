@@ -56,7 +56,7 @@ def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) ->
             *_ranking(tuning, width, top or SCREENFUL),
             ("", ""),
             *_knobs(tuning.knobs, width, top or SCREENFUL),
-            *remarks(_remarks(tuning), width),
+            *remarks(remarks_of(tuning), width),
         ]
     )
 
@@ -93,13 +93,13 @@ def _value(name: str, value: str) -> str:
 # The verdict.
 
 
-def _verdict(tuning: Tuning, width: int) -> list[Line]:
+def verdict_of(tuning: Tuning) -> str:
+    """The best against the baseline, in a line."""
     best, baseline = tuning.best, tuning.baseline
     if best is None or baseline is None:
-        return [("nothing was tried to its end yet", "")]
+        return "nothing was tried to its end yet"
     if not best.settings:
-        said = f"the default is best: {_score(baseline, tuning.objective)}"
-        return [(line, "bold") for line in paragraph(said, width)]
+        return f"the default is best: {_score(baseline, tuning.objective)}"
     said = (
         f"{_score(baseline, tuning.objective)} → {_score(best, tuning.objective)}, "
         f"{best.change or 0:+.1%}, {best.basis}"
@@ -107,8 +107,14 @@ def _verdict(tuning: Tuning, width: int) -> list[Line]:
     if best.change_interval is not None:
         low, high = best.change_interval
         said += f" (95%: {low:+.1%} … {high:+.1%})"
-    lines: list[Line] = [(line, "bold") for line in paragraph(said, width)]
-    lines += [(f"  {_short(n)} = {_value(n, v)}", "") for n, v in best.settings.items()]
+    return said
+
+
+def _verdict(tuning: Tuning, width: int) -> list[Line]:
+    lines: list[Line] = [(line, "bold") for line in paragraph(verdict_of(tuning), width)]
+    if tuning.best is None or tuning.baseline is None or not tuning.best.settings:
+        return lines
+    lines += [(f"  {_short(n)} = {_value(n, v)}", "") for n, v in tuning.best.settings.items()]
     for reason in tuning.reasons:
         lines += [(line, "dim") for line in paragraph(reason, width, "- ", "  ")]
     return lines
@@ -179,7 +185,8 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
     return tabled(columns, rows, width, top)
 
 
-def _remarks(tuning: Tuning) -> list[str]:
+def remarks_of(tuning: Tuning) -> list[str]:
+    """What is to be known of a study's numbers."""
     found = []
     trust, best = tuning.trust, tuning.best
     if trust is not None and best is not None and best.change is not None:
