@@ -34,6 +34,22 @@ RunOption = Annotated[
         "--run", metavar="NAME", help="Which run of the folder to read.  [default: the newest]"
     ),
 ]
+LinksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="MACHINE",
+        help="How the GPUs are connected, as in 4x8xH100.  [default: as the profile seems]",
+    ),
+]
+SliceOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GBPS",
+        min=0.001,
+        help="Gbit/s that the network between TPU slices carries for a host, one direction.",
+    ),
+]
 DumpsOption = Annotated[
     str | None,
     typer.Option(

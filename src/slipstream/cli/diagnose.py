@@ -9,9 +9,11 @@ import typer
 from slipstream.cli.common import (
     DumpsOption,
     JsonOption,
+    LinksOption,
     LoadBar,
     PathArgument,
     RunOption,
+    SliceOption,
     TopOption,
     open_profile,
     show,
@@ -36,22 +38,8 @@ def diagnose(
             "profile holds]",
         ),
     ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on",
-            metavar="MACHINE",
-            help="How the GPUs are connected, as in 4x8xH100.  [default: as the profile seems]",
-        ),
-    ] = None,
-    slice_gbps: Annotated[
-        float | None,
-        typer.Option(
-            metavar="GBPS",
-            min=0.001,
-            help="Gbit/s that the network between TPU slices carries for a host, one direction.",
-        ),
-    ] = None,
+    on: LinksOption = None,
+    slice_gbps: SliceOption = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also the rules that could not tell, or found nothing.")
     ] = False,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from slipstream.cli.common import (
     DumpsOption,
     JsonOption,
+    LinksOption,
     PathArgument,
     RunOption,
+    SliceOption,
     open_profile,
     show,
     show_json,
@@ -19,22 +17,8 @@ from slipstream.cli.common import (
 
 def network(
     path: PathArgument,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on",
-            metavar="MACHINE",
-            help="How the GPUs are connected, as in 4x8xH100.  [default: as the profile seems]",
-        ),
-    ] = None,
-    slice_gbps: Annotated[
-        float | None,
-        typer.Option(
-            metavar="GBPS",
-            min=0.001,
-            help="Gbit/s that the network between TPU slices carries for a host, one direction.",
-        ),
-    ] = None,
+    on: LinksOption = None,
+    slice_gbps: SliceOption = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
