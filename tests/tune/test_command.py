@@ -6,8 +6,13 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from slipstream.analyses.tuning import Tried, Tuning
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
+from slipstream.flags.catalogue import installed_catalogue
+from slipstream.flags.values import flag_complaint
+from slipstream.outputs.tuning import render_tuning
+from slipstream.tune.apply import winning
 
 GRAPHS = "xla_gpu_enable_command_buffer"
 SIZE = "xla_gpu_graph_min_graph_size"
@@ -19,12 +24,8 @@ def invoke(line: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    return tmp_path_factory.mktemp("tune") / "study"
-
-
-def test_a_study_is_begun_shown_gone_on_with_and_applied(target, study):
+def test_a_study_is_begun_shown_gone_on_with_and_applied(target, tmp_path):
+    study = tmp_path / "study"
     options = f"--only {GRAPHS} --only {SIZE} --jobs 1 --trials 4"
     begun = json.loads(invoke(f"tune {target} --on 1xH200 {options} --study {study} --json"))
     assert {"baseline", "best", "trials", "knobs", "noise_floor", "stopped_because"} <= set(begun)
@@ -63,18 +64,23 @@ def test_what_cannot_be_used_is_said(line, seen, tmp_path, monkeypatch):
         CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
 
 
-def test_what_is_applied_is_what_xla_flags_takes():
-    from slipstream.analyses.tuning import Tried, Tuning
-    from slipstream.flags.catalogue import installed_catalogue
-    from slipstream.flags.values import flag_complaint
-    from slipstream.tune.apply import winning
-
-    settings = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
-    best = Tried(1, settings, "ok", "search")
-    known = installed_catalogue()
-    tuning = Tuning(
-        "t", "8xH200", "p", "step", known.jaxlib_version, None, best, (best,), (), {}, (), None,
-        None, "", 0.0, "folder",
+def won_by(settings: dict[str, str]) -> Tuning:
+    default, best = Tried(0, {}, "ok", "default", 2.0), Tried(1, settings, "ok", "search", 1.0)
+    return Tuning(
+        "t", "8xH200", "p", "step", installed_catalogue().jaxlib_version, default, best,
+        (default, best), (), {}, (), None, None, "", 0.0, "folder",
     )  # fmt: skip
-    ((name, value),) = winning(tuning).xla_flags.items()
+
+
+def test_a_winner_with_many_members_is_shown_whole_and_in_lines():
+    members = [f"MEMBER_{number}" for number in range(20)]
+    lines = render_tuning(won_by({GRAPHS: ",".join(members)}), 80).plain.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(any(f"{member}," in f"{line}," for line in lines) for member in members)
+
+
+def test_what_is_applied_is_what_xla_flags_takes():
+    settings = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
+    known = installed_catalogue()
+    ((name, value),) = winning(won_by(settings)).xla_flags.items()
     assert flag_complaint(known.flags[name], value, known.jaxlib_version) is None

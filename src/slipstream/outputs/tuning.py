@@ -114,7 +114,10 @@ def _verdict(tuning: Tuning, width: int) -> list[Line]:
     lines: list[Line] = [(line, "bold") for line in paragraph(verdict_of(tuning), width)]
     if tuning.best is None or tuning.baseline is None or not tuning.best.settings:
         return lines
-    lines += [(f"  {_short(n)} = {_value(n, v)}", "") for n, v in tuning.best.settings.items()]
+    for name, value in tuning.best.settings.items():
+        # A list of many members has places to break, as the winner it is not to be cut short.
+        said = f"{_short(name)} = {_value(name, value).replace(',', ', ')}"
+        lines += [(line, "") for line in paragraph(said, width, "  ", "    ")]
     for reason in tuning.reasons:
         lines += [(line, "dim") for line in paragraph(reason, width, "- ", "  ")]
     return lines

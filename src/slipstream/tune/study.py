@@ -69,18 +69,18 @@ class Study:
         self._heart: threading.Thread | None = None
         self._is_closed = threading.Event()
         storage = open_storage(optuna, url)
-        # Another process begins elsewhere in the space.
-        sampler = optuna.samplers.TPESampler(
-            seed=(seed + os.getpid()) % 2**31,
-            multivariate=True,
-            constant_liar=True,
-            n_startup_trials=8,
-        )
         self._study = optuna.create_study(
-            storage=storage, study_name=name, sampler=sampler, load_if_exists=True,
-            direction="minimize",
-        )  # fmt: skip
+            storage=storage, study_name=name, load_if_exists=True, direction="minimize"
+        )
         self._storage = storage
+        self._study.sampler = optuna.samplers.TPESampler(
+            seed=self._place(seed), multivariate=True, constant_liar=True, n_startup_trials=8
+        )
+
+    def _place(self, seed: int) -> int:
+        """Where the search begins: the same for the same study, elsewhere beside other workers."""
+        beside = os.getpid() if self._trials(self._states.RUNNING) else 0
+        return (seed + len(self._study.get_trials(deepcopy=False)) + beside) % 2**31
 
     def close(self) -> None:
         self._is_closed.set()
