@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.flags.catalogue import Catalogue, Flag
-from slipstream.flags.grammar import Grammar, plain_forms
+from slipstream.flags.grammar import Grammar, bare, plain_forms
 from slipstream.flags.history import catalogue_of, version_key
 from slipstream.flags.library import library_in
 from slipstream.flags.probe import Probe
@@ -142,6 +142,16 @@ def try_flags(catalogue: Catalogue, probe: Probe) -> tuple[int, dict[str, Any]]:
     values = {flag.name: list(candidates(flag, words.get(flag.name, ()))) for flag in flags}
     pairs = [(name, value) for name, tries in values.items() for value in tries]
     ended = dict(zip(pairs, probe.ends([written(*pair) for pair in pairs]), strict=True))
+    for flag in flags:
+        if "message" in flag.kind:
+            # No descriptor names its members: what was accepted are the words to make lists of.
+            words_of = [v for v in values[flag.name] if v and not ended[flag.name, v]]
+            more = lists_of([word for word in words_of if word.isalpha()])
+            more = [value for value in more if value not in values[flag.name]]
+            values[flag.name] += more
+            tried = [(flag.name, value) for value in more]
+            pairs += tried
+            ended |= zip(tried, probe.ends([written(*pair) for pair in tried]), strict=True)
     found = {}
     for flag in flags:
         fine = {value: not ended[flag.name, value] for value in values[flag.name]}
@@ -169,6 +179,14 @@ def candidates(flag: Flag, words: Sequence[str]) -> list[str | None]:
             tries += [_filled(pattern, first, second) for pattern in LISTS]
         tries += [f" {stems[0]}", f"{stems[0]} "]
     return list(dict.fromkeys(tries))
+
+
+def lists_of(words: Sequence[str]) -> list[str]:
+    """Lists of two words that are fine by themselves, and words with lines in odd places."""
+    pairs = list(zip(words, words[1:], strict=False))[:4]
+    found = [_filled(pattern, *pair) for pair in pairs for pattern in LISTS]
+    found += [f"{word[:2]}{line}{word[2:]}" for word in words[:4] for line in ("_", "-", "__", " ")]
+    return list(dict.fromkeys(found))
 
 
 def _filled(pattern: str, first: str, second: str) -> str:
@@ -236,9 +254,13 @@ def worded(fine: dict[str | None, bool]) -> Iterator[Grammar]:
         groups.setdefault(word.lower(), []).append(word)
     is_any_case = all(fine.get(form, False) for word in accepted for form in cases(word))
     words = tuple(group[0] for group in groups.values()) if is_any_case else tuple(accepted)
-    for form in ("words", "list", "signed list", "minus list"):
+    for form in ("words", "list", "signed list"):
         is_empty_fine = form == "words" and fine[""]
         yield Grammar(form, words, is_any_case, None, is_empty_fine)
+    spelt: dict[str, str] = {}
+    for word in words:
+        spelt.setdefault(bare(word), word)
+    yield Grammar("minus list", tuple(spelt.values()), any_case=True)
 
 
 def try_options(catalogue: Catalogue, python: str) -> tuple[dict[str, Any], int]:

@@ -3,7 +3,7 @@
 switch    bare, true, False, 1, 0         words        one of a few, as they are spelt
 int32     1  +3  -1  007                  list         A,B and nothing else
 float     1.5  1e9  0x10  inf  nan        signed list  A, B, or +A,-B, which changes the default
-duration  10s  1h30m  inf  0              minus list   A,-B,
+duration  10s  1h30m  inf  0              minus list   A,-B,  with _ and - anywhere in them
 fuel      pass=10,other=3                 number       a number, or a word (compile options)
 ranges    1,4:7                           numbers      those, with commas
 text      anything
@@ -116,8 +116,13 @@ def _is_signed_list(grammar: Grammar, value: str) -> bool:
 
 
 def _is_minus_list(grammar: Grammar, value: str) -> bool:
-    items = [item for item in value.split(",") if item]
-    return all(grammar.has_word(item.lstrip("-")) for item in items)
+    known = set(map(bare, grammar.words))
+    return all(bare(item) in known for item in value.split(",") if item)
+
+
+def bare(word: str) -> str:
+    """As XLA compares words where it leaves out their lines: `all-reduce`, `ALL_REDUCE`."""
+    return re.sub(r"[-_]", "", word).lower()
 
 
 def _is_fuel(grammar: Grammar, value: str) -> bool:
