@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV ?= .venv
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
 SYSTEM_PACKAGES ?= chromium postgresql
-PYTEST_ARGS ?= -n 3 --dist loadfile
+# Three for two cores: some tests wait. In the order of tests/conftest.py, long files first.
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/sources/warmup.py
 
-.PHONY: help install demo test test-loop check docs format bench clean system-packages
+.PHONY: help install demo packages environment test test-loop check docs format bench clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -32,8 +33,15 @@ demo: $(VENV)/.stamp-demo
 	$(call warm-up)
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.stamp-test system-packages
+# What `make test` needs, in two parts, so that it can be made ready beside other work.
+packages: $(VENV)/.stamp-test system-packages
+
+environment: packages
 	$(call warm-up)
+# Tests start hundreds of processes, and not every machine lets Python keep bytecode by itself.
+	$(BIN)/python -m compileall -q src
+
+test: environment
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-loop: $(VENV)/.stamp-test

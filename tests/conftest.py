@@ -22,6 +22,28 @@ settings.load_profile("slipstream")
 
 # What a signal meets in Python, and which of two processes is first, is chance on a busy machine.
 STARTING_PROCESSES = ("browser", "loop", "serve", "tune")
+# Files that take longest, seconds of processor on one machine: last, they would leave cores idle.
+LONGEST = (
+    "loop/test_run_failures.py",  # 65
+    "loop/test_council.py",  # 50
+    "compiler/test_gpt.py",  # 40
+    "loop/test_run.py",  # 35
+    "loop/test_run_jobs.py",  # 33
+    "flags/test_preset_effects.py",  # 31
+    "loop/test_run_ranks.py",  # 30
+    "tune/test_screen.py",  # 25
+    "compiler/test_compile.py",  # 24
+    "browser/test_report.py",  # 22
+    "tune/test_study.py",  # 22
+    "flags/test_values.py",  # 20
+    "sources/test_xplane.py",  # 18
+    "browser/test_viewer.py",  # 16
+    "loop/test_optimize.py",  # 16
+    "costs/test_compiled.py",  # 15
+    "tune/test_measure.py",  # 14
+    "tune/test_command.py",  # 13
+    "loop/test_run_layouts.py",  # 11
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,6 +51,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in STARTING_PROCESSES:
             item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(file: Path) -> int:
+    name = f"{file.parent.name}/{file.name}"
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Function) -> None:
+    """A second try begins anew: what the tests of a file share, a whole job say, is made again."""
+    if getattr(item, "execution_count", 1) > 1:
+        for fixtures in item._fixtureinfo.name2fixturedefs.values():
+            for fixture in fixtures:
+                if fixture.scope == "module":
+                    fixture.finish(item._request)
 
 
 @pytest.fixture(scope="session")

@@ -46,8 +46,10 @@ def main(target: str, out: str, step: str, variants: str) -> None:
         target_config=Path(target).read_text(),
     )
     lowered = STEPS[step](topology.devices)
+    # Most kernels of one variant are those of another, in this process or one before.
+    quick = {**QUICK, "xla_gpu_kernel_cache_file": str(Path(out).parent / "kernels")}
     for name, flags in json.loads(variants).items():
-        executable = lowered.compile(compiler_options={**QUICK, **flags})
+        executable = lowered.compile(compiler_options={**quick, **flags})
         (module,) = executable.runtime_executable().hlo_modules()
         (Path(out) / f"{name}.pb").write_bytes(module.as_serialized_hlo_module_proto())
 

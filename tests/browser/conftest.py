@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # The sandbox needs rights that a container lacks; a shared-memory folder of 64 MB is too small.
 OPTIONS = ["--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 
 
 # Not for the whole session: while it is open, no other test of the process can use asyncio.

@@ -19,7 +19,7 @@ from slipstream.sources.load import load
 DATA = Path(__file__).parents[1] / "data"
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 READY = "document.documentElement.dataset.ready"
-PATIENCE_S = 30
+PATIENCE_S = 60
 SECTIONS = {
     "overview", "findings", "ops", "timeline", "overlap", "collectives", "idle", "roofline",
     "network", "memory", "program",
@@ -297,7 +297,7 @@ def test_the_theme_is_remembered(page, pages):
     opened(page, address).keyboard.press("t")
     other = page.context.new_page()
     # Chromium stores it in its own time.
-    for _ in range(20):
+    for _ in range(100):
         opened(other, address)
         if other.evaluate("document.documentElement.dataset.theme") == "dark":
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from slipstream.serve.server import Server
 
 VIEW = "SlipstreamViewer.view"
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +37,16 @@ def opened(page: Page, server: Server) -> Page:
 
 def until(page: Page, expression: str, wanted: Callable[[Any], bool]) -> Any:
     """An expression's value, once it is as wanted: the page's policy forbids to wait inside it."""
-    for _ in range(200):
-        value = page.evaluate(expression)
-        if wanted(value):
-            return value
+    return once(page, lambda: page.evaluate(expression), wanted, expression)
+
+
+def once(page: Page, look: Callable[[], Any], wanted: Callable[[Any], bool], name: str) -> Any:
+    """What is seen, once it is as wanted."""
+    end = time.monotonic() + PATIENCE_S
+    while not wanted(value := look()):
+        assert time.monotonic() < end, f"{name} is still {value!r}"
         page.wait_for_timeout(50)
-    raise AssertionError(f"{expression} is still {value!r}")
+    return value
 
 
 def span(page: Page) -> float:
@@ -123,9 +129,8 @@ def test_kinds_are_drawn_in_the_theme_s_colours(page: Page, nccl: Server) -> Non
     assert light.get("221,131,39", 0) > 20 and light["255,255,255"] > 10_000
     page.click("button.theme")
     until(page, "document.documentElement.dataset.theme", lambda theme: theme == "dark")
-    page.wait_for_timeout(100)
-    dark = pixels(page)
-    assert dark.get("255,255,255", 0) < 200 and dark["16,19,23"] > 10_000
+    dark = once(page, lambda: pixels(page), lambda seen: seen.get("16,19,23", 0) > 10_000, "dark")
+    assert dark.get("255,255,255", 0) < 200
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
 

@@ -12,7 +12,6 @@ import pytest
 import gpt_losses
 from slipstream.compiler.compile import compilation
 
-FAST = "--xla_backend_optimization_level=0"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "gpt.py"
 
 
@@ -26,7 +25,7 @@ def run(*command: str, **variables: str) -> str:
 
 
 def test_it_trains_on_what_is_here():
-    printed = run(str(EXAMPLE), GPT_STEPS="4", GPT_WIDTH="32", XLA_FLAGS=FAST)
+    printed = run(str(EXAMPLE), GPT_STEPS="4", GPT_WIDTH="32", XLA_FLAGS=gpt_losses.quick_flags())
     losses = [float(loss) for loss in re.findall(r"loss +([\d.]+) +[\d.]+ ms", printed)]
     assert len(losses) == 4 and losses[-1] < losses[0] < 6
 

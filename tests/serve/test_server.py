@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def ask(server: Server, path: str, method: str = "GET", **headers: str) -> HTTPResponse:
     """One request, with the token unless a Cookie is given."""
     known = {"Cookie": f"{server.guard.cookie}={server.guard.token}"}
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.request(method, path, headers={**known, **headers})
     answer = connection.getresponse()
     answer.body = answer.read()  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from serve.recordings import POLL_S, write_recording
 from slipstream.errors import BadInput
 from slipstream.serve.session import Session, State
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @contextmanager

@@ -25,6 +25,9 @@ _MODULES = (
     "slipstream.serve.tiles",
     "slipstream.serve.ranges",
     "slipstream.serve.finding",
+    "slipstream.outputs.packets",
+    "slipstream.outputs.tracks",
+    "slipstream.simulate.clock",
 )
 
 
