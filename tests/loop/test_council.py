@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.loop import conductor as conductor_module
+from slipstream.loop import agenda, failure, recordings
 from slipstream.loop import council as council_module
 from slipstream.loop.arms import Arm, Variant
 from slipstream.loop.comparing import Field
@@ -104,9 +104,9 @@ class FakeSession:
 
 @pytest.fixture
 def simulated(monkeypatch):
-    monkeypatch.setattr(conductor_module, "Session", FakeSession)
+    monkeypatch.setattr(recordings, "Session", FakeSession)
     monkeypatch.setattr(council_module, "RETRY_S", 0.002)
-    monkeypatch.setattr(conductor_module, "SPACING_S", 0.005)
+    monkeypatch.setattr(agenda, "SPACING_S", 0.005)
     others = threading.excepthook
 
     def hook(happened):
@@ -275,13 +275,13 @@ def test_a_rank_that_joins_after_the_end_does_not_wait(simulated, tmp_path):
 
 
 def test_a_chair_that_is_late_is_not_waited_for(simulated, tmp_path, monkeypatch):
-    before = Conductor._compare_proposal
+    before = agenda.Agenda.compare
 
     def late(self, call):
         time.sleep(0.5)
         return before(self, call)
 
-    monkeypatch.setattr(Conductor, "_compare_proposal", late)
+    monkeypatch.setattr(agenda.Agenda, "compare", late)
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path) for number in range(2)]
     simulate(ranks, calls=30)
@@ -304,7 +304,7 @@ def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(
     simulated, tmp_path, monkeypatch
 ):
     """The others are inside its collectives: to run something else would meet them there."""
-    monkeypatch.setattr(conductor_module, "FAILED_S", 0.05)
+    monkeypatch.setattr(failure, "FAILED_S", 0.05)
     store = MemoryStore()
     ranks = [
         Rank(number, 2, store, tmp_path, 2.0, fails={"a"} if number else set()) for number in (0, 1)
@@ -323,6 +323,23 @@ def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(
     simulate(ranks)
     assert_nobody_ran_another_arm(ranks)
     assert errors == ["RESOURCE_EXHAUSTED: planted"]
+
+
+def test_ranks_that_ran_different_programs_are_found_out(simulated, tmp_path, monkeypatch):
+    """By nothing that the council lets happen: the turns of one rank are planted."""
+    store = MemoryStore()
+    ranks = [Rank(number, 2, store, tmp_path, 60.0) for number in range(2)]
+    before = Field.next_arm
+
+    def other(self):
+        mixed_up = self._council is ranks[1].conductor.council
+        return self.arms[-1] if mixed_up and before(self) is self.arms[1] else before(self)
+
+    monkeypatch.setattr(Field, "next_arm", other)
+    simulate(ranks)
+    (problem,) = {rank.conductor.outcome.problem for rank in ranks}
+    assert "rank 0 ran 'a' at call" in problem and "rank 1 ran 'b' at call" in problem
+    assert {rank.conductor.outcome.chosen for rank in ranks} == {"original"}
 
 
 @pytest.mark.parametrize("where", ["_comes_to", "_begin_work", "look", "_follow"])

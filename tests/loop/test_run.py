@@ -30,9 +30,13 @@ def job():
 
 @pytest.fixture(scope="module")
 def first(place, job):
-    done = run(place / "out", job, "--flags", FLAGS, "--rounds", "8", cwd=place)
-    shutil.copytree(place / "out", place / "as it was")
-    return done
+    return run(place / "out", job, "--flags", FLAGS, "--rounds", "8", cwd=place)
+
+
+@pytest.fixture
+def again(first, tmp_path):
+    """The folder of the first run, to run in again."""
+    return shutil.copytree(first.folder, tmp_path / "again")
 
 
 def test_the_job_prints_and_ends_as_without_us(first):
@@ -76,22 +80,22 @@ def test_the_folder_holds_what_other_commands_read(first):
     assert set(table.of(None)) <= {i.name for i in program.entry.instructions}
 
 
-def test_what_is_done_is_not_done_again(first, place, job):
-    stamp = first.folder / "profile" / "rank0" / "done.json"
+def test_what_is_done_is_not_done_again(again, place, job):
+    stamp = again / "profile" / "rank0" / "done.json"
     before = stamp.stat().st_mtime_ns
-    again = run(place / "out", job, "--json", cwd=place)
-    assert again.code == 0
+    done = run(again, job, "--json", cwd=place)
+    assert done.code == 0
     assert stamp.stat().st_mtime_ns == before
-    assert again.err.count("from an earlier run") == 2
+    assert done.err.count("from an earlier run") == 2
     # With --json stdout is the receipt's, and the job's own goes to stderr.
-    assert json.loads(again.out)["verdict"] == again.receipt["verdict"]
-    assert f"end {again.err.rpartition('end ')[2].split()[0]} " in again.err
+    assert json.loads(done.out)["verdict"] == done.receipt["verdict"]
+    assert f"end {done.err.rpartition('end ')[2].split()[0]} " in done.err
 
 
 @pytest.mark.parametrize("chosen", ["original", "no command buffers"])
-def test_a_verdict_is_not_sought_again(first, place, job, chosen):
-    folder = conclusive(first.folder.parent / "as it was", place / f"known {chosen}", chosen)
-    started = Started(folder, job, "--flags", FLAGS, cwd=place)
+def test_a_verdict_is_not_sought_again(again, place, job, chosen):
+    conclude(again, chosen)
+    started = Started(again, job, "--flags", FLAGS, cwd=place)
     started.wait_for("compare", "applied")
     started.let_end()
     done = started.wait()
@@ -101,66 +105,65 @@ def test_a_verdict_is_not_sought_again(first, place, job, chosen):
     assert "verdict" not in done.phases
 
 
-def test_a_verdict_whose_launcher_was_gone_gets_its_receipt(first, place, job):
+def test_a_verdict_whose_launcher_was_gone_gets_its_receipt(again, place, job):
     """The job came to its verdict after `slipstream run` had been killed."""
-    folder = conclusive(first.folder.parent / "as it was", place / "orphaned", "original")
-    (folder / "receipt.json").unlink()
-    started = Started(folder, job, "--flags", FLAGS, cwd=place)
+    conclude(again, "original")
+    (again / "receipt.json").unlink()
+    started = Started(again, job, "--flags", FLAGS, cwd=place)
     started.wait_for("compare", "applied")
     started.let_end()
     done = started.wait()
     assert done.is_as_without_us(), done.err
-    assert read_json(folder / "receipt.json")["verdict"] == "faster"
+    assert read_json(again / "receipt.json")["verdict"] == "faster"
 
 
-def test_a_verdict_on_another_program_counts_for_nothing(first, place):
-    folder = conclusive(first.folder.parent / "as it was", place / "known other", "original")
-    train(place, size=40, name="other.py")
+def test_a_verdict_on_another_program_counts_for_nothing(again, tmp_path):
+    conclude(again, "original")
+    train(tmp_path, size=40, name="other.py")
     job = [sys.executable, "other.py", "30"]
-    done = run(folder, job, "--flags", FLAGS, "--rounds", "8", cwd=place)
+    done = run(again, job, "--flags", FLAGS, "--rounds", "8", cwd=tmp_path)
     assert done.is_as_without_us(size=40), done.err
     assert "the profile was of another program" in done.err
     assert "as an earlier run found" not in done.err
     assert done.receipt["arms"]
 
 
-def conclusive(source, folder, chosen):
-    """A folder of a run that came to a verdict: on a busy CPU they seldom do."""
-    shutil.copytree(source, folder)
+def conclude(folder, chosen):
+    """Make it that of a run that came to a verdict: on a busy CPU they seldom do."""
     phase = folder / "compare" / "rank0"
+    facts = sealed(phase)
     for file in (folder / "receipt.json", phase / "receipt.json"):
         write_json(file, read_json(file) | {"verdict": "faster", "chosen": chosen})
-    facts = sealed(source / "compare" / "rank0") | {"verdict": "faster", "chosen": chosen}
-    seal(phase, [phase / "receipt.json"], facts)
-    return folder
+    seal(phase, [phase / "receipt.json"], facts | {"verdict": "faster", "chosen": chosen})
 
 
-def test_other_flags_make_another_profile(first, place, job):
-    stamp = first.folder / "profile" / "rank0" / "done.json"
+def test_other_flags_make_another_profile(again, place, job):
+    stamp = again / "profile" / "rank0" / "done.json"
     before = stamp.stat().st_mtime_ns
     flags = "--xla_cpu_multi_thread_eigen=true"
-    other = run(place / "out", job, "--rounds", "8", cwd=place, XLA_FLAGS=flags)
+    other = run(again, job, "--rounds", "8", cwd=place, XLA_FLAGS=flags)
     assert "other flags or another jaxlib: not used" in other.err
     assert stamp.stat().st_mtime_ns != before
     assert sealed(stamp.parent)["xla_flags"] == flags
 
 
-def test_in_place_the_job_runs_once(place, job):
-    done = run(place / "once", job, "--in-place", "--rounds", "8", cwd=place)
+def test_in_place_the_job_runs_once(place, job, tmp_path):
+    out = tmp_path / "once"
+    done = run(out, job, "--in-place", "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
-    assert not (place / "once" / "profile").exists()
+    assert not (out / "profile").exists()
     assert done.receipt["verdict"] in ("faster", "slower", "no different", "can't tell")
     assert len(done.receipt["arms"]) == 4
-    assert sealed(place / "once" / "compare" / "rank0")["reused_profile"] is False
+    assert sealed(out / "compare" / "rank0")["reused_profile"] is False
 
 
-def test_settings_that_would_end_the_job_are_refused_before_it_starts(place):
+def test_settings_that_would_end_the_job_are_refused_before_it_starts(tmp_path):
     job = [sys.executable, "-c", "open('started', 'w')"]
     flags = "--xla_gpu_enable_async_all_gather=true"
-    done = run(place / "refused", job, cwd=place, XLA_FLAGS=flags)
+    done = run(tmp_path / "refused", job, cwd=tmp_path, XLA_FLAGS=flags)
     assert done.code == 2
     assert "would end it" in done.err and "xla_gpu_enable_async_all_gather" in done.err
-    assert not (place / "started").exists()
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.parametrize(
@@ -172,13 +175,13 @@ def test_settings_that_would_end_the_job_are_refused_before_it_starts(place):
         (("--in-place", "--simulate", "8xH200"), "--in-place has no place"),
     ],
 )
-def test_bad_options_say_what_is_expected(place, options, said):
-    done = run(place / "bad", ["true"], *options, cwd=place)
+def test_bad_options_say_what_is_expected(tmp_path, options, said):
+    done = run(tmp_path / "bad", ["true"], *options, cwd=tmp_path)
     assert done.code == 2
     assert said in done.err
 
 
-def test_a_command_that_is_not_there(place):
-    done = run(place / "none", ["no-such-command"], cwd=place)
+def test_a_command_that_is_not_there(tmp_path):
+    done = run(tmp_path / "none", ["no-such-command"], cwd=tmp_path)
     assert done.code == 2
     assert "no-such-command can't be started" in done.err

@@ -48,16 +48,16 @@ def test_the_receipt_says_what_jax_did_and_that_its_profile_was_empty(done):
     assert "JAX profiled 3 calls of jit_f and compiled it again with an empty profile" in done.err
 
 
-def test_a_job_too_short_for_autopgle_is_told_so(place):
-    done = run_short(place / "short", [sys.executable, "train.py", "3"], "--auto", cwd=place)
+def test_a_job_too_short_for_autopgle_is_told_so(place, tmp_path):
+    done = run_short(tmp_path / "short", [sys.executable, "train.py", "3"], "--auto", cwd=place)
     assert done.code == 0
     assert "before JAX had compiled jit_f again" in done.receipt["why"]
 
 
-def test_a_job_that_a_signal_ended_before_any_step_names_it(place):
+def test_a_job_that_a_signal_ended_before_any_step_names_it(tmp_path):
     waiting = [sys.executable, "-c", "import time; open('waits', 'w'); time.sleep(60)"]
-    started = Started(place / "ended", waiting, "--auto", cwd=place)
-    started.wait_until((place / "waits").exists)
+    started = Started(tmp_path / "ended", waiting, "--auto", cwd=tmp_path)
+    started.wait_until((tmp_path / "waits").exists)
     started.send(15)
     ended = started.wait()
     assert ended.code == 143
@@ -71,8 +71,8 @@ def test_a_job_that_a_signal_ended_before_any_step_names_it(place):
         (("--auto", "--flags", "--xla_cpu_enable_fast_math=true"), "--flags has no place"),
     ],
 )
-def test_two_ways_at_once_are_refused(place, options, said):
-    bad = run(place / "bad", ["true"], *options, cwd=place)
+def test_two_ways_at_once_are_refused(tmp_path, options, said):
+    bad = run(tmp_path / "bad", ["true"], *options, cwd=tmp_path)
     assert (bad.code, said in bad.err) == (2, True)
 
 

@@ -59,13 +59,13 @@ def profiled(place):
 
 
 @pytest.fixture
-def begun(place, profiled, request):
+def begun(place, profiled, tmp_path):
     """Starts a run in a folder of its own, and waits until it is in a state, which it stays in."""
     runs = []
 
     def begin(state):
         phase, options = STATES[state]
-        folder = place / request.node.name.replace("[", "-").rstrip("]")
+        folder = tmp_path / "out"
         if phase == "compare":
             for part in ("profile", "costs"):
                 shutil.copytree(profiled / part, folder / part)
@@ -121,11 +121,11 @@ def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
         check_again(place, started.folder)
 
 
-def test_ctrl_c_just_after_the_capture_is_not_lost(place):
+def test_ctrl_c_just_after_the_capture_is_not_lost(place, tmp_path):
     """The profile run is ending then, on our account; the job must not start after it."""
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    (place / "stubborn.py").write_text(script + (place / "train.py").read_text())
-    started = Started(place / "late", [sys.executable, "stubborn.py", "30"], cwd=place)
+    (tmp_path / "stubborn.py").write_text(script + (place / "train.py").read_text())
+    started = Started(tmp_path / "late", [sys.executable, "stubborn.py", "30"], cwd=tmp_path)
     started.wait_until((started.folder / "profile" / "rank0" / "done.json").exists)
     done = interrupted(started)
     assert done.code == 130
@@ -154,9 +154,9 @@ def test_a_killed_launcher(begun, place, state):
         check_again(place, started.folder)
 
 
-def test_ctrl_c_and_kill_between_the_phases(place, profiled):
+def test_ctrl_c_and_kill_between_the_phases(place, profiled, tmp_path):
     """The costs phase has no job; here it is a second rank's, and waits for the first one's."""
-    folder = place / "between"
+    folder = tmp_path / "between"
     for rank in ("rank0", "rank1"):
         shutil.copytree(profiled / "profile" / "rank0", folder / "profile" / rank)
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, 137)):
@@ -189,20 +189,20 @@ def test_two_runs_in_one_folder(begun, place):
     assert done.receipt["arms"]
 
 
-def test_a_profile_of_another_program_is_not_used(place, profiled):
-    folder = place / "other"
+def test_a_profile_of_another_program_is_not_used(profiled, tmp_path):
+    folder = tmp_path / "other"
     for part in ("profile", "costs"):
         shutil.copytree(profiled / part, folder / part)
-    train(place, size=48, name="other.py")
-    done = run(folder, [sys.executable, "other.py", "30"], "--rounds", "8", cwd=place)
+    train(tmp_path, size=48, name="other.py")
+    done = run(folder, [sys.executable, "other.py", "30"], "--rounds", "8", cwd=tmp_path)
     assert done.is_as_without_us(size=48), done.err
     assert "the profile was of another program" in done.err
     assert sealed(folder / "compare" / "rank0")["reused_profile"] is False
     assert not (folder / "profile" / "rank0").exists()
 
 
-def test_a_damaged_profile_is_made_again(place, profiled):
-    folder = place / "damaged"
+def test_a_damaged_profile_is_made_again(place, profiled, tmp_path):
+    folder = tmp_path / "damaged"
     shutil.copytree(profiled / "profile", folder / "profile")
     (recording,) = (folder / "profile").rglob("*.xplane.pb")
     recording.write_bytes(recording.read_bytes()[:-10])
@@ -212,11 +212,11 @@ def test_a_damaged_profile_is_made_again(place, profiled):
     assert "from an earlier run" not in done.err
 
 
-def test_an_empty_recording_is_told_with_its_likely_cause(place):
+def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path):
     """XLA:CPU is recorded by the host tracer: without it, there is as little as without CUPTI."""
     options = '{"host_tracer_level": 0, "python_tracer_level": 0}'
     done = run(
-        place / "empty", JOB, "--rounds", "8", cwd=place, SLIPSTREAM_PROFILER_OPTIONS=options
+        tmp_path / "empty", JOB, "--rounds", "8", cwd=place, SLIPSTREAM_PROFILER_OPTIONS=options
     )
     assert done.is_as_without_us(), done.err
     assert "no costs: the recording shows no work of the device; most likely" in done.err
@@ -226,16 +226,17 @@ def test_an_empty_recording_is_told_with_its_likely_cause(place):
     assert names["no command buffers"] is None
 
 
-def test_a_fault_of_ours_is_not_the_jobs(place):
+def test_a_fault_of_ours_is_not_the_jobs(place, tmp_path):
     """Reading profiles fails in a way nobody thought of: the job's end stays the job's."""
-    (place / "faulty").mkdir()
-    (place / "faulty" / "sitecustomize.py").write_text(
+    own = tmp_path / "faulty"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
         "import slipstream.loop.costphase, slipstream.loop.context\n"
         "def fails(*arguments): raise ZeroDivisionError('planted')\n"
         "slipstream.loop.costphase._extracted = fails\n"
         "slipstream.loop.context.with_overlap = fails\n"
     )
-    done = run(place / "fault", JOB, "--rounds", "8", cwd=place, PYTHONPATH=str(place / "faulty"))
+    done = run(tmp_path / "out", JOB, "--rounds", "8", cwd=place, PYTHONPATH=str(own))
     assert done.is_as_without_us(), done.err
     assert "ZeroDivisionError: planted; the job runs without a profile" in done.err
     assert "the profiles were not read: ZeroDivisionError: planted" in done.err

@@ -11,7 +11,7 @@ def f(w):
     for _ in range(2):
         w = jnp.tanh(w @ w)
     return w
-step, w = jax.jit(f), jnp.full((32, 32), 0.01)
+step, w = jax.jit(f), jnp.asarray(np.full((32, 32), 0.01, np.float32))
 """
 
 WORKERS = f"""
@@ -22,7 +22,7 @@ def square(x):
     return float(jnp.square(x))
 
 if __name__ == "__main__":
-    import jax, jax.numpy as jnp
+    import jax, jax.numpy as jnp, numpy as np
 {"".join("    " + line + chr(10) for line in LOOP.strip().splitlines())}
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(pool.map(square, [1.0, 2.0]))
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 
 MAIN = f"""
 import argparse
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, numpy as np
 {LOOP}
 def main():
     parser = argparse.ArgumentParser()
@@ -53,7 +53,7 @@ if __name__ == "__main__":
 """
 
 RAISES = f"""
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, numpy as np
 {LOOP}
 for number in range(40):
     w = step(w)
@@ -62,7 +62,7 @@ for number in range(40):
 """
 
 PROFILES = f"""
-import jax, jax.numpy as jnp, pathlib, shutil, sys
+import jax, jax.numpy as jnp, numpy as np, pathlib, shutil, sys
 for folder in ("own", "own2"):
     shutil.rmtree(folder, ignore_errors=True)  # the profile run was here before
 {LOOP}

@@ -16,13 +16,17 @@ from slipstream.loop.store import sealed
 
 JOB = """
 import os, sys, time
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, numpy as np
 if "alone" not in sys.argv:
     jax.distributed.initialize("nowhere:1", 64, 7)
 from jax.sharding import NamedSharding, PartitionSpec as P
 mesh = jax.make_mesh((jax.device_count(),), ("d",))
-w = jax.device_put(jnp.full((32, 32), 0.01), NamedSharding(mesh, P()))
-x = jax.jit(lambda: jnp.ones((8, 32)), out_shardings=NamedSharding(mesh, P("d")))()
+def put(value, *cut):
+    return jax.make_array_from_callback(
+        value.shape, NamedSharding(mesh, P(*cut)), lambda index: value[index]
+    )
+
+w, x = put(np.full((32, 32), 0.01, np.float32)), put(np.ones((8, 32), np.float32), "d")
 
 @jax.jit
 def step(w, x):

@@ -21,8 +21,8 @@ def step(w, x):
     return w - 0.1 * jax.grad(loss)(w)
 
 step = jax.jit(step, in_shardings=(whole, cut), out_shardings=whole)
-w = jax.device_put(jnp.ones((512, 512)), whole)
-x = jax.device_put(jnp.ones((64 * len(jax.devices()), 512)), cut)
+w = jax.device_put(np.ones((512, 512), np.float32), whole)
+x = jax.device_put(np.ones((64 * len(jax.devices()), 512), np.float32), cut)
 print(len(jax.devices()))
 while True:
     w = step(w, x)

@@ -27,9 +27,10 @@ from slipstream.loop.given import Applier
 from slipstream.loop.hot import Chooser, is_work
 from slipstream.loop.ledger import Ledger
 from slipstream.loop.measuring import Ends, Measurement, measurement_of
-from slipstream.loop.orders import APPLY, AUTO, COMPARE, LAYOUT, LOWER, Orders, read_orders
+from slipstream.loop.orders import APPLY, AUTO, COMPARE, LAYOUT, LOWER, TIME, Orders, read_orders
 from slipstream.loop.quietlog import log_to
 from slipstream.loop.recorder import Recorder, job_facts
+from slipstream.loop.results import small_results
 from slipstream.loop.runtime import RUNTIME
 from slipstream.loop.saving import content_of
 from slipstream.loop.stopwatch import take_place
@@ -82,6 +83,8 @@ class Agent:
         self._twins = Twins()
         """with `auto`: what JAX compiled twice"""
         self._auto: dict[str, Any] = {}
+        self._firsts: dict[int, dict[str, Any] | None] = {}
+        """with `time`: what the first call of each program gave"""
         self._lowered: Watched | None = None
         self._writer: threading.Thread | None = None
         self._is_over = False
@@ -110,6 +113,8 @@ class Agent:
             self._twins.called(program)
         result = run()
         if self.hot is None and not self._is_over:
+            if self.orders.mode == TIME and program.calls == 1 and is_work(program):
+                self._firsts[id(program)] = small_results(result)
             self._consider(program)
         return result
 
@@ -129,7 +134,7 @@ class Agent:
                 self._take(program)
 
     def _take(self, program: Watched) -> None:
-        if not self._claim.take():
+        if not self._is_for_us() or not self._claim.take():
             self._say("watched elsewhere", "another process of the job is measured")
             self.leave()
             return
@@ -138,6 +143,12 @@ class Agent:
             other.is_settled = other is not program
         self._say("warming up")
         self.measurement = self._measurement(program)
+
+    def _is_for_us(self) -> bool:
+        """All ranks of a job that is timed have the same orders; the results are the first's."""
+        import jax
+
+        return self.orders.mode != TIME or jax.process_index() == 0
 
     def _measurement(self, program: Watched) -> Measurement | None:
         mode = self.orders.mode
@@ -189,6 +200,7 @@ class Agent:
         try:
             self._follow()
         except Exception:
+            # Whatever it is: raised from here, it would count as a failure of this rank's step.
             log.warning("slipstream: where it stands is not known outside", exc_info=True)
 
     def _follow(self) -> None:
@@ -220,7 +232,7 @@ class Agent:
     def _timed(self, step_s: float, steps: int) -> None:
         self._is_over = True
         assert self.hot is not None
-        self.ledger.timed(self.hot, step_s, steps)
+        self.ledger.timed(self.hot, step_s, steps, self._firsts.get(id(self.hot)))
 
     def _applied(self, problem: str | None) -> None:
         self._is_over = True

@@ -9,7 +9,7 @@ from typing import Any
 from slipstream.costs.coverage import Coverage, check_program
 from slipstream.costs.lookups import asked
 from slipstream.costs.table import CostTable
-from slipstream.loop.watched import Watched
+from slipstream.loop.watched import XLA_ERRORS, Watched
 from slipstream.profile.program import Program
 from slipstream.sources.hlo import program_from_proto
 
@@ -83,6 +83,7 @@ def make_arm(
             arm.executable = watched.recompile(variant.flags, given)
         _describe(arm)
     except Exception as error:
+        # XLA's errors, and ours where we can't read what it made: one arm less, and no more.
         arm.executable = None
         arm.error = _first_line(error)
         return arm
@@ -119,7 +120,7 @@ def _strictly(watched: Watched, variant: Variant, costs: bytes) -> Any | None:
     """Compiled with XLA's own check that every cost was found; None where some were not."""
     try:
         return watched.recompile({**variant.flags, **STRICT}, costs)
-    except (RuntimeError, ValueError):  # what XLA's refusals are in Python
+    except XLA_ERRORS:
         return None
 
 

@@ -30,7 +30,7 @@ from slipstream.loop.arms import (
 )
 from slipstream.loop.conductor import Outcome, Plan, Preparation
 from slipstream.loop.ending import go_on
-from slipstream.loop.watched import Watched
+from slipstream.loop.watched import XLA_ERRORS, Watched
 from slipstream.units import format_time
 
 ENABLE, RUNS, PERCENTILE = (
@@ -166,6 +166,6 @@ def _is_vouched(watched: Watched) -> bool:
     """Whether XLA compiles it with its own check that no cost is missing."""
     try:
         watched.recompile(STRICT)
-    except Exception:
+    except XLA_ERRORS:
         return False
     return True

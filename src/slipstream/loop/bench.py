@@ -5,20 +5,19 @@
     check    {name}               → {difference}          against the first that was checked
     time     {name}               → {seconds}             one step, from launch to result
 
-Requests are lines of JSON, as the compiler's worker has them. Arguments that a step writes over
-(donated ones) are copied before its clock starts.
+Arguments that a step writes over (donated ones) are there once: as in a training loop, the next
+step takes what the last one gave back in their place. What it didn't give back is put there anew,
+from the host, before the clock starts. A check begins with the first arguments.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-import traceback
-from typing import Any, TextIO
+from typing import Any
 
-Answer = dict[str, Any]
+from slipstream.compiler.answering import Answer, answer_all
+from slipstream.loop.results import difference
+
 _SMALL = 0.02
 """the spread of made-up weights"""
 _MOST_INTEGER = 8
@@ -30,10 +29,13 @@ class Bench:
 
     def __init__(self) -> None:
         self._lowered: Any = None
-        self._arguments: tuple[Any, ...] = ()
-        self._donated: tuple[bool, ...] = ()
+        self._tree: Any = None
+        self._arguments: list[Any] = []
+        """on the devices; what a step wrote over is None until it is put there again"""
+        self._donated: dict[int, Any] = {}
+        """by their place among the arguments, as they were made up"""
         self._programs: dict[str, Any] = {}
-        self._expected: Any = None
+        self._expected: list[Any] | None = None
 
     def start(self, module: str, function: str) -> Answer:
         import jax
@@ -43,11 +45,13 @@ class Bench:
         devices = list(jax.devices())
         jitted, *abstract = getattr(import_target(module), function)(devices)
         self._lowered = jitted.lower(*abstract)
+        leaves, self._tree = jax.tree.flatten(tuple(abstract))
         infos = jax.tree.leaves(self._lowered.args_info)
-        self._donated = tuple(bool(info.donated) for info in infos)
-        leaves, tree = jax.tree.flatten(tuple(abstract))
-        made = [_made_up(leaf, number) for number, leaf in enumerate(leaves)]
-        self._arguments = jax.tree.unflatten(tree, made)
+        for number, (leaf, info) in enumerate(zip(leaves, infos, strict=True)):
+            made = _MadeUp(leaf, number)
+            if info.donated:
+                self._donated[number] = made
+            self._arguments.append(None if info.donated else made.on_devices())
         return {"platform": devices[0].platform, "devices": len(devices)}
 
     def compile(self, name: str, options: dict[str, str]) -> Answer:
@@ -61,81 +65,84 @@ class Bench:
         import jax
         import numpy as np
 
+        for number in self._donated:
+            self._arguments[number] = None
         result, _ = self._run(name)
-        found = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(result)]
+        found = [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
+        self._take_back(jax.tree.leaves(result))
         if self._expected is None:
             self._expected = found
-        return {"difference": max(map(_difference, self._expected, found), default=0.0)}
+        return {"difference": max(map(difference, self._expected, found), default=0.0)}
 
     def time(self, name: str) -> Answer:
-        return {"seconds": self._run(name)[1]}
+        import jax
+
+        result, seconds = self._run(name)
+        self._take_back(jax.tree.leaves(result))
+        return {"seconds": seconds}
 
     def _run(self, name: str) -> tuple[Any, float]:
         import jax
-        import jax.numpy as jnp
 
         wait: Any = jax.block_until_ready
-        leaves, tree = jax.tree.flatten(self._arguments)
-        fresh = [
-            jnp.copy(leaf) if is_donated else leaf
-            for leaf, is_donated in zip(leaves, self._donated, strict=True)
-        ]
-        arguments = jax.tree.unflatten(tree, fresh)
+        for number, made in self._donated.items():
+            if self._arguments[number] is None:
+                self._arguments[number] = made.on_devices()
+        arguments = jax.tree.unflatten(self._tree, self._arguments)
         wait(arguments)
+        for number in self._donated:
+            self._arguments[number] = None
         program = self._programs[name]
         begin = time.perf_counter()
         result = wait(program(*arguments))
         return result, time.perf_counter() - begin
 
+    def _take_back(self, results: list[Any]) -> None:
+        """What a step gave back where it wrote over its arguments, for the next one."""
+        free = list(results)
+        for number, made in self._donated.items():
+            place = next((i for i, leaf in enumerate(free) if made.is_like(leaf)), None)
+            if place is not None:
+                self._arguments[number] = free.pop(place)
+
+
+class _MadeUp:
+    """An array for an abstract one: the same in every process."""
+
+    def __init__(self, leaf: Any, number: int) -> None:
+        self._leaf = leaf
+        self._number = number
+        self._values: Any = None
+
+    def on_devices(self) -> Any:
+        import jax
+
+        if not isinstance(self._leaf, jax.ShapeDtypeStruct):
+            return jax.numpy.array(self._leaf) if hasattr(self._leaf, "shape") else self._leaf
+        if self._values is None:
+            self._values = _made_up(self._leaf, self._number)
+        return jax.device_put(self._values, self._leaf.sharding)
+
+    def is_like(self, result: Any) -> bool:
+        """Whether a result can stand in for it."""
+        mine = self._leaf
+        if not hasattr(mine, "shape") or (result.shape, result.dtype) != (mine.shape, mine.dtype):
+            return False
+        wanted = getattr(mine, "sharding", None)
+        return wanted is None or bool(result.sharding.is_equivalent_to(wanted, result.ndim))
+
 
 def _made_up(leaf: Any, number: int) -> Any:
-    """An array for an abstract one: the same in every process."""
     import jax
     import numpy as np
 
-    if not isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf
     random = np.random.default_rng(number)
     kind = np.dtype(leaf.dtype)
     if jax.numpy.issubdtype(kind, jax.numpy.floating):
-        values = (random.standard_normal(leaf.shape, np.float32) * _SMALL).astype(kind)
-    else:
-        values = random.integers(0, 2 if kind.kind == "b" else _MOST_INTEGER, leaf.shape)
-        values = values.astype(kind)
-    return jax.device_put(values, leaf.sharding)
-
-
-def _difference(expected: Any, found: Any) -> float:
-    """The largest error, against the largest value; infinite where one is not a number."""
-    import numpy as np
-
-    if expected.shape != found.shape or not np.array_equal(np.isnan(expected), np.isnan(found)):
-        return float("inf")
-    scale = float(np.nanmax(np.abs(expected), initial=0.0)) or 1.0
-    return float(np.nanmax(np.abs(expected - found), initial=0.0)) / scale
-
-
-def serve(requests: TextIO, answers: TextIO) -> None:
-    bench = Bench()
-    for line in requests:
-        request = json.loads(line)
-        try:
-            answer = getattr(bench, request.pop("do"))(**request)
-        except (Exception, SystemExit) as error:
-            # Whatever a function or XLA raises is an answer; the traceback goes to the log.
-            traceback.print_exc()
-            answer = {"error": type(error).__name__, "line": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-def main() -> None:
-    # What the function prints must not get between the answers.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    serve(sys.stdin, answers)
-    answers.flush()
-    os._exit(0)
+        return (random.standard_normal(leaf.shape, np.float32) * _SMALL).astype(kind)
+    values = random.integers(0, 2 if kind.kind == "b" else _MOST_INTEGER, leaf.shape)
+    return values.astype(kind)
 
 
 if __name__ == "__main__":
-    main()
+    answer_all(Bench())

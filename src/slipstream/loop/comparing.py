@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from typing import Any
 
 from slipstream.loop.arms import Arm
 from slipstream.loop.council import Council, Words, stop
+from slipstream.loop.logbook import Logbook, contradiction
+from slipstream.loop.numbers import Numbers
 from slipstream.loop.plan import LOOKS, Outcome, Plan
 from slipstream.loop.statistics import compare
-
-log = logging.getLogger("slipstream")
 
 MOST_DISTURBED = 100
 """turns that are run again because another thread ran the program too"""
@@ -29,6 +29,8 @@ class Field:
         self._outcome = outcome
         self._plan = plan
         self._council = council
+        self._logbook = Logbook()
+        self._numbers = Numbers()
         self._turns: list[Arm] = []
         self._warming = plan.warm_rounds
         self._rounds = 0
@@ -40,6 +42,13 @@ class Field:
             forwards = self._rounds % 2 == 0
             self._turns = self.arms[::-1] if forwards else list(self.arms)
         return self._turns[-1]
+
+    def ran(self, call: int, arm: str, result: Any) -> None:
+        """Note what ran, and whether what came out are numbers still."""
+        self._logbook.note(call, arm)
+        odd = self._numbers.note(call, arm, result)
+        if odd is not None:
+            self._outcome.notes.append(odd)
 
     def took(self, arm: Arm, seconds: float) -> bool:
         """Note a turn's time; whether it is time for a look."""
@@ -68,21 +77,17 @@ class Field:
     def look(self) -> Words:
         """Who is faster, and is it worth going on? One answer for all ranks."""
         meeting = f"look-{self._rounds}-{len(self.arms)}"
-        self._council.say(meeting, {"times": {arm.name: arm.times_s for arm in self.arms}})
-        proposal = self._safe_proposal(meeting) if self._council.is_chair else None
+        times = {arm.name: arm.times_s for arm in self.arms}
+        self._council.say(meeting, {"times": times, "ran": self._logbook.turn_page()})
+        proposal = self._council.proposed(
+            lambda: self._proposal(meeting), "the times could not be compared"
+        )
         decision = self._council.decide(meeting, proposal)
         if decision["do"] != "stop":
             for arm in self.arms:
                 arm.times_s[:] = decision["times"][arm.name]
             self._judge()
         return decision
-
-    def _safe_proposal(self, meeting: str) -> Words:
-        try:
-            return self._proposal(meeting)
-        except Exception as error:
-            log.warning("slipstream: the times could not be compared", exc_info=True)
-            return stop(f"the times could not be compared: {type(error).__name__}: {error}")
 
     def _proposal(self, meeting: str) -> Words:
         heard = self._council.hear_all(meeting)
@@ -92,6 +97,9 @@ class Field:
             return stop(f"rank {rank}: {words['why']}")
         if heard is None:
             return stop(f"{self._council.silent(meeting)} sent no times")
+        mixed_up = contradiction({rank: words["ran"] for rank, words in heard.items()})
+        if mixed_up is not None:
+            return stop(mixed_up)
         for arm in self.arms:
             ranks = [words["times"][arm.name] for words in heard.values()]
             # A step is as slow as its slowest rank.

@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,17 @@ class Council:
                     return stop(why)
                 _complain(begin, problem)
             time.sleep(RETRY_S)
+
+    def proposed(self, propose: Callable[[], Words], what: str = "") -> Words | None:
+        """The chair's proposal. Whatever goes wrong with it, the others are told: they wait."""
+        if not self.is_chair:
+            return None
+        try:
+            return propose()
+        except Exception as error:
+            # Whatever it is: the others wait for this word, until they lose patience.
+            log.warning("slipstream: %s", what or "measuring stopped", exc_info=True)
+            return stop(": ".join(filter(None, (what, type(error).__name__, str(error)))))
 
     def _decided(self, store: Store, meeting: str, proposal: Words | None, wait_s: float) -> Words:
         key = f"{self.name}/decision/{meeting}"

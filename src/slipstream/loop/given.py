@@ -11,10 +11,11 @@ from typing import Any
 from slipstream.costs.coverage import Coverage
 from slipstream.costs.files import read_costs, serialized
 from slipstream.costs.table import CostTable
+from slipstream.errors import SlipstreamError
 from slipstream.loop.arms import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.loop.conductor import Outcome, Plan, Preparation
 from slipstream.loop.orders import Orders
-from slipstream.loop.watched import Watched
+from slipstream.loop.watched import XLA_ERRORS, Watched
 
 log = logging.getLogger("slipstream")
 
@@ -86,9 +87,10 @@ class Applier:
         self._worker.join(timeout_s)
 
     def _work(self) -> None:
+        chosen = [one for one in self._orders.variants if one.name == self._orders.chosen]
         try:
-            variant = next(v for v in self._orders.variants if v.name == self._orders.chosen)
             table, costs = _costs(self._orders, original_arm(self.watched))
-            self._arm = make_arm(self.watched, variant, costs, table)
-        except Exception:
+            for variant in chosen:
+                self._arm = make_arm(self.watched, variant, costs, table)
+        except (OSError, SlipstreamError, *XLA_ERRORS):
             log.warning("slipstream: the chosen program was not compiled", exc_info=True)

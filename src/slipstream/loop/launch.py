@@ -83,6 +83,7 @@ class Job:
         *,
         ends_with_us: bool = False,
         signals: Signals | None = None,
+        cwd: str | None = None,
     ) -> None:
         self.ends_with_us = ends_with_us
         self.signals = signals or Signals()
@@ -94,6 +95,7 @@ class Job:
             self._child = subprocess.Popen(
                 list(command),
                 env=dict(environment),
+                cwd=cwd,
                 stdout=stdout,
                 stderr=stderr,
                 stdin=subprocess.DEVNULL if ends_with_us else None,
@@ -169,6 +171,21 @@ class Job:
         os.kill(os.getpid(), signal.SIGSTOP)
         self._give_terminal(self.pid)
         self.send(signal.SIGCONT)
+
+
+def stop_all(jobs: Sequence[Job], grace_s: float) -> None:
+    """End jobs and all that they started: asked first, then made."""
+    # Jobs that have lost one another complain at length: all are asked before any is waited for.
+    for job in jobs:
+        job.send(signal.SIGTERM)
+    end = time.monotonic() + grace_s
+    while any(job.poll() is None for job in jobs) and time.monotonic() < end:
+        time.sleep(_POLL_S)
+    # jax.distributed takes SIGTERM for a notice, and the job goes on.
+    for job in jobs:
+        job.send(signal.SIGKILL)
+    while any(job.poll() is None for job in jobs):
+        time.sleep(_POLL_S)
 
 
 def _terminal() -> int | None:

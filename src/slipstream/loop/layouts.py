@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from typing import Any
 from slipstream.errors import BadInput
 from slipstream.loop.checking import Checked, check
 from slipstream.loop.context import Context, Ended, Say, signal_name, write_receipt
-from slipstream.loop.launch import Job, job_environment
+from slipstream.loop.launch import Job, job_environment, stop_all
 from slipstream.loop.orders import LAYOUT
 from slipstream.loop.receipt import Receipt, bare_receipt
 from slipstream.loop.settings import Settings
@@ -140,7 +139,7 @@ class _Rounds:
         coordinator = f"localhost:{_free_port()}"
         jobs: list[Job] = []
         with ExitStack() as stack:
-            stack.callback(_stop, jobs)
+            stack.callback(stop_all, jobs, GRACE_S)
             ranks = [folder / f"rank{process}" for process in range(layout.processes)]
             for process, rank in enumerate(ranks):
                 rank.mkdir(parents=True)
@@ -240,20 +239,6 @@ def _change(found: Comparison) -> dict[str, float]:
         "confidence": found.confidence,
         "rounds": found.rounds,
     }
-
-
-def _stop(jobs: list[Job]) -> None:
-    # Jobs that have lost one another complain at length: all are asked before any is waited for.
-    for job in jobs:
-        job.send(signal.SIGTERM)
-    end = time.monotonic() + GRACE_S
-    while any(job.poll() is None for job in jobs) and time.monotonic() < end:
-        time.sleep(_POLL_S)
-    # jax.distributed takes SIGTERM for a notice, and the job goes on.
-    for job in jobs:
-        job.send(signal.SIGKILL)
-    while any(job.poll() is None for job in jobs):
-        time.sleep(_POLL_S)
 
 
 def _free_port() -> int:

@@ -19,6 +19,7 @@ from slipstream.loop.orders import Orders
 from slipstream.loop.receipt import FILE as RECEIPT
 from slipstream.loop.receipt import receipt_of
 from slipstream.loop.recorder import job_facts
+from slipstream.loop.results import write_results
 from slipstream.loop.saving import content_of, save_program
 from slipstream.loop.store import FAILED, STATUS, seal, write_json
 from slipstream.loop.watched import Watched
@@ -90,10 +91,15 @@ class Ledger:
             log.warning("slipstream: the profile could not be saved", exc_info=True)
             self._give_up()
 
-    def timed(self, program: Watched, step_s: float, steps: int) -> None:
-        """The time of a step in a layout."""
+    def timed(
+        self, program: Watched, step_s: float, steps: int, results: Mapping[str, Any] | None = None
+    ) -> None:
+        """The time of a step, and what its first call gave where that was kept."""
         try:
             facts = {"program": program.name, "content": content_of(program), **job_facts()}
+            facts["environment"] = {name: os.environ.get(name) for name in self.orders.variables}
+            if results is not None:
+                write_results(self.folder, results)
             seal(self.folder, [], facts | {"step_s": step_s, "steps": steps})
         except OURS:
             log.warning("slipstream: the time could not be written down", exc_info=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from slipstream.loop.conductor import Conductor, Plan
 from slipstream.loop.given import Applier, with_given_costs
-from slipstream.loop.orders import APPLY, LAYOUT, PROFILE, Orders
+from slipstream.loop.orders import APPLY, LAYOUT, PROFILE, TIME, Orders
 from slipstream.loop.recorder import Recorder, profiler_options
 from slipstream.loop.session import Outside, Session
 from slipstream.loop.stopwatch import Stopwatch
@@ -39,7 +39,7 @@ def measurement_of(program: Watched, orders: Orders, fits: bool, ends: Ends) -> 
         kind = Outside if orders.is_recorded_outside else Session
         policy = orders.policy
         return Recorder(program, folder, orders.steps, policy, options, ends.recorded, kind)
-    if orders.mode == LAYOUT:
+    if orders.mode in (LAYOUT, TIME):
         return Stopwatch(program, orders.steps, ends.timed)
     if orders.mode == APPLY and fits and not is_shared:
         return Applier(program, orders, ends.applied)

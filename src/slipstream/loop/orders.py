@@ -16,8 +16,8 @@ ENVIRONMENT = "SLIPSTREAM_AGENT"
 """names the file with the orders, in the job's environment"""
 
 PROFILE, COMPARE, LOOP, APPLY, LOWER = "profile", "compare", "loop", "apply", "lower"
-AUTO, LAYOUT = "auto", "layout"
-MODES = (PROFILE, COMPARE, LOOP, APPLY, LOWER, AUTO, LAYOUT)
+AUTO, LAYOUT, TIME = "auto", "layout", "time"
+MODES = (PROFILE, COMPARE, LOOP, APPLY, LOWER, AUTO, LAYOUT, TIME)
 """
 profile   record some steps of the hot program, save it; the launcher then ends the job
 compare   costs are given: compile the program anew, time it against the original, keep the faster
@@ -25,6 +25,7 @@ loop      all of it in place: record, costs, compile, compare
 apply     the winner is known from before: compile it, run it
 auto      JAX profiles and compiles by itself (AutoPGLE): time what it makes against the original
 layout    be one of some processes, and time some steps; the launcher then ends the job
+time      time some steps of the job as it is, keep what its first gave; the launcher then ends it
 lower     save the hot program as JAX lowered it; the launcher then ends the job
 """
 
@@ -62,6 +63,8 @@ class Orders:
     """with `layout`: coordinator, processes, process, devices"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
     """attributes of `jax.profiler.ProfileOptions`"""
+    variables: tuple[str, ...] = ()
+    """with `time`: of the environment, to be written down as the job has them"""
 
     def write(self, path: Path) -> Path:
         return write_json(path, asdict(self))
@@ -72,5 +75,5 @@ def read_orders(path: str | os.PathLike[str]) -> Orders:
     if data is None or data.get("mode") not in MODES:
         raise BadInput(f"{os.fspath(path)} holds no orders for the agent; see: slipstream run")
     variants = tuple(Variant(**one) for one in data.pop("variants"))
-    devices = tuple(data.pop("devices"))
-    return Orders(**data, variants=variants, devices=devices)
+    devices, variables = tuple(data.pop("devices")), tuple(data.pop("variables"))
+    return Orders(**data, variants=variants, devices=devices, variables=variables)

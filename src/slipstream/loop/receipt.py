@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.loop.surroundings import surroundings
 from slipstream.units import format_time
 from slipstream.writing import atomic_write
 
@@ -104,7 +102,7 @@ def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
         program={},
         versions=_versions(),
         devices=(),
-        repeat=_repeat(),
+        repeat=surroundings(),
         files={},
     )
 
@@ -143,7 +141,7 @@ def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
         },
         versions=_versions(),
         devices=_devices(),
-        repeat=_repeat(),
+        repeat=surroundings(),
         files={name: str(path) for name, path in outcome.profiles.items()}
         | ({"costs": str(outcome.costs)} if outcome.costs else {}),
         notes=tuple(outcome.notes),
@@ -293,12 +291,3 @@ def _devices() -> tuple[str, ...]:
     import jax
 
     return tuple(str(device.device_kind) for device in jax.local_devices())
-
-
-_TELLING = ("XLA_", "JAX_", "NCCL_", "CUDA_", "TF_", "LIBTPU_")
-
-
-def _repeat() -> dict[str, Any]:
-    environment = {k: v for k, v in sorted(os.environ.items()) if k.startswith(_TELLING)}
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"command": sys.argv, "environment": environment, "when": when, "cwd": os.getcwd()}

@@ -102,6 +102,7 @@ class Recorder:
             self._prove(profile)
             self._on_end(facts, "")
         except Exception as error:
+            # Whatever it is: somebody outside waits for this run to have a profile or not.
             log.warning("slipstream: the profile could not be saved", exc_info=True)
             self._on_end(None, f"{type(error).__name__}: {error}")
 
@@ -119,6 +120,7 @@ class Recorder:
             table, _ = costs_of(profile, self._policy, self.watched)
             self.watched.recompile({}, serialized(table, table.programs[0].fingerprint))
         except Exception:
+            # Only a line in a log is lost; the profile is there, and what reads it may fail too.
             log.warning("slipstream: the program was not compiled with its costs", exc_info=True)
 
     def _facts(self, profile: Path) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Session:
             options = {} if self.options is None else {"profiler_options": self.options}
             jax.profiler.start_trace(str(self._work), **options)
         except Exception as error:
+            # JAX raises what it likes, down to assertions: any of it means no session.
             self._clear()
             _RUNNING.release()
             raise SessionFailed(_why_not_started(error)) from error

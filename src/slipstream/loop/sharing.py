@@ -27,7 +27,9 @@ def shared_costs(
         return table, serialized(table, fingerprint)
     if not council.say("costs", words_of(table)):
         raise NotShared("the costs of this rank did not reach the others")
-    proposal = _merged(council, fingerprint) if council.is_chair else None
+    proposal = council.proposed(
+        lambda: _merged(council, fingerprint), "the costs of the ranks don't merge"
+    )
     decided = council.decide("costs", proposal, PATIENCE * council.patience_s)
     if decided["do"] == "stop":
         raise NotShared(str(decided["why"]))
@@ -39,14 +41,11 @@ def _merged(council: Council, fingerprint: str | None) -> Words:
     heard = council.hear_all("costs", wait_s)
     if heard is None:
         return stop(f"{council.silent('costs')} gave no costs within {wait_s:.0f} s")
-    try:
-        table = merge_costs([table_of(words) for _, words in sorted(heard.items())])
-        # One program, whatever each process numbered it.
-        table = replace(table, programs=tuple(replace(p, is_bound=False) for p in table.programs))
-        data = base64.b64encode(serialized(table, fingerprint)).decode()
-        return {"do": "compile", "table": words_of(table), "bytes": data}
-    except Exception as error:
-        return stop(f"the costs of the ranks don't merge: {error}")
+    table = merge_costs([table_of(words) for _, words in sorted(heard.items())])
+    # One program, whatever each process numbered it.
+    table = replace(table, programs=tuple(replace(p, is_bound=False) for p in table.programs))
+    data = base64.b64encode(serialized(table, fingerprint)).decode()
+    return {"do": "compile", "table": words_of(table), "bytes": data}
 
 
 def words_of(table: CostTable) -> dict[str, Any]:

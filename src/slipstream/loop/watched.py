@@ -13,6 +13,9 @@ from slipstream.errors import Missing
 
 KEPT_BYTES = 256 << 20
 """of StableHLO, all programs together; beyond it those that run least can't be compiled again"""
+XLA_ERRORS = (RuntimeError, ValueError)
+"""what compiling raises: jax.errors.JaxRuntimeError is a RuntimeError, and options that XLA doesn't
+know or can't read are a ValueError"""
 _DONATED = (b"tf.aliasing_output", b"jax.buffer_donor")
 """in StableHLO, at an argument that the program may write over"""
 

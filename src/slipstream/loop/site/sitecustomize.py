@@ -52,6 +52,7 @@ def _run_after(loader: Any) -> None:
 
             start(os.environ["SLIPSTREAM_AGENT"])
         except Exception as error:
+            # Whatever it is: this is inside the job's own import of jax.
             _note(error)
 
     loader.exec_module = exec_module

@@ -1,0 +1,42 @@
+"""What a job was started with, as far as a receipt tells it: enough to start it again."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_TELLING = ("XLA_", "JAX_", "NCCL_", "CUDA_", "TF_", "LIBTPU_")
+_QUOTED = re.compile(r"""["']([A-Za-z_][A-Za-z0-9_]{2,})["']""")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_MOST_BYTES = 1 << 20
+"""a script is shorter"""
+
+
+def surroundings() -> dict[str, Any]:
+    """Command, folder, time, and the variables that this job listens to."""
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    environment = telling(os.environ, _script())
+    return {"command": sys.argv, "environment": environment, "when": when, "cwd": os.getcwd()}
+
+
+def telling(environment: Mapping[str, str], script: str) -> dict[str, str]:
+    """Variables of XLA and its friends, and those that the script names; never a secret."""
+    named = set(_QUOTED.findall(script))
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if (name.startswith(_TELLING) or name in named) and not _SECRET.search(name)
+    }
+
+
+def _script() -> str:
+    try:
+        with Path(sys.argv[0]).open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_BYTES)
+    except (OSError, IndexError):
+        return ""

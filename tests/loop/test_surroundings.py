@@ -1,0 +1,21 @@
+"""What a receipt says of how its job was started."""
+
+import sys
+
+from slipstream.loop.surroundings import surroundings, telling
+
+
+def test_what_the_script_names_is_told_and_secrets_are_not():
+    script = """steps = int(os.environ.get("GPT_STEPS", "3")); os.getenv('WANDB_API_KEY')"""
+    given = {
+        "GPT_STEPS": "1400", "WANDB_API_KEY": "x", "HOME": "/home/me", "XLA_FLAGS": "--a",
+        "JAX_AUTH_TOKEN": "y", "GPT_OTHER": "7",
+    }  # fmt: skip
+    assert telling(given, script) == {"GPT_STEPS": "1400", "XLA_FLAGS": "--a"}
+
+
+def test_a_job_without_a_script_has_surroundings_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", [str(tmp_path)])
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    found = surroundings()
+    assert found["environment"]["NCCL_DEBUG"] == "INFO" and found["command"] == [str(tmp_path)]
