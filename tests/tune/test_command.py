@@ -56,6 +56,11 @@ def test_a_study_is_begun_shown_gone_on_with_and_applied(target, tmp_path):
         ("tune x.py:build --objective speed", "there is no objective 'speed'"),
         ("tune --on 8xH200 x.py:build", "x.py is not there"),
         ("tune show nowhere", "holds no study"),
+        ("tune x.py:build -- python train.py", "jobs are run with --measure"),
+        ("tune x.py:build --measure --capture 0:1 -- python train.py", "expected START:COUNT"),
+        ("tune x.py:build --measure --objective memory", "a run tells the time of a step"),
+        ("tune x.mlir --measure", "can't be run: it has no arguments"),
+        ("tune x.py:build --measure -- no-such-job", "no-such-job can't be started"),
     ],
 )
 def test_what_cannot_be_used_is_said(line, seen, tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ RUNNING = "running"
 FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT)
 """what is recorded and never wins"""
 SCORED = (OK, SAME)
+SIMULATED, MEASURED = "simulated", "measured"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Tried:
     compile_s: float | None = None
     exposed_us: float | None = None
     """communication that nothing hides"""
-    basis: str = "simulated"
+    basis: str = SIMULATED
     """`simulated`, or `measured`"""
     same_program_as: int | None = None
     same_work_as: int | None = None
@@ -50,6 +51,9 @@ class Tried:
     change: float | None = None
     """against the baseline, of what is tuned for; negative is better"""
     change_interval: tuple[float, float] | None = None
+    numbers: str = ""
+    """whether its results are the baseline's, where it was run: `as the baseline's`, or `not
+    checked` and why"""
     note: str = ""
     """what went wrong, or what else is to be known"""
 
@@ -135,4 +139,9 @@ class Tuning:
     @property
     def distinct(self) -> int:
         """Programs that differ from one another."""
-        return sum(tried.status == OK for tried in self.trials)
+        return sum(tried.status == OK and tried.basis == SIMULATED for tried in self.trials)
+
+    @property
+    def measured(self) -> tuple[Tried, ...]:
+        """Candidates that were run, or tried to."""
+        return tuple(tried for tried in self.trials if tried.basis == MEASURED)

@@ -135,21 +135,25 @@ def _score(tried: Tried, objective: str) -> str:
 
 
 def _ranking(tuning: Tuning, width: int, top: int) -> list[Line]:
-    scored = [t for t in tuning.trials if t.change is not None and t.status != SAME]
+    # What was run counts more than what was simulated, and does not stand beside it.
+    listed = tuning.measured or tuning.trials
+    scored = [t for t in listed if t.change is not None and t.status != SAME]
     scored.sort(key=lambda tried: tried.change or 0.0)
     rows = [_row(tried, tuning) for tried in scored]
     columns = [
         TextColumn("#", right=True),
         TextColumn(tuning.objective, right=True),
         TextColumn("change", right=True),
-        TextColumn("exposed", right=True),
+        TextColumn("95%" if tuning.measured else "exposed", right=True),
         TextColumn("by"),
         TextColumn("settings", least=10),
     ]
     lines = tabled(columns, rows, width, top) if rows else []
-    count, same = len(tuning.trials), sum(t.status == SAME for t in tuning.trials)
+    run, same = len(tuning.measured), sum(t.status == SAME for t in tuning.trials)
+    count = len(tuning.trials) - run
     summary = f"{plural(count, 'candidate')}, {plural(tuning.distinct, 'distinct program')}"
     summary += f", {same} the same as another" if same else ""
+    summary += f"; {run} measured" if run else ""
     return [*lines, *((line, "dim") for line in paragraph(summary, width))]
 
 
@@ -158,10 +162,22 @@ def _row(tried: Tried, tuning: Tuning) -> list[str]:
         str(tried.number),
         _score(tried, tuning.objective),
         f"{tried.change or 0:+.1%}",
-        time_text(tried.exposed_us) if tried.exposed_us is not None else "–",
+        _interval(tried) if tuning.measured else _exposed(tried),
         tried.origin.removeprefix("preset "),
         settings_text(tried.settings),
     ]
+
+
+def _exposed(tried: Tried) -> str:
+    return time_text(tried.exposed_us) if tried.exposed_us is not None else "–"
+
+
+def _interval(tried: Tried) -> str:
+    """None for those that left early."""
+    if tried.change_interval is None:
+        return "–"
+    low, high = tried.change_interval
+    return f"{low:+.1%} … {high:+.1%}"
 
 
 def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
@@ -205,6 +221,8 @@ def remarks_of(tuning: Tuning) -> list[str]:
             f"noise floor: the baseline against itself changed by {floor.change:+.1%} "
             f"({floor.low:+.1%} … {floor.high:+.1%})"
         )
+    if best is not None and best.numbers.startswith("not checked"):
+        found.append(f"the best's results: {best.numbers}")
     failed: dict[str, int] = {}
     for tried in tuning.trials:
         if not tried.is_scored:

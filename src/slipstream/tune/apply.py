@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from slipstream.analyses.tuning import Tuning
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue import Catalogue, default_catalogue
@@ -11,6 +14,7 @@ from slipstream.flags.presets import Chosen, Composed
 from slipstream.flags.values import flag_complaint, repaired
 from slipstream.tune.knob import COSTS
 
+COSTS_FILE = "costs.pb"
 _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 
 
@@ -25,15 +29,27 @@ def winning(tuning: Tuning, costs: str | None = None) -> Composed:
     whys = {knob.name: knob.why for knob in tuning.knobs}
     catalogue = default_catalogue()
     chosen = []
-    for name, value in best.settings.items():
-        reason = whys.get(name, "")
-        if name == COSTS:
-            name, value = _PROFILE, costs or "costs.pb"
-        value = _in_xla_flags(name, value, catalogue)
-        entry = Entry(name, value, reason, HERE)
+    file = Path(tuning.folder).absolute() / COSTS_FILE
+    written = as_flags(best.settings, catalogue, costs or (str(file) if file.exists() else None))
+    for own, (name, value) in zip(best.settings, written.items(), strict=True):
+        entry = Entry(name, value, whys.get(own, ""), HERE)
         chosen.append(Chosen(entry, "tune", "found", name, value))
     gpu = tuning.machine
     return Composed((f"tune {tuning.target}",), tuning.jaxlib, gpu, tuple(chosen))
+
+
+def as_flags(
+    settings: Mapping[str, str], catalogue: Catalogue, costs: str | None = None
+) -> dict[str, str]:
+    """Settings as XLA_FLAGS and the environment have them, in their order."""
+    found = as_options(settings, costs)
+    return {name: _in_xla_flags(name, value, catalogue) for name, value in found.items()}
+
+
+def as_options(settings: Mapping[str, str], costs: Path | str | None = None) -> dict[str, str]:
+    """Settings with the flag that stands for costs."""
+    flags = {COSTS: (_PROFILE, str(costs or COSTS_FILE))}
+    return dict(flags.get(name, (name, value)) for name, value in settings.items())
 
 
 def _in_xla_flags(name: str, value: str, catalogue: Catalogue) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue import installed_catalogue
 from slipstream.simulate.recorded import RecordedCosts, recorded_costs
 from slipstream.sources.load import load
+from slipstream.tune.connection import connected
 from slipstream.tune.folder import (
     DEFAULT_FOLDER,
     Facts,
@@ -21,13 +25,13 @@ from slipstream.tune.folder import (
     target_of,
     write_study,
 )
-from slipstream.tune.measure import InProcess
 from slipstream.tune.outcome import Outcome, check_objective
 from slipstream.tune.reasons import layer_facts
-from slipstream.tune.report import MEASURED, open_study, tuning_of, with_measured
+from slipstream.tune.report import LAUNCHED, MEASURED, open_study, tuning_of, with_measured
 from slipstream.tune.runfolder import as_target
-from slipstream.tune.screen import TIMEOUT_S, Screen
-from slipstream.tune.search import OnTold, Search
+from slipstream.tune.running import SCREEN_SHARE, JobOrder, check_runnable, running
+from slipstream.tune.screen import TIMEOUT_S, Recipe
+from slipstream.tune.search import OnTold, Rig, Search
 from slipstream.tune.space import Asked, space_of
 from slipstream.tune.suggestions import suggestions
 from slipstream.tune.traits import traits_of
@@ -55,10 +59,10 @@ class Order:
     tolerance: float = 0.01
     timeout_s: float = TIMEOUT_S
     seed: int = 0
-
-    @property
-    def workers(self) -> int:
-        return self.jobs or default_jobs()
+    ray: str | None = None
+    """the address of a Ray cluster"""
+    measure: JobOrder | None = None
+    """how candidates are to be run, once they are ranked"""
 
 
 def default_jobs() -> int:
@@ -68,6 +72,8 @@ def default_jobs() -> int:
 def begin(target: str, order: Order, progress: Progress = lambda text: None) -> Facts:
     """Lower and compile the target, find its knobs, and write the study's folder."""
     check_objective(order.objective)
+    if order.measure is not None:
+        check_runnable(target, order.objective, order.measure)
     machine, catalogue = machine_of(order.on), installed_catalogue()
     path, own_costs = as_target(target)
     costs_path = order.costs or own_costs
@@ -78,7 +84,8 @@ def begin(target: str, order: Order, progress: Progress = lambda text: None) -> 
     progress("looking for knobs")
     traits = traits_of(program, machine)
     space = space_of(
-        traits, catalogue, has_costs=costs_path is not None, asked=order.asked
+        traits, catalogue, is_measured=True, is_launched=True,
+        has_costs=costs_path is not None, asked=order.asked,
     )  # fmt: skip
     if not space.knobs:
         raise BadInput(
@@ -89,12 +96,14 @@ def begin(target: str, order: Order, progress: Progress = lambda text: None) -> 
         target, kept.kind, order.on, program.name, order.objective, catalogue.jaxlib_version,
         space, kept.devices, kept.options, order.storage, costs_path, order.most_memory_bytes,
         order.tolerance, order.trials, order.budget_s, order.timeout_s, order.seed,
+        order.measure.to_json() if order.measure is not None else None,
         layers=layer_facts(traits, space),
     )  # fmt: skip
     write_study(order.folder, facts, kept.content)
     study = open_study(order.folder, facts)
     gpu = machine.gpu.name
-    study.enqueue(suggestions(space, traits, catalogue, gpu, max(order.trials // 2, 1)))
+    known = space.screened
+    study.enqueue(suggestions(known, traits, catalogue, gpu, max(order.trials // 2, 1)))
     study.close()
     return facts
 
@@ -112,8 +121,12 @@ def tune(
             f"{order.folder} holds a study already; go on with it: slipstream tune resume "
             f"{order.folder}, or name another folder: --study DIR"
         )
-    begin(target, order, progress)
-    return resume(order.folder, jobs=order.workers, on_told=on_told)
+    # A cluster that is not there is better known now than after the first compiles.
+    with connected(order.ray):
+        begin(target, order, progress)
+        return resume(
+            order.folder, jobs=order.jobs, ray=order.ray, on_told=on_told, progress=progress
+        )  # fmt: skip
 
 
 def resume(
@@ -122,65 +135,77 @@ def resume(
     jobs: int | None = None,
     trials: int | None = None,
     budget_s: float | None = None,
+    ray: str | None = None,
     on_told: OnTold = lambda candidate, outcome: None,
+    progress: Progress = lambda text: None,
 ) -> Tuning:
-    """Go on with a study: what is done stays, what was interrupted is done again."""
+    """Go on with a study: what is done stays, what was interrupted is done again.
+
+    With `ray`, the address of a Ray cluster, candidates are tried out there.
+    """
     facts = read_study(folder)
     facts = replace(facts, trials=trials or facts.trials, budget_s=budget_s or facts.budget_s)
+    end = time.monotonic() + facts.budget_s
     check_same_jaxlib(facts)
     study = open_study(folder, facts)
+    screen_s = facts.budget_s * (SCREEN_SHARE if facts.measure else 1)
+    # Where compiling is what is timed, compilers must not get into each other's way.
+    jobs = 1 if facts.objective == "compile" else jobs
     try:
-        search = Search(
-            study,
-            _rig(folder, facts),
-            trials=facts.trials,
-            budget_s=facts.budget_s,
-            jobs=1 if facts.objective == "compile" else jobs or default_jobs(),
-            on_told=on_told,
-        )
-        study.note("stopped_because", search.run())
-        return tuning_of(folder, facts, study)
+        with _rig(
+            folder, replace(facts, budget_s=screen_s), study.programs(), jobs, ray, progress
+        ) as (rig, workers):
+            search = Search(
+                study,
+                rig,
+                trials=facts.trials,
+                budget_s=screen_s,
+                jobs=workers,
+                on_told=on_told,
+            )
+            study.note("stopped_because", search.run())
+        found = tuning_of(folder, facts, study)
     finally:
         study.close()
+    if facts.measure is None:
+        return found
+    left_s = max(end - time.monotonic(), 1.0)
+    return measure(folder, budget_s=left_s, trials=facts.trials, on_told=on_told, progress=progress)
 
 
 def show(folder: Path) -> Tuning:
     """A study as it stands; nothing is tried."""
     facts = read_study(folder)
-    study, measured = open_study(folder, facts), open_study(folder, facts, MEASURED)
-    try:
-        return with_measured(tuning_of(folder, facts, study), measured)
-    finally:
-        study.close()
-        measured.close()
+    with closing(open_study(folder, facts)) as study:
+        found = tuning_of(folder, facts, study)
+    for name in (MEASURED, LAUNCHED):
+        with closing(open_study(folder, facts, name)) as study:
+            found = with_measured(found, study)
+    return found
 
 
 def measure(
     folder: Path,
     *,
-    use_gpu: bool,
+    use_gpu: bool | None = None,
     trials: int = 8,
     budget_s: float | None = None,
     on_told: OnTold = lambda candidate, outcome: None,
+    progress: Progress = lambda text: None,
 ) -> Tuning:
-    """Run the best of a screen on the devices of this machine, against the baseline."""
+    """Run the best of a screen against the baseline, as the study was begun: its function on the
+    devices of this machine, or its job."""
     facts = read_study(folder)
-    module, colon, function = facts.target.rpartition(":")
-    if not colon or not function.isidentifier():
-        raise BadInput(
-            f"{facts.target} can't be run: it has no arguments; expected FILE.py:FUNCTION, or use "
-            "slipstream run --flags for the winner"
-        )
-    with InProcess(
-        module, function, use_gpu=use_gpu, tolerance=facts.tolerance, timeout_s=facts.timeout_s
-    ) as bench:
+    check_same_jaxlib(facts)
+    if use_gpu is None:
+        use_gpu = shutil.which("nvidia-smi") is not None
+    with running(folder, facts, use_gpu=use_gpu, progress=progress) as how:
         why = measure_best(
-            folder, facts, bench, trials=trials, budget_s=budget_s or facts.budget_s,
-            on_told=on_told,
+            folder, facts, how.measure, trials=trials, budget_s=budget_s or facts.budget_s,
+            on_told=on_told, space=how.space, name=how.study,
         )  # fmt: skip
-    study = open_study(folder, facts, MEASURED)
-    study.note("stopped_because", why)
-    study.close()
+        with closing(open_study(folder, facts, how.study, how.space)) as study:
+            study.note("stopped_because", why)
     return show(folder)
 
 
@@ -194,21 +219,32 @@ def check_same_jaxlib(facts: Facts) -> None:
         )
 
 
-def _rig(folder: Path, facts: Facts) -> Callable[[], Screen]:
-    machine, target = machine_of(facts.machine), target_of(folder, facts)
+@contextmanager
+def _rig(
+    folder: Path,
+    facts: Facts,
+    seen: dict[str, Outcome],
+    jobs: int | None,
+    ray: str | None,
+    progress: Progress,
+) -> Iterator[tuple[Rig, Callable[[], int]]]:
+    """What candidates are tried out with, and how many at once."""
     costs: RecordedCosts | None = recorded_costs(facts.costs, load) if facts.costs else None
-    seen: dict[str, Outcome] = {}
+    recipe = Recipe(
+        target_of(folder, facts),
+        machine_of(facts.machine),
+        costs,
+        facts.most_memory_bytes,
+        facts.timeout_s,
+        # Where compiling is what is timed, nobody may have done half of it before.
+        shares_kernels=facts.objective != "compile",
+    )
+    if ray is None:
+        yield lambda: recipe.screen(seen), lambda: jobs or default_jobs()
+        return
+    from slipstream.tune.cluster import Cluster
 
-    def make() -> Screen:
-        return Screen(
-            target,
-            machine,
-            costs=costs,
-            most_memory_bytes=facts.most_memory_bytes,
-            timeout_s=facts.timeout_s,
-            # Where compiling is what is timed, nobody may have done half of it before.
-            shares_kernels=facts.objective != "compile",
-            seen=seen,
-        )
-
-    return make
+    with Cluster(
+        ray, recipe, jobs=jobs, budget_s=facts.budget_s, seen=seen, progress=progress
+    ) as cluster:
+        yield cluster.rig, cluster.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +11,14 @@ SeenBy = Literal["program", "simulation", "measurement"]
 
 COSTS = "costs"
 """the knob that is no flag: whether XLA's scheduler gets measured costs (PGLE)"""
+
+
+def _size(value: str) -> float:
+    """What is not set comes before all numbers."""
+    try:
+        return float(value)
+    except ValueError:
+        return -math.inf
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class Knob:
         """The values in the order a search walks them: numbers by size."""
         if not self.is_ordered:
             return self.values
-        return tuple(sorted(self.values, key=float))
+        return tuple(sorted(self.values, key=_size))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -11,16 +11,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from slipstream.analyses.tuning import CRASH, DIFFERENT, HANG
+from slipstream.analyses.tuning import CRASH, DIFFERENT, HANG, REFUSED
 from slipstream.compiler.options import divide
 from slipstream.compiler.process import Process, WorkerFailed
 from slipstream.errors import BadInput
-from slipstream.tune.windows import BASELINE, NULL, ArmFailed, status_of
+from slipstream.tune.apply import as_options
+from slipstream.tune.windows import (
+    BASELINE,
+    NULL,
+    STEPS,
+    ArmFailed,
+    Schedule,
+    is_of_memory,
+    status_of,
+)
 
 BENCH = "slipstream.loop.bench"
+CHECKED = "as the baseline's"
 
 
 class Measure(Protocol):
@@ -34,9 +45,20 @@ class Measure(Protocol):
         """Seconds of one step."""
         ...
 
+    def numbers(self, name: str) -> str:
+        """Whether its results are the baseline's, in words."""
+        ...
+
+    @property
+    def schedule(self) -> Schedule:
+        """How often it is worth looking at the times."""
+        ...
+
 
 class InProcess:
     """A target's function on the devices of this machine, compiled with `compiler_options`."""
+
+    schedule = STEPS
 
     def __init__(
         self,
@@ -46,19 +68,23 @@ class InProcess:
         use_gpu: bool,
         tolerance: float = 0.01,
         timeout_s: float = 600.0,
+        costs: Path | None = None,
     ) -> None:
         self._module, self._function = module, function
         self._use_gpu = use_gpu
         self._tolerance = tolerance
         self._timeout_s = timeout_s
+        self._costs = costs
         self._arms: dict[str, dict[str, str]] = {}
         self._process: Process | None = None
 
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
-        divided = divide(dict(settings))
-        if divided.xla_flags:
-            flags = ", ".join(divided.xla_flags)
-            raise ArmFailed(CRASH, f"{flags}: only for a whole process, not for one program")
+        written = as_options(settings, self._costs)
+        flags = {name: value for name, value in written.items() if name.startswith("xla_")}
+        divided = divide(flags)
+        if for_all := [*(written.keys() - flags.keys()), *divided.xla_flags]:
+            text = f"{', '.join(for_all)}: only for a whole process, not for one program"
+            raise ArmFailed(REFUSED, text)
         memory = self._made(name, dict(divided.compiler_options))
         self._arms[name] = dict(divided.compiler_options)
         return memory
@@ -66,6 +92,10 @@ class InProcess:
     def time(self, name: str) -> float:
         self._restart()
         return float(self._ask("time", name=name)["seconds"])
+
+    def numbers(self, name: str) -> str:
+        """A candidate that is ready was compared."""
+        return CHECKED
 
     def close(self) -> None:
         if self._process is not None:
@@ -135,7 +165,7 @@ class InProcess:
             return ArmFailed(HANG, f"took more than {self._timeout_s:g} s")
         if failed.died:
             return ArmFailed(CRASH, f"the process died: {text}")
-        return ArmFailed(status_of(text), text[:300])
+        return ArmFailed(status_of(text), _telling(text))
 
     def __enter__(self) -> InProcess:
         return self
@@ -147,3 +177,9 @@ class InProcess:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _telling(text: str) -> str:
+    """The line of an error that says what it was; some carry a whole traceback along."""
+    lines = text.splitlines() or [""]
+    return next(filter(is_of_memory, lines), lines[0]).strip()[:300]

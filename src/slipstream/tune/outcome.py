@@ -36,6 +36,8 @@ class Outcome:
     change: float | None = None
     """of the step against the baseline of the same window, where it was measured"""
     change_interval: tuple[float, float] | None = None
+    numbers: str = ""
+    """whether results are the baseline's, where it was run"""
     note: str = ""
 
     @property

@@ -19,14 +19,16 @@ from slipstream.analyses.tuning import (
 )
 from slipstream.tune.effects import effects
 from slipstream.tune.folder import Facts, storage_of
+from slipstream.tune.knob import Knob
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.reasons import reasons
 from slipstream.tune.search import best_row
+from slipstream.tune.space import Space
 from slipstream.tune.study import Row, Study
 from slipstream.tune.trust import trust_of
 
-SCREEN, MEASURED = "screen", "measured"
-"""the names of the study that simulates, and of the one that runs"""
+SCREEN, MEASURED, LAUNCHED = "screen", "measured", "launched"
+"""the names of the study that simulates, of the one that runs, and of the one that starts jobs"""
 
 
 def tuning_of(folder: Path, facts: Facts, study: Study) -> Tuning:
@@ -49,8 +51,8 @@ def tuning_of(folder: Path, facts: Facts, study: Study) -> Tuning:
         by_number.get(baseline.number) if baseline is not None else None,
         found_best,
         trials,
-        _knobs(facts, study, rows),
-        dict(facts.space.left_out),
+        _knobs(study, rows, study.space.knobs),
+        dict(study.space.left_out),
         why,
         trust_of(trials, found_best, facts.costs is not None) if _is_step(facts) else None,
         None,
@@ -61,9 +63,11 @@ def tuning_of(folder: Path, facts: Facts, study: Study) -> Tuning:
     )
 
 
-def open_study(folder: Path, facts: Facts, name: str = SCREEN) -> Study:
-    url = storage_of(folder, facts)
-    return Study(url, name, facts.space, facts.objective, facts.seed)
+def open_study(folder: Path, facts: Facts, name: str = SCREEN, space: Space | None = None) -> Study:
+    """One of the folder's studies, with the knobs that it can tell apart."""
+    spaces = {SCREEN: facts.space.screened, MEASURED: facts.space.in_process}
+    known = space or spaces.get(name, facts.space)
+    return Study(storage_of(folder, facts), name, known, facts.objective, facts.seed)
 
 
 def ranked(rows: Sequence[Row], objective: str) -> list[Row]:
@@ -85,11 +89,11 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
     notes = study.notes()
     if not any(row.outcome for row in rows):
         return tuning
-    first = len(tuning.trials)
+    first = max((tried.number for tried in tuning.trials), default=-1) + 1
     measured = [
         replace(_one(row, row.outcome, None, "step"), number=first + row.number)
         for row in rows
-        if row.outcome is not None
+        if row.outcome is not None and row.settings
     ]
     floor = NoiseFloor(**json.loads(notes["noise_floor"])) if "noise_floor" in notes else None
     baseline = tuning.baseline
@@ -99,8 +103,12 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         )
     faster = [t for t in measured if t.change_interval is not None and t.change_interval[1] < 0]
     best = min(faster, key=lambda tried: tried.change or 0.0, default=baseline)
+    known = {knob.name for knob in tuning.knobs}
+    only_here = [knob for knob in study.space.knobs if knob.name not in known]
     return replace(
         tuning,
+        knobs=(*tuning.knobs, *_knobs(study, rows, only_here)),
+        left_out=dict(study.space.left_out),
         baseline=baseline,
         best=best,
         trials=(*tuning.trials, *measured),
@@ -180,20 +188,22 @@ def _one(row: Row, outcome: Outcome, reference: float | None, objective: str) ->
         outcome.basis,
         change=change,
         change_interval=outcome.change_interval,
+        numbers=outcome.numbers,
         note=outcome.note,
     )
 
 
-def _knobs(facts: Facts, study: Study, rows: Sequence[Row]) -> tuple[KnobEffect, ...]:
+def _knobs(study: Study, rows: Sequence[Row], knobs: Sequence[Knob]) -> tuple[KnobEffect, ...]:
     samples = [
-        (row.settings, score)
+        # What was measured counts against the baseline of its own window.
+        (row.settings, score if row.outcome.change is None else 1 + row.outcome.change)
         for row in rows
-        if row.outcome is not None and (score := row.outcome.score(facts.objective))
+        if row.outcome is not None and (score := row.outcome.score(study.objective))
     ]
-    seen = effects(facts.space.knobs, samples)
+    seen = effects(study.space.knobs, samples)
     shares = study.importances()
     found = []
-    for knob in facts.space.knobs:
+    for knob in knobs:
         effect = seen.get(knob.name)
         moved = sum(knob.name in settings for settings, _ in samples)
         found.append(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from slipstream.analyses.prediction import Prediction
@@ -32,6 +32,30 @@ from slipstream.units import format_bytes
 TIMEOUT_S = 600.0
 """a compile that takes longer hangs, as far as a search is concerned"""
 _KINDS = {"died": CRASH, "memory": OUT_OF_MEMORY, "refused": REFUSED}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a screen is made of: it can be made here, or in a process on another machine."""
+
+    target: Target
+    machine: Machine
+    costs: RecordedCosts | None = None
+    most_memory_bytes: int | None = None
+    timeout_s: float = TIMEOUT_S
+    shares_kernels: bool = True
+
+    def screen(self, seen: dict[str, Outcome] | None = None) -> Screen:
+        """`seen`: what became of programs that were simulated before, by their hash."""
+        return Screen(
+            self.target,
+            self.machine,
+            costs=self.costs,
+            most_memory_bytes=self.most_memory_bytes,
+            timeout_s=self.timeout_s,
+            shares_kernels=self.shares_kernels,
+            seen=seen,
+        )
 
 
 class Screen:
@@ -113,6 +137,8 @@ class Screen:
         return self._seen[program]
 
     def close(self) -> None:
+        """A compile that another thread waits for ends here, too."""
+        self._session.abort()
         self._session.close()
 
     def __enter__(self) -> Screen:

@@ -17,6 +17,8 @@ PATIENCE = 50
 BETTER = 0.001
 """less is no improvement"""
 COUNTED = "candidates were tried"
+LEAVE_S = 10.0
+"""for a worker whose rig was ended"""
 SIMPLIFY_SHARE = 5
 """of so many candidates, one is kept for the end, to find out what the best can do without"""
 
@@ -25,6 +27,10 @@ class Trial(Protocol):
     """Something that can try candidates out, one at a time."""
 
     def try_out(self, settings: Mapping[str, str]) -> Outcome: ...
+
+
+class NoWorker(Exception):
+    """Nobody was there to try a candidate out in time: it stays to be tried."""
 
 
 Rig = Callable[[], AbstractContextManager[Trial]]
@@ -42,7 +48,7 @@ class Search:
         *,
         trials: int,
         budget_s: float,
-        jobs: int = 1,
+        jobs: int | Callable[[], int] = 1,
         on_told: OnTold = lambda candidate, outcome: None,
         simplifies: bool = True,
     ) -> None:
@@ -51,35 +57,48 @@ class Search:
         self._trials = trials
         self._end = time.monotonic() + budget_s
         self._budget_s = budget_s
-        self._jobs = jobs
+        self._jobs = jobs if callable(jobs) else lambda: jobs
+        """how many workers there may be, which may change"""
         self._on_told = on_told
         self._simplifies = simplifies
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._why = ""
         self._errors: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
         self._stack = ExitStack()
         self._idle: list[Trial] = []
         """rigs that a later worker takes over, with the processes that they keep"""
 
     def run(self) -> str:
         """Until the budget is spent or nothing is left; the reason."""
-        reserve = min(self._trials // SIMPLIFY_SHARE, 12) if self._simplifies else 0
-        with self._stack:
-            try:
-                self._workers(self._trials - reserve, has_patience=True)
-                why = self._why
-                if self._simplifies and time.monotonic() < self._end and not self._errors:
-                    self._simplify()
-                    if why == COUNTED:
-                        # What was kept for that and not needed is the search's again.
-                        self._workers(self._trials, has_patience=True)
-            except KeyboardInterrupt:
-                self._stop.set()
-                raise
+        try:
+            with self._stack:
+                why = self._all()
+        finally:
+            # An interrupt ends the rigs; those who waited for them give their candidates back.
+            self._stop.set()
+            for thread in self._threads:
+                thread.join(LEAVE_S)
         if self._errors:
             raise self._errors[0]
         return f"{len(_taken(self._study.rows()))} {COUNTED}" if why == COUNTED else why
+
+    def _all(self) -> str:
+        reserve = min(self._trials // SIMPLIFY_SHARE, 12) if self._simplifies else 0
+        try:
+            self._workers(self._trials - reserve, has_patience=True)
+            why = self._why
+            if self._simplifies and time.monotonic() < self._end and not self._errors:
+                self._simplify()
+                if why == COUNTED:
+                    # What was kept for that and not needed is the search's again.
+                    self._workers(self._trials, has_patience=True)
+        except KeyboardInterrupt:
+            # Before the rigs end: what comes of that is no candidate's outcome.
+            self._stop.set()
+            raise
+        return why
 
     def _simplify(self) -> None:
         """The best with each of its settings taken back: what makes no difference goes."""
@@ -103,33 +122,43 @@ class Search:
 
     def _workers(self, most: int, *, has_patience: bool, only_waiting: bool = False) -> None:
         self._why = ""
-        arguments = (most, has_patience, only_waiting)
-        threads = [
-            threading.Thread(target=self._work, args=arguments, daemon=True)
-            for _ in range(self._jobs)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
+        self._threads = threads = list[threading.Thread]()
+        while True:
+            # Who joins later works, too, as long as there is work.
+            while not (self._why or self._stop.is_set()) and len(threads) < self._jobs():
+                arguments = (most, has_patience, only_waiting)
+                threads.append(threading.Thread(target=self._work, args=arguments, daemon=True))
+                threads[-1].start()
+            alive = [thread for thread in threads if thread.is_alive()]
+            if not alive:
+                return
+            alive[0].join(0.2)
 
     def _work(self, most: int, has_patience: bool, only_waiting: bool) -> None:
         try:
             rig: Trial | None = None
             while (candidate := self._next(most, has_patience, only_waiting)) is not None:
                 rig = rig or self._taken_rig()
-                outcome = rig.try_out(candidate.settings)
-                if self._stop.is_set():
-                    return self._study.release(candidate)
-                self._study.tell(candidate, outcome)
-                self._on_told(candidate, outcome)
+                self._try(rig, candidate)
             if rig is not None:
                 self._idle.append(rig)
         except BaseException as error:
             # A thread's error is the search's: the others end, and `run` raises it.
             self._errors.append(error)
             self._stop.set()
+
+    def _try(self, rig: Trial, candidate: Candidate) -> None:
+        try:
+            outcome = rig.try_out(candidate.settings)
+        except NoWorker:
+            return self._study.release(candidate)
+        except BaseException:
+            self._study.release(candidate)
+            raise
+        if self._stop.is_set():
+            return self._study.release(candidate)
+        self._study.tell(candidate, outcome)
+        self._on_told(candidate, outcome)
 
     def _taken_rig(self) -> Trial:
         with self._lock:

@@ -60,6 +60,8 @@ NEEDS: dict[str, tuple[Callable[[Traits], bool], str]] = {
     "host copies in loops": (
         lambda t: t.host_copies > 0 and t.loops > 0, "no copies to or from the host in a loop"),
     "products": (lambda t: t.products > 0, "no matrix products"),
+    "NCCL": (
+        lambda t: t.has_collectives and t.devices > 1, "no collectives between several devices"),
     "hosts": (lambda t: t.hosts > 1 and t.has_collectives, "no collectives between hosts"),
     "anything": (lambda t: True, ""),
 }  # fmt: skip
@@ -174,16 +176,16 @@ SHELF: tuple[Shelved, ...] = (
     Shelved("xla_gpu_enable_pdl", _SWITCH, "anything",
             "Kernels begin while the one before ends.", "measurement"),
     # How it is sent.
-    Shelved("xla_gpu_enable_nccl_user_buffers", _SWITCH, "collectives",
+    Shelved("xla_gpu_enable_nccl_user_buffers", _SWITCH, "NCCL",
             "NCCL sends from XLA's own buffers: {collectives}.", "measurement"),
-    Shelved("xla_gpu_nccl_collective_max_nchannels", ("8", "16"), "collectives",
+    Shelved("xla_gpu_nccl_collective_max_nchannels", ("8", "16"), "NCCL",
             "Fewer channels leave more cores to kernels beside {collectives}.", "measurement",
             True),
-    Shelved("NCCL_PROTO", ("Simple", "LL128,Simple"), "collectives",
+    Shelved("NCCL_PROTO", ("Simple", "LL128,Simple"), "NCCL",
             "Protocols that NCCL may use for {collectives}.", "measurement"),
-    Shelved("NCCL_NVLS_ENABLE", ("0", "1"), "collectives",
+    Shelved("NCCL_NVLS_ENABLE", ("0", "1"), "NCCL",
             "Reductions in the NVLink switch: {collectives}.", "measurement"),
-    Shelved("NCCL_MAX_CTAS", ("8", "16"), "collectives",
+    Shelved("NCCL_MAX_CTAS", ("8", "16"), "NCCL",
             "Cores that NCCL takes from kernels beside {collectives}.", "measurement", True),
     Shelved("NCCL_IB_QPS_PER_CONNECTION", ("2", "4"), "hosts",
             "Connections to each peer on other hosts.", "measurement", True),

@@ -5,7 +5,7 @@ shelf ──catalogue──► flags that exist, values it takes ──traits─
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -20,6 +20,8 @@ from slipstream.tune.traits import Traits
 
 UNSET = "(unset)"
 """a variable that is not there"""
+UNMEASURED = "only a run can tell: --measure"
+UNLAUNCHED = "a variable of the whole process: only launching the job anew can tell"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Asked:
     """values by the name of a flag or variable"""
     only: tuple[str, ...] = ()
     """if any are named, no others"""
+    typed: tuple[str, ...] = ()
+    """added ones that are places in the job's command; their first value is the default"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,25 @@ class Space:
     def size(self) -> int:
         """How many settings there are."""
         return prod(len(knob.values) for knob in self.knobs)
+
+    @property
+    def screened(self) -> Space:
+        """Without the knobs that only a run can tell."""
+        return self._split(lambda knob: knob.seen_by != "measurement", UNMEASURED)
+
+    @property
+    def in_process(self) -> Space:
+        """Without the knobs that are given to a whole process."""
+        return self._split(lambda knob: not knob.is_variable, UNLAUNCHED)
+
+    def without(self, names: Iterable[str], why: str) -> Space:
+        gone = set(names)
+        return self._split(lambda knob: knob.name not in gone, why)
+
+    def _split(self, keeps: Callable[[Knob], bool], why: str) -> Space:
+        kept = tuple(knob for knob in self.knobs if keeps(knob))
+        gone = {knob.name: why for knob in self.knobs if not keeps(knob)}
+        return Space(kept, {**self.left_out, **gone})
 
     def knob(self, name: str) -> Knob | None:
         return next((knob for knob in self.knobs if knob.name == name), None)
@@ -70,14 +93,15 @@ def space_of(
     catalogue: Catalogue,
     *,
     is_measured: bool = False,
+    is_launched: bool = False,
     has_costs: bool = False,
     asked: Asked = Asked(),  # noqa: B008
 ) -> Space:
-    """The knobs for one program; those that only a run can tell need one."""
+    """The knobs for one program; those that only a run can tell need one, variables a launch."""
     left_out: dict[str, str] = {}
     knobs = []
     for shelved in SHELF:
-        knob, reason = _taken(shelved, traits, catalogue, is_measured)
+        knob, reason = _taken(shelved, traits, catalogue, is_measured, is_launched)
         if knob is not None:
             knobs.append(knob)
         else:
@@ -87,7 +111,8 @@ def space_of(
         knobs.append(Knob(COSTS, ("off", "on"), why))
     for name, values in asked.added.items():
         knobs = [knob for knob in knobs if knob.name != name]
-        knobs.append(_added(name, values, catalogue))
+        is_typed = name in asked.typed
+        knobs.append(_typed(name, values) if is_typed else _added(name, values, catalogue))
         left_out.pop(name, None)
     return _restricted(knobs, left_out, asked)
 
@@ -112,15 +137,15 @@ def _refuse_unknown(named: Iterable[str], known: Sequence[str]) -> None:
 
 
 def _taken(
-    shelved: Shelved, traits: Traits, catalogue: Catalogue, is_measured: bool
+    shelved: Shelved, traits: Traits, catalogue: Catalogue, is_measured: bool, is_launched: bool
 ) -> tuple[Knob | None, str]:
     is_needed, lacking = NEEDS[shelved.needs]
     if not is_needed(traits):
         return None, f"the program has {lacking}"
     if shelved.seen_by == "measurement" and not is_measured:
-        return None, "only a run can tell: --measure"
-    if not shelved.name.startswith("xla_"):
-        return None, "a variable of the whole process: only launching the job anew can tell"
+        return None, UNMEASURED
+    if not shelved.name.startswith("xla_") and not is_launched:
+        return None, UNLAUNCHED
     default, reason = _default(shelved.name, catalogue)
     if default is None:
         return None, reason
@@ -161,6 +186,11 @@ def _accepted(
         if normal(flag, value) not in {normal(flag, one) for one in found}:
             found.append(value)
     return tuple(found)
+
+
+def _typed(name: str, values: Sequence[str]) -> Knob:
+    """A place in the job's command."""
+    return Knob(name, _with(values[0], values[1:]), "in the job's command", "measurement")
 
 
 def _added(name: str, values: Sequence[str], catalogue: Catalogue) -> Knob:

@@ -20,7 +20,7 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{(folder / 'study.sqlite3').absolute()}"
 
 
-def open_storage(optuna: Any, url: str) -> Any:
+def open_storage(optuna: Any, url: str, grace_s: int = GRACE_S) -> Any:
     is_local = url.startswith("sqlite")
     options: dict[str, Any] = {"connect_args": {"timeout": 60}} if is_local else {}
     if url.startswith("postgresql://"):
@@ -32,7 +32,7 @@ def open_storage(optuna: Any, url: str) -> Any:
             if is_local:
                 _prepare(Path(url.removeprefix("sqlite:///")))
             storage = optuna.storages.RDBStorage(
-                url, engine_kwargs=options, heartbeat_interval=HEARTBEAT_S, grace_period=GRACE_S
+                url, engine_kwargs=options, heartbeat_interval=HEARTBEAT_S, grace_period=grace_s
             )
             if is_local:
                 _spare_the_disk(storage.engine)

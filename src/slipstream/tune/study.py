@@ -22,13 +22,15 @@ from typing import Any
 from slipstream.tune.knob import Knob
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.space import Space
-from slipstream.tune.storage import HEARTBEAT_S, import_optuna, open_storage
+from slipstream.tune.storage import GRACE_S, HEARTBEAT_S, import_optuna, open_storage
 from slipstream.tune.suggestions import SEARCH, Suggestion
 
 UNOWNED_S = 10.0
 """a trial without an owner for so long lost it between two lines of code"""
 MOST_REPEATS = 40
 """proposals in a row that were tried before: the search has nothing new"""
+FEWEST_BEFORE = 4
+"""candidates that one must be worse than half of, to be given up while it is measured"""
 Key = tuple[tuple[str, str], ...]
 
 
@@ -59,7 +61,15 @@ class Row:
 class Study:
     """One search; any number of threads and processes may use the same."""
 
-    def __init__(self, url: str, name: str, space: Space, objective: str, seed: int = 0) -> None:
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        space: Space,
+        objective: str,
+        seed: int = 0,
+        grace_s: int = GRACE_S,
+    ) -> None:
         optuna = import_optuna()
         self.space = space
         self.objective = objective
@@ -68,7 +78,7 @@ class Study:
         self._mine: dict[int, Any] = {}
         self._heart: threading.Thread | None = None
         self._is_closed = threading.Event()
-        storage = open_storage(optuna, url)
+        storage = open_storage(optuna, url, grace_s)
         self._study = optuna.create_study(
             storage=storage, study_name=name, load_if_exists=True, direction="minimize"
         )
@@ -76,6 +86,7 @@ class Study:
         self._study.sampler = optuna.samplers.TPESampler(
             seed=self._place(seed), multivariate=True, constant_liar=True, n_startup_trials=8
         )
+        self._study.pruner = optuna.pruners.MedianPruner(FEWEST_BEFORE, n_min_trials=FEWEST_BEFORE)
 
     def _place(self, seed: int) -> int:
         """Where the search begins: the same for the same study, elsewhere beside other workers."""
@@ -91,12 +102,13 @@ class Study:
 
     # What is to be tried.
 
-    def enqueue(self, suggestions: Sequence[Suggestion]) -> None:
+    def enqueue(self, suggestions: Sequence[Suggestion], most: int | None = None) -> None:
         """To be tried next, in this order; settings that the study has already are left out."""
         with self._lock:
             known = {_key(row.settings) for row in self.rows() if row.settings is not None}
+            limit = len(known) + (len(suggestions) if most is None else most)
             for one in suggestions:
-                if _key(one.settings) not in known:
+                if _key(one.settings) not in known and len(known) < limit:
                     known.add(_key(one.settings))
                     facts = {"origin": one.origin, "settings": dict(one.settings)}
                     self._study.enqueue_trial(self._encoded(one.settings), user_attrs=facts)
@@ -132,6 +144,13 @@ class Study:
                     self._study.tell(trial, state=self._states.PRUNED)
                 else:
                     self._study.tell(trial, score)
+
+    def is_hopeless(self, candidate: Candidate, change: float, rounds: int) -> bool:
+        """Whether Optuna's pruner gives it up: most before it were better after as many rounds."""
+        with self._lock:
+            trial = next(t for t in self._mine.values() if t.number == candidate.number)
+            trial.report(change, rounds)
+            return bool(trial.should_prune())
 
     def release(self, candidate: Candidate) -> None:
         """A candidate that is not tried out after all: somebody else may."""
@@ -191,6 +210,11 @@ class Study:
     def rows(self) -> list[Row]:
         """Every trial, in the order in which they were asked for."""
         return [self._row(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    def programs(self) -> dict[str, Outcome]:
+        """What became of each program that was simulated, by its hash."""
+        told = [row.outcome for row in self.rows() if row.outcome is not None]
+        return {outcome.program: outcome for outcome in told if outcome.is_ok}
 
     def note(self, name: str, text: str) -> None:
         """Something to keep with the study."""

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from slipstream.analyses.tuning import NoiseFloor
+from slipstream.analyses.tuning import OK, NoiseFloor
 from slipstream.tune.folder import Facts
 from slipstream.tune.measure import Measure
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.report import MEASURED, open_study, ranked
-from slipstream.tune.study import Candidate, Study
-from slipstream.tune.suggestions import Suggestion
+from slipstream.tune.proposals import proposals
+from slipstream.tune.report import MEASURED, open_study
+from slipstream.tune.space import Space
+from slipstream.tune.study import Candidate, Row, Study
 from slipstream.tune.windows import ArmFailed, Window, outcome_of, run_window
 
 WINDOW = 4
 """candidates that run beside the baseline and the null arm"""
-FROM_SCREEN = 8
-"""of the screen's ranking, so many distinct programs are measured first"""
 OnTold = Callable[[Candidate, Outcome], None]
 
 
@@ -34,57 +34,101 @@ def measure_best(
     trials: int,
     budget_s: float,
     on_told: OnTold = lambda candidate, outcome: None,
+    space: Space | None = None,
+    name: str = MEASURED,
 ) -> str:
     """Windows until the budget is spent; the reason to stop."""
-    end = time.monotonic() + budget_s
-    screen = open_study(folder, facts)
-    best = ranked(screen.rows(), facts.objective)[:FROM_SCREEN]
-    screen.close()
-    study = open_study(folder, facts, MEASURED)
-    try:
-        chosen = [Suggestion(row.settings, row.origin) for row in best if row.settings]
-        study.enqueue(chosen)
+    with closing(open_study(folder, facts)) as screen:
+        screened = screen.rows()
+    with closing(open_study(folder, facts, name, space)) as study:
+        runs = _Runs(study, measure, time.monotonic() + budget_s, on_told)
+        return runs.run(screened, trials, budget_s)
+
+
+class _Runs:
+    """Windows, one after the other."""
+
+    def __init__(self, study: Study, measure: Measure, end: float, on_told: OnTold) -> None:
+        self._study = study
+        self._measure = measure
+        self._end = end
+        self._on_told = on_told
+
+    def run(self, screened: Sequence[Row], trials: int, budget_s: float) -> str:
         while True:
-            done = sum(row.state == "done" and row.repeat_of is None for row in study.rows())
-            if time.monotonic() >= end:
+            rows = self._study.rows()
+            mine = [row for row in rows if row.settings and row.repeat_of is None]
+            done = sum(row.state == "done" for row in mine)
+            if self._is_over():
                 return f"the budget of {budget_s:.0f} s is spent"
             if done >= trials:
                 return f"{done} candidates were measured"
-            batch = _batch(study, min(WINDOW, trials - done))
-            if not batch:
+            if done >= self._study.space.size - 1:
+                return "every setting of the space was measured"
+            if not self._fill(screened, rows, min(WINDOW, trials - done)):
                 return "the search proposes nothing new"
-            _run(study, batch, measure, on_told)
-    finally:
-        study.close()
+
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def _fill(self, screened: Sequence[Row], rows: Sequence[Row], most: int) -> bool:
+        """One window; False if there is nobody for it."""
+        study = self._study
+        waiting = sum(row.state == "waiting" for row in rows)
+        next_ones = proposals(study.space, screened, rows, study.objective)
+        study.enqueue(next_ones, max(most - waiting, 0))
+        batch: list[Candidate] = []
+        while len(batch) < most and (candidate := study.ask()) is not None:
+            if candidate.settings:
+                batch.append(candidate)
+            else:
+                study.tell(candidate, _baseline(study))
+        if batch:
+            self._window(batch)
+        return bool(batch)
+
+    def _window(self, batch: Sequence[Candidate]) -> None:
+        ready: dict[str, Candidate] = {}
+        memory: dict[str, int | None] = {}
+        for candidate in batch:
+            name = f"trial {candidate.number}"
+            if self._is_over():
+                self._study.release(candidate)
+                continue
+            try:
+                memory[name] = self._measure.prepare(name, candidate.settings)
+                ready[name] = candidate
+            except ArmFailed as failed:
+                self._tell(candidate, Outcome(failed.status, basis="measured", note=failed.note))
+        if not ready:
+            return
+
+        def prune(name: str, change: float, rounds: int) -> bool:
+            return self._study.is_hopeless(ready[name], change, rounds)
+
+        window = run_window(
+            list(ready), self._measure.time, schedule=self._measure.schedule,
+            is_over=self._is_over, prune=prune,
+        )  # fmt: skip
+        for name, candidate in ready.items():
+            if not window.is_known(name):
+                # The time was over: somebody with more of it may try.
+                self._study.release(candidate)
+                continue
+            numbers = self._measure.numbers(name)
+            self._tell(candidate, outcome_of(window, name, memory[name], numbers))
+        _note(self._study, window)
+
+    def _tell(self, candidate: Candidate, outcome: Outcome) -> None:
+        self._study.tell(candidate, outcome)
+        self._on_told(candidate, outcome)
 
 
-def _batch(study: Study, most: int) -> list[Candidate]:
-    found: list[Candidate] = []
-    while len(found) < most and (candidate := study.ask()) is not None:
-        found.append(candidate)
-    return found
-
-
-def _run(study: Study, batch: list[Candidate], measure: Measure, on_told: OnTold) -> None:
-    ready: dict[str, Candidate] = {}
-    memory: dict[str, int | None] = {}
-    for candidate in batch:
-        name = f"trial {candidate.number}"
-        try:
-            memory[name] = measure.prepare(name, candidate.settings)
-            ready[name] = candidate
-        except ArmFailed as failed:
-            outcome = Outcome(failed.status, basis="measured", note=failed.note)
-            study.tell(candidate, outcome)
-            on_told(candidate, outcome)
-    if not ready:
-        return
-    window = run_window(list(ready), measure.time)
-    for name, candidate in ready.items():
-        outcome = outcome_of(window, name, memory[name])
-        study.tell(candidate, outcome)
-        on_told(candidate, outcome)
-    _note(study, window)
+def _baseline(study: Study) -> Outcome:
+    """Nothing set: that is in every window already."""
+    step_us = study.notes().get("baseline_us")
+    known = float(step_us) if step_us else None
+    return Outcome(OK, known, basis="measured", change=0.0, note="the baseline itself")
 
 
 def _note(study: Study, window: Window) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
     from slipstream.tune.outcome import Outcome
+    from slipstream.tune.running import JobOrder
     from slipstream.tune.study import Candidate
 
 DEFAULT_STUDY = "slipstream-tune"
@@ -24,12 +26,43 @@ JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", metavar="N", min=1, help="Compilers at once.  [default: cores, max. 4]"),
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Try candidates on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; --jobs is then "
+        "all of its CPUs.",
+    ),
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Keep trials here: postgresql://USER@HOST/NAME.  [default: SQLite in DIR]",
+    ),
+]
+AddOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE,…", help="A knob more; `;` where values hold commas."),
+]
+CommandArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- CMD...]", help="The job to measure, as you would type it."),
+]
+MeasureOption = Annotated[
+    bool,
+    typer.Option("--measure", help="Then run the best: on this machine's devices, or as CMD."),
+]
+CaptureOption = Annotated[
+    str, typer.Option(metavar="START:COUNT", help="Steps of CMD before the clock, and timed.")
+]
 OnlyOption = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="NAME", help="These knobs and no others."),
 ]
 TimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="A compile that takes longer hangs.")
+    str, typer.Option("--timeout", metavar="TIME", help="A compile or run that takes longer hangs.")
 ]
 TrialsOption = Annotated[
     int, typer.Option("--trials", metavar="N", min=1, help="Candidates at most.")
@@ -63,6 +96,21 @@ def knob(text: str) -> tuple[str, tuple[str, ...]]:
     if not equals:
         raise BadInput(f"--add {text} has no values; write --add NAME=VALUE,VALUE")
     return name, tuple(values.split(";" if ";" in values else ","))
+
+
+def job_order(
+    target: str, command: Sequence[str], is_measured: bool, capture: str
+) -> JobOrder | None:
+    """How candidates are to be run; None where they are only simulated."""
+    from slipstream.loop.settings import parse_capture
+    from slipstream.tune.runfolder import job_order
+
+    if command and not is_measured:
+        raise BadInput(
+            f"{' '.join(command)!r} is a job, and jobs are run with --measure: slipstream tune "
+            f"{target} --measure -- {' '.join(command)}"
+        )
+    return job_order(target, command, *parse_capture(capture)) if is_measured else None
 
 
 class LiveTable:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption, show, show_json
-from slipstream.cli.tune.common import JobsOption, LiveTable, StudyArgument, seconds
+from slipstream.cli.tune.common import JobsOption, LiveTable, RayOption, StudyArgument, seconds
 
 
 def resume(
@@ -21,6 +21,7 @@ def resume(
         typer.Option(metavar="N", min=1, help="Candidates at most, those before included."),
     ] = None,
     jobs: JobsOption = None,
+    ray: RayOption = None,
     top: TopOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -39,7 +40,9 @@ def resume(
             jobs=jobs,
             trials=trials,
             budget_s=seconds(budget) if budget else None,
+            ray=ray,
             on_told=table.told,
+            progress=table.progress,
         )
     if json:
         return show_json(tuning_json(found))

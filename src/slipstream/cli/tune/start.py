@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +10,18 @@ import typer
 from slipstream.cli.common import JsonOption, TopOption, show, show_json
 from slipstream.cli.tune.common import (
     DEFAULT_STUDY,
+    AddOption,
+    CaptureOption,
+    CommandArgument,
     JobsOption,
     LiveTable,
+    MeasureOption,
     OnlyOption,
+    RayOption,
+    StorageOption,
     TimeoutOption,
     TrialsOption,
+    job_order,
     knob,
     seconds,
     size,
@@ -31,6 +37,7 @@ def start(
             "run.",
         ),
     ],
+    command: CommandArgument = None,
     on: Annotated[
         str, typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, FILE.toml.")
     ] = "8xH200",
@@ -44,21 +51,13 @@ def start(
     study: Annotated[
         str, typer.Option(metavar="DIR", help="Folder for the study.")
     ] = DEFAULT_STUDY,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Keep trials here: postgresql://USER@HOST/NAME.  [default: SQLite in DIR]",
-        ),
-    ] = None,
+    storage: StorageOption = None,
     jobs: JobsOption = None,
+    ray: RayOption = None,
     costs: Annotated[
         str | None, typer.Option(metavar="PATH", help="Measured costs, as predict takes them.")
     ] = None,
-    add: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE,…", help="A knob more; `;` where values hold commas."),
-    ] = None,
+    add: AddOption = None,
     forbid: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A knob that stays as it is.")
     ] = None,
@@ -67,9 +66,8 @@ def start(
         str | None, typer.Option(metavar="SIZE", help="Most that a device may need: 120GB.")
     ] = None,
     timeout: TimeoutOption = "10m",
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Then run the best on this machine's devices.")
-    ] = False,
+    measure: MeasureOption = False,
+    capture: CaptureOption = "5:10",
     tolerance: Annotated[
         float, typer.Option(metavar="X", help="How far results may be off, of the largest value.")
     ] = 0.01,
@@ -82,19 +80,19 @@ def start(
     """
     from slipstream.outputs.tuning import render_tuning, tuning_json
     from slipstream.tune.begin import Order, tune
-    from slipstream.tune.begin import measure as run_best
+    from slipstream.tune.launched import places
     from slipstream.tune.space import Asked
 
-    asked = Asked(tuple(forbid or ()), dict(map(knob, add or ())), tuple(only or ()))
+    job = job_order(target, command or (), measure, capture)
+    added = dict(map(knob, add or ()))
+    typed = places(added, job.command) if job is not None else ()
+    asked = Asked(tuple(forbid or ()), added, tuple(only or ()), typed)
     order = Order(
         on, objective, trials, seconds(budget), Path(study), storage, jobs, costs, asked,
-        size(memory), tolerance, seconds(timeout),
+        size(memory), tolerance, seconds(timeout), ray=ray, measure=job,
     )  # fmt: skip
     with LiveTable() as table:
         found = tune(target, order, on_told=table.told, progress=table.progress)
-        if measure:
-            use_gpu = shutil.which("nvidia-smi") is not None
-            found = run_best(order.folder, use_gpu=use_gpu, on_told=table.told)
     if json:
         return show_json(tuning_json(found))
     show(lambda width: render_tuning(found, width, top))

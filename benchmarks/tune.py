@@ -1,0 +1,184 @@
+"""A tuned setting against the best of a one-knob-at-a-time sweep over the same knobs, on a GPU.
+
+For each target, in one run: `slipstream tune --measure` within its budget, told nothing but the
+script; then every value of every knob alone, measured the same way (a value that gives the
+default's program, or one that was measured, is not run again); then both winners, the baseline and
+the baseline over again in turn, 30 rounds. `python benchmarks/tune.py [TARGET …] [--budget 10m]
+[--out FOLDER]` prints tables in Markdown, which docs/tune.md shows. Needs a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from slipstream.analyses.tuning import Tuning
+from slipstream.cli.tune.common import LiveTable, seconds
+from slipstream.compiler.compile import machine_of
+from slipstream.loop.statistics import Comparison, compare
+from slipstream.outputs.tuning import settings_text
+from slipstream.tune.begin import Order, tune
+from slipstream.tune.folder import Facts, read_study, target_of
+from slipstream.tune.measure import InProcess
+from slipstream.tune.running import JobOrder
+from slipstream.tune.screen import Screen
+from slipstream.tune.space import Asked
+from slipstream.tune.trial_runs import WINDOW
+from slipstream.tune.windows import BASELINE, NULL, ArmFailed, outcome_of, run_window
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TARGETS = (f"{EXAMPLES / 'gpt.py'}:build", f"{EXAMPLES / 'gpt_offload.py'}:build")
+ROUNDS = 30
+TUNED, SWEPT = "tuned", "swept"
+Settings = Mapping[str, str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", default=TARGETS, metavar="TARGET")
+    parser.add_argument("--on", default="1xH200")
+    parser.add_argument("--budget", type=seconds, default=600.0, help="of the tuner: 10m")
+    parser.add_argument(
+        "--trials", type=int, default=40, help="candidates at most, simulated and measured"
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", action="append", default=[], help="knobs, for a short try")
+    parser.add_argument("--cpu", action="store_true", help="only to try this script out")
+    parser.add_argument("--out", default=tempfile.mkdtemp(), help="where figures are written")
+    options = parser.parse_args()
+    if not options.cpu and shutil.which("nvidia-smi") is None:
+        print("no GPU here: this benchmark needs one")
+        return
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    for number, target in enumerate(options.targets):
+        found = contest(target, options, out / f"study{number}")
+        (out / f"tune{number}.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def contest(target: str, options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """The tuner, the sweep, and their winners side by side."""
+    print(f"\n### {Path(target.rpartition(':')[0]).name}\n", flush=True)
+    begin = time.monotonic()
+    tuning = tuned(target, options, folder)
+    tuning_s = time.monotonic() - begin
+    facts = read_study(folder)
+    with bench_of(facts, use_gpu=not options.cpu) as bench:
+        begin = time.monotonic()
+        values = list(alone(folder, facts))
+        swept, tried = sweep(values, bench)
+        sweep_s = time.monotonic() - begin
+        best = dict(tuning.best.settings) if tuning.best else {}
+        final = side_by_side(best, swept, bench, options.rounds)
+    measured = [t for t in tuning.trials if t.basis == "measured"]
+    print(f"tuner: {tuning_s:.0f} s, {len(tuning.trials) - len(measured)} candidates simulated,")
+    print(f"{len(measured)} measured. Sweep: {sweep_s:.0f} s, {tried} of {len(values)} values ran.")
+    table(final, {TUNED: best, SWEPT: swept})
+    return {
+        "target": Path(target).name,
+        "tuning_s": tuning_s,
+        "sweep_s": sweep_s,
+        "tuned": best,
+        "swept": swept,
+        "stopped_because": tuning.stopped_because,
+        "final": {name: vars(found) for name, found in final.items()},
+        "measured": [
+            {"settings": dict(t.settings), "status": t.status, "change": t.change} for t in measured
+        ],
+    }
+
+
+def tuned(target: str, options: argparse.Namespace, folder: Path) -> Tuning:
+    """What `slipstream tune --measure` does."""
+    order = Order(
+        options.on,
+        trials=options.trials,
+        budget_s=options.budget,
+        folder=folder,
+        asked=Asked(only=tuple(options.only)),
+        measure=JobOrder(),
+    )
+    with LiveTable() as shown:
+        return tune(target, order, on_told=shown.told, progress=shown.progress)
+
+
+def bench_of(facts: Facts, *, use_gpu: bool) -> InProcess:
+    module, _, function = facts.target.rpartition(":")
+    return InProcess(module, function, use_gpu=use_gpu, tolerance=facts.tolerance)
+
+
+def alone(folder: Path, facts: Facts) -> Iterator[Settings]:
+    """Every value of every knob by itself, each program once."""
+    with Screen(target_of(folder, facts), machine_of(facts.machine)) as screen:
+        programs = {screen.try_out({}).program}
+        for knob in facts.space.in_process.knobs:
+            for value in knob.values[1:]:
+                settings = {knob.name: value}
+                if knob.seen_by != "measurement":
+                    outcome = screen.try_out(settings)
+                    if not outcome.is_ok or outcome.program in programs:
+                        continue
+                    programs.add(outcome.program)
+                yield settings
+
+
+def sweep(values: Sequence[Settings], bench: InProcess) -> tuple[Settings, int]:
+    """The best of them, nothing if none is faster, and how many could be run."""
+    best: tuple[float, Settings] = (0.0, {})
+    tried = 0
+    for first in range(0, len(values), WINDOW):
+        ready = {}
+        for number, settings in enumerate(values[first : first + WINDOW], first):
+            try:
+                bench.prepare(f"alone {number}", settings)
+                ready[f"alone {number}"] = settings
+            except ArmFailed as failed:
+                print(f"- {settings_text(settings)}: {failed.status}")
+        if not ready:
+            continue
+        window = run_window(list(ready), bench.time)
+        tried += len(ready)
+        for name, settings in ready.items():
+            outcome = outcome_of(window, name, None)
+            if outcome.change is not None:
+                best = min(best, (outcome.change, settings), key=lambda one: one[0])
+    return best[1], tried
+
+
+def side_by_side(
+    tuned: Settings, swept: Settings, bench: InProcess, rounds: int
+) -> dict[str, Comparison]:
+    """Fresh times of everybody in turn; the last comparison is of the two winners."""
+    bench.prepare(TUNED, tuned)
+    bench.prepare(SWEPT, swept)
+    arms = [BASELINE, NULL, TUNED, SWEPT]
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(rounds + 2):
+        for name in arms if number % 2 == 0 else reversed(arms):
+            taken = bench.time(name)
+            if number >= 2:
+                times[name].append(taken)
+    found = {name: compare(times[BASELINE], times[name], 3) for name in (NULL, TUNED, SWEPT)}
+    return {**found, "tuned against swept": compare(times[SWEPT], times[TUNED])}
+
+
+def table(final: Mapping[str, Comparison], settings: Mapping[str, Settings]) -> None:
+    print(
+        "\n| arm | step, ms | change | 95% interval | settings |\n| --- | --- | --- | --- | --- |"
+    )
+    for name, found in final.items():
+        text = f"`{settings_text(settings[name])}`" if name in settings else ""
+        print(
+            f"| {name} | {found.after_us / 1e3:.2f} | {found.change:+.2%} | "
+            f"{found.low:+.2%} … {found.high:+.2%} | {text} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""What is measured, in which order, and who can win: windows of steps that a table makes up."""
+
+import random
+from collections.abc import Mapping
+from contextlib import closing
+
+import pytest
+
+from slipstream.analyses.tuning import CRASH, DIFFERENT, FAILURES, HANG, OUT_OF_MEMORY
+from slipstream.tune.begin import show
+from slipstream.tune.folder import Facts, write_study
+from slipstream.tune.knob import Knob
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.proposals import TOGETHER, best_settings, proposals
+from slipstream.tune.report import LAUNCHED, MEASURED, open_study
+from slipstream.tune.space import Space
+from slipstream.tune.study import Row
+from slipstream.tune.suggestions import PROBE, Suggestion
+from slipstream.tune.trial_runs import measure_best
+from slipstream.tune.windows import (
+    JOBS,
+    NULL,
+    STEPS,
+    ArmFailed,
+    Schedule,
+    outcome_of,
+    run_window,
+)
+
+KNOBS = (
+    Knob("xla_a", ("0", "1", "2"), "a", is_ordered=True),
+    Knob("xla_b", ("x", "y"), "b"),
+    Knob("xla_c", ("false", "true"), "c", "measurement"),
+    Knob("NCCL_D", ("(unset)", "8", "16"), "d", "measurement", True),
+)
+FACTS = Facts("t.py:build", "stablehlo", "8xH200", "jit_step", "step", "0.0", Space(KNOBS))
+SCREENED = [{}, {"xla_a": "1"}, {"xla_a": "2", "xla_b": "y"}, {"xla_b": "y"}]
+"""the best last but one"""
+STEP_US = [100.0, 98.0, 90.0, 99.0]
+
+
+class Table:
+    """Steps with noise; what each setting changes multiplies, and some fail."""
+
+    def __init__(self, schedule: Schedule = STEPS, **changes: float) -> None:
+        self.schedule = schedule
+        self.changes = changes
+        self.arms: dict[str, Mapping[str, str]] = {}
+        self.timed: list[str] = []
+        self._noise = random.Random(1)
+
+    def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
+        self.arms[name] = settings
+        return None
+
+    def time(self, name: str) -> float:
+        self.timed.append(name)
+        factor = 1.0
+        for knob, value in self.arms.get(name, {}).items():
+            change = self.changes.get(f"{knob}={value}", 0.0)
+            if isinstance(change, str):
+                raise ArmFailed(change, "as the table says")
+            factor *= 1 + change
+        return 1e-3 * factor * self._noise.gauss(1, 0.001)
+
+    def numbers(self, name: str) -> str:
+        return "not checked: made up"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A study whose screen is done."""
+    write_study(tmp_path, FACTS, b"")
+    with closing(open_study(tmp_path, FACTS)) as study:
+        assert [knob.name for knob in study.space.knobs] == ["xla_a", "xla_b"]
+        study.enqueue([Suggestion(settings, f"by {n}") for n, settings in enumerate(SCREENED)])
+        for number, step_us in enumerate(STEP_US):
+            study.tell(study.ask(), Outcome("ok", step_us, program=str(number)))
+    return tmp_path
+
+
+def tried(folder, name=MEASURED):
+    with closing(open_study(folder, FACTS, name)) as study:
+        return [row for row in study.rows() if row.state == "done" and row.repeat_of is None]
+
+
+def test_the_screens_best_come_first_then_what_only_a_run_tells_on_top_of_the_best(folder):
+    table = Table(**{"xla_a=1": -0.05, "xla_b=y": 0.03, "NCCL_D=16": -0.04})
+    why = measure_best(
+        folder, FACTS, table, trials=8, budget_s=60, space=FACTS.space, name=LAUNCHED
+    )
+    settings = [dict(row.settings) for row in tried(folder, LAUNCHED)]
+    assert settings[:4] == [SCREENED[2], SCREENED[1], SCREENED[3], {"xla_c": "true"}]
+    both = {"xla_a": "1", "NCCL_D": "16"}
+    assert settings[4:6] == [{"xla_a": "1", "xla_c": "true"}, both]
+    assert why == "8 candidates were measured"
+    found = show(folder)
+    assert found.best is not None and dict(found.best.settings) == both
+    assert (found.best.basis, found.best.numbers) == ("measured", "not checked: made up")
+    assert found.best.change_interval[0] < -0.088 < found.best.change_interval[1] < 0
+    assert found.noise_floor is not None and found.noise_floor.is_clean
+    assert {knob.name for knob in found.knobs} == {knob.name for knob in KNOBS}
+
+
+def row(number: int, settings: dict[str, str], low: float, high: float) -> Row:
+    outcome = Outcome("ok", 1.0, change=(low + high) / 2, change_interval=(low, high))
+    return Row(number, settings, "search", "done", outcome, None, 0.0)
+
+
+def test_winners_are_put_together_and_where_they_differ_the_better_counts():
+    measured = [
+        row(0, {"xla_a": "1"}, -0.06, -0.04),
+        row(1, {"xla_a": "2", "xla_b": "y"}, -0.03, -0.01),
+        row(2, {"NCCL_D": "8"}, -0.02, -0.01),
+        row(3, {"xla_c": "true"}, -0.02, 0.01),
+    ]
+    found = proposals(FACTS.space, [], measured, "step")
+    assert best_settings(measured) == {"xla_a": "1"}
+    assert [dict(one.settings) for one in found if one.origin == TOGETHER] == [
+        {"xla_a": "1", "xla_b": "y"},
+        {"xla_a": "1", "NCCL_D": "8"},
+        {"xla_a": "1", "xla_b": "y", "NCCL_D": "8"},
+    ]
+    probes = [dict(one.settings) for one in found if one.origin == PROBE]
+    assert probes == [
+        {"xla_a": "1", "xla_c": "true"},
+        {"xla_a": "1", "NCCL_D": "16"},
+        {"xla_a": "1", "NCCL_D": "8"},
+    ]
+
+
+def test_in_one_process_there_are_no_variables(folder):
+    measure_best(folder, FACTS, Table(), trials=5, budget_s=60)
+    assert len(tried(folder)) == 5
+    assert not any("NCCL_D" in row.settings for row in tried(folder))
+    assert show(folder).left_out["NCCL_D"].startswith("a variable of the whole process")
+
+
+def test_candidates_that_fail_are_recorded_as_such_and_never_win(folder):
+    fails = {"xla_a=2": CRASH, "xla_b=y": HANG, "xla_c=true": OUT_OF_MEMORY, "NCCL_D=16": DIFFERENT}
+    table = Table(**fails, **{"xla_a=1": -0.01})
+    measure_best(folder, FACTS, table, trials=6, budget_s=60, space=FACTS.space, name=LAUNCHED)
+    found = {str(dict(row.settings)): row.outcome for row in tried(folder, LAUNCHED)}
+    for one, status in ((SCREENED[2], CRASH), (SCREENED[3], HANG)):
+        assert found[str(one)].status == status
+    assert found["{'xla_c': 'true'}"].status == OUT_OF_MEMORY
+    assert found["{'xla_a': '1', 'NCCL_D': '16'}"].status == DIFFERENT
+    assert {CRASH, HANG, OUT_OF_MEMORY, DIFFERENT} <= set(FAILURES)
+    best = show(folder).best
+    assert best is not None and dict(best.settings) == {"xla_a": "1"}
+
+
+def test_a_budget_that_ends_inside_a_window_leaves_its_candidates_to_be_tried_again(folder):
+    table = Table()
+    why = measure_best(folder, FACTS, table, trials=9, budget_s=0.005)
+    assert why.startswith("the budget of 0 s")
+    assert tried(folder) == [] and show(folder).best.basis == "simulated"
+    measure_best(folder, FACTS, Table(), trials=3, budget_s=60)
+    assert [dict(row.settings) for row in tried(folder)][:2] == [SCREENED[2], SCREENED[1]]
+
+
+def test_optunas_pruner_sends_away_who_is_no_match_for_those_before(folder):
+    with closing(open_study(folder, FACTS, MEASURED)) as study:
+        for change in (-0.10, -0.11, -0.09, -0.10):
+            candidate = study.ask()
+            assert not study.is_hopeless(candidate, change, 10)
+            study.tell(candidate, Outcome("ok", 1.0, change=change))
+        assert study.is_hopeless(study.ask(), -0.01, 10)
+        assert not study.is_hopeless(study.ask(), -0.12, 10)
+    table = Table(**{"k=a": -0.05})
+    table.arms["a"] = {"k": "a"}
+    window = run_window(["a"], table.time, prune=lambda name, change, rounds: change < -0.04)
+    assert outcome_of(window, "a", None).note.endswith(
+        "; left early: worse than most candidates before it; 10 rounds"
+    )
+
+
+def test_of_whole_jobs_the_slower_ones_leave_after_three_rounds(tmp_path):
+    table = Table(JOBS, **{"k=slow": 0.05, "k=fast": -0.05})
+    table.arms |= {"slow": {"k": "slow"}, "fast": {"k": "fast"}}
+    window = run_window(["slow", "fast"], table.time, schedule=JOBS)
+    assert table.timed.count("slow") == JOBS.early[0]
+    assert window.left == {"slow": "slower in each of 3 rounds"}
+    assert window.comparisons["fast"].verdict == "faster"
+    assert table.timed.count("fast") == table.timed.count(NULL) == JOBS.looks[0]
