@@ -183,3 +183,26 @@ def test_of_whole_jobs_the_slower_ones_leave_after_three_rounds(tmp_path):
     assert window.left == {"slow": "slower in each of 3 rounds"}
     assert window.comparisons["fast"].verdict == "faster"
     assert table.timed.count("fast") == table.timed.count(NULL) == JOBS.looks[0]
+
+
+def test_in_the_finals_luck_does_not_count(folder, monkeypatch):
+    lucky = {"xla_b": "y"}
+    with monkeypatch.context() as patch:
+        patch.setattr("slipstream.tune.finals.FINALISTS", 0)
+        measure_best(
+            folder, FACTS, Table(**{"xla_a=1": -0.05, "xla_b=y": -0.2}), trials=3, budget_s=60
+        )
+    assert dict(show(folder).best.settings) == lucky
+    # Gone on with: the finals are played by a process that never ran these before.
+    measure_best(folder, FACTS, Table(**{"xla_a=1": -0.05}), trials=3, budget_s=60)
+    found = show(folder)
+    assert found.best is not None and dict(found.best.settings) == {"xla_a": "1"}
+    assert found.best.change_interval[0] < -0.05 < found.best.change_interval[1] < 0
+    other = next(t for t in found.trials if t.basis == "measured" and t.settings == lucky)
+    assert other.change == pytest.approx(0, abs=0.01) and other.note.startswith("finals; before:")
+
+
+def test_without_a_winner_there_are_no_finals(folder):
+    table = Table(**{"xla_a=1": 0.02, "xla_a=2": 0.02})
+    measure_best(folder, FACTS, table, trials=3, budget_s=60)
+    assert show(folder).best == show(folder).baseline

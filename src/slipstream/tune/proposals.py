@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from slipstream.tune.finals import winners
 from slipstream.tune.report import ranked
 from slipstream.tune.space import Space
 from slipstream.tune.study import Row
@@ -44,31 +45,19 @@ def proposals(
 
 def best_settings(measured: Sequence[Row]) -> Mapping[str, str]:
     """The fastest that is surely faster than the baseline; nothing where none is."""
-    return next(iter(_winners(measured)), {})
-
-
-def _winners(measured: Sequence[Row]) -> list[Mapping[str, str]]:
-    """Settings that are surely faster, the fastest first."""
-    found = []
-    for row in measured:
-        outcome = row.outcome
-        if outcome is None or not outcome.is_ok or outcome.change_interval is None:
-            continue
-        if outcome.change_interval[1] < 0 and row.repeat_of is None:
-            found.append((outcome.change or 0.0, row.number, row.settings))
-    return [settings for _, _, settings in sorted(found, key=lambda one: one[:2])]
+    return next((row.settings for row in winners(measured)), {})
 
 
 def _together(measured: Sequence[Row]) -> Iterator[Suggestion]:
     """The best with each other winner, and with all: where they differ, the better one counts."""
-    winners = _winners(measured)
-    if len(winners) < 2:
+    best_first = [row.settings for row in winners(measured)]
+    if len(best_first) < 2:
         return
-    best = winners[0]
-    for other in winners[1:MOST_TOGETHER]:
+    best = best_first[0]
+    for other in best_first[1:MOST_TOGETHER]:
         yield Suggestion({**other, **best}, TOGETHER)
     all_of_them: dict[str, str] = {}
-    for settings in reversed(winners):
+    for settings in reversed(best_first):
         all_of_them |= settings
     yield Suggestion(all_of_them, TOGETHER)
 

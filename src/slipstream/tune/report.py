@@ -17,6 +17,7 @@ from slipstream.analyses.tuning import (
     Tried,
     Tuning,
 )
+from slipstream.tune import finals
 from slipstream.tune.effects import effects
 from slipstream.tune.folder import Facts, storage_of
 from slipstream.tune.knob import Knob
@@ -101,7 +102,11 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         baseline = replace(
             baseline, step_us=float(notes["baseline_us"]), basis="measured", exposed_us=None
         )
-    faster = [t for t in measured if t.change_interval is not None and t.change_interval[1] < 0]
+    results = {first + number: result for number, result in finals.read(notes).items()}
+    measured = [_after(results.get(tried.number), tried) for tried in measured]
+    # Who was in the finals is judged by them, and nobody else can be best.
+    able = [tried for tried in measured if not results or tried.number in results]
+    faster = [t for t in able if t.change_interval is not None and t.change_interval[1] < 0]
     best = min(faster, key=lambda tried: tried.change or 0.0, default=baseline)
     known = {knob.name for knob in tuning.knobs}
     only_here = [knob for knob in study.space.knobs if knob.name not in known]
@@ -116,6 +121,21 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         trust=None,
         noise_floor=floor,
         stopped_because=notes.get("stopped_because", tuning.stopped_because),
+    )
+
+
+def _after(result: finals.Result | None, tried: Tried) -> Tried:
+    """A candidate by its fresh times, where it has some."""
+    if result is None:
+        return tried
+    before = result.before_us
+    return replace(
+        tried,
+        step_us=before * (1 + result.change),
+        interval_us=(before * (1 + result.low), before * (1 + result.high)),
+        change=result.change,
+        change_interval=(result.low, result.high),
+        note=f"finals; before: {tried.note}",
     )
 
 

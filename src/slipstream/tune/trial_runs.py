@@ -1,6 +1,7 @@
 """Measured candidates: the best of a screen first, then what Optuna makes of their times.
 
-screen's ranking ─► windows of a few candidates ─► a study of their own, beside the screen's
+screen's ranking ─► windows of a few candidates ─► finals of the winners
+                    all of it in a study of its own, beside the screen's
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from slipstream.analyses.tuning import OK, NoiseFloor
+from slipstream.tune import finals
 from slipstream.tune.folder import Facts
 from slipstream.tune.measure import Measure
 from slipstream.tune.outcome import Outcome
@@ -41,26 +43,31 @@ def measure_best(
     with closing(open_study(folder, facts)) as screen:
         screened = screen.rows()
     with closing(open_study(folder, facts, name, space)) as study:
-        runs = _Runs(study, measure, time.monotonic() + budget_s, on_told)
-        return runs.run(screened, trials, budget_s)
+        runs = _Runs(study, measure, budget_s, on_told)
+        why = runs.search(screened, trials)
+        runs.finals()
+        return why
 
 
 class _Runs:
     """Windows, one after the other."""
 
-    def __init__(self, study: Study, measure: Measure, end: float, on_told: OnTold) -> None:
+    def __init__(self, study: Study, measure: Measure, budget_s: float, on_told: OnTold) -> None:
         self._study = study
         self._measure = measure
-        self._end = end
+        self._budget_s = budget_s
+        self._end = time.monotonic() + budget_s
         self._on_told = on_told
+        self._ready: set[str] = set()
 
-    def run(self, screened: Sequence[Row], trials: int, budget_s: float) -> str:
+    def search(self, screened: Sequence[Row], trials: int) -> str:
+        """Until there is a reason to stop."""
         while True:
             rows = self._study.rows()
             mine = [row for row in rows if row.settings and row.repeat_of is None]
             done = sum(row.state == "done" for row in mine)
             if self._is_over():
-                return f"the budget of {budget_s:.0f} s is spent"
+                return f"the budget of {self._budget_s:.0f} s is spent"
             if done >= trials:
                 return f"{done} candidates were measured"
             if done >= self._study.space.size - 1:
@@ -69,7 +76,28 @@ class _Runs:
                 return "the search proposes nothing new"
 
     def _is_over(self) -> bool:
-        return time.monotonic() >= self._end
+        """What is left then is the finals'."""
+        return time.monotonic() >= self._end - finals.SHARE * self._budget_s
+
+    def finals(self) -> None:
+        """The winners beside each other: fresh times say who is best."""
+        playing: dict[str, int] = {}
+        for row in finals.winners(self._study.rows())[: finals.FINALISTS]:
+            name = f"trial {row.number}"
+            # A study that was gone on with has winners that this process never ran.
+            with suppress(ArmFailed):
+                if name not in self._ready:
+                    self._measure.prepare(name, row.settings)
+                playing[name] = row.number
+        if not playing:
+            return
+        window = run_window(
+            list(playing), self._measure.time, schedule=self._measure.schedule.final,
+            is_over=lambda: time.monotonic() >= self._end,
+        )  # fmt: skip
+        if said := finals.written(window, playing):
+            self._study.note(finals.NOTE, said)
+            _note(self._study, window)
 
     def _fill(self, screened: Sequence[Row], rows: Sequence[Row], most: int) -> bool:
         """One window; False if there is nobody for it."""
@@ -98,6 +126,7 @@ class _Runs:
             try:
                 memory[name] = self._measure.prepare(name, candidate.settings)
                 ready[name] = candidate
+                self._ready.add(name)
             except ArmFailed as failed:
                 self._tell(candidate, Outcome(failed.status, basis="measured", note=failed.note))
         if not ready:

@@ -32,6 +32,11 @@ class Schedule:
     early: tuple[int, ...] = ()
     """rounds after which leaves who was slower in each"""
 
+    @property
+    def final(self) -> Schedule:
+        """The same with one look, at the end."""
+        return Schedule(self.warm_rounds, self.looks[-1:])
+
 
 STEPS = Schedule(2, (10, 15, 22, 30))
 """where a round is a step of each arm"""
