@@ -57,7 +57,12 @@ def main(target: str, out: str, costs: str | None = None) -> None:
     shapes = {"up": (LAYERS, WIDTH, 4 * WIDTH), "down": (LAYERS, 4 * WIDTH, WIDTH)}
     params = {k: jax.ShapeDtypeStruct(s, jnp.bfloat16) for k, s in shapes.items()}
     batch = jax.ShapeDtypeStruct((64, 512, WIDTH), jnp.bfloat16)
-    options = {"xla_gpu_enable_latency_hiding_scheduler": True}
+    options = {
+        "xla_gpu_enable_latency_hiding_scheduler": True,
+        # Machine code is not what is looked at, and takes most of the time.
+        "xla_gpu_enable_triton_gemm": False,
+        "xla_backend_optimization_level": 0,
+    }
     if costs:
         options["xla_gpu_pgle_profile_file_or_directory_path"] = costs
     jitted = jax.jit(step, in_shardings=(shardings, batches), out_shardings=(shardings, whole))

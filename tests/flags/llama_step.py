@@ -91,7 +91,10 @@ def main(target: str, out: str) -> None:
     tokens = jax.ShapeDtypeStruct((8, TOKENS), jnp.int32)
     batches = NamedSharding(mesh, PartitionSpec("data"))
     jitted = jax.jit(step, in_shardings=(shardings, batches), out_shardings=shardings)
-    (module,) = jitted.lower(params, tokens).compile().runtime_executable().hlo_modules()
+    # Machine code is not what is looked at, and takes most of the time.
+    quick = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
+    executable = jitted.lower(params, tokens).compile(compiler_options=quick)
+    (module,) = executable.runtime_executable().hlo_modules()
     Path(out).write_bytes(module.as_serialized_hlo_module_proto())
 
 

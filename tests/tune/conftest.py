@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+QUICK = "--xla_backend_optimization_level=0 --xla_gpu_enable_triton_gemm=false"
 STEP = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -37,6 +38,12 @@ def build(devices, layers=2, width=256):
 
 
 @pytest.fixture(scope="session")
+def quick() -> str:
+    """Machine code is not what these tests look at, and takes most of the time."""
+    return QUICK
+
+
+@pytest.fixture(scope="session")
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
@@ -45,8 +52,7 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that the tests share, and nobody else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(session_cache))
-    # Machine code is not what these tests look at, and takes most of the time.
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    monkeypatch.setenv("XLA_FLAGS", QUICK)
     return session_cache
 
 

@@ -28,11 +28,11 @@ BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory, step_file, session_cache):
+def compiled(tmp_path_factory, step_file, session_cache, quick):
     """The step's program, and one whose instructions have other names and places."""
     before = dict(os.environ)
     os.environ["XDG_CACHE_HOME"] = str(session_cache)
-    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+    os.environ["XLA_FLAGS"] = quick
     with compiler(f"{step_file}:build", on=MACHINE) as session:
         found = session.compile()
         target = session.portable_target()
