@@ -1,18 +1,22 @@
 """What is measured, in which order, and who can win: windows of steps that a table makes up."""
 
+import json
 import random
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from slipstream.analyses.tuning import CRASH, DIFFERENT, FAILURES, HANG, OUT_OF_MEMORY
+from slipstream.cli.tune.apply import apply
 from slipstream.tune.begin import show
 from slipstream.tune.folder import Facts, write_study
 from slipstream.tune.knob import Knob
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.proposals import TOGETHER, best_settings, proposals
 from slipstream.tune.report import LAUNCHED, MEASURED, open_study
+from slipstream.tune.running import JobOrder
 from slipstream.tune.space import Space
 from slipstream.tune.study import Row
 from slipstream.tune.suggestions import PROBE, Suggestion
@@ -206,3 +210,18 @@ def test_without_a_winner_there_are_no_finals(folder):
     table = Table(**{"xla_a=1": 0.02, "xla_a=2": 0.02})
     measure_best(folder, FACTS, table, trials=3, budget_s=60)
     assert show(folder).best == show(folder).baseline
+
+
+def test_what_won_in_the_command_is_applied_there(tmp_path, capsys):
+    knobs = (*KNOBS[3:], Knob("processes", ("8", "1"), "asked for", "measurement"))
+    order = JobOrder(("srun", "--ntasks-per-node={processes}", "python", "train.py"))
+    facts = replace(FACTS, space=Space(knobs), measure=order.to_json())
+    write_study(tmp_path, facts, b"")
+    table = Table(JOBS, **{"processes=1": -0.1, "NCCL_D=16": -0.1})
+    measure_best(tmp_path, facts, table, trials=5, budget_s=60, space=facts.space, name=LAUNCHED)
+    apply(str(tmp_path), "sh", json=False)
+    printed = capsys.readouterr()
+    assert "NCCL_D=16" in printed.out and "processes" not in printed.out
+    assert printed.err == "and in the command: srun --ntasks-per-node=1 python train.py\n"
+    apply(str(tmp_path), "sh", json=True)
+    assert json.loads(capsys.readouterr().out)["command"][1] == "--ntasks-per-node=1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from slipstream.analyses.tuning import Tuning
@@ -18,8 +18,11 @@ COSTS_FILE = "costs.pb"
 _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 
 
-def winning(tuning: Tuning, costs: str | None = None) -> Composed:
-    """What to set for the best candidate, each setting with the reason that it is a knob."""
+def winning(tuning: Tuning, costs: str | None = None, typed: Collection[str] = ()) -> Composed:
+    """What to set for the best candidate, each setting with the reason that it is a knob.
+
+    Those in `typed` are no settings, but places in the job's command.
+    """
     best = tuning.best
     if best is None:
         raise BadInput(
@@ -30,8 +33,9 @@ def winning(tuning: Tuning, costs: str | None = None) -> Composed:
     catalogue = default_catalogue()
     chosen = []
     file = Path(tuning.folder).absolute() / COSTS_FILE
-    written = as_flags(best.settings, catalogue, costs or (str(file) if file.exists() else None))
-    for own, (name, value) in zip(best.settings, written.items(), strict=True):
+    settings = {name: value for name, value in best.settings.items() if name not in typed}
+    written = as_flags(settings, catalogue, costs or (str(file) if file.exists() else None))
+    for own, (name, value) in zip(settings, written.items(), strict=True):
         entry = Entry(name, value, whys.get(own, ""), HERE)
         chosen.append(Chosen(entry, "tune", "found", name, value))
     gpu = tuning.machine

@@ -77,6 +77,7 @@ class InProcess:
         self._costs = costs
         self._arms: dict[str, dict[str, str]] = {}
         self._process: Process | None = None
+        self._has_numbers = True
 
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
         written = as_options(settings, self._costs)
@@ -94,8 +95,10 @@ class InProcess:
         return float(self._ask("time", name=name)["seconds"])
 
     def numbers(self, name: str) -> str:
-        """A candidate that is ready was compared."""
-        return CHECKED
+        """A candidate that is ready was compared, where there was something to compare."""
+        if self._has_numbers:
+            return CHECKED
+        return "not checked: the step makes NaN or infinity of made-up arguments"
 
     def close(self) -> None:
         if self._process is not None:
@@ -122,7 +125,7 @@ class InProcess:
         self._ask("start", module=self._module, function=self._function)
         for name in (BASELINE, NULL):
             self._ask("compile", name=name, options={})
-        self._ask("check", name=BASELINE)
+        self._has_numbers = bool(self._ask("check", name=BASELINE)["is_finite"])
         for name, options in list(self._arms.items()):
             del self._arms[name]
             # What worked before and doesn't now is reported when its turn comes.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.analyses.tuning import Tuning
 from slipstream.costs.files import write_costs
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue import installed_catalogue
@@ -23,7 +24,7 @@ from slipstream.sources.load import load
 from slipstream.tune.apply import COSTS_FILE
 from slipstream.tune.folder import Facts
 from slipstream.tune.knob import COSTS
-from slipstream.tune.launched import Launched, in_command, set_already
+from slipstream.tune.launched import Launched, in_command, set_already, with_values
 from slipstream.tune.measure import InProcess, Measure
 from slipstream.tune.report import LAUNCHED, MEASURED
 from slipstream.tune.space import Space
@@ -109,6 +110,14 @@ def check_runnable(target: str, objective: str, order: JobOrder) -> None:
             f"{target} can't be run: it has no arguments; expected FILE.py:FUNCTION, or the job's "
             "own command: --measure -- python train.py"
         )
+
+
+def winning_command(facts: Facts, tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The job's command with the winner in its places, and the knobs that have one there."""
+    command = JobOrder.from_json(facts.measure).command if facts.measure else ()
+    defaults = {k.name: k.default for k in facts.space.knobs if in_command(k.name, command)}
+    best = tuning.best.settings if tuning.best is not None else {}
+    return with_values(command, {n: best.get(n, v) for n, v in defaults.items()}), tuple(defaults)
 
 
 def _launched(

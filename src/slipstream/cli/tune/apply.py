@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,8 +24,15 @@ def apply(
     from slipstream.outputs.shell import preset_json, render
     from slipstream.tune.apply import winning
     from slipstream.tune.begin import show
+    from slipstream.tune.folder import read_study
+    from slipstream.tune.running import winning_command
 
-    composed = winning(show(Path(study)))
+    found = show(Path(study))
+    command, typed = winning_command(read_study(Path(study)), found)
+    composed = winning(found, typed=typed)
     if json:
-        return show_json(preset_json(composed))
+        return show_json({**preset_json(composed), **({"command": command} if typed else {})})
     echo(render(composed, form).rstrip("\n"))
+    if typed:
+        # Not among the settings, which may go into a file that knows no comments.
+        print(f"and in the command: {shlex.join(command)}", file=sys.stderr)
