@@ -1,6 +1,7 @@
 """Shared fixtures, and the rule that in continuous integration no test is skipped."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ ACCEPTED_SKIPS: tuple[str, ...] = ()
 
 # A machine with a GPU plugin but no GPU would otherwise fail on the first use of jax.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# In a shell's background Ctrl-C is ignored, and whoever is started there inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Shared cores make single examples slow now and then; in CI a red run must repeat.
 settings.register_profile("slipstream", deadline=None, derandomize=IN_CI)
