@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from slipstream.compiler import cache
+from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation, Memory
 from slipstream.compiler.failures import explain
 from slipstream.compiler.inputs import Inputs
@@ -53,7 +53,7 @@ class _Module:
     seconds: float
 
 
-class Session:
+class Session(Closing):
     """Compiles one target for one machine, with any flags and costs."""
 
     def __init__(
@@ -107,17 +107,6 @@ class Session:
             worker.close()
         self._workers.clear()
         self._folder.cleanup()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # What decides the result.
 

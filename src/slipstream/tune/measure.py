@@ -12,10 +12,10 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from slipstream.analyses.tuning import CRASH, DIFFERENT, HANG, REFUSED
+from slipstream.compiler.closing import Closing
 from slipstream.compiler.options import divide
 from slipstream.compiler.process import Process, WorkerFailed
 from slipstream.errors import BadInput
@@ -55,7 +55,7 @@ class Measure(Protocol):
         ...
 
 
-class InProcess:
+class InProcess(Closing):
     """A target's function on the devices of this machine, compiled with `compiler_options`."""
 
     schedule = STEPS
@@ -169,17 +169,6 @@ class InProcess:
         if failed.died:
             return ArmFailed(CRASH, f"the process died: {text}")
         return ArmFailed(status_of(text), _telling(text))
-
-    def __enter__(self) -> InProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _telling(text: str) -> str:

@@ -10,10 +10,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 from slipstream.analyses.prediction import Prediction
 from slipstream.analyses.tuning import CRASH, HANG, NO_FIT, OK, OUT_OF_MEMORY, REFUSED
+from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler
 from slipstream.compiler.failures import CompileFailed
@@ -58,7 +58,7 @@ class Recipe:
         )
 
 
-class Screen:
+class Screen(Closing):
     """Compiles and simulates candidates, one after the other, in one kept compiler process."""
 
     def __init__(
@@ -140,17 +140,6 @@ class Screen:
         """A compile that another thread waits for ends here, too."""
         self._session.abort()
         self._session.close()
-
-    def __enter__(self) -> Screen:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: str) -> Outcome:
