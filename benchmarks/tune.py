@@ -2,38 +2,44 @@
 
 For each target, in one run: `slipstream tune --measure` within its budget, told nothing but the
 script; then every value of every knob alone, measured the same way (a value that gives the
-default's program, or one that was measured, is not run again); then both winners, the baseline and
-the baseline over again in turn, 30 rounds. `python benchmarks/tune.py [TARGET …] [--budget 10m]
-[--out FOLDER]` prints tables in Markdown, which docs/tune.md shows. Needs a GPU.
+default's program, or one that was measured, is not run again; 15 rounds, where the tuner has up to
+30); then both winners, the baseline and the baseline over again in turn, 30 rounds, none of which
+had a part in choosing them. `python benchmarks/tune.py [TARGET …] [--budget 10m] [--out FOLDER]`
+prints tables in Markdown, which docs/tune.md shows. Needs a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from slipstream.analyses.tuning import Tuning
 from slipstream.cli.tune.common import LiveTable, seconds
 from slipstream.compiler.compile import machine_of
 from slipstream.loop.statistics import Comparison, compare
-from slipstream.outputs.tuning import settings_text
+from slipstream.outputs.tuning import settings_text, tuning_json
 from slipstream.tune.begin import Order, tune
 from slipstream.tune.folder import Facts, read_study, target_of
 from slipstream.tune.measure import InProcess
+from slipstream.tune.outcome import Outcome
 from slipstream.tune.running import JobOrder
-from slipstream.tune.screen import Screen
+from slipstream.tune.screen import Recipe, Screen
 from slipstream.tune.space import Asked
 from slipstream.tune.trial_runs import WINDOW
 from slipstream.tune.windows import BASELINE, NULL, ArmFailed, outcome_of, run_window
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TARGETS = (f"{EXAMPLES / 'gpt.py'}:build", f"{EXAMPLES / 'gpt_offload.py'}:build")
-ROUNDS = 30
+ROUNDS, SWEEP_ROUNDS = 30, 15
 TUNED, SWEPT = "tuned", "swept"
 Settings = Mapping[str, str]
 
@@ -57,40 +63,38 @@ def main() -> None:
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     for number, target in enumerate(options.targets):
-        found = contest(target, options, out / f"study{number}")
-        (out / f"tune{number}.json").write_text(json.dumps(found, indent=1) + "\n")
+        with tempfile.TemporaryDirectory() as folder:
+            contest(target, options, Path(folder) / "study", out / f"tune{number}.json")
 
 
-def contest(target: str, options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """The tuner, the sweep, and their winners side by side."""
+def contest(target: str, options: argparse.Namespace, folder: Path, file: Path) -> None:
+    """The tuner, the sweep, and their winners side by side; what is known is written at once."""
     print(f"\n### {Path(target.rpartition(':')[0]).name}\n", flush=True)
+    found: dict[str, object] = {"target": Path(target).name}
+
+    def keep(**more: object) -> None:
+        found.update(more)
+        file.write_text(json.dumps(found, indent=1) + "\n")
+
     begin = time.monotonic()
     tuning = tuned(target, options, folder)
-    tuning_s = time.monotonic() - begin
+    best = dict(tuning.best.settings) if tuning.best else {}
+    keep(tuned=best, tuning_s=time.monotonic() - begin, tuning=tuning_json(tuning))
+    measured = sum(trial.basis == "measured" for trial in tuning.trials)
+    print(
+        f"tuner: {found['tuning_s']:.0f} s, {len(tuning.trials) - measured} candidates simulated,"
+    )
+    print(f"{measured} measured; stopped because {tuning.stopped_because}.", flush=True)
     facts = read_study(folder)
+    begin = time.monotonic()
+    values = list(alone(folder, facts))
     with bench_of(facts, use_gpu=not options.cpu) as bench:
-        begin = time.monotonic()
-        values = list(alone(folder, facts))
         swept, tried = sweep(values, bench)
-        sweep_s = time.monotonic() - begin
-        best = dict(tuning.best.settings) if tuning.best else {}
+        keep(swept=swept, sweep_s=time.monotonic() - begin, sweep=tried)
+        print(f"Sweep: {found['sweep_s']:.0f} s, {len(tried)} of {len(values)} values ran.")
         final = side_by_side(best, swept, bench, options.rounds)
-    measured = [t for t in tuning.trials if t.basis == "measured"]
-    print(f"tuner: {tuning_s:.0f} s, {len(tuning.trials) - len(measured)} candidates simulated,")
-    print(f"{len(measured)} measured. Sweep: {sweep_s:.0f} s, {tried} of {len(values)} values ran.")
+    keep(final={name: vars(one) for name, one in final.items()})
     table(final, {TUNED: best, SWEPT: swept})
-    return {
-        "target": Path(target).name,
-        "tuning_s": tuning_s,
-        "sweep_s": sweep_s,
-        "tuned": best,
-        "swept": swept,
-        "stopped_because": tuning.stopped_because,
-        "final": {name: vars(found) for name, found in final.items()},
-        "measured": [
-            {"settings": dict(t.settings), "status": t.status, "change": t.change} for t in measured
-        ],
-    }
 
 
 def tuned(target: str, options: argparse.Namespace, folder: Path) -> Tuning:
@@ -114,40 +118,62 @@ def bench_of(facts: Facts, *, use_gpu: bool) -> InProcess:
 
 def alone(folder: Path, facts: Facts) -> Iterator[Settings]:
     """Every value of every knob by itself, each program once."""
-    with Screen(target_of(folder, facts), machine_of(facts.machine)) as screen:
-        programs = {screen.try_out({}).program}
-        for knob in facts.space.in_process.knobs:
-            for value in knob.values[1:]:
-                settings = {knob.name: value}
-                if knob.seen_by != "measurement":
-                    outcome = screen.try_out(settings)
-                    if not outcome.is_ok or outcome.program in programs:
-                        continue
-                    programs.add(outcome.program)
-                yield settings
+    knobs = facts.space.in_process.knobs
+    values = [(knob, {knob.name: value}) for knob in knobs for value in knob.values[1:]]
+    screened = [{}, *(settings for knob, settings in values if knob.seen_by != "measurement")]
+    outcomes = iter(compiled(folder, facts, screened))
+    programs = {next(outcomes).program}
+    for knob, settings in values:
+        if knob.seen_by != "measurement":
+            outcome = next(outcomes)
+            if not outcome.is_ok or outcome.program in programs:
+                continue
+            programs.add(outcome.program)
+        yield settings
 
 
-def sweep(values: Sequence[Settings], bench: InProcess) -> tuple[Settings, int]:
-    """The best of them, nothing if none is faster, and how many could be run."""
-    best: tuple[float, Settings] = (0.0, {})
-    tried = 0
-    for first in range(0, len(values), WINDOW):
-        ready = {}
-        for number, settings in enumerate(values[first : first + WINDOW], first):
+def compiled(folder: Path, facts: Facts, all_settings: Sequence[Settings]) -> list[Outcome]:
+    """With no GPU, a few at once."""
+    recipe = Recipe(target_of(folder, facts), machine_of(facts.machine))
+    jobs = min(8, max((os.cpu_count() or 1) // 2, 1))
+    with ExitStack() as stack:
+        free: queue.Queue[Screen] = queue.Queue()
+        for _ in range(jobs):
+            free.put(stack.enter_context(recipe.screen()))
+
+        def outcome(settings: Settings) -> Outcome:
+            screen = free.get()
             try:
-                bench.prepare(f"alone {number}", settings)
-                ready[f"alone {number}"] = settings
+                return screen.try_out(settings)
+            finally:
+                free.put(screen)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(outcome, all_settings))
+
+
+def sweep(values: Sequence[Settings], bench: InProcess) -> tuple[Settings, list[dict]]:
+    """The best of them, nothing if none is faster, and what became of each that ran."""
+    tried: list[dict] = []
+    for first in range(0, len(values), WINDOW):
+        batch = {f"alone {n}": values[n] for n in range(first, min(first + WINDOW, len(values)))}
+        bench.compile_ahead(batch)
+        ready = {}
+        for name, settings in batch.items():
+            try:
+                bench.prepare(name, settings)
+                ready[name] = settings
             except ArmFailed as failed:
-                print(f"- {settings_text(settings)}: {failed.status}")
+                print(f"- {settings_text(settings)}: {failed.status}, {failed}", flush=True)
         if not ready:
             continue
-        window = run_window(list(ready), bench.time)
-        tried += len(ready)
+        window = run_window(list(ready), bench.time, SWEEP_ROUNDS)
         for name, settings in ready.items():
             outcome = outcome_of(window, name, None)
-            if outcome.change is not None:
-                best = min(best, (outcome.change, settings), key=lambda one: one[0])
-    return best[1], tried
+            tried.append({"settings": settings, "change": outcome.change, "status": outcome.status})
+    known = [one for one in tried if one["change"] is not None]
+    best = min(known, key=lambda one: one["change"], default=None)
+    return (best["settings"] if best and best["change"] < 0 else {}), tried
 
 
 def side_by_side(

@@ -4,7 +4,8 @@ Wide models and long sequences run out of device memory for activations. Host me
 the copies can hide behind compute, if the scheduler places them well and CUDA graphs let them.
 
 `python examples/gpt_offload.py` trains for a few steps on the device that is here; `build` is what
-`slipstream predict examples/gpt_offload.py:build --on H200` wants. GPT_STEPS says how many steps.
+`slipstream predict examples/gpt_offload.py:build --on H200` wants. GPT_STEPS says how many steps,
+GPT_BATCH how many sequences.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 if shutil.which("nvidia-smi") is None:
     # Where JAX's GPU plugin is installed and no GPU is, JAX complains before it goes on.
@@ -95,6 +96,8 @@ def loss_of(model, params, tokens):
 def build(devices):
     """The jitted step and its abstract arguments, for one device."""
     model = TINY if devices[0].platform == "cpu" else Model()
+    if sequences := os.environ.get("GPT_BATCH"):
+        model = replace(model, batch=int(sequences))
     place = jax.sharding.SingleDeviceSharding(devices[0])
 
     def step(params, tokens):

@@ -133,7 +133,7 @@ def test_real_steps_on_the_cpu_and_what_goes_wrong_with_them(job, monkeypatch):
         assert crashed.value.status == CRASH
         # The others are there again, in a new process.
         assert measure.time("fine") > 0 and measure.time(NULL) > 0
-        measure._timeout_s = 3
+        measure._patience_s = 3
         mark.write_text("hang")
         with pytest.raises(ArmFailed, match="more than 3 s") as hung:
             measure.time("fine")

@@ -53,6 +53,9 @@ class Table:
         self.timed: list[str] = []
         self._noise = random.Random(1)
 
+    def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
+        """Nothing to compile."""
+
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
         self.arms[name] = settings
         return None

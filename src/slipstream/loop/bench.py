@@ -1,6 +1,7 @@
 """A process that runs one function compiled in several ways, each when it is asked to.
 
     start    {module, function}   → {platform, devices}   builds it, makes arguments
+    ahead    {programs}           → {compiled}            all of them at once, for `compile`
     compile  {name, options}      → {memory_bytes}
     check    {name}               → {difference, is_finite}   against the first that was checked
     time     {name}               → {seconds}             one step, from launch to result
@@ -14,6 +15,7 @@ after one whose loss was no number.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slipstream.compiler.answering import Answer, answer_all
@@ -37,6 +39,8 @@ class Bench:
         self._donated: list[int] = []
         """places among the arguments"""
         self._programs: dict[str, Any] = {}
+        self._ahead: dict[str, tuple[dict[str, str], Any]] = {}
+        """compiled and not asked for yet, with their options"""
         self._expected: list[Any] | None = None
 
     def start(self, module: str, function: str) -> Answer:
@@ -57,8 +61,29 @@ class Bench:
         self._made = made_up(self._abstract, way)
         self._arguments = [None] * len(self._made)
 
+    def ahead(self, programs: dict[str, dict[str, str]]) -> Answer:
+        """XLA uses few threads for one program. What fails is told when it is asked for."""
+        with ThreadPoolExecutor(len(programs)) as pool:
+            made = list(pool.map(self._compiled_or_none, programs.values()))
+        self._ahead = {
+            name: (options, program)
+            for (name, options), program in zip(programs.items(), made, strict=True)
+            if program is not None
+        }
+        return {"compiled": sorted(self._ahead)}
+
+    def _compiled_or_none(self, options: dict[str, str]) -> Any:
+        try:
+            return self._compiled(options)
+        except Exception:  # whatever it is, `compile` meets it again
+            return None
+
+    def _compiled(self, options: dict[str, str]) -> Any:
+        return self._lowered.compile(compiler_options=options or None)
+
     def compile(self, name: str, options: dict[str, str]) -> Answer:
-        self._programs[name] = self._lowered.compile(compiler_options=options or None)
+        known, program = self._ahead.pop(name, (None, None))
+        self._programs[name] = program if known == options else self._compiled(options)
         from slipstream.loop.arms import memory_of
 
         executable = self._programs[name].runtime_executable()

@@ -77,6 +77,9 @@ class Launched:
         self._count = 0
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
+        """Each job compiles for itself."""
+
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
         """Nothing is started yet: each run is checked when it is timed."""
         self._arms[name] = self._settings(settings)

@@ -1,9 +1,11 @@
 """Candidates on real devices: compiled in one process, and run in turn.
 
-    prepare   compile, run once, compare the result with the baseline's
-    time      one step
+    compile_ahead   several candidates at once
+    prepare         compile, run once, compare the result with the baseline's
+    time            one step
 
-A candidate that crashes takes the process with it: the others are compiled again in a new one.
+A candidate that crashes takes the process with it: the others are compiled again in a new one, when
+their turn comes.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ CHECKED = "as the baseline's"
 class Measure(Protocol):
     """A way to run candidates; `baseline` and `null` are always there."""
 
+    def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
+        """A hint: these are prepared next. What goes wrong is told by `prepare`."""
+        ...
+
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
         """Ready to be timed; the memory it needs. ArmFailed where it can't be, or is wrong."""
         ...
@@ -68,30 +74,53 @@ class InProcess(Closing):
         use_gpu: bool,
         tolerance: float = 0.01,
         timeout_s: float = 600.0,
+        patience_s: float | None = None,
         costs: Path | None = None,
     ) -> None:
+        """`patience_s`: after so long a candidate hangs; `timeout_s` where it is not given."""
         self._module, self._function = module, function
         self._use_gpu = use_gpu
         self._tolerance = tolerance
         self._timeout_s = timeout_s
+        self._patience_s = min(patience_s or timeout_s, timeout_s)
         self._costs = costs
         self._arms: dict[str, dict[str, str]] = {}
+        """what was ready once, and its options"""
+        self._there: set[str] = set()
+        """what is ready in the process that runs now"""
         self._process: Process | None = None
         self._has_numbers = True
 
+    def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
+        programs = {}
+        for name, settings in candidates.items():
+            with suppress(ArmFailed):
+                programs[name] = self._options(settings)
+        if len(programs) > 1:
+            self._restart()
+            with suppress(ArmFailed):
+                self._ask("ahead", programs=programs)
+
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
+        options = self._options(settings)
+        memory = self._made(name, options)
+        self._arms[name] = options
+        return memory
+
+    def _options(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """As one program can have them."""
         written = as_options(settings, self._costs)
         flags = {name: value for name, value in written.items() if name.startswith("xla_")}
         divided = divide(flags)
         if for_all := [*(written.keys() - flags.keys()), *divided.xla_flags]:
             text = f"{', '.join(for_all)}: only for a whole process, not for one program"
             raise ArmFailed(REFUSED, text)
-        memory = self._made(name, dict(divided.compiler_options))
-        self._arms[name] = dict(divided.compiler_options)
-        return memory
+        return dict(divided.compiler_options)
 
     def time(self, name: str) -> float:
         self._restart()
+        if name not in self._there and name in self._arms:
+            self._made(name, self._arms[name])
         return float(self._ask("time", name=name)["seconds"])
 
     def numbers(self, name: str) -> str:
@@ -115,33 +144,30 @@ class InProcess(Closing):
                 f"results differ from the baseline's by {difference:.2g} of the largest value; "
                 f"{self._tolerance:g} is allowed",
             )
+        self._there.add(name)
         return memory
 
     def _restart(self) -> None:
-        """A process with all arms that were ready in the one before."""
+        """A process with the baseline."""
         if self._process is not None:
             return
+        self._there = set()
         self._process = Process("", use_gpu=self._use_gpu, module=BENCH)
         self._ask("start", module=self._module, function=self._function)
         for name in (BASELINE, NULL):
             self._ask("compile", name=name, options={})
         self._has_numbers = bool(self._ask("check", name=BASELINE)["is_finite"])
-        for name, options in list(self._arms.items()):
-            del self._arms[name]
-            # What worked before and doesn't now is reported when its turn comes.
-            with suppress(ArmFailed):
-                self._made(name, options)
-                self._arms[name] = options
 
     def _ask(self, do: str, **request: Any) -> dict[str, Any]:
         assert self._process is not None
         process, hung = self._process, threading.Event()
+        is_own = do == "start" or request.get("name") in (BASELINE, NULL)
 
         def end() -> None:
             hung.set()
             process.kill()
 
-        alarm = threading.Timer(self._timeout_s, end)
+        alarm = threading.Timer(self._timeout_s if is_own else self._patience_s, end)
         alarm.start()
         try:
             return process.ask(do, **request)[0]
@@ -165,7 +191,7 @@ class InProcess(Closing):
                 "expected a function of devices that returns a jitted function and its arguments"
             )
         if is_hung:
-            return ArmFailed(HANG, f"took more than {self._timeout_s:g} s")
+            return ArmFailed(HANG, f"took more than {self._patience_s:.0f} s")
         if failed.died:
             return ArmFailed(CRASH, f"the process died: {text}")
         return ArmFailed(status_of(text), _telling(text))

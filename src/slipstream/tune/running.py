@@ -32,6 +32,9 @@ from slipstream.tune.space import Space
 SCREEN_SHARE = 0.3
 """of the budget, where candidates are run after the screen"""
 
+LEAST_PATIENCE_S, CANDIDATE_SHARE = 60.0, 0.2
+"""a candidate that takes longer than this share of the budget hangs, not before that"""
+
 
 @dataclass(frozen=True)
 class JobOrder:
@@ -85,6 +88,7 @@ def running(
         use_gpu=use_gpu,
         tolerance=facts.tolerance,
         timeout_s=facts.timeout_s,
+        patience_s=max(LEAST_PATIENCE_S, CANDIDATE_SHARE * facts.budget_s),
         costs=costs,
     ) as bench:
         yield Running(bench, facts.space.in_process, MEASURED)

@@ -171,8 +171,6 @@ SHELF: tuple[Shelved, ...] = (
     Shelved("xla_gpu_cudnn_gemm_fusion_level", ("1", "2"), "products",
             "Whether cuDNN may do products with what is fused to them: {products}.",
             "measurement", True),
-    Shelved("xla_gpu_exhaustive_tiling_search", _SWITCH, "products",
-            "All tilings of Triton's products are timed: {products}.", "measurement"),
     Shelved("xla_gpu_enable_pdl", _SWITCH, "anything",
             "Kernels begin while the one before ends.", "measurement"),
     # How it is sent.

@@ -118,6 +118,8 @@ class _Runs:
     def _window(self, batch: Sequence[Candidate]) -> None:
         ready: dict[str, Candidate] = {}
         memory: dict[str, int | None] = {}
+        if not self._is_over():
+            self._measure.compile_ahead({f"trial {one.number}": one.settings for one in batch})
         for candidate in batch:
             name = f"trial {candidate.number}"
             if self._is_over():
