@@ -65,7 +65,7 @@ def error(a: list[float], b: list[float]) -> float:
 
 def _size() -> int:
     """Of a matrix whose step takes about 10 ms on this device."""
-    for size in (128, 192, 256, 384, 512, 768, 1024, 2048, 4096):
+    for size in (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096):
         step, x = jax.jit(heavy), jnp.eye(size)
         if min(_seconds(step, x) for _ in range(8)) > 0.008:
             return size

@@ -10,6 +10,7 @@ import pytest
 
 from slipstream.analyses.tuning import CRASH, DIFFERENT, FAILURES, HANG, OUT_OF_MEMORY
 from slipstream.cli.tune.apply import apply
+from slipstream.tune import finals
 from slipstream.tune.begin import show
 from slipstream.tune.folder import Facts, write_study
 from slipstream.tune.knob import Knob
@@ -19,7 +20,7 @@ from slipstream.tune.report import LAUNCHED, MEASURED, open_study
 from slipstream.tune.running import JobOrder
 from slipstream.tune.space import Space
 from slipstream.tune.study import Row
-from slipstream.tune.suggestions import PROBE, Suggestion
+from slipstream.tune.suggestions import PROBE, SIMPLIFY, Suggestion
 from slipstream.tune.trial_runs import measure_best
 from slipstream.tune.windows import (
     JOBS,
@@ -44,7 +45,8 @@ STEP_US = [100.0, 98.0, 90.0, 99.0]
 
 
 class Table:
-    """Steps with noise; what each setting changes multiplies, and some fail."""
+    """Steps with noise; what each setting changes multiplies, and some fail. `a=1+b=y` is what
+    these change only together."""
 
     def __init__(self, schedule: Schedule = STEPS, **changes: float) -> None:
         self.schedule = schedule
@@ -63,8 +65,10 @@ class Table:
     def time(self, name: str) -> float:
         self.timed.append(name)
         factor = 1.0
-        for knob, value in self.arms.get(name, {}).items():
-            change = self.changes.get(f"{knob}={value}", 0.0)
+        settings = {f"{knob}={value}" for knob, value in self.arms.get(name, {}).items()}
+        for together, change in self.changes.items():
+            if not settings.issuperset(together.split("+")):
+                continue
             if isinstance(change, str):
                 raise ArmFailed(change, "as the table says")
             factor *= 1 + change
@@ -207,6 +211,105 @@ def test_in_the_finals_luck_does_not_count(folder, monkeypatch):
     assert found.best.change_interval[0] < -0.05 < found.best.change_interval[1] < 0
     other = next(t for t in found.trials if t.basis == "measured" and t.settings == lucky)
     assert other.change == pytest.approx(0, abs=0.01) and other.note.startswith("finals; before:")
+
+
+BOTH = SCREENED[2]
+"""the screen's best, which is measured first"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "best"),
+    [
+        ({"xla_a=2": -0.05}, {"xla_a": "2"}),
+        ({"xla_a=2": -0.05, "xla_b=y": -0.001}, {"xla_a": "2"}),
+        ({"xla_a=2": -0.05, "xla_b=y": -0.01}, BOTH),
+        ({"xla_a=2+xla_b=y": -0.05, "xla_a=2": 0.02}, BOTH),
+    ],
+    ids=["clutter", "less than negligible", "a small gain", "only together"],
+)
+def test_the_best_is_the_simplest_that_is_as_fast(folder, changes, best):
+    measure_best(folder, FACTS, Table(**changes), trials=7, budget_s=60)
+    rows = [row for row in tried(folder) if row.settings]
+    assert dict(rows[4].settings) == {"xla_a": "2"} and rows[4].origin == SIMPLIFY
+    found = show(folder)
+    assert found.best is not None and dict(found.best.settings) == best
+    played = [one for one in found.measured if one.note.startswith("finals")]
+    fastest = min(played, key=lambda one: one.change)
+    said = [reason for reason in found.reasons if "the fewest settings" in reason]
+    assert len(said) == (found.best != fastest)
+    if changes.get("xla_b=y") == -0.001:
+        assert "1 instead of 2: beside that one its step changes by +0.1%" in said[0]
+
+
+def test_the_fastest_is_proposed_with_fewer_settings_the_strongest_alone_first():
+    settings = {"xla_a": "2", "xla_b": "y", "xla_c": "true"}
+    screened = [row(n, {}, 0.0, 0.0) for n in range(3)]
+    for number, name in enumerate(settings):
+        outcome = Outcome("ok", (1.0, 0.99, 0.9)[number], program=str(number))
+        screened.append(replace(row(number, {name: settings[name]}, 0, 0), outcome=outcome))
+    measured = [row(0, settings, -0.06, -0.04)]
+    expected = [
+        {"xla_c": "true"}, {"xla_b": "y", "xla_c": "true"},
+        {"xla_b": "y"}, {"xla_a": "2", "xla_c": "true"},
+        {"xla_a": "2"}, {"xla_a": "2", "xla_b": "y"},
+    ]  # fmt: skip
+    for turn in range(0, len(expected), 2):
+        found = proposals(FACTS.space, screened, measured, "step")
+        simpler = [dict(one.settings) for one in found if one.origin == SIMPLIFY]
+        assert simpler == expected[turn : turn + 2] == [dict(one.settings) for one in found][:2]
+        measured += [row(n, one, -0.01, 0.01) for n, one in enumerate(simpler, turn + 1)]
+
+
+def test_winners_whose_additions_bring_nothing_sure_are_neither_gone_on_with_nor_put_together():
+    measured = [
+        row(0, {"xla_a": "1", "xla_b": "y"}, -0.07, -0.04),
+        row(1, {"xla_a": "1"}, -0.06, -0.04),
+        row(2, {"xla_a": "1", "NCCL_D": "8"}, -0.05, -0.03),
+    ]
+    assert best_settings(measured) == {"xla_a": "1"}
+    found = proposals(FACTS.space, [], measured, "step")
+    assert not [one for one in found if one.origin == TOGETHER]
+    # A sure gain stays.
+    measured.append(row(3, {"xla_a": "1", "xla_c": "true"}, -0.09, -0.07))
+    assert best_settings(measured) == {"xla_a": "1", "xla_c": "true"}
+
+
+def test_among_the_finalists_are_the_best_with_one_setting_and_with_two():
+    three = {"xla_a": "1", "xla_b": "y", "xla_c": "true"}
+    clutter = [row(n, three | {"NCCL_D": str(n)}, -0.07, -0.05) for n in range(4)]
+    one = row(4, {"xla_a": "1"}, -0.05, -0.02)
+    two = row(5, {"xla_a": "1", "xla_b": "y"}, -0.04, -0.01)
+    loser = row(6, {"xla_b": "y"}, -0.06, 0.01)
+    found = finals.finalists([*clutter, two, one, loser])
+    assert [finalist.number for finalist in found] == [0, 4, 5, 1]
+    assert finals.finalists([loser]) == []
+
+
+@pytest.mark.parametrize(
+    ("slower", "noise", "verdict", "is_as_fast"),
+    [
+        (0.001, 0.001, "no different", True),
+        (0.01, 0.001, "slower", False),
+        (0.0, 0.2, "can't tell", False),
+    ],
+)
+def test_who_stands_in_for_the_fastest_must_be_known_to_be_as_fast(
+    slower, noise, verdict, is_as_fast
+):
+    random_ = random.Random(2)
+    table = {"baseline": 1.0, "null": 1.0, "trial 3": 0.5, "trial 5": 0.5 * (1 + slower)}
+    window = run_window(
+        ["trial 3", "trial 5"], lambda name: table[name] * random_.gauss(1, noise),
+        schedule=STEPS.final,
+    )  # fmt: skip
+    told = finals.written(window, {"trial 3": 3, "trial 5": 5})
+    found = finals.read({finals.NOTE: told})
+    fastest, other = sorted(found.values(), key=lambda result: result.change)
+    assert fastest.is_as_fast and fastest.beside.change == 0
+    assert (other.beside.verdict, other.is_as_fast) == (verdict, is_as_fast)
+    # As it was written before there was such a comparison.
+    plain = {n: {k: v for k, v in r.items() if k != "beside"} for n, r in json.loads(told).items()}
+    assert not any(r.is_as_fast for r in finals.read({finals.NOTE: json.dumps(plain)}).values())
 
 
 def test_without_a_winner_there_are_no_finals(folder):

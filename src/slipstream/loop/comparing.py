@@ -35,6 +35,11 @@ class Field:
         self._warming = plan.warm_rounds
         self._rounds = 0
         self._disturbed = 0
+        self.begins_turn = True
+
+    @property
+    def is_warming(self) -> bool:
+        return self._warming > 0
 
     def next_arm(self) -> Arm:
         if not self._turns:
@@ -43,10 +48,12 @@ class Field:
             self._turns = self.arms[::-1] if forwards else list(self.arms)
         return self._turns[-1]
 
-    def ran(self, call: int, arm: str, result: Any) -> None:
-        """Note what ran, and whether what came out are numbers still."""
+    def ran(self, call: int, arm: str, result: Any, *, is_done: bool) -> None:
+        """Note what ran, and whether what came out are numbers still, where that is there to see:
+        nobody waits for a step in the middle of a turn."""
         self._logbook.note(call, arm)
-        odd = self._numbers.note(call, arm, result)
+        self.begins_turn = is_done
+        odd = self._numbers.note(call, arm, result) if is_done else None
         if odd is not None:
             self._outcome.notes.append(odd)
 

@@ -1,6 +1,6 @@
 """The loop of one program: watch it, profile it, compile it anew, keep what is faster.
 
-    calls   1 … start    start … +steps   meanwhile   rounds × arms      steps      ever after
+    calls   1 … start    start … +steps   meanwhile   rounds × turns     steps      ever after
     state   gathering    capturing        preparing   comparing          checking   settled
     runs    original     original         original    each arm in turn   the best   the winner
 
@@ -25,9 +25,10 @@ from slipstream.loop.council import Council, NoCouncil, Words, council_of, stop
 from slipstream.loop.failure import Failure
 from slipstream.loop.listening import JobFailed
 from slipstream.loop.plan import LOOKS, Outcome, Plan
-from slipstream.loop.preparing import Preparation, Timer, prepare_arms, timed, wait
+from slipstream.loop.preparing import Preparation, Timer, prepare_arms, wait
 from slipstream.loop.receipt import Receipt
 from slipstream.loop.recordings import Recordings
+from slipstream.loop.turn import Turns
 from slipstream.loop.watched import Watched
 from slipstream.loop.workshop import Workshop
 
@@ -49,7 +50,7 @@ class Conductor:
         watched: Watched,
         plan: Plan,
         prepare: Preparation | None = None,
-        timer: Timer = timed,
+        timer: Timer | None = None,
         council: Council | None = None,
     ) -> None:
         self.watched = watched
@@ -59,7 +60,7 @@ class Conductor:
         self.receipt: Receipt | None = None
         """filled in by whoever wants one, once the loop is done"""
         self.state: State = self._gather
-        self._timer = timer
+        self._timer = timer or Turns()
         self._calls = 0
         """in this state"""
         self._recordings = Recordings(self.outcome, plan.profiler_options, self._without_profile)
@@ -190,21 +191,26 @@ class Conductor:
             return self._compare(arguments, run)
         return run()
 
-    # Comparing: each call runs one arm, in an order that all ranks know.
+    # Comparing: each call runs one arm, a few of them make a turn; all ranks know the order.
 
     def _compare(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         assert self._field is not None
         arm = self._field.next_arm()
-        wait(arguments)
+        if self._field.begins_turn:
+            # What ran before is not this arm's time.
+            wait(arguments)
+            self._field.is_disturbed = False
         self.watched.run_with(arm.executable)
-        self._field.is_disturbed = False
         try:
             result, seconds = self._timer(arm, run)
+            if self._field.is_warming:
+                # A program that fails does so the first times: then its arguments are there still.
+                wait(result)
         except Exception as error:
             # Anything that a program or its callbacks raise; what is the job's is raised again.
             return self._without(arm, error, arguments, run)
-        self._field.ran(self.watched.calls, arm.name, result)
-        if self._field.took(arm, seconds):
+        self._field.ran(self.watched.calls, arm.name, result, is_done=seconds is not None)
+        if seconds is not None and self._field.took(arm, seconds):
             self._follow(self._field.look())
         return result
 
@@ -228,7 +234,7 @@ class Conductor:
             self._settle(None)
         getattr(run, "reset", bool)()
         result = run()
-        self._field.ran(self.watched.calls, "original", result)
+        self._field.ran(self.watched.calls, "original", result, is_done=True)
         return result
 
     def _follow(self, decision: Words) -> None:

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from slipstream.errors import BadInput
 from slipstream.loop.arms import DEFAULT_VARIANTS, Variant
 from slipstream.loop.conductor import Conductor, Plan
-from slipstream.loop.preparing import Timer, timed
+from slipstream.loop.preparing import Timer
 from slipstream.loop.receipt import Receipt
 from slipstream.loop.receipts import receipt_when_ready, write_receipt_later
 from slipstream.loop.runtime import RUNTIME
@@ -61,7 +61,7 @@ def optimize(
 class Optimized:
     """What `optimize` returns: called like the function it was made from."""
 
-    def __init__(self, function: Any, plan: Plan, timer: Timer = timed) -> None:
+    def __init__(self, function: Any, plan: Plan, timer: Timer | None = None) -> None:
         self.plan = plan
         self._timer = timer
         self._conductors: dict[int, Conductor] = {}

@@ -10,7 +10,7 @@ from slipstream.loop.arms import DEFAULT_VARIANTS, Arm, Variant
 from slipstream.loop.council import PATIENCE_S, Council
 from slipstream.loop.statistics import Comparison
 
-LOOKS = (8, 16, 30)
+LOOKS = (10, 16, 30)
 """after how many rounds the times are looked at; each look widens the interval"""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,15 +16,8 @@ from slipstream.units import format_bytes
 Preparation = Callable[[Watched, Plan, Outcome], None]
 """fills in the outcome's arms; with several processes, on all of them the same"""
 
-Timer = Callable[[Arm, Callable[[], Any]], tuple[Any, float]]
-"""runs one step of an arm: its result, and how long it took in seconds"""
-
-
-def timed(arm: Arm, run: Callable[[], Any]) -> tuple[Any, float]:
-    begin = time.perf_counter()
-    result = run()
-    wait(result)
-    return result, time.perf_counter() - begin
+Timer = Callable[[Arm, Callable[[], Any]], tuple[Any, float | None]]
+"""runs one call of an arm: its result, and a step's time in seconds once the arm's turn is over"""
 
 
 def prepare_arms(watched: Watched, plan: Plan, outcome: Outcome) -> None:

@@ -53,9 +53,19 @@ def compare(
         why = f"only {count} rounds were timed; {FEWEST} are the least that say anything"
         return Comparison("can't tell", 0.0, -1.0, 1.0, confidence, count, *medians, why)
     logs = np.log(np.asarray(after) / np.asarray(before))
+    needed = fewest_rounds(confidence)
+    if count < needed:
+        middle = math.expm1(_hodges_lehmann(logs, CONFIDENCE)[0])
+        why = f"{count} rounds were timed; with so many comparisons it takes {needed} to be sure"
+        return Comparison("can't tell", middle, -1.0, 1.0, confidence, count, *medians, why)
     middle, low, high = (math.expm1(x) for x in _hodges_lehmann(logs, confidence))
     verdict, why = _verdict(middle, low, high)
     return Comparison(verdict, middle, low, high, confidence, count, *medians, why)
+
+
+def fewest_rounds(confidence: float) -> int:
+    """The widest interval of n ranks misses with a chance of 2 in 2^n: fewer can't be so sure."""
+    return max(FEWEST, math.ceil(1 - math.log2(1 - confidence)))
 
 
 def _hodges_lehmann(values: np.ndarray, confidence: float) -> tuple[float, float, float]:

@@ -1,5 +1,6 @@
 """What is measured next: what is known from the screen and from the windows before, put together.
 
+    simplify   the fastest with fewer settings, a few in each window
     together   winners of windows, in one
     screen     the best distinct programs of the simulation
     probe      each knob that only a run can tell, on top of the best so far
@@ -11,17 +12,21 @@ Then Optuna's turn, which has all of their times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 
-from slipstream.tune.finals import winners
+from slipstream.tune.effects import FEWEST, effects
+from slipstream.tune.finals import plain, winners
 from slipstream.tune.report import ranked
 from slipstream.tune.space import Space
 from slipstream.tune.study import Row
-from slipstream.tune.suggestions import PROBE, Suggestion
+from slipstream.tune.suggestions import PROBE, SIMPLIFY, Suggestion
 
 TOGETHER = "together"
 FROM_SCREEN = 8
 """of the screen's ranking, so many distinct programs are measured first"""
 MOST_TOGETHER = 3
+MOST_SIMPLER = 2
+"""in one window: the others in it look for more speed"""
 
 
 def proposals(
@@ -33,6 +38,7 @@ def proposals(
     # Where there is more to find out than the screen knows of, it has half of the first turns.
     first = FROM_SCREEN // 2 if probes else FROM_SCREEN
     found = [
+        *islice(_simpler(space, screened, measured, objective), MOST_SIMPLER),
         *_together(measured),
         *(Suggestion(row.settings, row.origin) for row in ranking[:first]),
         *probes,
@@ -44,13 +50,55 @@ def proposals(
 
 
 def best_settings(measured: Sequence[Row]) -> Mapping[str, str]:
-    """The fastest that is surely faster than the baseline; nothing where none is."""
-    return next((row.settings for row in winners(measured)), {})
+    """The fastest that is surely faster than the baseline, without settings that add nothing sure;
+    nothing where none is."""
+    return next((row.settings for row in plain(winners(measured))), {})
+
+
+def _simpler(
+    space: Space, screened: Sequence[Row], measured: Sequence[Row], objective: str
+) -> Iterator[Suggestion]:
+    """What the fastest does with fewer settings: its strongest alone, all but its weakest, and so
+    on; what was measured is not among them."""
+    fastest = next((dict(row.settings) for row in winners(measured)), {})
+    known = [dict(row.settings) for row in measured]
+    names = _strongest_first(space, fastest, screened, measured, objective)
+    alone = ({name: fastest[name]} for name in names)
+    others = ({k: v for k, v in fastest.items() if k != name} for name in reversed(names))
+    for settings in chain.from_iterable(zip(alone, others, strict=True)):
+        if len(fastest) > 1 and settings not in known:
+            known.append(settings)
+            yield Suggestion(settings, SIMPLIFY)
+
+
+def _strongest_first(
+    space: Space,
+    settings: Mapping[str, str],
+    screened: Sequence[Row],
+    measured: Sequence[Row],
+    objective: str,
+) -> list[str]:
+    """Knobs by what they did in runs; until there are some, by what they do in the simulation."""
+    samples = [
+        (row.settings, 1 + row.outcome.change)
+        for row in measured
+        if row.outcome is not None and row.outcome.is_ok and row.outcome.change is not None
+    ]
+    if len(samples) < FEWEST:
+        samples = [
+            (row.settings, score)
+            for row in screened
+            if row.outcome is not None and (score := row.outcome.score(objective))
+        ]
+    seen = effects(space.knobs, samples)
+    did = {name: effect.change for name, effect in seen.items()}
+    is_known = {name for name, effect in seen.items() if effect.value == settings.get(name)}
+    return sorted(settings, key=lambda name: did[name] if name in is_known else 0.0)
 
 
 def _together(measured: Sequence[Row]) -> Iterator[Suggestion]:
     """The best with each other winner, and with all: where they differ, the better one counts."""
-    best_first = [row.settings for row in winners(measured)]
+    best_first = [row.settings for row in plain(winners(measured))]
     if len(best_first) < 2:
         return
     best = best_first[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,8 +106,8 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
     measured = [_after(results.get(tried.number), tried) for tried in measured]
     # Who was in the finals is judged by them, and nobody else can be best.
     able = [tried for tried in measured if not results or tried.number in results]
-    faster = [t for t in able if t.change_interval is not None and t.change_interval[1] < 0]
-    best = min(faster, key=lambda tried: tried.change or 0.0, default=baseline)
+    found, why = _best(able, results)
+    best = found or baseline
     known = {knob.name for knob in tuning.knobs}
     only_here = [knob for knob in study.space.knobs if knob.name not in known]
     return replace(
@@ -117,10 +117,29 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         baseline=baseline,
         best=best,
         trials=(*tuning.trials, *measured),
-        reasons=tuning.reasons if _is_same(best, tuning.best) else (),
+        reasons=(*why, *(tuning.reasons if _is_same(best, tuning.best) else ())),
         trust=None,
         noise_floor=floor,
         stopped_because=notes.get("stopped_because", tuning.stopped_because),
+    )
+
+
+def _best(
+    able: Sequence[Tried], results: Mapping[int, finals.Result]
+) -> tuple[Tried | None, tuple[str, ...]]:
+    """Of those that are as fast as the fastest, the one with the fewest settings; and why it."""
+    faster = [t for t in able if t.change_interval is not None and t.change_interval[1] < 0]
+    fastest = min(faster, key=lambda tried: tried.change or 0.0, default=None)
+    as_fast = [t for t in faster if t.number in results and results[t.number].is_as_fast]
+    best = min(as_fast, key=lambda t: (len(t.settings), t.change or 0.0), default=fastest)
+    if best is None or fastest is None or best is fastest:
+        return best, ()
+    beside = results[best.number].beside
+    assert beside is not None
+    return best, (
+        f"of the finalists as fast as the fastest it has the fewest settings, "
+        f"{len(best.settings)} instead of {len(fastest.settings)}: beside that one its step changes "
+        f"by {beside.change:+.1%} (95%: {beside.low:+.1%} … {beside.high:+.1%})",
     )
 
 

@@ -21,6 +21,7 @@ from slipstream.tune.proposals import proposals
 from slipstream.tune.report import MEASURED, open_study
 from slipstream.tune.space import Space
 from slipstream.tune.study import Candidate, Row, Study
+from slipstream.tune.suggestions import SIMPLIFY
 from slipstream.tune.windows import ArmFailed, Window, outcome_of, run_window
 
 WINDOW = 4
@@ -82,7 +83,7 @@ class _Runs:
     def finals(self) -> None:
         """The winners beside each other: fresh times say who is best."""
         playing: dict[str, int] = {}
-        for row in finals.winners(self._study.rows())[: finals.FINALISTS]:
+        for row in finals.finalists(self._study.rows()):
             name = f"trial {row.number}"
             # A study that was gone on with has winners that this process never ran.
             with suppress(ArmFailed):
@@ -135,7 +136,9 @@ class _Runs:
             return
 
         def prune(name: str, change: float, rounds: int) -> bool:
-            return self._study.is_hopeless(ready[name], change, rounds)
+            # Who has fewer settings need not be better than those before, only as good.
+            is_simpler = ready[name].origin == SIMPLIFY
+            return not is_simpler and self._study.is_hopeless(ready[name], change, rounds)
 
         window = run_window(
             list(ready), self._measure.time, schedule=self._measure.schedule,
