@@ -269,6 +269,7 @@ def test_winners_whose_additions_bring_nothing_sure_are_neither_gone_on_with_nor
     assert best_settings(measured) == {"xla_a": "1"}
     found = proposals(FACTS.space, [], measured, "step")
     assert not [one for one in found if one.origin == TOGETHER]
+    assert dict(found[0].settings) == {"xla_b": "y"} and found[0].origin == SIMPLIFY
     # A sure gain stays.
     measured.append(row(3, {"xla_a": "1", "xla_c": "true"}, -0.09, -0.07))
     assert best_settings(measured) == {"xla_a": "1", "xla_c": "true"}

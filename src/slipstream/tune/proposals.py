@@ -1,6 +1,6 @@
 """What is measured next: what is known from the screen and from the windows before, put together.
 
-    simplify   the fastest with fewer settings, a few in each window
+    simplify   the best so far with fewer settings, a few in each window
     together   winners of windows, in one
     screen     the best distinct programs of the simulation
     probe      each knob that only a run can tell, on top of the best so far
@@ -12,7 +12,7 @@ Then Optuna's turn, which has all of their times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from slipstream.tune.effects import FEWEST, effects
 from slipstream.tune.finals import plain, winners
@@ -58,17 +58,26 @@ def best_settings(measured: Sequence[Row]) -> Mapping[str, str]:
 def _simpler(
     space: Space, screened: Sequence[Row], measured: Sequence[Row], objective: str
 ) -> Iterator[Suggestion]:
-    """What the fastest does with fewer settings: its strongest alone, all but its weakest, and so
-    on; what was measured is not among them."""
-    fastest = next((dict(row.settings) for row in winners(measured)), {})
+    """What the best does with fewer settings, then what the fastest does; nothing twice."""
+    best_first = winners(measured)
     known = [dict(row.settings) for row in measured]
-    names = _strongest_first(space, fastest, screened, measured, objective)
-    alone = ({name: fastest[name]} for name in names)
-    others = ({k: v for k, v in fastest.items() if k != name} for name in reversed(names))
-    for settings in chain.from_iterable(zip(alone, others, strict=True)):
-        if len(fastest) > 1 and settings not in known:
-            known.append(settings)
-            yield Suggestion(settings, SIMPLIFY)
+    for row in (*plain(best_first)[:1], *best_first[:1]):
+        names = _strongest_first(space, row.settings, screened, measured, objective)
+        for some in _fewer(names):
+            settings = {name: value for name, value in row.settings.items() if name in some}
+            if settings and settings not in known:
+                known.append(settings)
+                yield Suggestion(settings, SIMPLIFY)
+
+
+def _fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Of names, the strongest first: that one alone, the stronger half, all but the weakest, then
+    each alone and all but each."""
+    yield names[:1]
+    yield names[: max(len(names) // 2, 1)]
+    for name, other in zip(names, reversed(names), strict=True):
+        yield [name]
+        yield [one for one in names if one != other]
 
 
 def _strongest_first(

@@ -138,8 +138,8 @@ def _best(
     assert beside is not None
     return best, (
         f"of the finalists as fast as the fastest it has the fewest settings, "
-        f"{len(best.settings)} instead of {len(fastest.settings)}: beside that one its step changes "
-        f"by {beside.change:+.1%} (95%: {beside.low:+.1%} … {beside.high:+.1%})",
+        f"{len(best.settings)} instead of {len(fastest.settings)}: beside that one its step "
+        f"changes by {beside.change:+.1%} (95%: {beside.low:+.1%} … {beside.high:+.1%})",
     )
 
 
