@@ -6,12 +6,14 @@ from slipstream.loop.surroundings import surroundings, telling
 
 
 def test_what_the_script_names_is_told_and_secrets_are_not():
-    script = """steps = int(os.environ.get("GPT_STEPS", "3")); os.getenv('WANDB_API_KEY')"""
+    script = """# Sizes: GPT_TOKENS and so on.
+steps = int(os.environ.get("GPT_STEPS", "3")); os.getenv('WANDB_API_KEY'); HF_TOKEN = None"""
     given = {
         "GPT_STEPS": "1400", "WANDB_API_KEY": "x", "HOME": "/home/me", "XLA_FLAGS": "--a",
-        "JAX_AUTH_TOKEN": "y", "GPT_OTHER": "7",
+        "JAX_AUTH_TOKEN": "y", "GPT_OTHER": "7", "GPT_TOKENS": "512", "HF_TOKEN": "z",
     }  # fmt: skip
-    assert telling(given, script) == {"GPT_STEPS": "1400", "XLA_FLAGS": "--a"}
+    told = {"GPT_STEPS": "1400", "GPT_TOKENS": "512", "XLA_FLAGS": "--a"}
+    assert telling(given, script) == told
 
 
 def test_a_job_without_a_script_has_surroundings_too(monkeypatch, tmp_path):

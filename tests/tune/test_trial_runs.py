@@ -111,6 +111,10 @@ def test_the_screens_best_come_first_then_what_only_a_run_tells_on_top_of_the_be
     assert found.best.change_interval[0] < -0.088 < found.best.change_interval[1] < 0
     assert found.noise_floor is not None and found.noise_floor.is_clean
     assert {knob.name for knob in found.knobs} == {knob.name for knob in KNOBS}
+    # What was measured counts, also for a knob whose effect was simulated before.
+    effects = {knob.name: knob for knob in found.knobs}
+    assert effects["xla_a"].basis == "measured"
+    assert effects["xla_a"].effect == pytest.approx(-0.05, abs=0.01)
 
 
 def row(number: int, settings: dict[str, str], low: float, high: float) -> Row:

@@ -81,6 +81,8 @@ class KnobEffect:
     """95%, over resamples of the candidates"""
     tried: int = 0
     """candidates in which it was not at its default"""
+    basis: str = "simulated"
+    """or `measured`: what the effect was seen in"""
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,10 @@ def with_overlap(receipt: Receipt) -> Receipt:
 def _most_telling(conductor: Conductor) -> Any:
     """Where nothing was chosen, the arm with the costs is what people ask about."""
     found = conductor.outcome.comparisons
-    return found.get("costs") or min(found.values(), key=lambda c: c.change, default=None)
+    variants = [arm.variant for arm in conductor.outcome.arms]
+    costs = [one.name for one in variants if one.uses_costs and not one.flags]
+    asked = next((found[name] for name in costs if name in found), None)
+    return asked or min(found.values(), key=lambda c: c.change, default=None)
 
 
 def _verdict(conductor: Conductor, shown: Any) -> tuple[str, str]:

@@ -12,7 +12,10 @@ from typing import Any
 
 _TELLING = ("XLA_", "JAX_", "NCCL_", "CUDA_", "TF_", "LIBTPU_")
 _QUOTED = re.compile(r"""["']([A-Za-z_][A-Za-z0-9_]{2,})["']""")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_WRITTEN_OUT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
+"""in a help text or a comment, where the code puts the name together"""
+# A language model's sizes are counted in tokens.
+_SECRET = re.compile(r"KEY|TOKEN(?!S)|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _MOST_BYTES = 1 << 20
 """a script is shorter"""
 
@@ -26,7 +29,7 @@ def surroundings() -> dict[str, Any]:
 
 def telling(environment: Mapping[str, str], script: str) -> dict[str, str]:
     """Variables of XLA and its friends, and those that the script names; never a secret."""
-    named = set(_QUOTED.findall(script))
+    named = {*_QUOTED.findall(script), *_WRITTEN_OUT.findall(script)}
     return {
         name: value
         for name, value in sorted(environment.items())

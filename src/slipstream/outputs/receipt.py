@@ -98,7 +98,7 @@ def _compare_text(receipt: Data, timed: Sequence[Data]) -> str:
         )
         return f"simulated: {arms}"
     counts = " + ".join(str(arm["rounds"]) for arm in timed)
-    return f"{counts} steps, interleaved: {', '.join(arm['name'] for arm in timed)}"
+    return f"{counts} turns, interleaved: {', '.join(arm['name'] for arm in timed)}"
 
 
 def _sentence(text: str) -> str:

@@ -99,7 +99,8 @@ def verdict_of(tuning: Tuning) -> str:
     if best is None or baseline is None:
         return "nothing was tried to its end yet"
     if not best.settings:
-        return f"the default is best: {_score(baseline, tuning.objective)}"
+        is_so = "nothing is surely faster than" if tuning.measured else "nothing beats"
+        return f"{is_so} the default: {_score(baseline, tuning.objective)}"
     said = (
         f"{_score(baseline, tuning.objective)} → {_score(best, tuning.objective)}, "
         f"{best.change or 0:+.1%}, {best.basis}"
@@ -191,6 +192,10 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
         TextColumn("95%"),
         TextColumn("tried", right=True),
     ]
+    # Where candidates ran, some knobs are known from the screen alone.
+    are_mixed = any(knob.basis == "measured" for knob in moved)
+    if are_mixed:
+        columns.append(TextColumn("basis"))
     rows = [
         [
             _short(knob.name),
@@ -198,6 +203,7 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
             f"{knob.effect:+.1%}",
             f"{knob.interval[0]:+.1%} … {knob.interval[1]:+.1%}" if knob.interval else "",
             str(knob.tried),
+            *([knob.basis] if are_mixed else []),
         ]
         for knob in moved
     ]

@@ -108,11 +108,9 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
     able = [tried for tried in measured if not results or tried.number in results]
     found, why = _best(able, results)
     best = found or baseline
-    known = {knob.name for knob in tuning.knobs}
-    only_here = [knob for knob in study.space.knobs if knob.name not in known]
     return replace(
         tuning,
-        knobs=(*tuning.knobs, *_knobs(study, rows, only_here)),
+        knobs=_measured_where_known(tuning.knobs, _knobs(study, rows, study.space.knobs)),
         left_out=dict(study.space.left_out),
         baseline=baseline,
         best=best,
@@ -232,6 +230,17 @@ def _one(row: Row, outcome: Outcome, reference: float | None, objective: str) ->
     )
 
 
+def _measured_where_known(
+    simulated: Sequence[KnobEffect], measured: Sequence[KnobEffect]
+) -> tuple[KnobEffect, ...]:
+    """What a knob was measured to do counts more than what was simulated."""
+    found = {knob.name: knob for knob in simulated}
+    for knob in measured:
+        if knob.effect is not None or knob.name not in found:
+            found[knob.name] = replace(knob, basis="measured")
+    return tuple(sorted(found.values(), key=lambda k: (k.basis != "measured", *_certainty(k))))
+
+
 def _knobs(study: Study, rows: Sequence[Row], knobs: Sequence[Knob]) -> tuple[KnobEffect, ...]:
     samples = [
         # What was measured counts against the baseline of its own window.
@@ -239,6 +248,9 @@ def _knobs(study: Study, rows: Sequence[Row], knobs: Sequence[Knob]) -> tuple[Kn
         for row in rows
         if row.outcome is not None and (score := row.outcome.score(study.objective))
     ]
+    if any(row.outcome.change is not None for row in rows if row.outcome is not None):
+        # The baseline runs in every window, and may never have been a candidate.
+        samples.append(({}, 1.0))
     seen = effects(study.space.knobs, samples)
     shares = study.importances()
     found = []

@@ -33,14 +33,23 @@ def study_page(tuning: Tuning) -> str:
 
 def _sections(tuning: Tuning) -> Iterator[Section]:
     yield Section("best", "Best", _best(tuning), verdict_of(tuning))
-    scored = [tried for tried in tuning.trials if tried.change is not None]
-    if len(scored) > 1:
+    # What was run counts more than what was simulated, and does not stand beside it.
+    scored = [t for t in tuning.measured or tuning.trials if t.change is not None]
+    has_fallen = not tuning.measured or (tuning.best is not None and tuning.best.settings)
+    if len(scored) > 1 and has_fallen:
         yield Section("history", "History", _history(scored), "The best change so far, as it fell.")
-    rows = [_trial(tried) for tried in ranked(tuning.trials)]
+    if tuning.measured:
+        rows = [_run(tried) for tried in ranked(tuning.measured)]
+        made = table(_RUNS, rows, "Measured")
+        lede = "Against the baseline of the same window, the best first."
+        yield Section("measured", "Measured", made, lede, str(len(rows)))
+    rows = [
+        _trial(tried) for tried in ranked([t for t in tuning.trials if t not in tuning.measured])
+    ]
     if rows:
         lede = f"{plural(tuning.distinct, 'distinct program')}, the best first."
-        made = table(_RANKING, rows, "Candidates")
-        yield Section("ranking", "Candidates", made, lede, str(len(rows)))
+        name = "Simulated" if tuning.measured else "Candidates"
+        yield Section("ranking", name, table(_RANKING, rows, name), lede, str(len(rows)))
     moved = [knob for knob in tuning.knobs if knob.effect is not None]
     if moved:
         lede = "The best value of each against its default, other knobs being as they were."
@@ -89,24 +98,50 @@ _RANKING = [
     Column("By", is_wide=True),
     Column("Settings"),
 ]
+_RUNS = [
+    number("#"),
+    number("Step"),
+    number("Change"),
+    Column("95%", is_wide=True),
+    Column("By", is_wide=True),
+    Column("Settings"),
+]
 _KNOBS = [
     Column("Knob"),
     Column("Best value", is_code=True),
     number("Effect"),
     Column("95%", is_wide=True),
     number("Tried", wide=True),
+    Column("Basis", is_wide=True),
 ]
 
 
-def _trial(tried: Tried) -> Row:
-    change = Cell(tried.status, None)
-    if tried.change is not None:
-        kind = "down" if tried.change < 0 else "up" if tried.change > 0 else None
-        change = Cell(tag("span", f"{tried.change:+.1%}", class_=kind), tried.change)
+def _change(tried: Tried) -> Cell:
+    if tried.change is None:
+        return Cell(tried.status, None)
+    kind = "down" if tried.change < 0 else "up" if tried.change > 0 else None
+    return Cell(tag("span", f"{tried.change:+.1%}", class_=kind), tried.change)
+
+
+def _run(tried: Tried) -> Row:
+    """A candidate that was run."""
+    span = tried.change_interval
     return [
         count_cell(tried.number),
         us_cell(tried.step_us),
-        change,
+        _change(tried),
+        # In one line: nothing to break at.
+        f"{span[0]:+.1%}\N{NO-BREAK SPACE}…\N{NO-BREAK SPACE}{span[1]:+.1%}" if span else "–",
+        tried.origin.removeprefix("preset "),
+        named_cell(settings_text(tried.settings), tried.note),
+    ]
+
+
+def _trial(tried: Tried) -> Row:
+    return [
+        count_cell(tried.number),
+        us_cell(tried.step_us),
+        _change(tried),
         us_cell(tried.exposed_us),
         bytes_cell(tried.memory_bytes),
         tried.origin.removeprefix("preset "),
@@ -122,4 +157,5 @@ def _knob(knob: KnobEffect) -> Row:
         Cell(f"{knob.effect or 0:+.1%}", knob.effect),
         span,
         count_cell(knob.tried),
+        knob.basis,
     ]
