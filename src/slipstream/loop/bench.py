@@ -27,6 +27,7 @@ from typing import Any
 from slipstream.compiler.answering import Answer, answer_all
 from slipstream.loop.madeup import WAYS, MadeUp, made_up
 from slipstream.loop.results import difference
+from slipstream.loop.watched import XLA_ERRORS
 
 _SAMPLE = 1 << 20
 """values of a result that are compared"""
@@ -82,7 +83,7 @@ class Bench:
     def _compiled_or_none(self, options: dict[str, str]) -> Any:
         try:
             return self._compiled(options)
-        except Exception:  # whatever it is, `compile` meets it again
+        except XLA_ERRORS:
             return None
 
     def _compiled(self, options: dict[str, str]) -> Any:

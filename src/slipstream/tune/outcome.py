@@ -39,6 +39,8 @@ class Outcome:
     numbers: str = ""
     """whether results are the baseline's, where it was run"""
     note: str = ""
+    wrong: str = ""
+    """why its results are wrong, where its program shows that they are"""
 
     @property
     def is_ok(self) -> bool:

@@ -227,6 +227,7 @@ def _one(row: Row, outcome: Outcome, reference: float | None, objective: str) ->
         change_interval=outcome.change_interval,
         numbers=outcome.numbers,
         note=outcome.note,
+        wrong=outcome.wrong,
     )
 
 

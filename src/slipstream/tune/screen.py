@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slipstream.analyses.prediction import Prediction
-from slipstream.analyses.tuning import CRASH, HANG, NO_FIT, OK, OUT_OF_MEMORY, REFUSED
+from slipstream.analyses.soundness import soundness
+from slipstream.analyses.tuning import CRASH, DIFFERENT, HANG, NO_FIT, OK, OUT_OF_MEMORY, REFUSED
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler
@@ -124,7 +125,7 @@ class Screen(Closing):
         launched = [f"{name}={settings[name]}" for name in GRAPH_FLAGS if name in settings]
         program = " ".join([found.schedule, *launched])
         if program in self._seen:
-            return replace(self._seen[program], compile_s=compiled.seconds)
+            return _judged(replace(self._seen[program], compile_s=compiled.seconds), settings)
         costs = self._costs
         prediction = predict(
             compiled.program,
@@ -134,7 +135,7 @@ class Screen(Closing):
             compilation=compiled,
         )
         self._seen[program] = _outcome(prediction, compiled, program, found.work)
-        return self._seen[program]
+        return _judged(self._seen[program], settings)
 
     def close(self) -> None:
         """A compile that another thread waits for ends here, too."""
@@ -161,7 +162,15 @@ def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: 
             "idle": prediction.idle_us,
         },
         note=_worst_wait(prediction),
+        wrong=soundness(compiled.program).text,
     )
+
+
+def _judged(outcome: Outcome, settings: Mapping[str, str]) -> Outcome:
+    """What is wrong never wins; only the baseline stays what it is, for the rest to be told by."""
+    if not outcome.wrong or not settings:
+        return outcome
+    return replace(outcome, status=DIFFERENT, note=outcome.wrong)
 
 
 def _worst_wait(prediction: Prediction) -> str:

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.study import UNOWNED_S, Candidate, Row, Study
+from slipstream.tune.ownership import UNOWNED_S
+from slipstream.tune.study import Candidate, Row, Study
 from slipstream.tune.suggestions import SIMPLIFY, Suggestion
 
 PATIENCE = 50

@@ -10,23 +10,19 @@ for again, once. Settings that were tried before are answered from the first tim
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from slipstream.tune.knob import Knob
 from slipstream.tune.outcome import Outcome
+from slipstream.tune.ownership import is_dead, owner
 from slipstream.tune.space import Space
 from slipstream.tune.storage import GRACE_S, HEARTBEAT_S, import_optuna, open_storage
 from slipstream.tune.suggestions import SEARCH, Suggestion
 
-UNOWNED_S = 10.0
-"""a trial without an owner for so long lost it between two lines of code"""
 MOST_REPEATS = 40
 """proposals in a row that were tried before: the search has nothing new"""
 FEWEST_BEFORE = 4
@@ -119,7 +115,7 @@ class Study:
             self.reap()
             for _ in range(MOST_REPEATS):
                 trial = self._study.ask()
-                trial.set_user_attr("owner", _owner())
+                trial.set_user_attr("owner", owner())
                 settings = self._suggested(trial)
                 trial.set_user_attr("settings", settings)
                 if not self._is_repeat(trial, settings):
@@ -164,7 +160,7 @@ class Study:
         """Find trials whose process died, and see to it that they are asked for again."""
         with self._lock:
             for trial in self._trials(self._states.RUNNING):
-                if trial._trial_id not in self._mine and _is_dead(trial):
+                if trial._trial_id not in self._mine and is_dead(trial):
                     self._fail(trial._trial_id)
             self._optuna.storages.fail_stale_trials(self._study)
             self._retry_failed()
@@ -306,28 +302,3 @@ def _encode(knob: Knob, value: str) -> Any:
 
 def _key(settings: Mapping[str, str]) -> Key:
     return tuple(sorted(settings.items()))
-
-
-def _is_dead(trial: Any) -> bool:
-    """Whether the process that has a trial is known to be gone."""
-    owner = trial.user_attrs.get("owner")
-    if owner is None:
-        began = trial.datetime_start
-        return began is not None and (datetime.now() - began).total_seconds() > UNOWNED_S
-    host, pid, started = owner
-    return bool(host == socket.gethostname() and _started(int(pid)) != started)
-
-
-def _owner() -> list[Any]:
-    return [socket.gethostname(), os.getpid(), _started(os.getpid())]
-
-
-def _started(pid: int) -> str | None:
-    """When a process began, by the system's count: a number may be given again."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name in brackets may hold anything.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[19]
