@@ -113,7 +113,7 @@ def test_a_trial_of_another_host_is_left_alone_until_its_heart_stops(tmp_path, m
     there = Study(url, "test", SPACE, "step")
     there.enqueue([Suggestion({"xla_b": "z"}, "preset one")])
     with monkeypatch.context() as patched:
-        patched.setattr("slipstream.tune.study._owner", lambda: ["elsewhere", 1, "0"])
+        patched.setattr("slipstream.tune.study.owner", lambda: ["elsewhere", 1, "0"])
         lost = there.ask()
     # Its heart beat once, and never again.
     there.close()
