@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from slipstream.analyses.prediction import Prediction
     from slipstream.analyses.roofline import Roofline, roofline
     from slipstream.analyses.slack import Slack, slack
+    from slipstream.analyses.soundness import Soundness, soundness
     from slipstream.analyses.summary import Summary, summary
     from slipstream.compiler.compile import compile
     from slipstream.costs.coverage import Coverage
@@ -71,6 +72,7 @@ _HOMES = {
     "Simulation": "simulate.engine",
     "Slack": "analyses.slack",
     "SlipstreamError": "errors",
+    "Soundness": "analyses.soundness",
     "Summary": "analyses.summary",
     "bounds": "analyses.bounds",
     "capture": "loop.capture",
@@ -94,6 +96,7 @@ _HOMES = {
     "roofline": "analyses.roofline",
     "simulation": "simulate.engine",
     "slack": "analyses.slack",
+    "soundness": "analyses.soundness",
     "summary": "analyses.summary",
     "write_perfetto": "outputs.perfetto",
 }
@@ -124,6 +127,7 @@ __all__ = [
     "Simulation",
     "Slack",
     "SlipstreamError",
+    "Soundness",
     "Summary",
     "bounds",
     "capture",
@@ -147,6 +151,7 @@ __all__ = [
     "roofline",
     "simulation",
     "slack",
+    "soundness",
     "summary",
     "write_perfetto",
 ]

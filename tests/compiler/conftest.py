@@ -44,6 +44,21 @@ def wants_more(rate):
 
 def too_big(devices):
     return build(devices, 3 * 2**16)
+
+def mixed(devices):
+    # Gradients in float32 and in bfloat16, which XLA sums by one all-reduce.
+    mesh = Mesh(np.array(devices), ("data",))
+    whole = NamedSharding(mesh, P())
+
+    def loss(final, scale, x):
+        small = scale.astype(jnp.bfloat16)
+        return jnp.mean(jnp.sin(jnp.tanh(x * small[0]) * small[1]) * final)
+
+    shapes = [(512,), (2, 512), (64, 512)]
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    cut = (whole, whole, NamedSharding(mesh, P("data")))
+    step = jax.jit(jax.grad(loss, (0, 1)), in_shardings=cut, out_shardings=whole)
+    return step, *arguments
 """
 QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
 """machine code is not what these tests look at, and takes most of the time"""

@@ -11,6 +11,7 @@ from slipstream.compiler.compile import compile as compile_program
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
+from slipstream.outputs.compile import render_compile
 from slipstream.units import format_bytes
 
 COLLECTIVES = {"all-gather"}
@@ -192,3 +193,18 @@ def test_flags_that_a_target_sets_too_late(tmp_path, step_folder, quick):
     (message,) = compilation(f"{step}:build", on="2xH200", flags=quick).messages
     assert message.code == "flags-too-late"
     assert "give them with: --flags '--xla_gpu_enable_command_buffer='" in message.text
+
+
+def test_a_program_whose_results_are_wrong_is_told_of(step, quick):
+    """XLA's pass mixes up the types of what it sums; without the pass, nothing is wrong."""
+    without = {**quick, "xla_disable_hlo_passes": "all-reduce-contiguous"}
+    with compiler(f"{step}:mixed", on="2xH200") as session:
+        found, sound = session.compile(flags=quick), session.compile(flags=without)
+
+    (message,) = found.messages
+    assert (message.code, message.severity) == ("wrong-results", "error")
+    assert "reads bf16[2,512] (2.05 kB) as f32[1024] (4.1 kB)" in message.text
+    assert message.text.endswith("XLA_FLAGS=--xla_disable_hlo_passes=all-reduce-contiguous")
+    assert found.program.instruction(message.instruction).opcode == "bitcast"
+    assert render_compile(found).plain.count("✗ the program's results are wrong: ") == 1
+    assert sound.messages == () and kinds(sound.program) == {"all-reduce"}

@@ -96,6 +96,35 @@ def fused_attention() -> Profile:
     return recorded(found, [("custom-call.1", 300)])
 
 
+# Wrong results.
+
+
+def summed(flat: str) -> Profile:
+    """Gradients of two types in one all-reduce; `flat` is what the second is laid there as."""
+    size = 1024 if flat == "f32" else 512
+    found = program(
+        "final = f32[512]{0} parameter(0)",
+        "scale = bf16[2,512]{1,0} parameter(1)",
+        f"bitcast.1 = f32[{size}]{{0}} bitcast(scale), metadata={{{LINE}}}",
+        f"fusion.1 = f32[{size}]{{0}} fusion(bitcast.1), kind=kLoop, calls=%doubled",
+        f"all-reduce.1 = f32[{size}]{{0}} all-reduce(fusion.1), replica_groups={{{{0,1}}}}, "
+        "to_apply=%sum",
+        others=f"""\
+%sum (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}}
+
+%doubled (d: f32[{size}]) -> f32[{size}] {{
+  %d = f32[{size}]{{0}} parameter(0)
+  ROOT %e = f32[{size}]{{0}} add(%d, %d)
+}}
+""",
+    )
+    return recorded(found, [("fusion.1", 1000), ("all-reduce.1", 2)])
+
+
 # Matrix products.
 
 

@@ -312,3 +312,24 @@ def test_an_unknown_gpu() -> None:
     assert [(one.rule, one.why) for one in found.abstained] == [
         ("float32", "what Voodoo 2 multiplies at is not known")
     ]
+
+
+def test_wrong_results_come_before_all_that_is_slow() -> None:
+    found = diagnose(planted.summed("f32"))
+    first = found.findings[0]
+    assert (first.rule, first.is_wrong) == ("wrong-results", True)
+    assert first.evidence.startswith(
+        "bitcast.1 reads bf16[2,512] (2.05 kB) as f32[1024] (4.1 kB): XLA's pass"
+    )
+    assert first.changes[0].text == "--xla_disable_hlo_passes=all-reduce-contiguous"
+    (shown,) = first.exhibits
+    assert (shown.name, shown.source) == ("bitcast.1", "model.py:7")
+    assert shown.note == "bf16[2,512] as f32[1024], feeds an all-reduce"
+    assert "wrong-results" in diagnose(planted.summed("half")).clear
+
+
+def test_passes_that_are_off_already_stay_off() -> None:
+    settings = {"xla_disable_hlo_passes": "algsimp"}
+    found = diagnose(planted.summed("f32"), settings=settings)
+    changes = found.findings[0].changes
+    assert changes[0].text == "--xla_disable_hlo_passes=algsimp,all-reduce-contiguous"

@@ -105,8 +105,21 @@ def test_a_process_without_jax_does_not_import_slipstream(tmp_path):
     ("environment", "rank", "place"),
     [
         ({}, None, Place(0, 1)),
-        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, None, Place(3, 8)),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, None, Place(3, 8)),
+        # A batch script is one process, however many it will start.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None, Place(0, 1)),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None, Place(1, 2)),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "SLURM_PROCID": "0",
+                "SLURM_NTASKS": "4",
+                "SLURM_STEP_ID": "0",
+            },
+            None,
+            Place(1, 2),
+        ),
         ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (5, None), Place(5, 8)),
         ({}, (2, 4), Place(2, 4)),
         ({"SLURM_NTASKS": "8"}, (0, 2), Place(0, 2)),

@@ -467,6 +467,8 @@ def test_a_folder_is_only_trusted_within_one_job():
     assert session_name({}) is None
     assert session_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "7-1-0"
     assert session_name({"SLURM_JOB_ID": "7", "SLIPSTREAM_SESSION": "mine"}) == "mine"
+    mpirun = {"OMPI_MCA_ess_base_jobid": "5", "PMIX_NAMESPACE": "5"}
+    assert session_name({"SLURM_JOB_ID": "7", **mpirun}) == "5"
 
 
 # Real processes: two and four of them, with jax.distributed on this machine.

@@ -218,5 +218,7 @@ def test_a_killed_rank_ends_the_job_as_without_us(killed, number):
     assert ended.codes[1] == 137 and set(survivors) == {without.codes[0]}, ended.said
     phase = ("profile", "compare")[number - 1]
     assert not any(sealed(ended.out / phase / f"rank{rank}") for rank in range(ended.size))
+    state = {"profile": "capturing", "compare": "comparing"}[phase]
+    assert f"ended while it was {state}" in read_json(ended.out / "receipt.json")["why"]
     # The job is not started again after a profile run that ended by itself.
     assert (ended.out / "compare").exists() == (phase == "compare")

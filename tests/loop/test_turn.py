@@ -88,7 +88,7 @@ def test_only_small_results_are_kept_and_real_steps_are_timed():
     step = jax.jit(lambda x: (x @ x, x.sum()), donate_argnums=0)
     state, turns, times = jnp.eye(64), Turns(), []
     for _ in range(2 * CALLS):
-        (state, _), seconds = turns(ARMS[0], lambda: step(state))
+        (state, _), seconds = turns(ARMS[0], lambda state=state: step(state))
         times.append(seconds)
     assert [t is None for t in times] == [True, True, False] * 2
     assert all(t > 0 for t in times if t is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slipstream.analyses.findings import (
@@ -13,6 +15,7 @@ from slipstream.analyses.findings import (
     Gain,
 )
 from slipstream.outputs.diagnose import diagnose_json, gain_text, render_diagnosis
+from slipstream.outputs.pages.findings import findings_section
 
 COPIES = Finding(
     "host-copies",
@@ -120,3 +123,21 @@ def test_json() -> None:
     gain = found["findings"][0]["gain"]
     assert gain["share"] == pytest.approx(17.2 / 460)
     assert list(found["abstained"]) == [{"rule": "straggler", "why": "one device was recorded"}]
+
+
+def test_what_is_wrong_has_no_gain() -> None:
+    wrong = Finding(
+        "wrong-results", "results are wrong", "b reads f32[8] as f32[4].",
+        Gain(None, 0.0, None, "unknown"), (), (Exhibit("b", 0.0, note="f32[8] as f32[4]"),),
+        is_wrong=True,
+    )  # fmt: skip
+    found = replace(DIAGNOSIS, findings=(wrong,))
+    assert render_diagnosis(found).plain.splitlines()[2:6] == [
+        "1  results are wrong",
+        "   whatever the step takes: put this right first",
+        "   b reads f32[8] as f32[4].",
+        "     b        f32[8] as f32[4]",
+    ]
+    assert diagnose_json(found)["findings"][0]["is_wrong"] is True
+    section = str(findings_section(found).body)
+    assert "results, not time" in section and "gain not known" not in section

@@ -1,5 +1,6 @@
 """Space, fingerprints and the screen, with the real compiler, on a step that compiles quickly."""
 
+import itertools
 import json
 import os
 import signal
@@ -8,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.analyses.tuning import CRASH, HANG, NO_FIT, OK, REFUSED
+import slipstream.tune.screen
+from slipstream.analyses.soundness import Soundness, WrongBitcast
+from slipstream.analyses.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, Tried, Tuning
 from slipstream.compiler.compile import compiler, machine_of
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue import installed_catalogue
 from slipstream.flags.values import option_complaint
+from slipstream.outputs.tuning import remarks_of
 from slipstream.tune.begin import Order, begin, resume, show, tune
 from slipstream.tune.fingerprint import fingerprint_of
 from slipstream.tune.folder import read_study
+from slipstream.tune.outcome import Outcome
 from slipstream.tune.screen import Screen
 from slipstream.tune.space import Asked, space_of
 from slipstream.tune.suggestions import suggestions
@@ -134,9 +139,32 @@ def test_outcomes_of_the_screen(compiled):
     assert tight.status == NO_FIT and "of 1 kB" in tight.note
 
 
+def test_what_is_wrong_never_wins_and_a_wrong_baseline_is_told_of(compiled, monkeypatch):
+    found = Soundness((WrongBitcast("b", "bf16[2]", "f32[2]", 4, 8, "feeds"),))
+    monkeypatch.setattr(slipstream.tune.screen, "soundness", lambda program: found)
+    with Screen(compiled[1], machine_of(MACHINE)) as screen:
+        default, same = screen.try_out({}), screen.try_out({BY_DIM: "true"})
+    assert (default.status, default.wrong) == (OK, found.text)
+    assert (same.status, same.note, same.score("step")) == (WRONG, found.text, None)
+    assert Outcome.from_json(same.to_json()) == same
+    baseline = Tried(0, {}, OK, "default", wrong=default.wrong)
+    said = Tuning(
+        "t", MACHINE, "p", "step", "0", baseline, baseline, (baseline,), (), {}, (), None, None, "",
+        1.0, "s",
+    )  # fmt: skip
+    assert any(
+        text.startswith("with the default settings the program's results are wrong: b reads")
+        for text in remarks_of(said)
+    )
+
+
+_SIZES = itertools.count(17)
+
+
 def test_a_compiler_that_hangs_or_dies_is_the_candidates_outcome_and_the_next_one_works(compiled):
     _, target = compiled
-    fresh = {"xla_gpu_graph_min_graph_size": "17"}
+    # A second try must not find it compiled.
+    fresh = {"xla_gpu_graph_min_graph_size": str(next(_SIZES))}
     with Screen(target, machine_of(MACHINE), timeout_s=0.05) as screen:
         hung = screen.try_out(fresh)
         assert hung.status == HANG and "more than 0 s" in hung.note

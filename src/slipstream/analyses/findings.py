@@ -76,6 +76,8 @@ class Finding:
     """command that shows more, PATH standing for the profile"""
     sources: tuple[str, ...] = ()
     """where the advice is from"""
+    is_wrong: bool = False
+    """whether results are wrong, which comes before all that is only slow"""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Diagnosis:
     jaxlib: str
     """the release whose flags are recommended"""
     findings: tuple[Finding, ...]
-    """by what can be counted on, then by what is expected; where only the most is known, half of it
-    counts"""
+    """wrong results first; then by what can be counted on, then by what is expected; where only the
+    most is known, half of it counts"""
     abstained: tuple[Abstention, ...]
     clear: tuple[str, ...]
     """rules that looked and found nothing"""

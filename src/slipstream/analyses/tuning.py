@@ -19,9 +19,10 @@ CRASH = "crash"
 HANG = "hang"
 OUT_OF_MEMORY = "out of memory"
 DIFFERENT = "different numbers"
+WRONG = "wrong results"
 WAITING = "waiting"
 RUNNING = "running"
-FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT)
+FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, WRONG)
 """what is recorded and never wins"""
 SCORED = (OK, SAME)
 SIMULATED, MEASURED = "simulated", "measured"
@@ -56,6 +57,8 @@ class Tried:
     checked` and why"""
     note: str = ""
     """what went wrong, or what else is to be known"""
+    wrong: str = ""
+    """why its results are wrong, where its program shows that they are"""
 
     @property
     def is_scored(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from slipstream.analyses.soundness import soundness
 from slipstream.compiler.messages import Message
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
@@ -47,7 +48,8 @@ class Compilation:
     """the serialized HloModuleProto, in the cache"""
     log: Path
     """all that XLA wrote, in the cache"""
-    messages: tuple[Message, ...]
+    logged: tuple[Message, ...]
+    """what XLA said of it, and what is to be said of the machine and its memory"""
     memory: Memory
     seconds: float
     """what lowering and compiling took, when they ran"""
@@ -60,6 +62,15 @@ class Compilation:
     flags: Mapping[str, str] = field(default_factory=dict)
     devices: int = 1
     """how many devices the program runs on"""
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """All that is to be said: first whether the program is wrong, which XLA does not see."""
+        wrong = soundness(self.program)
+        if wrong.is_sound:
+            return self.logged
+        message = Message("wrong-results", wrong.text, "error", wrong.first.instruction)
+        return (message, *self.logged)
 
     @cached_property
     def program(self) -> Program:

@@ -258,7 +258,7 @@ class Session(Closing):
         return Compilation(
             proto=entry["proto"],
             log=entry["log"],
-            messages=(*own, *parse_messages(log)),
+            logged=(*own, *parse_messages(log)),
             memory=memory,
             seconds=entry["seconds"],
             is_cached=is_cached,

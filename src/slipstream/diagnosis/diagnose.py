@@ -17,6 +17,7 @@ from slipstream.diagnosis import (
     peers,
     remat,
     scheduling,
+    wrong_results,
     zero_slack,
 )
 from slipstream.diagnosis.evidence import Evidence
@@ -25,6 +26,7 @@ from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 
 RULES: tuple[Rule, ...] = (
+    wrong_results.RULE,
     host_copies.RULE,
     attention.RULE,
     float32.RULE,
@@ -85,14 +87,14 @@ def diagnose(
     )
 
 
-def _rank(finding: Finding) -> tuple[float, float]:
-    """What can be counted on first, then what is expected.
+def _rank(finding: Finding) -> tuple[bool, float, float]:
+    """What is wrong before what is slow; what can be counted on first, then what is expected.
 
     Where only the most is known, anything up to it is as likely: half of it counts.
     """
     gain = finding.gain
     likely = gain.us if gain.us is not None else (gain.high_us or 0.0) / 2
-    return (-gain.low_us, -likely)
+    return (not finding.is_wrong, -gain.low_us, -likely)
 
 
 def _notes(evidence: Evidence) -> list[str]:

@@ -277,7 +277,11 @@ class Agent:
             _refuse_compiles(measured.watched)
             measured.join(LONGEST_WAIT_S)
         if isinstance(measured, Conductor) and not self._is_over:
-            measured.stop(f"the job ended while it was {self.ledger.state or 'warming up'}")
+            if not measured.done.is_set():
+                why = f"the job ended while it was {self.ledger.state or 'warming up'}"
+                measured.stop(why)
+                # A rank that has voted is bound, and stays undecided: this is why.
+                measured.outcome.problem = measured.outcome.problem or why
             self._report(measured, is_whole=False)
         elif self._writer is not None:
             self._writer.join(LONGEST_WAIT_S)

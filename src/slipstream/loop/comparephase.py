@@ -17,6 +17,7 @@ from slipstream.loop.checking import Checked
 from slipstream.loop.context import Context, Ended
 from slipstream.loop.launch import job_environment, running
 from slipstream.loop.orders import APPLY, AUTO, COMPARE, LOOP
+from slipstream.loop.place import is_launched
 from slipstream.loop.profilephase import Given
 from slipstream.loop.receipt import Receipt, bare_receipt, read_receipt
 from slipstream.loop.store import STATUS, read_json, sealed, write_json
@@ -48,7 +49,8 @@ class ComparePhase:
         settings = self.context.settings
         environment = job_environment(os.environ, orders, self._environment())
         stdout = sys.stderr if settings.is_json else None
-        with running(settings.command, environment, stdout) as job:
+        is_guarded = is_launched(os.environ)
+        with running(settings.command, environment, stdout, is_guarded=is_guarded) as job:
             code = job.wait(self._follow)
         assert code is not None
         if self._receipt is None:
@@ -153,7 +155,9 @@ class ComparePhase:
         else:
             self.context.say("compare", f"as an earlier run found, {chosen} is faster: it runs")
         try:
-            return read_receipt(self.context.store.folder)
+            earlier = read_receipt(self.context.store.folder)
+            self.context.tell_wrong(earlier)
+            return earlier
         except (OSError, ValueError, TypeError):
             # The launcher of that run was gone before its job had a verdict.
             return self.context.finish(self._written(code))

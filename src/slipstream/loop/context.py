@@ -12,7 +12,7 @@ from typing import Any
 from slipstream.errors import SlipstreamError
 from slipstream.loop.orders import PROFILE, Orders
 from slipstream.loop.place import Place
-from slipstream.loop.receipt import Receipt, with_overlap
+from slipstream.loop.receipt import Receipt, with_overlap, wrong_notes
 from slipstream.loop.settings import Settings
 from slipstream.loop.store import STATUS, Store, read_json
 from slipstream.outputs.pages.receipt import receipt_page
@@ -21,6 +21,8 @@ from slipstream.writing import atomic_write
 
 SIGNALLED = 128
 """what a shell adds to the number of the signal that ended a command"""
+UNDER_WAY = ("warming up", "capturing", "preparing", "comparing", "checking")
+"""what an agent says of itself before the end; its last word where a job was killed"""
 
 Say = Callable[[str, str], None]
 """tells of a phase: its name, and what came of it; an empty name is a warning"""
@@ -78,7 +80,9 @@ class Context:
             name = signal_name(code)
             return f"the job was ended by {name} before it called a jitted function"
         if status is not None:
-            why = str(status.get("why") or "the job ended before the capture")
+            state = status.get("state")
+            ended = f"the job ended while it was {state}" if state in UNDER_WAY else ""
+            why = str(status.get("why") or ended or "the job ended before the capture")
         if code > SIGNALLED:
             return f"{why} (the job was ended by {signal_name(code)})"
         return why if code == 0 else f"{why} (the job's exit code: {code})"
@@ -93,12 +97,19 @@ class Context:
         )
         for phase, text in told(done.to_json()):
             self.say(phase, text)
+            if phase == "compile":
+                self.tell_wrong(done)
         try:
             if self.place.is_first:
                 write_receipt(done, self.store.folder)
         except (OSError, SlipstreamError) as problem:
             self.warn(f"the receipt was not written: {problem}")
         return done
+
+    def tell_wrong(self, receipt: Receipt) -> None:
+        """What of the programs is wrong: all ranks compiled the same, so one says it."""
+        for text in wrong_notes(receipt.arms) if self.place.is_first else ():
+            self.say("", text)
 
     def _with_overlap(self, receipt: Receipt) -> Receipt:
         try:

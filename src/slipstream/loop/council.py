@@ -232,9 +232,10 @@ def session_name(environment: Mapping[str, str]) -> str | None:
 
 _SESSIONS: Sequence[Sequence[str]] = (
     ("SLIPSTREAM_SESSION",),
-    ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
-    ("PMIX_NAMESPACE",),
+    # Before Slurm's: one batch script may start several mpirun.
     ("OMPI_MCA_ess_base_jobid",),
+    ("PMIX_NAMESPACE", "SLURM_RESTART_COUNT"),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
 )
 
 

@@ -4,7 +4,7 @@
     kill ─────────────► slipstream run ──the same signal──► the job's process group
 
 A profile run ends with us, whatever ends us. The job itself keeps its own input and output and
-goes on without us.
+goes on without us, unless a launcher such as mpirun started us in its place.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from slipstream.errors import BadInput
+from slipstream.loop.guard import guarded
 from slipstream.loop.orders import ENVIRONMENT
 from slipstream.loop.signals import Signals
 
@@ -58,13 +59,18 @@ def running(
     stderr: Output = None,
     *,
     ends_with_us: bool = False,
+    is_guarded: bool = False,
 ) -> Iterator[Job]:
-    """The job, and until the block ends signals to us are its own: from before it is started."""
+    """The job, and until the block ends signals to us are its own: from before it is started.
+
+    With `is_guarded` also the one that nobody can catch.
+    """
     with Signals() as signals:
         job = Job(command, environment, stdout, stderr, ends_with_us=ends_with_us, signals=signals)
         signals.go_to(job.send)
         try:
-            yield job
+            with guarded(job.pid) if is_guarded else nullcontext():
+                yield job
         except BaseException:
             if ends_with_us:
                 job.stop()

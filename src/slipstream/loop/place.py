@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from slipstream.errors import BadInput
 
-_RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-_COUNTS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# MPI's before Slurm's: to every rank of an mpirun in a batch script Slurm says 0.
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+_STEP = "SLURM_STEP_ID"
+"""set by srun; a batch script has a SLURM_PROCID and SLURM_NTASKS, too, and is one process"""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Place:
     @staticmethod
     def here(typed: tuple[int, int | None] | None, environment: Mapping[str, str]) -> Place:
         """By what was typed, else by Slurm's, Open MPI's or PMI's variables, else alone."""
-        rank, count = typed or (_number(_RANKS, environment), None)
+        rank, count = typed or (_launched_rank(environment), None)
         count = count or _number(_COUNTS, environment)
         if rank is None:
             return Place()
@@ -36,6 +39,16 @@ class Place:
                 f"or MPI does; write --rank {rank}/COUNT"
             )
         return Place(rank, max(count or 1, rank + 1))
+
+
+def is_launched(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher started this process as one of its ranks, be it the only one."""
+    return _launched_rank(environment) is not None
+
+
+def _launched_rank(environment: Mapping[str, str]) -> int | None:
+    names = _RANKS if _STEP in environment else _RANKS[:-1]
+    return _number(names, environment)
 
 
 def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int | None:

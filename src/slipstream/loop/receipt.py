@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from slipstream.writing import atomic_write
 
 if TYPE_CHECKING:
     from slipstream.loop.conductor import Conductor
+    from slipstream.profile.program import Program
 
 FILE = "receipt.json"
 
@@ -111,6 +112,7 @@ def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
     """The receipt of a loop that is done; without its profiles, `with_overlap` adds them later."""
     outcome = conductor.outcome
     arms = {arm.name: arm for arm in outcome.arms}
+    described = tuple(_arm(conductor, arm) for arm in outcome.arms)
     shown = outcome.comparisons.get(outcome.chosen) or _most_telling(conductor)
     verdict, why = _verdict(conductor, shown)
     before = arms.get("original")
@@ -133,7 +135,7 @@ def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
             "after": after.memory_bytes if after else None,
         },
         bounds=_bounds(overlap.get("before")),
-        arms=tuple(_arm(conductor, arm) for arm in outcome.arms),
+        arms=described,
         program={
             "name": outcome.program,
             "fingerprint": before.program.fingerprint if before and before.program else None,
@@ -144,8 +146,18 @@ def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
         repeat=surroundings(),
         files={name: str(path) for name, path in outcome.profiles.items()}
         | ({"costs": str(outcome.costs)} if outcome.costs else {}),
-        notes=tuple(outcome.notes),
+        notes=(*outcome.notes, *wrong_notes(described)),
     )
+
+
+def wrong_notes(arms: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What is to be said of arms whose results are wrong; which they are, where some are not."""
+    wrong = [arm for arm in arms if arm.get("wrong")]
+    if not wrong:
+        return ()
+    made = [arm for arm in arms if not arm["error"]]
+    names = "" if len(wrong) == len(made) else " · ".join(arm["name"] for arm in wrong) + ": "
+    return (names + wrong[0]["wrong"],)
 
 
 def with_overlap(receipt: Receipt) -> Receipt:
@@ -242,7 +254,16 @@ def _arm(conductor: Conductor, arm: Any) -> dict[str, Any]:
         "rounds": len(arm.times_s),
         "step_us": sorted(arm.times_s)[len(arm.times_s) // 2] * 1e6 if arm.times_s else None,
         "comparison": asdict(found) if found else None,
+        "wrong": _wrong(arm.program),
     }
+
+
+def _wrong(program: Program | None) -> str:
+    """Why a program's results are wrong; empty where nothing of it shows that."""
+    from slipstream.analyses.soundness import soundness
+
+    # A TPU's layouts pad: sizes say nothing there.
+    return "" if program is None or _platform() == "tpu" else soundness(program).text
 
 
 def _overlap(profile: Path) -> dict[str, float] | None:

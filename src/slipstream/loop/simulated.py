@@ -18,6 +18,7 @@ from typing import Any
 
 from slipstream.analyses.bounds import WORTHWHILE
 from slipstream.analyses.prediction import Prediction
+from slipstream.analyses.soundness import soundness
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler, machine_of
 from slipstream.compiler.session import Session
@@ -31,7 +32,7 @@ from slipstream.loop.context import SIGNALLED, Ended, Say, signal_name, write_re
 from slipstream.loop.given import coverage_facts
 from slipstream.loop.launch import job_environment, running
 from slipstream.loop.orders import LOWER, Orders
-from slipstream.loop.receipt import Receipt, bare_receipt
+from slipstream.loop.receipt import Receipt, bare_receipt, wrong_notes
 from slipstream.loop.replay import Kept
 from slipstream.loop.settings import Settings
 from slipstream.loop.store import Store, read_json, seal, sealed, write_json
@@ -42,6 +43,7 @@ from slipstream.simulate.prediction import predict
 from slipstream.units import PS_PER_US, format_time
 
 PREDICTED = "predicted"
+PREDICTION = "predicted: nothing ran on a device; XLA compiled, the step was simulated"
 CALLS = 3
 """of the step, until it counts as the step: nothing is timed, so the first will do"""
 _DEVICES = "xla_force_host_platform_device_count"
@@ -139,6 +141,8 @@ class _Simulated:
         receipt = self._receipt(arms, coverage, timeline, settings)
         for phase, text in told(receipt.to_json()):
             self.say(phase, text)
+            for note in wrong_notes(receipt.arms) if phase == "compile" else ():
+                self.say("", note)
         return receipt
 
     def _arm(self, variant: Variant, table: CostTable | None) -> _Arm:
@@ -187,7 +191,8 @@ class _Simulated:
         chosen = best.variant.name if verdict == "faster" else "original"
         after = shown.prediction or before
         phase = self.store.clear(self.store.compare)
-        write_json(phase / "arms.json", [_described(arm, arms) for arm in arms])
+        described = tuple(_described(arm, arms) for arm in arms)
+        write_json(phase / "arms.json", described)
         return Receipt(
             verdict=verdict,
             why=why,
@@ -198,7 +203,7 @@ class _Simulated:
             overlap={"before": _times(before), "after": _times(after)},
             memory_bytes={"before": before.memory_bytes, "after": after.memory_bytes},
             bounds=_bounds(before),
-            arms=tuple(_described(arm, arms) for arm in arms),
+            arms=described,
             program={
                 "name": before.program,
                 "fingerprint": arms[0].compiled.program.fingerprint if arms[0].compiled else None,
@@ -210,7 +215,7 @@ class _Simulated:
             repeat=settings.repeat(),
             files={"before": str(timeline), "costs": str(self.store.costs / "costs.pb")},
             basis=PREDICTED,
-            notes=("predicted: nothing ran on a device; XLA compiled, the step was simulated",),
+            notes=(PREDICTION, *wrong_notes(described)),
             phases={"simulate": self.machine.spec, "basis": dict(before.basis)},
         )
 
@@ -267,6 +272,7 @@ def _described(arm: _Arm, arms: list[_Arm]) -> dict[str, Any]:
         "rounds": 1 if arm.prediction else 0,
         "step_us": arm.prediction.step_us if arm.prediction else None,
         "messages": [asdict(message) for message in arm.compiled.messages] if arm.compiled else [],
+        "wrong": soundness(program).text if program else "",
     }
 
 

@@ -73,8 +73,11 @@ def _header(diagnosis: Diagnosis) -> list[str]:
 def _finding(number: int, finding: Finding, step_us: float, width: int, path: str) -> list[Line]:
     first = f"{number}".ljust(len(INDENT))
     lines: list[Line] = [(line, "bold") for line in paragraph(finding.title, width, first, INDENT)]
-    said = gain_text(finding.gain, step_us)
-    lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
+    if finding.is_wrong:
+        lines.append((f"{INDENT}whatever the step takes: put this right first", "red"))
+    else:
+        said = gain_text(finding.gain, step_us)
+        lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
     lines += [(line, "") for line in paragraph(finding.evidence, width, INDENT, INDENT)]
     lines += _exhibits(finding.exhibits[:MOST_EXHIBITS], width)
     for change in finding.changes:
@@ -105,7 +108,7 @@ def _exhibits(exhibits: tuple[Exhibit, ...], width: int) -> list[Line]:
             one.name,
             file_name(one.source),
             f"{one.times} ×" if one.times else "",
-            time_text(one.us),
+            time_text(one.us) if one.us else "",
             ", ".join(part for part in (one.description, one.note) if part),
         ]
         for one in exhibits

@@ -229,6 +229,8 @@ def remarks_of(tuning: Tuning) -> list[str]:
         )
     if best is not None and best.numbers.startswith("not checked"):
         found.append(f"the best's results: {best.numbers}")
+    if tuning.baseline is not None and tuning.baseline.wrong:
+        found.append(f"with the default settings {tuning.baseline.wrong}; then tune again")
     failed: dict[str, int] = {}
     for tried in tuning.trials:
         if not tried.is_scored:

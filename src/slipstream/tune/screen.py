@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from slipstream.analyses.prediction import Prediction
 from slipstream.analyses.soundness import soundness
-from slipstream.analyses.tuning import CRASH, DIFFERENT, HANG, NO_FIT, OK, OUT_OF_MEMORY, REFUSED
+from slipstream.analyses.tuning import CRASH, HANG, NO_FIT, OK, OUT_OF_MEMORY, REFUSED, WRONG
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler
@@ -170,7 +170,7 @@ def _judged(outcome: Outcome, settings: Mapping[str, str]) -> Outcome:
     """What is wrong never wins; only the baseline stays what it is, for the rest to be told by."""
     if not outcome.wrong or not settings:
         return outcome
-    return replace(outcome, status=DIFFERENT, note=outcome.wrong)
+    return replace(outcome, status=WRONG, note=outcome.wrong)
 
 
 def _worst_wait(prediction: Prediction) -> str:

@@ -36,6 +36,8 @@ def findings_section(diagnosis: Diagnosis, path: str = "PATH") -> Section:
 def _lede(diagnosis: Diagnosis) -> str:
     if not diagnosis.findings:
         return "Rules over all analyses found nothing that costs this step time."
+    if any(one.is_wrong for one in diagnosis.findings):
+        return "This program's results are wrong: put that right before anything else."
     sure = sum(1 for one in diagnosis.findings if one.gain.low_us > 0)
     counted = f" {plural(sure, 'gain')} can be counted on." if sure else ""
     return f"What costs this step time, the surest to be won first.{counted}"
@@ -43,6 +45,8 @@ def _lede(diagnosis: Diagnosis) -> str:
 
 def _finding(finding: Finding, step_us: float, path: str) -> Html:
     amount, below = _amount(finding.gain, step_us)
+    if finding.is_wrong:
+        amount, below = "wrong", "results, not time"
     text = [tag("h3", _capital(finding.title)), tag("p", _sentence(finding.evidence))]
     if finding.exhibits:
         text.append(_exhibits(finding.exhibits[:MOST_EXHIBITS]))
@@ -73,7 +77,7 @@ def _exhibits(exhibits: Sequence[Exhibit]) -> Html:
             tag("td", one.note, class_="w"),
             tag("td", file_name(one.source), class_="c w"),
             tag("td", f"{one.times} ×" if one.times > 1 else "", class_="n w"),
-            tag("td", time_text(one.us), class_="n"),
+            tag("td", time_text(one.us) if one.us else "", class_="n"),
         )
         for one in exhibits
     ]

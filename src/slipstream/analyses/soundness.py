@@ -1,0 +1,186 @@
+"""Whether a compiled program computes what was asked for, as far as its text shows.
+
+A bitcast gives memory another shape, and so its operand and its result have as many bytes; XLA's
+own verifier refuses any other (`HandleBitcast` of hlo_verifier.cc), but does not look after every
+pass. One pass makes such bitcasts:
+
+    f32[512]    ─────────────────────────► f32[512]  ┐
+    bf16[2,512] ── bitcast: 2048 bytes ──► f32[1024] ┴ concatenate ─► all-reduce ─► slices …
+                   read as 4096                        two bf16 are added as if they were one f32
+
+https://github.com/openxla/xla/blob/main/xla/hlo/transforms/collectives/all_reduce_contiguous.cc
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.shapes import BITS, Shape
+from slipstream.units import format_bytes
+
+PASS = "all-reduce-contiguous"
+FLAG = "xla_disable_hlo_passes"
+SOURCE = (
+    "https://github.com/openxla/xla/blob/main/xla/hlo/transforms/collectives/"
+    "all_reduce_contiguous.cc"
+)
+VERIFIER = "https://github.com/openxla/xla/blob/main/xla/service/hlo_verifier.cc"
+NEAR = 6
+"""instructions between a bitcast and an all-reduce that has to do with it"""
+_CARRIERS = (
+    "bitcast", "reshape", "copy", "concatenate", "slice", "dynamic-slice", "fusion", "parameter",
+    "tuple", "get-tuple-element", "all-reduce-done", "copy-start", "copy-done",
+)  # fmt: skip
+"""what hands bytes on, as far as looking for an all-reduce goes"""
+
+
+@dataclass(frozen=True)
+class WrongBitcast:
+    """A bitcast whose operand has another number of bytes than its result."""
+
+    instruction: str
+    source: str
+    """the shape that it reads"""
+    result: str
+    """the shape that it makes of it"""
+    source_bytes: int
+    result_bytes: int
+    all_reduce: str = ""
+    """`feeds` or `follows` where an all-reduce is near, else empty"""
+
+    def __str__(self) -> str:
+        before, after = format_bytes(self.source_bytes), format_bytes(self.result_bytes)
+        return f"{self.instruction} reads {self.source} ({before}) as {self.result} ({after})"
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """What of a program can't be right."""
+
+    bitcasts: tuple[WrongBitcast, ...] = ()
+    passes_off: str = ""
+    """passes that the program was compiled without, with commas: the fix must not turn them on"""
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.bitcasts
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is the doing of the pass that is known to do so."""
+        return any(one.all_reduce for one in self.bitcasts)
+
+    @property
+    def seen(self) -> str:
+        """What was seen, in a sentence's part; empty where there is nothing."""
+        if self.is_sound:
+            return ""
+        more = len(self.bitcasts) - 1
+        others = f", and {more} more bitcast{'s' if more > 1 else ''} like it" if more else ""
+        return f"{self.first}{others}"
+
+    @property
+    def first(self) -> WrongBitcast:
+        """The one to show: what goes into an all-reduce says more than what comes out of it."""
+        return next((one for one in self.bitcasts if one.all_reduce == "feeds"), self.bitcasts[0])
+
+    @property
+    def why(self) -> str:
+        """Why that is wrong."""
+        if self.is_known:
+            return (
+                f"XLA's pass {PASS} lays all-reduces of several types side by side as if all had "
+                "the type of the first, so values of the others are added as what they are not: "
+                "their sums are noise, and some may be NaN"
+            )
+        return "a bitcast keeps its bytes, so these are read beside what was written"
+
+    @property
+    def fix(self) -> str:
+        """What to type."""
+        if self.is_known:
+            return f"XLA_FLAGS=--{FLAG}={f'{self.passes_off},{PASS}'.lstrip(',')}"
+        return "XLA_FLAGS=--xla_dump_to=DIR, and report the program at github.com/openxla/xla"
+
+    @property
+    def text(self) -> str:
+        """All of it on a line; empty where the program is sound."""
+        if self.is_sound:
+            return ""
+        return f"the program's results are wrong: {self.seen}. {_capital(self.why)}. {self._to_do}"
+
+    @property
+    def _to_do(self) -> str:
+        return f"Type: {self.fix}" if self.is_known else f"Set {self.fix}"
+
+
+def soundness(program: Program) -> Soundness:
+    """What can't be right in a program for GPUs or CPUs; a TPU's layouts pad, and may differ."""
+    found = []
+    for computation in program.computations.values():
+        for one in computation.instructions:
+            operand = computation.by_name.get(one.operands[0]) if one.operands else None
+            if one.opcode != "bitcast" or operand is None:
+                continue
+            before, after = _bytes(operand.shape), _bytes(one.shape)
+            if before is None or after is None or before == after:
+                continue
+            near = _all_reduce(program, one)
+            shapes = _plain(operand.shape), _plain(one.shape)
+            found.append(WrongBitcast(one.name, *shapes, before, after, near))
+    return Soundness(tuple(found), program.flags.get(FLAG, ""))
+
+
+def _bytes(shape: Shape) -> int | None:
+    """Of an array; None where that can't be told.
+
+    Types of less than a byte are packed or not, as layouts say that are not kept here.
+    """
+    bits = BITS.get(shape.dtype, 0)
+    return None if shape.is_tuple or bits < 8 else shape.bytes
+
+
+def _plain(shape: Shape) -> str:
+    return f"{shape.dtype}[{','.join(map(str, shape.dims))}]"
+
+
+def _all_reduce(program: Program, bitcast: Instruction) -> str:
+    """Whether an all-reduce follows on the bitcast, or comes before it."""
+    if _reaches(program, bitcast, _users):
+        return "feeds"
+    return "follows" if _reaches(program, bitcast, _operands) else ""
+
+
+Step = Callable[[Program, Instruction], Iterable[Instruction]]
+
+
+def _reaches(program: Program, start: Instruction, step: Step) -> bool:
+    here, seen = [start], {start.name}
+    for _ in range(NEAR):
+        there = [n for one in here for n in step(program, one) if n.name not in seen]
+        if any(one.opcode in ("all-reduce", "all-reduce-start") for one in there):
+            return True
+        seen.update(one.name for one in there)
+        here = [one for one in there if one.opcode in _CARRIERS]
+    return False
+
+
+def _users(program: Program, one: Instruction) -> Iterator[Instruction]:
+    computation = program.computations[one.computation]
+    yield from computation.users.get(one.name, ())
+    caller = program.caller(one.computation)
+    if one.is_root and caller is not None and caller.opcode == "fusion":
+        yield caller
+
+
+def _operands(program: Program, one: Instruction) -> Iterator[Instruction]:
+    yield from program.operands(one)
+    caller = program.caller(one.computation)
+    if one.parameter_number is not None and caller is not None and caller.opcode == "fusion":
+        yield from program.operands(caller)[one.parameter_number :][:1]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
