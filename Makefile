@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
-SYSTEM_PACKAGES ?= chromium postgresql
+SYSTEM_PACKAGES ?= chromium postgresql openmpi-bin
 # Three for two cores: some tests wait. In the order of tests/conftest.py, long files first.
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 

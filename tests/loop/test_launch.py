@@ -15,6 +15,7 @@ from run_jobs import environment, wait_until, wait_while_alive
 from slipstream.errors import BadInput
 from slipstream.loop.launch import Job, running
 from slipstream.loop.profilephase import ProfilePhase
+from slipstream.loop.shortrun import _grace_s
 from slipstream.loop.signals import Signals
 
 ASKING = """
@@ -150,3 +151,8 @@ def test_stopping_ends_all_that_the_job_started(tmp_path):
 def test_a_command_that_can_not_start():
     with pytest.raises(BadInput, match="can't be started: No such file or directory; after --"):
         Job(["no-such-command"], os.environ)
+
+
+def test_launchers_have_time_to_end_their_ranks():
+    srun, plain = (_grace_s(words) for words in (("env", "A=1", "/usr/bin/srun", "job"), ("job",)))
+    assert srun > plain

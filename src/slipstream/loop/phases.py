@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from pathlib import Path
 
 from slipstream.errors import SlipstreamError
 from slipstream.loop import nsight
@@ -22,6 +23,7 @@ from slipstream.loop.checking import Checked, check
 from slipstream.loop.comparephase import ComparePhase
 from slipstream.loop.context import Context, Ended, Say
 from slipstream.loop.launch import CantStart
+from slipstream.loop.place import LAUNCHERS
 from slipstream.loop.profilephase import Given, ProfilePhase
 from slipstream.loop.rollcall import all_here
 from slipstream.loop.settings import Settings
@@ -60,6 +62,12 @@ def _tell(context: Context, checked: Checked) -> None:
     context.say("check", " · ".join(parts))
     for warning in checked.warnings:
         context.warn(warning)
+    launcher = Path(context.settings.command[0]).name
+    if launcher in LAUNCHERS:
+        context.warn(
+            f"{launcher} is part of the job: if it starts several processes, nothing is compared, "
+            f"for each has to be watched; then write: {launcher} … slipstream run -- python …"
+        )
 
 
 def _given(context: Context, checked: Checked) -> Given | Ended | None:

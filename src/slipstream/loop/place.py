@@ -10,6 +10,8 @@ from slipstream.errors import BadInput
 # MPI's before Slurm's: to every rank of an mpirun in a batch script Slurm says 0.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+LAUNCHERS = ("srun", "mpirun", "mpiexec")
+"""commands that start the processes of a job"""
 _STEP = "SLURM_STEP_ID"
 """set by srun; a batch script has a SLURM_PROCID and SLURM_NTASKS, too, and is one process"""
 

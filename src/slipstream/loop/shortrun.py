@@ -20,11 +20,14 @@ from typing import Any
 from slipstream.loop.context import SIGNALLED, signal_name
 from slipstream.loop.launch import Job, job_environment, stop_all
 from slipstream.loop.orders import TIME, Orders
+from slipstream.loop.place import LAUNCHERS
 from slipstream.loop.store import STATUS, read_json, sealed
 
 HUNG, MEMORY, DIED = "hung", "memory", "died"
 GRACE_S = 3.0
-"""for a run that was timed, to end by itself: launchers hand the signal on"""
+"""for a run that was timed, to end by itself"""
+LAUNCHER_GRACE_S = 30.0
+"""for a launcher to end its ranks, on whatever nodes: those of an mpirun that is killed live on"""
 LOG = "log.txt"
 _KILLED = SIGNALLED + 9
 _TAIL_BYTES = 1 << 16
@@ -77,7 +80,7 @@ class ShortRuns:
             try:
                 code = self._await(job, folder, timeout_s or self.timeout_s)
             finally:
-                stop_all([job], GRACE_S)
+                stop_all([job], _grace_s(words))
         found = sealed(folder)
         if found is None:
             raise _failure(folder, code, is_killed=_kills() > kills)
@@ -95,6 +98,11 @@ class ShortRuns:
                 raise RunFailed(HUNG, f"no steps were timed in {timeout_s:g} s; see {folder / LOG}")
             time.sleep(_POLL_S)
         return None
+
+
+def _grace_s(command: Sequence[str]) -> float:
+    is_launcher = any(Path(word).name in LAUNCHERS for word in command)
+    return LAUNCHER_GRACE_S if is_launcher else GRACE_S
 
 
 def _failure(folder: Path, code: int | None, is_killed: bool) -> RunFailed:
