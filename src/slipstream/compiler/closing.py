@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Closing:
+class Closing(ABC):
     """A context manager by its `close`."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """End what it has."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from slipstream.errors import BadInput, SlipstreamError
@@ -116,12 +115,7 @@ class Capture:
                 self._begin(0)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             _finish_work(None)
         was_on = not self._is_over

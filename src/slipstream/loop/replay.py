@@ -6,7 +6,6 @@ import os
 import re
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 _XLA_INFO = re.compile(rb"^(?:I\d{4} [\d:.]+ +\d+ |[\d-]+ [\d:.]+:? I )\S+\.(?:cc|h):\d+\] ")
@@ -29,12 +28,7 @@ class Kept:
         self._pump.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.writing)
         self._pump.join(_LONGEST_WAIT_S)
 
