@@ -25,6 +25,11 @@ def test_a_receipt_is_told_in_full(path):
     assert 'id="repeat-command"' in text
 
 
+def test_a_program_that_was_turned_down_is_named():
+    receipt = json.loads((RECEIPTS[0].parent / "gpt.json").read_text(encoding="utf-8"))
+    assert receipt["chosen"] == "original" and "costs, not kept" in receipt_page(receipt)
+
+
 def test_a_receipt_with_hardly_anything_in_it():
     """A job that ended before anything was compared has a page too."""
     receipt = json.loads(RECEIPTS[0].read_text(encoding="utf-8"))

@@ -76,12 +76,22 @@ def _verdict(receipt: Data) -> Html:
     if step["before"] is not None and step["after"] is not None and change is not None:
         figures = [
             ("Before", time_text(step["before"]), "a step"),
-            ("After", time_text(step["after"]), str(receipt["chosen"] or "")),
+            ("After", time_text(step["after"]), _shown(receipt)),
             ("Change", _percent(change["estimate"]), _interval(change)),
         ]
         parts.append(tag("dl", [_figure(*figure) for figure in figures], class_="figures"))
         parts.append(_whiskers(change))
     return join(parts)
+
+
+def _shown(receipt: Data) -> str:
+    """The program whose change is told: what was chosen, or what was turned down."""
+    if receipt["chosen"] not in (None, "original"):
+        return str(receipt["chosen"])
+    estimate = receipt["change"]["estimate"]
+    told_of = (a for a in receipt["arms"] if (a.get("comparison") or {}).get("change") == estimate)
+    found = next(told_of, None)
+    return f"{found['name']}, not kept" if found else ""
 
 
 def _figure(name: str, value: str, below: str) -> Html:
