@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
-WARMUP := src/slipstream/sources/warmup.py
+WARMUP := src/slipstream/native/warmup.py
 
 .PHONY: help install demo packages environment test test-loop check docs format bench clean system-packages
 .DEFAULT_GOAL := help
@@ -46,7 +46,7 @@ test: environment
 
 test-loop: $(VENV)/.stamp-test
 	$(call warm-up)
-	$(BIN)/python -m pytest tests/loop
+	$(BIN)/python -m pytest tests/run tests/experiment tests/consensus tests/jaxhooks tests/api
 
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
@@ -90,7 +90,7 @@ $(VENV)/.stamp-demo $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(VENV)/.stamp-venv p
 
 # Compiles the decoder once, so that the first command a person types is fast.
 define warm-up
-$(if $(wildcard $(WARMUP)),$(BIN)/python -m slipstream.sources.warmup)
+$(if $(wildcard $(WARMUP)),$(BIN)/python -m slipstream.native.warmup)
 endef
 
 system-packages:

@@ -35,8 +35,8 @@ import sys, time
 import numpy as np
 from slipstream.profile.events import Texts
 from slipstream.sources.files import open_bytes
-from slipstream.sources.recording import read_recording
-from slipstream.sources.xplane import read_space
+from slipstream.sources.xplane.to_profile import read_recording
+from slipstream.sources.xplane.reader import read_space
 from pathlib import Path
 path = Path(sys.argv[1])
 tiny = Path(sys.argv[2])

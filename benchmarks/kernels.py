@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.costs.measure import measure
-from slipstream.machines.kernels import kernel_time
+from slipstream.machines.kernel_model import kernel_time
 from slipstream.machines.topology import machine
 from slipstream.sources.load import load
 

@@ -6,7 +6,7 @@ import gzip
 import sys
 from pathlib import Path
 
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 

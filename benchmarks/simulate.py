@@ -21,7 +21,7 @@ from slipstream.machines.topology import machine
 from slipstream.profile.program import Program
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import simulation
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 
 TARGET = str(Path(__file__).resolve().parent.parent / "examples" / "gpt.py") + ":build"
 SIZES = ("8xH200", "64xH200", "512xH200", "1024xH200")

@@ -22,20 +22,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from slipstream.analyses.tuning import Tuning
 from slipstream.cli.tune.common import LiveTable, seconds
 from slipstream.compiler.compile import machine_of
-from slipstream.loop.statistics import Comparison, compare
-from slipstream.outputs.tuning import settings_text, tuning_json
-from slipstream.tune.begin import Order, tune
+from slipstream.experiment.stats import Comparison, compare
+from slipstream.outputs.terminal.tune import settings_text, tuning_json
+from slipstream.results.tuning import Tuning
 from slipstream.tune.folder import Facts, read_study, target_of
-from slipstream.tune.measure import InProcess
+from slipstream.tune.measure.ab_window import BASELINE, NULL, ArmFailed, outcome_of, run_window
+from slipstream.tune.measure.backends import JobOrder
+from slipstream.tune.measure.in_process import InProcess
+from slipstream.tune.measure.measured_search import WINDOW
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.running import JobOrder
-from slipstream.tune.screen import Recipe, Screen
-from slipstream.tune.space import Asked
-from slipstream.tune.trial_runs import WINDOW
-from slipstream.tune.windows import BASELINE, NULL, ArmFailed, outcome_of, run_window
+from slipstream.tune.search.screen import Recipe, Screen
+from slipstream.tune.space.space import Asked
+from slipstream.tune.studies import Order, tune
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TARGETS = (f"{EXAMPLES / 'gpt.py'}:build", f"{EXAMPLES / 'gpt_offload.py'}:build")

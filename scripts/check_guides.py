@@ -20,11 +20,11 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "flags")]
 
 from guides import GUIDE_LINES  # noqa: E402
 
+from slipstream.flags.catalogue.history import catalogue_of  # noqa: E402
 from slipstream.flags.environment import read_text  # noqa: E402
-from slipstream.flags.findings import FAILING, Finding  # noqa: E402
-from slipstream.flags.guides import GUIDES  # noqa: E402
-from slipstream.flags.history import catalogue_of  # noqa: E402
-from slipstream.flags.lint import lint  # noqa: E402
+from slipstream.flags.lint.findings import FAILING, Finding  # noqa: E402
+from slipstream.flags.lint.lint import lint  # noqa: E402
+from slipstream.flags.presets.guides import GUIDES  # noqa: E402
 
 VERSIONS = ("0.4.18", "0.6.0", "0.10.2", "0.12.0.1")
 PAGE = ROOT / "docs" / "guides-flags.md"

@@ -23,10 +23,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from slipstream.machines.gpus import gpus
-from slipstream.machines.kernel import kernel
-from slipstream.machines.kernels import kernel_us
+from slipstream.machines.kernel_features import kernel
+from slipstream.machines.kernel_model import kernel_us
 from slipstream.simulate.recorded import costs_of, hottest_program
-from slipstream.sources.hlo import read_program
+from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -24,11 +24,11 @@ from functools import cache
 from pathlib import Path
 
 from slipstream.errors import SlipstreamError
-from slipstream.flags.catalogue import Catalogue
-from slipstream.flags.history import DATA, decode, encode, version_key
-from slipstream.flags.installed import read_catalogue
-from slipstream.flags.library import library_in
-from slipstream.flags.probe import Probe
+from slipstream.flags.catalogue.catalogue import Catalogue
+from slipstream.flags.catalogue.history import DATA, decode, encode, version_key
+from slipstream.flags.catalogue.installed import read_catalogue
+from slipstream.flags.catalogue.library import library_in
+from slipstream.flags.catalogue.probe import Probe
 from slipstream.writing import atomic_write
 
 OLDEST = "0.4.18"

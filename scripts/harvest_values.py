@@ -24,12 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.flags.catalogue import Catalogue, Flag
-from slipstream.flags.grammar import Grammar, bare, plain_forms
-from slipstream.flags.history import catalogue_of, version_key
-from slipstream.flags.library import library_in
-from slipstream.flags.probe import Probe
-from slipstream.flags.spellings import DATA
+from slipstream.flags.catalogue.catalogue import Catalogue, Flag
+from slipstream.flags.catalogue.grammar import Grammar, bare, plain_forms
+from slipstream.flags.catalogue.history import catalogue_of, version_key
+from slipstream.flags.catalogue.library import library_in
+from slipstream.flags.catalogue.probe import Probe
+from slipstream.flags.catalogue.value_grammars import DATA
 from slipstream.writing import atomic_write
 
 PLAIN: tuple[str | None, ...] = (

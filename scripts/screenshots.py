@@ -12,8 +12,8 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from slipstream.diagnosis.diagnose import diagnose
-from slipstream.outputs.pages.report import write_report
-from slipstream.outputs.pages.results import results
+from slipstream.outputs.html.report import write_report
+from slipstream.outputs.html.report_data import results
 from slipstream.sources.load import load
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -25,8 +25,8 @@ from slipstream.profile.events import (
 )
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
 from slipstream.profile.program import Program
-from slipstream.sources.hlo import program_from_proto
-from slipstream.sources.schemas import message
+from slipstream.sources.hlo.reader import program_from_proto
+from slipstream.sources.proto_schema import message
 
 PS = 1_000_000
 """picoseconds in a µs"""

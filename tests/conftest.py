@@ -26,41 +26,56 @@ settings.load_profile("slipstream")
 
 
 # What a signal meets in Python, and which of two processes is first, is chance on a busy machine.
-STARTING_PROCESSES = ("browser", "loop", "serve", "tune")
+STARTING_PROCESSES = {
+    "api",
+    "bench",
+    "browser",
+    "consensus",
+    "experiment",
+    "jaxhooks",
+    "run",
+    "serve",
+    "tune",
+}
 # Files that take longest, seconds of processor on one machine: last, they would leave cores idle.
 LONGEST = (
-    "loop/test_run_failures.py",  # 65
-    "loop/test_council.py",  # 50
+    "run/test_failures.py",  # 65
+    "consensus/test_consensus.py",  # 50
     "compiler/test_gpt.py",  # 40
-    "loop/test_run.py",  # 35
-    "loop/test_run_jobs.py",  # 33
-    "flags/test_preset_effects.py",  # 31
-    "loop/test_run_ranks.py",  # 30
-    "tune/test_screen.py",  # 25
+    "run/test_run.py",  # 35
+    "run/test_jobs.py",  # 33
+    "flags/presets/test_preset_effects.py",  # 31
+    "run/test_ranks.py",  # 30
+    "tune/search/test_screen.py",  # 25
     "compiler/test_compile.py",  # 24
     "browser/test_report.py",  # 22
-    "tune/test_study.py",  # 22
-    "flags/test_values.py",  # 20
-    "sources/test_xplane.py",  # 18
+    "tune/search/test_study.py",  # 22
+    "flags/catalogue/test_values.py",  # 20
+    "sources/xplane/test_reader.py",  # 18
     "browser/test_viewer.py",  # 16
-    "loop/test_optimize.py",  # 16
+    "api/test_optimize.py",  # 16
     "costs/test_compiled.py",  # 15
-    "tune/test_measure.py",  # 14
+    "tune/measure/test_in_process.py",  # 14
     "tune/test_command.py",  # 13
-    "loop/test_run_layouts.py",  # 11
+    "run/test_layouts.py",  # 11
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start processes of their own have a second try; what is wrong fails it too."""
     for item in items:
-        if item.path.parent.name in STARTING_PROCESSES:
+        if _room(item.path) in STARTING_PROCESSES:
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: _turn(item.path))
 
 
+def _room(file: Path) -> str:
+    """`run` of tests/run/agent/test_agent.py."""
+    return file.relative_to(REPOSITORY / "tests").parts[0]
+
+
 def _turn(file: Path) -> int:
-    name = f"{file.parent.name}/{file.name}"
+    name = file.relative_to(REPOSITORY / "tests").as_posix()
     return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 

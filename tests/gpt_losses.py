@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from slipstream.flags.catalogue import installed_catalogue
+from slipstream.flags.catalogue.catalogue import installed_catalogue
 
 SIZES = {"LAYERS": 4, "WIDTH": 32, "HEADS": 4, "WORDS": 64, "TOKENS": 16, "BATCH": 2}
 SIZES |= {"STAGES": 4, "MICROBATCHES": 4}

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from slipstream.simulate.plan import DONE, KERNEL, READ, START, Node, Plan
 from slipstream.simulate.streams import CORES
+from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, Plan
 
 PS = 1_000_000
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 
 
 @dataclass(frozen=True)

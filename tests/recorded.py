@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from slipstream.profile.program import Program
-from slipstream.sources.hlo import program_from_proto
-from slipstream.sources.schemas import message
+from slipstream.sources.hlo.reader import program_from_proto
+from slipstream.sources.proto_schema import message
 
 DATA = Path(__file__).resolve().parent / "data"
 

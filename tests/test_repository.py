@@ -50,8 +50,10 @@ def test_every_public_name_says_what_it_is() -> None:
 
 def test_every_analysis_is_public() -> None:
     """A module of `analyses` that has a function of its own name, and its result's class."""
-    for path in sorted((ROOT / "src" / "slipstream" / "analyses").glob("*.py")):
-        module = importlib.import_module(f"slipstream.analyses.{path.stem}")
+    source = ROOT / "src"
+    for path in sorted((source / "slipstream" / "analyses").rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        module = importlib.import_module(".".join(parts))
         found = getattr(module, path.stem, None)
         if inspect.isfunction(found) and path.stem not in INNER_ANALYSES:
             assert path.stem in slipstream.__all__

@@ -43,7 +43,7 @@ def test_an_installed_wheel_works_without_the_tree(wheel, tmp_path):
     assert "slipstream = slipstream.cli.main:main" in scripts.read_text()
     text = (
         "import slipstream, sys\n"
-        "from slipstream.loop.launch import SITE\n"
+        "from slipstream.run.launcher import SITE\n"
         "assert slipstream.__file__.startswith(sys.argv[1]), slipstream.__file__\n"
         "print((SITE / 'sitecustomize.py').is_relative_to(sys.argv[1]), SITE.is_dir())\n"
     )

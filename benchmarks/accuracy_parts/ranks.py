@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from accuracy_parts.measuring import goal, rank_correlation, signed, table
-from slipstream.loop.statistics import compare
+from slipstream.experiment.stats import compare
 
 TEXT = """Ranks. Most settings change a step by less than its noise, and no prediction can rank what
 the measurement can't. So the pairs that count are those that the interleaved wall-clock steps tell

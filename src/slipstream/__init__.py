@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slipstream.analyses.bounds import Bounds, bounds
     from slipstream.analyses.collectives import Collectives, collectives
-    from slipstream.analyses.diff import Diff, diff
-    from slipstream.analyses.findings import Diagnosis
+    from slipstream.analyses.diff.diff import Diff, diff
     from slipstream.analyses.gaps import Gaps, gaps
     from slipstream.analyses.hosts import Hosts, hosts
     from slipstream.analyses.memory import Memory, memory
-    from slipstream.analyses.network import Network, network
+    from slipstream.analyses.network.network import Network, network
     from slipstream.analyses.ops import Op, Ops, ops
     from slipstream.analyses.overlap import Overlap, overlap
-    from slipstream.analyses.prediction import Prediction
     from slipstream.analyses.roofline import Roofline, roofline
     from slipstream.analyses.slack import Slack, slack
     from slipstream.analyses.soundness import Soundness, soundness
     from slipstream.analyses.summary import Summary, summary
+    from slipstream.api.capture import capture
+    from slipstream.api.optimize import optimize
     from slipstream.compiler.compile import compile
     from slipstream.costs.coverage import Coverage
     from slipstream.costs.extract import extract_costs
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from slipstream.costs.table import CostTable
     from slipstream.diagnosis.diagnose import diagnose
     from slipstream.errors import BadInput, CheckFailed, Missing, SlipstreamError
-    from slipstream.loop.capture import capture
-    from slipstream.loop.optimize import optimize
-    from slipstream.loop.receipt import Receipt
+    from slipstream.experiment.receipt import Receipt
     from slipstream.machines.machine import Machine
     from slipstream.machines.topology import machine
-    from slipstream.outputs.perfetto import write_perfetto
+    from slipstream.outputs.perfetto.trace import write_perfetto
     from slipstream.profile.profile import Profile
     from slipstream.profile.program import Program
+    from slipstream.results.diagnosis import Diagnosis
+    from slipstream.results.prediction import Prediction
     from slipstream.simulate.engine import Simulation, simulation
     from slipstream.simulate.prediction import predict
-    from slipstream.sources.hlo import read_program
+    from slipstream.sources.hlo.reader import read_program
     from slipstream.sources.load import load
 
 __version__ = "0.1.0"
@@ -53,21 +53,21 @@ _HOMES = {
     "Collectives": "analyses.collectives",
     "CostTable": "costs.table",
     "Coverage": "costs.coverage",
-    "Diagnosis": "analyses.findings",
-    "Diff": "analyses.diff",
+    "Diagnosis": "results.diagnosis",
+    "Diff": "analyses.diff.diff",
     "Gaps": "analyses.gaps",
     "Hosts": "analyses.hosts",
     "Machine": "machines.machine",
     "Memory": "analyses.memory",
     "Missing": "errors",
-    "Network": "analyses.network",
+    "Network": "analyses.network.network",
     "Op": "analyses.ops",
     "Ops": "analyses.ops",
     "Overlap": "analyses.overlap",
-    "Prediction": "analyses.prediction",
+    "Prediction": "results.prediction",
     "Profile": "profile.profile",
     "Program": "profile.program",
-    "Receipt": "loop.receipt",
+    "Receipt": "experiment.receipt",
     "Roofline": "analyses.roofline",
     "Simulation": "simulate.engine",
     "Slack": "analyses.slack",
@@ -75,30 +75,30 @@ _HOMES = {
     "Soundness": "analyses.soundness",
     "Summary": "analyses.summary",
     "bounds": "analyses.bounds",
-    "capture": "loop.capture",
+    "capture": "api.capture",
     "collectives": "analyses.collectives",
     "compile": "compiler.compile",
     "diagnose": "diagnosis.diagnose",
-    "diff": "analyses.diff",
+    "diff": "analyses.diff.diff",
     "extract_costs": "costs.extract",
     "gaps": "analyses.gaps",
     "hosts": "analyses.hosts",
     "load": "sources.load",
     "machine": "machines.topology",
     "memory": "analyses.memory",
-    "network": "analyses.network",
+    "network": "analyses.network.network",
     "ops": "analyses.ops",
-    "optimize": "loop.optimize",
+    "optimize": "api.optimize",
     "overlap": "analyses.overlap",
     "predict": "simulate.prediction",
     "read_costs": "costs.files",
-    "read_program": "sources.hlo",
+    "read_program": "sources.hlo.reader",
     "roofline": "analyses.roofline",
     "simulation": "simulate.engine",
     "slack": "analyses.slack",
     "soundness": "analyses.soundness",
     "summary": "analyses.summary",
-    "write_perfetto": "outputs.perfetto",
+    "write_perfetto": "outputs.perfetto.trace",
 }
 
 __all__ = [

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from analyses.pax import both, thunks
 from builders import STEP, profile
 from slipstream.analyses.collectives import Straggler, algorithm, bus_factor, collectives
-from slipstream.analyses.peers import peers
+from slipstream.analyses.skew import peers
 from slipstream.profile.profile import Profile
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 from slipstream.sources.load import load
 
 GATHER = program_from_text("""\

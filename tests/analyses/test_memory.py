@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builders import profile
 from slipstream.analyses.memory import memory, program_memory
-from slipstream.sources.hlo import program_from_proto, program_from_text
+from slipstream.sources.hlo.reader import program_from_proto, program_from_text
 from slipstream.sources.load import load
 
 KB = 4 * 256

@@ -10,9 +10,9 @@ import pytest
 from builders import PS, STEP, Ref, hlo, profile, program, space
 from slipstream.analyses.ops import GROUPINGS, Op, Ops, ops
 from slipstream.errors import BadInput
-from slipstream.sources.hlo import program_from_proto
+from slipstream.sources.hlo.reader import program_from_proto
 from slipstream.sources.load import load
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 
 
 def steps(count: int = 2):

@@ -9,9 +9,9 @@ import pytest
 from builders import STEP, profile
 from slipstream.analyses.roofline import roofline
 from slipstream.machines.gpus import gpu
-from slipstream.profile.flops import total_work, work
-from slipstream.profile.names import phase_of
-from slipstream.sources.hlo import program_from_text
+from slipstream.profile.semantics.flops import total_work, work
+from slipstream.profile.semantics.names import phase_of
+from slipstream.sources.hlo.reader import program_from_text
 from slipstream.sources.load import load
 
 N = 4096

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import STEP, profile
+from slipstream.analyses.def_use import Values
 from slipstream.analyses.slack import slack
-from slipstream.analyses.uses import Values
 from slipstream.errors import BadInput
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 from slipstream.sources.load import load
 
 TWO = program_from_text("""\

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slipstream.analyses.soundness import FLAG, Soundness, WrongBitcast, soundness
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 
 ADD = """
 %add (a: f32[], b: f32[]) -> f32[] {

@@ -20,8 +20,8 @@ from slipstream.analyses.summary import (
     Summary,
     summary,
 )
-from slipstream.profile.kinds import kinds
 from slipstream.profile.profile import Warning
+from slipstream.profile.timeline.kinds import kinds
 from slipstream.sources.load import load
 
 

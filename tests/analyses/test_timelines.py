@@ -16,7 +16,7 @@ from slipstream.analyses.roofline import roofline
 from slipstream.analyses.slack import slack
 from slipstream.machines.topology import machine
 from slipstream.simulate.engine import simulate
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from slipstream.analyses.tuning import HANG, KnobEffect, Tried, Trust, Tuning
 from slipstream.cli.main import app
-from slipstream.outputs.pages.receipt import receipt_page
-from slipstream.outputs.pages.study import study_page
+from slipstream.outputs.html.receipt import receipt_page
+from slipstream.outputs.html.study import study_page
+from slipstream.results.tuning import HANG, KnobEffect, Tried, Trust, Tuning
 
 ROOT = Path(__file__).parents[2]
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from outputs.perfetto_reader import read
+from outputs.perfetto.perfetto_reader import read
 from slipstream.analyses.ops import GROUPINGS
 from slipstream.cli.main import app
 from slipstream.errors import BadInput

@@ -10,7 +10,7 @@ from slipstream.cli.diff import parse_gate
 from slipstream.cli.main import app
 from slipstream.errors import BadInput, CheckFailed
 from slipstream.machines.topology import machine
-from slipstream.outputs.timeline import write_timeline
+from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.simulate.engine import simulate
 from slipstream.sources.load import load
 

@@ -9,7 +9,7 @@ from slipstream import load
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpus
-from slipstream.machines.kernels import kernel_time
+from slipstream.machines.kernel_model import kernel_time
 from slipstream.machines.topology import machine
 
 TEXT = """\

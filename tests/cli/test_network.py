@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from megascale_builder import GBPS, HEALTHY, TROUBLES, megascale
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
-from slipstream.outputs.network import sparkline
+from slipstream.outputs.terminal.network import sparkline
 
 DATA = Path(__file__).parent.parent / "data"
 OFFLOAD = str(DATA / "off_lhs_nocb.xplane.pb.gz")

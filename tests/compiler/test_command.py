@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from slipstream.compiler.local_gpu import visible_gpu
-from slipstream.sources.hlo import read_program
+from slipstream.sources.hlo.reader import read_program
 
 QUICK = "--xla_gpu_enable_triton_gemm=false --xla_backend_optimization_level=0"
 
@@ -52,7 +52,7 @@ def test_exit_codes(step, tmp_path):
 
 def test_devices_to_build_a_mesh_of():
     script = (
-        "from slipstream.compiler.topology import devices\n"
+        "from slipstream.compiler.worker.topology import devices\n"
         "from jax.sharding import Mesh\n"
         "mesh = Mesh(devices('2x4xH200'), ('data',))\n"
         "print(mesh.size, sorted({d.process_index for d in mesh.devices.flat}))"

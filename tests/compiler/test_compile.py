@@ -11,7 +11,7 @@ from slipstream.compiler.compile import compile as compile_program
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
-from slipstream.outputs.compile import render_compile
+from slipstream.outputs.terminal.compile import render_compile
 from slipstream.units import format_bytes
 
 COLLECTIVES = {"all-gather"}

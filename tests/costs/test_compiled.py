@@ -7,12 +7,12 @@ import pytest
 
 from deviceless import compiled
 from slipstream.costs.extract import extract_costs
-from slipstream.costs.lookups import asked
-from slipstream.profile.attribution import attribute
+from slipstream.costs.scheduler_names import asked
+from slipstream.profile.attribution.attribution import attribute
+from slipstream.profile.attribution.launch_sequence import unroll
 from slipstream.profile.events import EVENT_COLUMNS, Table, Texts
-from slipstream.profile.launches import unroll
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs
-from slipstream.sources.hlo import read_program
+from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
 RUNS = 3

@@ -7,7 +7,7 @@ import pytest
 from slipstream.costs.coverage import check_profile, check_program
 from slipstream.costs.extract import extract_costs
 from slipstream.costs.table import Cost, CostTable
-from slipstream.sources.hlo import read_program
+from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
 

@@ -10,7 +10,7 @@ from slipstream.costs.files import read_costs
 from slipstream.errors import BadInput
 from slipstream.profile.events import EVENT_COLUMNS, Table
 from slipstream.sources.load import load
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 
 # What JAX's extractor made of the recordings, on the machine that recorded them.
 BY_JAX = {

@@ -9,7 +9,7 @@ from slipstream.costs.files import read_costs
 from slipstream.costs.merge import merge_costs
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 
 ONE, OTHER = "1" * 32, "2" * 32
 

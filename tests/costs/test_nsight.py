@@ -11,7 +11,7 @@ import pytest
 from nsys_builder import FORMS, Process, export_of, write_dumps
 from recorded import DATA, protos
 from slipstream.costs.extract import extract_costs
-from slipstream.costs.lookups import lookup_name
+from slipstream.costs.scheduler_names import lookup_name
 from slipstream.sources.load import load
 
 

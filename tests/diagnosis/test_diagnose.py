@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from diagnosis.test_rules import TWINS, only, rules
-from slipstream.analyses.findings import Diagnosis
+from diagnosis.rules.test_rules import TWINS, only, rules
 from slipstream.costs.extract import extract_costs
 from slipstream.diagnosis.diagnose import RULES, diagnose
-from slipstream.diagnosis.flagging import Flags
+from slipstream.diagnosis.flag_advice import Flags
 from slipstream.diagnosis.sampling import few_steps
+from slipstream.flags.catalogue.history import catalogue_of, history
 from slipstream.flags.environment import read_text
-from slipstream.flags.history import catalogue_of, history
-from slipstream.flags.lint import lint
-from slipstream.flags.thresholds import ALL_GATHER, thresholds
+from slipstream.flags.lint.lint import lint
+from slipstream.flags.thresholds.thresholds import ALL_GATHER, thresholds
 from slipstream.machines.topology import machine
 from slipstream.profile.profile import Profile
+from slipstream.results.diagnosis import Diagnosis
 from slipstream.simulate.prediction import predict
 from slipstream.simulate.recorded import costs_of
-from slipstream.sources.hlo import read_program
+from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
 DATA = Path(__file__).parents[1] / "data"

@@ -3,12 +3,12 @@
 import pytest
 
 from slipstream.errors import BadInput
+from slipstream.flags.catalogue.env_vars import SETTINGS
+from slipstream.flags.catalogue.history import catalogue_of, history
+from slipstream.flags.catalogue.notes import notes
+from slipstream.flags.catalogue.replacements import REPLACEMENTS
 from slipstream.flags.explain import DefaultChange, explain, flag_diff
-from slipstream.flags.history import catalogue_of, history
-from slipstream.flags.notes import notes
-from slipstream.flags.replacements import REPLACEMENTS
-from slipstream.flags.settings import SETTINGS
-from slipstream.outputs.flags import JUDGED, UNVERIFIED, render_explanation
+from slipstream.outputs.terminal.flags import JUDGED, UNVERIFIED, render_explanation
 
 
 def test_a_flag_that_matters():

@@ -15,7 +15,7 @@ from slipstream.native.compiling import compiled
 from slipstream.native.image import Image
 from slipstream.native.linking import linked
 from slipstream.native.store import fingerprint, kept, stored
-from slipstream.sources.warmup import native_functions
+from slipstream.native.warmup import native_functions
 
 
 def weighed(data, count, out):  # type: ignore[no-untyped-def]
@@ -78,7 +78,7 @@ def test_every_native_function_is_an_image_here() -> None:
         function.prepare()
     code = (
         "import sys\n"
-        "from slipstream.sources.warmup import native_functions\n"
+        "from slipstream.native.warmup import native_functions\n"
         "for function in native_functions(): function.prepare()\n"
         "assert not {'numba', 'llvmlite'} & set(sys.modules)\n"
     )

@@ -7,7 +7,7 @@ import pytest
 from outputs.results import OPS, PROGRAMS, small_profile
 from slipstream.errors import BadInput, Missing
 from slipstream.outputs import sql
-from slipstream.outputs.rows import Rows, render_rows, rows_csv, rows_json
+from slipstream.outputs.query_rows import Rows, render_rows, rows_csv, rows_json
 
 LONGEST = "select name, duration_ps from events order by duration_ps desc, start_ps limit 2"
 

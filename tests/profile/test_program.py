@@ -4,7 +4,7 @@ import pytest
 
 from recorded import recorded
 from slipstream.profile.program import Program
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 
 LOOP = """
 HloModule loops, is_scheduled=true

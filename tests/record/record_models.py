@@ -169,7 +169,7 @@ def keep(source, folder):
 
 
 def stripped(data):
-    from slipstream.sources.schemas import message
+    from slipstream.sources.proto_schema import message
 
     space = message("XSpace").FromString(data)
     device = next(plane for plane in space.planes if plane.name.startswith("/device:GPU"))
@@ -215,7 +215,7 @@ def _only_steps(plane):
 
 def _without_buffers(data):
     """An HloProto with its module alone, and files named as they are in the repository."""
-    from slipstream.sources.schemas import message
+    from slipstream.sources.proto_schema import message
 
     proto = message("HloProto").FromString(data)
     proto.ClearField("buffer_assignment")

@@ -122,7 +122,7 @@ def loss_with_norms_in_f32(gpt):
 
 def wrong_bitcasts(compiled) -> list[str]:
     from slipstream.analyses.soundness import soundness
-    from slipstream.sources.hlo import program_from_text
+    from slipstream.sources.hlo.reader import program_from_text
 
     return [str(one) for one in soundness(program_from_text(compiled.as_text())).bitcasts]
 

@@ -7,8 +7,8 @@ import pytest
 from builders import STEP, profile, program
 from serve.test_scene import scene_of, two_steps
 from slipstream.serve.details import detail
-from slipstream.serve.finding import search
 from slipstream.serve.scene import Scene, members_of
+from slipstream.serve.search import search
 from slipstream.sources.load import load
 
 

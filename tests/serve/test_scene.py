@@ -8,7 +8,7 @@ import pytest
 
 from builders import profile
 from slipstream.profile.profile import Profile
-from slipstream.serve.answers import COLUMNS, slices
+from slipstream.serve.encoding import COLUMNS, slices
 from slipstream.serve.scene import Scene, members_of
 
 

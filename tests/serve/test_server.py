@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from outputs import perfetto_reader
+from outputs.perfetto import perfetto_reader
 from serve.recordings import serving, write_recording
 from serve.test_scene import unpacked
 from slipstream.errors import Missing
-from slipstream.serve.guard import Guard
+from slipstream.serve.auth import Guard
 from slipstream.serve.server import Server
 from slipstream.serve.session import Session
 

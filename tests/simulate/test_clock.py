@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from plain_clock import plain_run
 from slipstream.simulate.clock import run
 from slipstream.simulate.overheads import Overheads
-from slipstream.simulate.plan import DONE, KERNEL, READ, START, Node, Plan
 from slipstream.simulate.streams import CORES, ENGINES
+from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, Plan
 
 US = 1_000_000
 STREAMS = ["compute", "one", "two", "three"]

@@ -20,8 +20,8 @@ from schedules import (
 )
 from slipstream.analyses.summary import step_times, summary
 from slipstream.machines.machine import Estimate
-from slipstream.profile.invariants import check
 from slipstream.profile.program import Program
+from slipstream.profile.validation import check
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.overheads import Overheads
 

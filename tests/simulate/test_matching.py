@@ -3,11 +3,11 @@
 import pytest
 
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
-from slipstream.machines.kernels import kernel_time
+from slipstream.machines.kernel_model import kernel_time
 from slipstream.machines.topology import machine
 from slipstream.profile.program import Program
 from slipstream.simulate.costing import costing
-from slipstream.sources.hlo import program_from_text
+from slipstream.sources.hlo.reader import program_from_text
 
 H200 = machine("H200")
 CUBLAS = """%product = (bf16[8192,8192]{1,0}, s8[4194304]{0}) custom-call(%a, %b), \

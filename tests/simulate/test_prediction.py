@@ -4,7 +4,7 @@ import pytest
 
 from schedules import MACHINE, gather, gathered, kernel, program
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
-from slipstream.outputs.prediction import prediction_json, render_predictions
+from slipstream.outputs.terminal.predict import prediction_json, render_predictions
 from slipstream.simulate.prediction import predict
 
 DOT = (

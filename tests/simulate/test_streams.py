@@ -11,7 +11,7 @@ from slipstream.profile.profile import Profile
 from slipstream.simulate.recorded import hottest_program
 from slipstream.simulate.streams import Streams, post_order
 from slipstream.sources.load import load
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 
 RECORDINGS = ("off_lhs_nocb", "off_pgle_nocb")
 

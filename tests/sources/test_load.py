@@ -14,8 +14,8 @@ from builders import PS, STEP, Ref, SpaceBuilder, Unsigned, hlo, space
 from slipstream.analyses.ops import ops
 from slipstream.analyses.summary import StepTimes, summary
 from slipstream.errors import BadInput
-from slipstream.profile.invariants import check
 from slipstream.profile.profile import Profile
+from slipstream.profile.validation import check
 from slipstream.sources.load import load
 
 RECORDINGS = (

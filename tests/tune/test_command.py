@@ -6,12 +6,12 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from slipstream.analyses.tuning import Tried, Tuning
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue import installed_catalogue
-from slipstream.flags.values import flag_complaint
-from slipstream.outputs.tuning import render_tuning
+from slipstream.flags.catalogue.catalogue import installed_catalogue
+from slipstream.flags.catalogue.values import flag_complaint
+from slipstream.outputs.terminal.tune import render_tuning
+from slipstream.results.tuning import Tried, Tuning
 from slipstream.tune.apply import winning
 
 GRAPHS = "xla_gpu_enable_command_buffer"

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slipstream.machines.machine import Estimate, Machine
-from slipstream.profile.launches import is_silent
+from slipstream.profile.attribution.launch_sequence import is_silent
 from slipstream.profile.program import Computation, Instruction, Program
-from slipstream.profile.traffic import bytes_accessed
+from slipstream.profile.semantics.traffic import bytes_accessed
 
 WORTHWHILE = 0.02
 """a gain below this is lost in the noise of a step: two runs of one program differ as much"""

@@ -15,14 +15,14 @@ import numpy as np
 
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import collective_of, found_instruction, label
-from slipstream.analyses.peers import Peers, peers
+from slipstream.analyses.skew import Peers, peers
 from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpu
 from slipstream.machines.machine import Gpu
 from slipstream.profile.events import Array, distinct, median
-from slipstream.profile.kinds import COMMUNICATION
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective
+from slipstream.profile.timeline.kinds import COMMUNICATION
 
 _NCCL = re.compile(
     r"nccl\w*?_(?P<what>AllReduce|AllGather|ReduceScatter|Reduce|Broadcast)\w*?"

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.profile.beside import Flat, flat
 from slipstream.profile.events import Array
-from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.profile import Profile
-from slipstream.profile.stretches import Stretches, only
-from slipstream.profile.sweeps import hidden
+from slipstream.profile.timeline.concurrency import Flat, flat
+from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
+from slipstream.profile.timeline.scans import hidden
+from slipstream.profile.timeline.segments import Stretches, only
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import numpy as np
 from slipstream.analyses.labels import label
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.profile.events import Array, distinct
-from slipstream.profile.intervals import Union
 from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.intervals import Union
 
 CAUSES = {
     "compilation": "the host compiles",
@@ -127,14 +127,14 @@ class _DeviceGaps:
 
     def _find(self) -> tuple[Array, Array, Array, Array]:
         """(start, end, row of the step, stretch that ends it or -1) of each gap."""
-        from slipstream.profile import sweeps
+        from slipstream.profile.timeline import scans
 
         steps = self.profile.steps
         rows = np.flatnonzero(steps.device == self.device)
         rows = rows[np.argsort(steps.start_ps[rows], kind="stable")]
         busy = (self.stretches.start_ps, self.stretches.duration_ps)
         windows = (steps.start_ps[rows], steps.end_ps[rows])
-        start, end, step, after = sweeps.gaps(*busy, *windows)
+        start, end, step, after = scans.gaps(*busy, *windows)
         return start, end, rows[step], after
 
     @property

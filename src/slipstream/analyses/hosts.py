@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.analyses.collectives import Straggler, stragglers
-from slipstream.analyses.peers import Peers, peers
+from slipstream.analyses.skew import Peers, peers
 from slipstream.analyses.summary import step_splits
 from slipstream.profile.events import median
 from slipstream.profile.profile import Profile

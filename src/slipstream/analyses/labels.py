@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.profile.categories import category, kernel_category
-from slipstream.profile.names import describe, phase_of, scope, source
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.profile.semantics.categories import category, kernel_category
+from slipstream.profile.semantics.names import describe, phase_of, scope, source
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def collective_of(program: Program, instruction: Instruction) -> Collective | No
 
 def bytes_of(program: Program, instruction: Instruction) -> int | None:
     """What one execution of a collective or a copy moves; None where that isn't known."""
-    from slipstream.profile.launches import launch_of
+    from slipstream.profile.attribution.launch_sequence import launch_of
 
     collective = collective_of(program, instruction)
     if collective is not None:

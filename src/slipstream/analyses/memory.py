@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.analyses.buffers import ARGUMENT, CONSTANT, RESULT, Buffer, Lifetimes
 from slipstream.analyses.collectives import known_gpu
 from slipstream.analyses.labels import Label, label_of
+from slipstream.analyses.liveness import ARGUMENT, CONSTANT, RESULT, Buffer, Lifetimes
 from slipstream.analyses.summary import programs
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program

@@ -10,11 +10,11 @@ import numpy as np
 
 from slipstream.analyses.groupings import GROUPINGS
 from slipstream.errors import BadInput
-from slipstream.profile.categories import category, kernel_category
 from slipstream.profile.events import Array, distinct
-from slipstream.profile.names import describe, phase_of, scope, source
-from slipstream.profile.nesting import own_times
 from slipstream.profile.profile import Profile
+from slipstream.profile.semantics.categories import category, kernel_category
+from slipstream.profile.semantics.names import describe, phase_of, scope, source
+from slipstream.profile.timeline.nesting import own_times
 
 UNATTRIBUTED = "unattributed"
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from slipstream.analyses.exposures import Exposures, exposures, flat_compute
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.analyses.summary import StepTimes, median_times, step_splits
-from slipstream.profile.beside import Asides, hiders
 from slipstream.profile.events import Array
-from slipstream.profile.kinds import COMMUNICATION, COPY
-from slipstream.profile.names import PHASES
 from slipstream.profile.profile import Profile
+from slipstream.profile.semantics.names import PHASES
+from slipstream.profile.timeline.concurrency import Asides, hiders
+from slipstream.profile.timeline.kinds import COMMUNICATION, COPY
 
 KINDS = {COMMUNICATION: "communication", COPY: "copy"}
 

@@ -16,11 +16,11 @@ from slipstream.analyses.collectives import known_gpu
 from slipstream.analyses.labels import collective_of, found_instruction
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import step_times
+from slipstream.machines.gemm_model import tensor_dtype
 from slipstream.machines.machine import Gpu
-from slipstream.machines.products import tensor_dtype
-from slipstream.profile.flops import Work, work
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.flops import Work, work
 
 _PRODUCTS = ("matmul", "attention", "convolution")
 VECTOR = "f32"

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.analyses.def_use import Values
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import bytes_of, found_instruction, label
-from slipstream.analyses.uses import Values
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array, median
-from slipstream.profile.intervals import Union
-from slipstream.profile.kinds import COMMUNICATION, COMPUTE, kinds
 from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 
 ZERO_US = 5.0
 """less slack than a kernel's launch takes is none"""

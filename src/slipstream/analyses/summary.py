@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.analyses.ops import Op, ops
+from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.events import Array, median
-from slipstream.profile.executions import graph_number
-from slipstream.profile.kinds import COMMUNICATION, COMPUTE, COPY
-from slipstream.profile.names import PHASES
 from slipstream.profile.profile import Profile, Warning
-from slipstream.profile.stretches import ANY, Stretches, only
+from slipstream.profile.semantics.names import PHASES
+from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
+from slipstream.profile.timeline.segments import ANY, Stretches, only
 
 TOP = 8
 """how many ops a summary lists"""

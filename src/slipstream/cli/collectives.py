@@ -30,7 +30,7 @@ def collectives(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.collectives import collectives as analyse
-    from slipstream.outputs.collectives import collectives_json, render_collectives
+    from slipstream.outputs.terminal.collectives import collectives_json, render_collectives
 
     result = analyse(open_profile(path, run, dumps))
     if json:

@@ -51,8 +51,8 @@ def compile(
     arguments. Results are kept: the same again takes no time.
     """
     from slipstream.compiler.compile import compilation, machine_of
-    from slipstream.compiler.writing import write_program
-    from slipstream.outputs.compile import compile_json, render_compile
+    from slipstream.compiler.export import write_program
+    from slipstream.outputs.terminal.compile import compile_json, render_compile
 
     machine = machine_of(on)
     with CompileProgress(machine) as progress:

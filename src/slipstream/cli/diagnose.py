@@ -59,7 +59,7 @@ def diagnose(
     from slipstream.diagnosis.diagnose import diagnose as analyse
     from slipstream.flags.environment import read_settings
     from slipstream.machines.topology import machine
-    from slipstream.outputs.diagnose import diagnose_json, render_diagnosis
+    from slipstream.outputs.terminal.diagnose import diagnose_json, render_diagnosis
 
     profile = open_profile(path, run, dumps)
     given = None

@@ -35,9 +35,9 @@ def diff(
     noise, and 2 if the steps recorded are too few to tell.
     """
     limit = parse_gate(gate) if gate is not None else None
-    from slipstream.analyses.diff import diff as analyse
-    from slipstream.analyses.diff import is_slower_than
-    from slipstream.outputs.diff import TOP, diff_json, gate_line, render_diff
+    from slipstream.analyses.diff.diff import diff as analyse
+    from slipstream.analyses.diff.diff import is_slower_than
+    from slipstream.outputs.terminal.diff import TOP, diff_json, gate_line, render_diff
 
     found = analyse(open_profile(before), open_profile(after))
     if json:

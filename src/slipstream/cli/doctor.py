@@ -28,10 +28,10 @@ def doctor(
 
     Type it where the training runs: on the node, in the container, with its variables set.
     """
-    from slipstream.flags.doctor import examine
-    from slipstream.flags.doctor_findings import ERROR
-    from slipstream.flags.machine_facts import read_facts
-    from slipstream.outputs.doctor import doctor_json, render_doctor
+    from slipstream.doctor.doctor import examine
+    from slipstream.doctor.findings import ERROR
+    from slipstream.doctor.machine_facts import read_facts
+    from slipstream.outputs.terminal.doctor import doctor_json, render_doctor
 
     facts = read_facts(is_profiled=profiling)
     findings = examine(facts, _program(program))
@@ -50,6 +50,6 @@ def doctor(
 def _program(path: str | None) -> Program | None:
     if path is None:
         return None
-    from slipstream.sources.hlo import read_program
+    from slipstream.sources.hlo.reader import read_program
 
     return read_program(path)

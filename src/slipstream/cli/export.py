@@ -54,7 +54,8 @@ def export(
     chosen = format or _format_of(output)
     if chosen not in FORMATS:
         raise unknown("format", chosen, FORMATS)
-    from slipstream.outputs import perfetto, tables
+    from slipstream.outputs import tables
+    from slipstream.outputs.perfetto import trace as perfetto
 
     if table not in tables.TABLES:
         raise unknown("table", table, tables.TABLES)

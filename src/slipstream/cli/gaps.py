@@ -30,7 +30,7 @@ def gaps(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.gaps import gaps as analyse
-    from slipstream.outputs.gaps import gaps_json, render_gaps
+    from slipstream.outputs.terminal.gaps import gaps_json, render_gaps
 
     result = analyse(open_profile(path, run, dumps))
     if json:

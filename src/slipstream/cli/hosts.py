@@ -26,7 +26,7 @@ def hosts(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.hosts import hosts as analyse
-    from slipstream.outputs.hosts import hosts_json, render_hosts
+    from slipstream.outputs.terminal.hosts import hosts_json, render_hosts
 
     result = analyse(open_profile(path, run, dumps))
     if json:

@@ -102,7 +102,7 @@ def _read_ahead(arguments: list[str]) -> None:
     """Begin to read the file that the arguments name, if they name one and choose nothing in it."""
     path = arguments[0] if arguments else ""
     if os.path.isfile(path) and not any(a.startswith(("--run", "--dumps")) for a in arguments):
-        from slipstream.sources.ahead import walk_ahead
+        from slipstream.sources.xplane.prefetch import walk_ahead
 
         walk_ahead(path)
         from slipstream.sources.load import read_ahead

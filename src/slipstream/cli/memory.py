@@ -36,7 +36,7 @@ def memory(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.memory import memory as analyse
-    from slipstream.outputs.memory import memory_json, render_memory
+    from slipstream.outputs.terminal.memory import memory_json, render_memory
 
     result = analyse(open_profile(path, run, dumps))
     if json:

@@ -28,9 +28,9 @@ def network(
     Of TPU slices joined by Megascale also: how long transfers took, the slack of every
     collective, and the troubles that Megascale's guide knows, each with its remedy.
     """
-    from slipstream.analyses.network import network as analyse
+    from slipstream.analyses.network.network import network as analyse
     from slipstream.machines.topology import machine
-    from slipstream.outputs.network import network_json, render_network
+    from slipstream.outputs.terminal.network import network_json, render_network
 
     found = machine(on) if on is not None else None
     result = analyse(open_profile(path, run, dumps), found, slice_gbps)

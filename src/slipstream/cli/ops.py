@@ -54,6 +54,6 @@ def ops(
     result = analyse(profile, by=by, whole=whole)
     if json:
         return show_json(ops_json(result, top))
-    from slipstream.outputs.terminal import render
+    from slipstream.outputs.terminal.ops import render
 
     show(lambda width: render(result, width, top or DEFAULT_TOP))

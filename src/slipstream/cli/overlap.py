@@ -37,7 +37,7 @@ def overlap(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.overlap import overlap as analyse
-    from slipstream.outputs.overlap import overlap_json, render_overlap
+    from slipstream.outputs.terminal.overlap import overlap_json, render_overlap
 
     result = analyse(open_profile(path, run, dumps), whole=whole)
     if json:

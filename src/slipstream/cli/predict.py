@@ -23,7 +23,7 @@ from slipstream.cli.predicting import (
 )
 
 if TYPE_CHECKING:
-    from slipstream.analyses.prediction import Prediction
+    from slipstream.results.prediction import Prediction
 
 
 def predict(
@@ -57,7 +57,7 @@ def predict(
     were measured go to XLA's scheduler and to the simulation; the rest is modelled.
     """
     from slipstream.compiler.compile import compilation
-    from slipstream.outputs.prediction import prediction_json, render_predictions
+    from slipstream.outputs.terminal.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict as make
 
     known = measured(costs)

@@ -13,8 +13,8 @@ import typer
 from slipstream.cli.common import open_profile
 
 if TYPE_CHECKING:
-    from slipstream.analyses.prediction import Prediction
     from slipstream.machines.machine import Machine
+    from slipstream.results.prediction import Prediction
     from slipstream.simulate.recorded import RecordedCosts
 
 DEFAULT_MACHINE = "8xH200"
@@ -80,7 +80,7 @@ def keep_timeline(path: str | None, prediction: Prediction, program: Path, sever
     """Write a prediction's timeline; of several machines, each beside the others."""
     if path is None or prediction.timeline is None:
         return
-    from slipstream.outputs.timeline import write_timeline
+    from slipstream.outputs.xplane_writer import write_timeline
     from slipstream.sources.files import open_bytes
 
     target = Path(path)
@@ -95,8 +95,8 @@ def keep_page(path: str | None, predictions: Sequence[Prediction]) -> None:
     """Write predictions as a page: all machines, and every analysis of the first one's step."""
     if path is None or not predictions or predictions[0].timeline is None:
         return
-    from slipstream.outputs.pages.report import write_report
-    from slipstream.outputs.pages.results import results
+    from slipstream.outputs.html.report import write_report
+    from slipstream.outputs.html.report_data import results
 
     timeline, machine = predictions[0].timeline, predictions[0].machine
     write_report(results(timeline, machine, predictions=tuple(predictions)), path)

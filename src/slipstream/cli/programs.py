@@ -47,13 +47,13 @@ def programs(
         from slipstream.outputs.json import programs_json
 
         return show_json(programs_json(found))
-    from slipstream.outputs.terminal import render
+    from slipstream.outputs.terminal.ops import render
 
     show(lambda width: render(found, width))
 
 
 def _show_one(program: Program, json: bool) -> None:
-    from slipstream.outputs.programs import program_json, render_program
+    from slipstream.outputs.terminal.programs import program_json, render_program
 
     if json:
         return show_json(program_json(program))

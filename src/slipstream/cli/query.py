@@ -34,12 +34,12 @@ def query(
     """
     if json and csv:
         raise BadInput("--json and --csv are two formats; choose one")
-    from slipstream.outputs import rows
+    from slipstream.outputs import query_rows
     from slipstream.outputs.sql import query as ask
 
     found = ask(open_profile(path, run, dumps), sql)
     if json:
-        return show_json(rows.rows_json(found))
+        return show_json(query_rows.rows_json(found))
     if csv:
-        return echo(rows.rows_csv(found))
-    show(lambda width: rows.render_rows(found, width))
+        return echo(query_rows.rows_csv(found))
+    show(lambda width: query_rows.render_rows(found, width))

@@ -23,7 +23,7 @@ from slipstream.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from slipstream.outputs.pages.results import Progress
+    from slipstream.outputs.html.report_data import Progress
 
 
 def report(
@@ -48,8 +48,8 @@ def report(
     """
     # Loaded while the profile is being read.
     from slipstream.diagnosis.diagnose import diagnose
-    from slipstream.outputs.pages.report import report_json, write_report
-    from slipstream.outputs.pages.results import results
+    from slipstream.outputs.html.report import report_json, write_report
+    from slipstream.outputs.html.report_data import results
 
     profile = open_profile(path, run, dumps)
     other = open_profile(against) if against is not None else None

@@ -30,7 +30,7 @@ def roofline(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.roofline import roofline as analyse
-    from slipstream.outputs.roofline import render_roofline, roofline_json
+    from slipstream.outputs.terminal.roofline import render_roofline, roofline_json
 
     result = analyse(open_profile(path, run, dumps))
     if json:

@@ -65,14 +65,14 @@ def run(
 
     The job is any command that runs JAX; it is not changed, and this command ends as it does.
     """
-    from slipstream.loop.routes import run as run_job
-    from slipstream.loop.settings import (
+    from slipstream.outputs.terminal.run import Telling
+    from slipstream.run.routes import run as run_job
+    from slipstream.run.settings import (
         Settings,
         parse_capture,
         parse_rank,
         profiler_attributes,
     )
-    from slipstream.outputs.run import Telling
 
     start, steps = parse_capture(capture)
     settings = Settings(

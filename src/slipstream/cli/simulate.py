@@ -42,9 +42,9 @@ def simulate(
     PROGRAM is what XLA made: compiled.as_text(), or what it dumps after optimisation. To
     compile one, for any number of GPUs and with none at hand, see: slipstream predict
     """
-    from slipstream.outputs.prediction import prediction_json, render_predictions
+    from slipstream.outputs.terminal.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict
-    from slipstream.sources.hlo import read_program
+    from slipstream.sources.hlo.reader import read_program
 
     found = read_program(program)
     if not found.is_scheduled:

@@ -40,7 +40,7 @@ def slack(
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.slack import slack as analyse
-    from slipstream.outputs.slack import render_slack, slack_json
+    from slipstream.outputs.terminal.slack import render_slack, slack_json
 
     result = analyse(open_profile(path, run, dumps), step=step, device=device)
     if json:

@@ -28,6 +28,6 @@ def summary(
         from slipstream.outputs.json import summary_json
 
         return show_json(summary_json(result))
-    from slipstream.outputs.terminal import render
+    from slipstream.outputs.terminal.ops import render
 
     show(lambda width: render(result, width))

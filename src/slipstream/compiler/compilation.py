@@ -11,7 +11,7 @@ from slipstream.analyses.soundness import soundness
 from slipstream.compiler.messages import Message
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
-from slipstream.sources.hlo import program_from_proto
+from slipstream.sources.hlo.reader import program_from_proto
 
 
 @dataclass(frozen=True)

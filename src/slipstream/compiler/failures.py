@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slipstream.compiler.cache import cache_folder, digest
-from slipstream.compiler.process import WorkerFailed
 from slipstream.compiler.targets import Target
+from slipstream.compiler.worker.process import WorkerFailed
 from slipstream.errors import BadInput, Missing, SlipstreamError
 from slipstream.machines.machine import Machine
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue import Catalogue, Flag, installed_catalogue
+from slipstream.flags.catalogue.catalogue import Catalogue, Flag, installed_catalogue
+from slipstream.flags.catalogue.values import flag_complaint, normal, option_complaint, repaired
 from slipstream.flags.environment import Found, Place
-from slipstream.flags.values import flag_complaint, normal, option_complaint, repaired
 
 Flags = Mapping[str, object] | str | None
 """by name, or as people write XLA_FLAGS"""
@@ -121,7 +121,7 @@ def _number(name: str, value: str) -> str:
 
 
 def _refused(name: str, value: str, catalogue: Catalogue) -> BadInput:
-    from slipstream.flags.retired import fate
+    from slipstream.flags.catalogue.retired import fate
 
     found = Found("xla_flags", name, value, _NOWHERE, f"--{name}={value}")
     past = fate(found, [found], catalogue)

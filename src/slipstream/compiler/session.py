@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.compiler import cache
-from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation, Memory
 from slipstream.compiler.failures import explain
-from slipstream.compiler.inputs import Inputs
 from slipstream.compiler.messages import Message, parse_messages
 from slipstream.compiler.options import Flags, Options, divide
-from slipstream.compiler.process import Process, WorkerFailed
+from slipstream.compiler.source_tracking import Inputs
 from slipstream.compiler.targets import Target
 from slipstream.compiler.versions import installed_versions
+from slipstream.compiler.worker.closing import Closing
+from slipstream.compiler.worker.process import Process, WorkerFailed
 from slipstream.costs.files import read_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue import installed_catalogue
+from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.machines.machine import Machine
 from slipstream.units import format_bytes
 

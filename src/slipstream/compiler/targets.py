@@ -65,8 +65,8 @@ def identify(target: Any, args: Any = None) -> Target:
 
 
 def _function(target: Callable[..., Any], args: Any) -> Target:
-    from slipstream.compiler.lowering import lower
     from slipstream.compiler.versions import installed_versions
+    from slipstream.compiler.worker.lowering import lower
 
     installed_versions()
     arguments = args if isinstance(args, (tuple, list)) else () if args is None else (args,)
@@ -128,7 +128,7 @@ def _program(data: bytes, label: str) -> Target:
 
 
 def _is_scheduled(data: bytes, label: str) -> bool:
-    from slipstream.sources.hlo import program_from_proto
+    from slipstream.sources.hlo.reader import program_from_proto
 
     if _HLO_TEXT.match(data):
         header = data[data.index(b"HloModule") :].partition(b"\n")[0]

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from slipstream.costs.lookups import asked, lookup_name
 from slipstream.costs.measure import measure
+from slipstream.costs.scheduler_names import asked, lookup_name
 from slipstream.costs.table import Cost, CostTable
-from slipstream.profile.launches import HOST_MEMORY
+from slipstream.profile.attribution.launch_sequence import HOST_MEMORY
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.shapes import Shape

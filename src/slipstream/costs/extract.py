@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.costs.lookups import asked, free, is_clone, lookup_name
 from slipstream.costs.measure import measure
 from slipstream.costs.policies import policy_named
+from slipstream.costs.scheduler_names import asked, free, is_clone, lookup_name
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile

@@ -15,7 +15,7 @@ from typing import Any
 
 from slipstream.costs.table import SEPARATOR, Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
-from slipstream.sources.schemas import message
+from slipstream.sources.proto_schema import message
 from slipstream.writing import atomic_write
 
 ENDINGS = (".pb", ".pbtxt")

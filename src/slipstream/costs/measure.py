@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.profile.attribution.executions import launch_keys
 from slipstream.profile.events import Array
-from slipstream.profile.executions import launch_keys
-from slipstream.profile.kinds import COMMUNICATION, kinds
 from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from slipstream.analyses.findings import Abstention, Diagnosis, Finding
 from slipstream.costs.table import CostTable
-from slipstream.diagnosis import (
+from slipstream.diagnosis.evidence import Evidence
+from slipstream.diagnosis.rule import Rule
+from slipstream.diagnosis.rules import (
     attention,
     collective_sizes,
     float32,
@@ -14,16 +15,15 @@ from slipstream.diagnosis import (
     idling,
     megascale,
     offload,
-    peers,
     remat,
     scheduling,
+    stragglers,
     wrong_results,
     zero_slack,
 )
-from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import Rule
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
+from slipstream.results.diagnosis import Abstention, Diagnosis, Finding
 
 RULES: tuple[Rule, ...] = (
     wrong_results.RULE,
@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
     scheduling.COSTS_RULE,
     zero_slack.RULE,
     *idling.RULES,
-    *peers.RULES,
+    *stragglers.RULES,
     megascale.RULE,
 )
 """every rule; their order says nothing"""

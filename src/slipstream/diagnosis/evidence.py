@@ -10,25 +10,25 @@ import numpy as np
 
 from slipstream.analyses.bounds import bounds
 from slipstream.analyses.collectives import Collectives, collectives, known_gpu
-from slipstream.analyses.findings import Change
 from slipstream.analyses.gaps import Gaps, gaps
 from slipstream.analyses.hosts import Hosts, hosts
 from slipstream.analyses.labels import Label, label_of
 from slipstream.analyses.memory import ProgramMemory, program_memory
-from slipstream.analyses.network_flows import machine_of
+from slipstream.analyses.network.flows import machine_of
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.overlap import Overlap, overlap
 from slipstream.analyses.slack import Slack, slack
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.costs.table import CostTable
-from slipstream.diagnosis.flagging import Flags
+from slipstream.diagnosis.flag_advice import Flags
 from slipstream.diagnosis.sampling import few_steps
-from slipstream.machines.kernel import Kernel, kernel
+from slipstream.machines.kernel_features import Kernel, kernel
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.machines.topology import machine as machine_named
-from slipstream.profile.executions import graph_number
+from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.results.diagnosis import Change
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.recorded import hottest_name, own_costs

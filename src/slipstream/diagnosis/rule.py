@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from slipstream.analyses.findings import Abstention, Exhibit, Finding
 from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import Evidence
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding
 
 Said = Iterator[Finding | Abstention]
 MOST_EXHIBITS = 5

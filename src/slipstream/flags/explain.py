@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue import Catalogue, Flag, default_catalogue
-from slipstream.flags.history import FlagHistory, catalogue_of, history
-from slipstream.flags.notes import Note, notes
-from slipstream.flags.replacements import REPLACEMENTS, Replacement, replacement_of
-from slipstream.flags.settings import SETTINGS, Setting
+from slipstream.flags.catalogue.catalogue import Catalogue, Flag, default_catalogue
+from slipstream.flags.catalogue.env_vars import SETTINGS, Setting
+from slipstream.flags.catalogue.history import FlagHistory, catalogue_of, history
+from slipstream.flags.catalogue.notes import Note, notes
+from slipstream.flags.catalogue.replacements import REPLACEMENTS, Replacement, replacement_of
 
 MOST_NEAR = 3
 

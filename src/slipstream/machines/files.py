@@ -19,11 +19,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from slipstream.did_you_mean import nearest
 from slipstream.errors import BadInput
 from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
 from slipstream.machines.machine import Gpu, Machine, Network
-from slipstream.machines.nearest import nearest
 from slipstream.writing import atomic_write
 
 _KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "calibration")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from slipstream.machines.products import backend_config
-from slipstream.profile.flops import ARITHMETIC, TRANSCENDENTAL
+from slipstream.machines.gemm_model import backend_config
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.flops import ARITHMETIC, TRANSCENDENTAL
 
 INTEGER = frozenset(
     (

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from slipstream.did_you_mean import nearest
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Gpu, Network
-from slipstream.machines.nearest import nearest
 
 _EXTRAS = ("aliases", "network", "sources")
 """what gpus.json says of a GPU that isn't a field of `Gpu` as it stands"""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import ProgramSummary, programs
 from slipstream.errors import BadInput, missing_extra
-from slipstream.outputs.rows import Rows
+from slipstream.outputs.query_rows import Rows
 from slipstream.outputs.tables import arrow_table, device_name
 from slipstream.profile.profile import Profile
 

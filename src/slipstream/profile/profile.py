@@ -13,9 +13,9 @@ from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, TRANSFER_COLU
 
 if TYPE_CHECKING:
     from slipstream.profile.program import Program
-    from slipstream.profile.runs import Runs
-    from slipstream.profile.steps import Steps
-    from slipstream.profile.stretches import Stretches
+    from slipstream.profile.timeline.runs import Runs
+    from slipstream.profile.timeline.segments import Stretches
+    from slipstream.profile.timeline.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -144,27 +144,27 @@ class Profile:
     @cached_property
     def event_kinds(self) -> Array:
         """Kind of each event (see `kinds`)."""
-        from slipstream.profile.kinds import find_kinds
+        from slipstream.profile.timeline.kinds import find_kinds
 
         return find_kinds(self)
 
     @cached_property
     def stretches(self) -> Stretches:
         """What the devices did, stretch by stretch, in order."""
-        from slipstream.profile.stretches import find_stretches
+        from slipstream.profile.timeline.segments import find_stretches
 
         return find_stretches(self)
 
     @cached_property
     def runs(self) -> Runs:
         """Every execution of every program on every device."""
-        from slipstream.profile.runs import find_runs
+        from slipstream.profile.timeline.runs import find_runs
 
         return find_runs(self)
 
     @cached_property
     def steps(self) -> Steps:
         """The steps of this profile, and the rule that found them."""
-        from slipstream.profile.steps import find_steps
+        from slipstream.profile.timeline.steps import find_steps
 
         return find_steps(self)

@@ -11,8 +11,8 @@ from slipstream.analyses.labels import bytes_of, found_instruction
 from slipstream.analyses.slack import SlackRow, slack
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
-from slipstream.serve.naming import EventNames
-from slipstream.serve.ranges import Totals, totals
+from slipstream.serve.labels import EventNames
+from slipstream.serve.range_summary import Totals, totals
 from slipstream.serve.scene import KINDS, Layer, Member, Scene, SceneLane
 from slipstream.units import format_bytes, format_time
 

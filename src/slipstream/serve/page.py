@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from slipstream.outputs.pages.html import Html, tag
-from slipstream.outputs.pages.page import MARK, asset
-from slipstream.outputs.pages.timeline import SCRIPTS, STYLE
+from slipstream.outputs.html.markup import Html, tag
+from slipstream.outputs.html.page import MARK, asset
+from slipstream.outputs.html.timeline_assets import SCRIPTS, STYLE
 
 VIEWER_STYLES = ("theme.css", STYLE, "viewer.css")
 VIEWER_SCRIPTS = (*SCRIPTS, "viewer_source.js", "viewer_perfetto.js", "viewer.js", "page.js")

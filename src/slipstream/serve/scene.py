@@ -18,7 +18,7 @@ import numpy as np
 
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
-from slipstream.serve.naming import EventNames, Names
+from slipstream.serve.labels import EventNames, Names
 from slipstream.serve.tiles import Pyramid, pyramid
 from slipstream.serve.tracks import tracks_of
 from slipstream.units import PS_PER_US

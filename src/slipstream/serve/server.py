@@ -22,11 +22,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.serve import page
-from slipstream.serve.guard import LOOPBACK, Guard
+from slipstream.serve.auth import LOOPBACK, Guard
 from slipstream.serve.session import Session, State
 
 if TYPE_CHECKING:
-    from slipstream.serve.questions import Question
+    from slipstream.serve.endpoints import Question
 
 PING_S = 10.0
 _SECURITY = {
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/api/events":
             return self._events()
         # The address is printed, and the page on its way, before all that answers it is imported.
-        from slipstream.serve.questions import QUESTIONS
+        from slipstream.serve.endpoints import QUESTIONS
 
         question = QUESTIONS.get(path)
         if question is not None:

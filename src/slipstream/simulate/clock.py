@@ -18,8 +18,8 @@ import numpy as np
 from slipstream.native import inner, native
 from slipstream.profile.events import Array
 from slipstream.simulate.overheads import Overheads
-from slipstream.simulate.plan import DONE, PS_PER_US, READ, START, Plan
 from slipstream.simulate.streams import CORES, ENGINES
+from slipstream.simulate.task_graph import DONE, PS_PER_US, READ, START, Plan
 
 MOST_WAITING = 4096
 """asynchronous operations launched and not settled; when it is full, the next is settled"""

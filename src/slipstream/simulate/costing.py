@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import BASES, Estimate, Machine
-from slipstream.profile.launches import is_silent
+from slipstream.profile.attribution.launch_sequence import is_silent
 from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.profile.signatures import Work
+from slipstream.profile.semantics.signatures import Work
 from slipstream.simulate.matching import Measured, Model
 
 MOST_SCALE = 2.5
@@ -69,7 +69,7 @@ def working(program: Program) -> Iterable[Instruction]:
 def modelled(program: Program, machine: Machine, instruction: Instruction) -> Estimate:
     """What the machine's models say of one instruction."""
     from slipstream.machines.collectives import collective_time
-    from slipstream.machines.kernels import kernel_time
+    from slipstream.machines.kernel_model import kernel_time
 
     collective = _collective(program, instruction)
     if collective is not None:
@@ -132,7 +132,7 @@ def _scaled(
 
 
 def _kind(program: Program, instruction: Instruction) -> str:
-    from slipstream.machines.kernel import kernel
+    from slipstream.machines.kernel_features import kernel
 
     return kernel(program, instruction).kind
 

@@ -9,17 +9,17 @@ import numpy as np
 
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Estimate, Machine
+from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
-from slipstream.profile.kernels import sanitized
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import Times, run
-from slipstream.simulate.contention import undisturbed
 from slipstream.simulate.costing import costing
 from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds
+from slipstream.simulate.host_copy_speed import undisturbed
 from slipstream.simulate.overheads import Overheads
-from slipstream.simulate.plan import DONE, KERNEL, READ, Node, Plan, plan
 from slipstream.simulate.streams import SAME_SIDE, TO_DEVICE, TO_HOST, direction, is_copy
+from slipstream.simulate.task_graph import DONE, KERNEL, READ, Node, Plan, plan
 
 HOST = "simulated"
 _COPIES = {TO_DEVICE: "MemcpyH2D", TO_HOST: "MemcpyD2H", SAME_SIDE: "MemcpyD2D"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slipstream.profile.launches import is_silent
+from slipstream.profile.attribution.launch_sequence import is_silent
 from slipstream.profile.program import Instruction, Program
 
 FLAG = "xla_gpu_enable_command_buffer"

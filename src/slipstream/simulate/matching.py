@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from slipstream.costs.lookups import lookup_name
+from slipstream.costs.scheduler_names import lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.machines.machine import Estimate
-from slipstream.profile.launches import is_silent
+from slipstream.profile.attribution.launch_sequence import is_silent
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.signatures import Work, product, work
+from slipstream.profile.semantics.signatures import Work, product, work
 
 Model = Callable[[Program, Instruction], Estimate]
 MOST_RATIO = 4.0

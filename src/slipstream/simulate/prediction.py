@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slipstream.analyses.bounds import bounds
-from slipstream.analyses.prediction import Notice, Prediction
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.compiler.compilation import Compilation
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Machine
-from slipstream.profile.flops import work
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.flops import work
+from slipstream.results.prediction import Notice, Prediction
 from slipstream.simulate.costing import basis_shares, costing
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.waits import worst_waits

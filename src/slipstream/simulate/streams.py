@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.profile.launches import HOST_MEMORY, launch_of
+from slipstream.profile.attribution.launch_sequence import HOST_MEMORY, launch_of
 from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.profile.semantics.signatures import result_shape
 from slipstream.profile.shapes import Shape
-from slipstream.profile.signatures import result_shape
 
 ASYNC_STREAMS = 4
 COMPUTE = 0

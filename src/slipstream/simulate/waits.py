@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.analyses.prediction import WorstWait
-from slipstream.profile.categories import category
-from slipstream.profile.names import describe, source
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.categories import category
+from slipstream.profile.semantics.names import describe, source
+from slipstream.results.prediction import WorstWait
 from slipstream.simulate.engine import Simulation, Wait
 from slipstream.simulate.streams import communicates
 

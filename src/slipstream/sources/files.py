@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
-from slipstream.sources.ahead import mapped_ahead
+from slipstream.sources.xplane.prefetch import mapped_ahead
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 # What a folder may hold as the recordings of one run, the most telling first.

@@ -13,7 +13,7 @@ from slipstream.profile.profile import Profile
 from slipstream.sources.files import Kind, find_recordings, kind_of, open_bytes, unpacked
 
 if TYPE_CHECKING:
-    from slipstream.sources.dumps import Dumps
+    from slipstream.sources.hlo.dumps import Dumps
 
 Progress = Callable[[int, int], None]
 _LARGE = 32 << 20
@@ -39,9 +39,9 @@ def load(
     reading = reading or _Reading(path, run, dumps)
     reading.progress = progress
     # Native code reads the file and leaves this thread free to load the rest of us.
-    from slipstream.profile.attribution import attribute
-    from slipstream.profile.complaints import complain
-    from slipstream.profile.merging import merge
+    from slipstream.profile.attribution.attribution import attribute
+    from slipstream.profile.data_quality import complain
+    from slipstream.profile.host_merge import merge
 
     reading.meanwhile()
     profiles = reading.result()
@@ -79,7 +79,8 @@ class _Reading:
         """Load the native code that comes after reading, if reading will take a moment."""
         if self.total > _LARGE:
             from slipstream.native import prepare_all
-            from slipstream.profile import executions, grouping
+            from slipstream.profile import grouping
+            from slipstream.profile.attribution import executions
 
             prepare_all(executions, grouping)
 
@@ -126,14 +127,14 @@ def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
 def _read(file: Path, report: Callable[[int], None], dumps: Path | None) -> list[Profile]:
     kind = kind_of(file)
     if kind is Kind.XPLANE:
-        from slipstream.sources.xplane import read_space
+        from slipstream.sources.xplane.reader import read_space
 
         space = read_space(file, open_bytes(file))
-        from slipstream.sources.recording import read_recording
+        from slipstream.sources.xplane.to_profile import read_recording
 
         return [read_recording(space, report)]
     if kind is Kind.ARCHIVE:
-        from slipstream.sources.nsysjax import read_archive
+        from slipstream.sources.nsys.archive import read_archive
 
         return read_archive(file, _dumps(file, dumps) if dumps else None)
     if kind in (Kind.EXPORT, Kind.REPORT):
@@ -151,7 +152,7 @@ def _read(file: Path, report: Callable[[int], None], dumps: Path | None) -> list
 
 
 def _read_nsys(file: Path, kind: Kind, dumps: Dumps) -> Profile:
-    from slipstream.sources.nsys import exported, read_export
+    from slipstream.sources.nsys.reader import exported, read_export
 
     beside = file.with_suffix(".sqlite")
     is_newer = beside.exists() and beside.stat().st_mtime >= file.stat().st_mtime
@@ -162,6 +163,6 @@ def _read_nsys(file: Path, kind: Kind, dumps: Dumps) -> Profile:
 
 
 def _dumps(file: Path, folder: Path | None) -> Dumps:
-    from slipstream.sources.dumps import dumps_beside, dumps_in
+    from slipstream.sources.hlo.dumps import dumps_beside, dumps_in
 
     return dumps_in(folder) if folder is not None else dumps_beside(file)

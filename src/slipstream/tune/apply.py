@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from slipstream.analyses.tuning import Tuning
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue import Catalogue, default_catalogue
-from slipstream.flags.guides import HERE
-from slipstream.flags.preset_entry import Entry
-from slipstream.flags.presets import Chosen, Composed
-from slipstream.flags.values import flag_complaint, repaired
-from slipstream.tune.knob import COSTS
+from slipstream.flags.catalogue.catalogue import Catalogue, default_catalogue
+from slipstream.flags.catalogue.values import flag_complaint, repaired
+from slipstream.flags.presets.entry import Entry
+from slipstream.flags.presets.guides import HERE
+from slipstream.flags.presets.presets import Chosen, Composed
+from slipstream.results.tuning import Tuning
+from slipstream.tune.space.knob import COSTS
 
 COSTS_FILE = "costs.pb"
 _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"

@@ -17,8 +17,8 @@ from typing import Any
 
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput
-from slipstream.tune.space import Space
-from slipstream.tune.storage import sqlite_url
+from slipstream.tune.search.storage import sqlite_url
+from slipstream.tune.space.space import Space
 from slipstream.writing import atomic_write
 
 FORMAT = 1

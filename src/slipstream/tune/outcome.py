@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slipstream.analyses.tuning import OK
 from slipstream.errors import BadInput
+from slipstream.results.tuning import OK
 
 OBJECTIVES = ("step", "memory", "compile")
 

@@ -35,7 +35,7 @@ def check(
     Exits with 1 where less than the required share has a cost.
     """
     coverage = _coverage(costs, against, device)
-    from slipstream.outputs.costs import coverage_json, render_coverage
+    from slipstream.outputs.terminal.costs import coverage_json, render_coverage
 
     if json:
         show_json(coverage_json(coverage))
@@ -56,6 +56,6 @@ def _coverage(costs: str, against: str, device: str) -> Coverage:
     is_profile = ".xplane.pb" in against or not against.endswith((*_PROGRAM_ENDINGS, ".pb"))
     if is_profile:
         return check_profile(table, open_profile(against))
-    from slipstream.sources.hlo import read_program
+    from slipstream.sources.hlo.reader import read_program
 
     return check_program(table, read_program(against), device)

@@ -19,7 +19,7 @@ def diff(
     """What changed from one cost file to another, the largest change first."""
     from slipstream.costs.diff import diff_costs
     from slipstream.costs.files import read_costs
-    from slipstream.outputs.costs import diff_json, render_diff
+    from slipstream.outputs.terminal.costs import diff_json, render_diff
 
     found = diff_costs(read_costs(before), read_costs(after))
     if json:

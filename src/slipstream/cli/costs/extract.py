@@ -50,9 +50,9 @@ def extract(
     known = any(program.asked is not None for program in table.programs)
     coverage = check_profile(table, profile) if known else None
     if json:
-        from slipstream.outputs.costs import table_json
+        from slipstream.outputs.terminal.costs import table_json
 
         return show_json({"files": files, **table_json(table, coverage)})
-    from slipstream.outputs.costs import extracted_lines
+    from slipstream.outputs.terminal.costs import extracted_lines
 
     echo("\n".join(extracted_lines(table, coverage, files)))

@@ -23,7 +23,7 @@ def merge(
     """
     from slipstream.costs.files import read_costs
     from slipstream.costs.merge import merge_costs
-    from slipstream.outputs.costs import extracted_lines
+    from slipstream.outputs.terminal.costs import extracted_lines
 
     table = merge_costs([read_costs(file) for file in costs])
     echo("\n".join(extracted_lines(table, None, table.write(output))))

@@ -22,7 +22,7 @@ def show(
 ) -> None:
     """What a cost file says, dearest first, and what its manifest says of it."""
     from slipstream.costs.files import read_costs
-    from slipstream.outputs.costs import render_table, table_json
+    from slipstream.outputs.terminal.costs import render_table, table_json
 
     table = read_costs(costs)
     if json:

@@ -18,9 +18,9 @@ def explain(
     json: JsonOption = False,
 ) -> None:
     """What a flag or variable does, when it helps or hurts, its default and its history."""
-    from slipstream.flags.catalogue import default_catalogue
+    from slipstream.flags.catalogue.catalogue import default_catalogue
     from slipstream.flags.explain import explain as explain_name
-    from slipstream.outputs.flags import explanation_json, render_explanation
+    from slipstream.outputs.terminal.flags import explanation_json, render_explanation
 
     found = explain_name(name, default_catalogue(jaxlib))
     if json:

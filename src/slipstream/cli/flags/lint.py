@@ -10,8 +10,8 @@ from slipstream.cli.common import JsonOption, echo, show, show_json
 from slipstream.errors import BadInput, CheckFailed
 
 if TYPE_CHECKING:
-    from slipstream.flags.catalogue import Catalogue
-    from slipstream.flags.findings import Finding
+    from slipstream.flags.catalogue.catalogue import Catalogue
+    from slipstream.flags.lint.findings import Finding
 
 JaxlibOption = Annotated[
     str | None,
@@ -48,7 +48,7 @@ def lint(
     if fix:
         _fix(paths or [], catalogue, gpu, quiet=json)
     findings = _findings(paths or [], catalogue, gpu)
-    from slipstream.outputs.lint import findings_json, render_findings
+    from slipstream.outputs.terminal.lint import findings_json, render_findings
 
     version = catalogue.jaxlib_version
     if json:
@@ -61,24 +61,24 @@ def lint(
 def catalogue_for(jaxlib: str | None) -> Catalogue:
     """The flags of a release, or of the jaxlib that is installed."""
     if jaxlib is None:
-        from slipstream.flags.catalogue import installed_catalogue
+        from slipstream.flags.catalogue.catalogue import installed_catalogue
 
         return installed_catalogue()
-    from slipstream.flags.history import catalogue_of
+    from slipstream.flags.catalogue.history import catalogue_of
 
     return catalogue_of(jaxlib)
 
 
 def _findings(paths: list[str], catalogue: Catalogue, gpu: str | None) -> list[Finding]:
     from slipstream.flags.environment import read_settings
-    from slipstream.flags.lint import lint as find
+    from slipstream.flags.lint.lint import lint as find
 
     settings = [read_settings(path) for path in paths] or [read_settings()]
     return [finding for found in settings for finding in find(found, catalogue, gpu)]
 
 
 def _fix(paths: list[str], catalogue: Catalogue, gpu: str | None, quiet: bool) -> None:
-    from slipstream.flags.rewrite import fix_file
+    from slipstream.flags.lint.rewrite import fix_file
 
     for path in paths:
         count = fix_file(path, _findings([path], catalogue, gpu))
@@ -87,7 +87,7 @@ def _fix(paths: list[str], catalogue: Catalogue, gpu: str | None, quiet: bool) -
 
 
 def _fail_if_fatal(findings: list[Finding], paths: list[str]) -> None:
-    from slipstream.flags.findings import FAILING
+    from slipstream.flags.lint.findings import FAILING
 
     fatal = [finding for finding in findings if finding.severity in FAILING]
     if fatal:

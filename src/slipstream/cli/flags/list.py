@@ -30,8 +30,8 @@ def list_flags(
     `both` means XLA_FLAGS and compiler_options. Without a jaxlib here, the newest release that is
     known is shown.
     """
-    from slipstream.flags.catalogue import default_catalogue
-    from slipstream.outputs.flags import list_json, render_list
+    from slipstream.flags.catalogue.catalogue import default_catalogue
+    from slipstream.outputs.terminal.flags import list_json, render_list
 
     try:
         pattern = re.compile(grep, re.IGNORECASE)

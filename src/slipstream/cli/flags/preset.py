@@ -27,11 +27,11 @@ def preset(
 
     Presets that want different values of one flag are an error.
     """
-    from slipstream.outputs.shell import list_lines, preset_json, render
+    from slipstream.outputs.preset_files import list_lines, preset_json, render
 
     if list_all:
         return echo("\n".join(list_lines(PLAIN_WIDTH)))
-    from slipstream.flags.presets import compose
+    from slipstream.flags.presets.presets import compose
 
     composed = compose(names or [], catalogue_for(jaxlib), gpu)
     if json:

@@ -21,9 +21,9 @@ def thresholds(
     For all-gather and reduce-scatter one value each, large enough for a layer; for all-reduce the
     values worth trying. From Python, thresholds_of_params takes a parameter tree.
     """
-    from slipstream.flags.thresholds import thresholds as find
-    from slipstream.outputs.thresholds import render_thresholds, thresholds_json
-    from slipstream.sources.hlo import read_program
+    from slipstream.flags.thresholds.thresholds import thresholds as find
+    from slipstream.outputs.terminal.thresholds import render_thresholds, thresholds_json
+    from slipstream.sources.hlo.reader import read_program
 
     found = find(read_program(program))
     if json:

@@ -57,9 +57,9 @@ def calibrate(
     from slipstream.machines import calibrate as calibration
     from slipstream.machines.files import write_machine
     from slipstream.machines.gpus import network as network_named
-    from slipstream.machines.kernels import kernel_scales
+    from slipstream.machines.kernel_model import kernel_scales
     from slipstream.machines.topology import machine
-    from slipstream.outputs.machines import calibrated_lines, calibration_json
+    from slipstream.outputs.terminal.machines import calibrated_lines, calibration_json
 
     measured = machine(gpu or calibration.device_of(files))
     if network is not None:

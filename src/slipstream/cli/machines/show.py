@@ -23,7 +23,7 @@ def show(spec: SpecArgument, json: JsonOption = False) -> None:
     """One machine: its facts with their sources, and what collectives take on it."""
     from slipstream.machines.overview import overview
     from slipstream.machines.topology import machine
-    from slipstream.outputs.machines import overview_json, render_overview
+    from slipstream.outputs.terminal.machines import overview_json, render_overview
 
     found = overview(machine(spec))
     if json:

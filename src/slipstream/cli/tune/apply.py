@@ -21,11 +21,11 @@ def apply(
     json: JsonOption = False,
 ) -> None:
     """The winning settings as jobs are written, in every form that `flags preset` has."""
-    from slipstream.outputs.shell import preset_json, render
+    from slipstream.outputs.preset_files import preset_json, render
     from slipstream.tune.apply import winning
-    from slipstream.tune.begin import show
     from slipstream.tune.folder import read_study
-    from slipstream.tune.running import winning_command
+    from slipstream.tune.measure.backends import winning_command
+    from slipstream.tune.studies import show
 
     found = show(Path(study))
     command, typed = winning_command(read_study(Path(study)), found)

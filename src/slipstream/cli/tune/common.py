@@ -13,9 +13,9 @@ import typer
 from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
+    from slipstream.tune.measure.backends import JobOrder
     from slipstream.tune.outcome import Outcome
-    from slipstream.tune.running import JobOrder
-    from slipstream.tune.study import Candidate
+    from slipstream.tune.search.study import Candidate
 
 DEFAULT_STUDY = "slipstream-tune"
 StudyArgument = Annotated[
@@ -101,8 +101,8 @@ def job_order(
     target: str, command: Sequence[str], is_measured: bool, capture: str
 ) -> JobOrder | None:
     """How candidates are to be run; None where they are only simulated."""
-    from slipstream.loop.settings import parse_capture
-    from slipstream.tune.runfolder import job_order
+    from slipstream.run.settings import parse_capture
+    from slipstream.tune.run_folder import job_order
 
     if command and not is_measured:
         raise BadInput(
@@ -126,8 +126,8 @@ class LiveTable:
             self._show(f"… {text}", is_kept=False)
 
     def told(self, candidate: Candidate, outcome: Outcome) -> None:
-        from slipstream.analyses.tuning import Tried
-        from slipstream.outputs.tuning import row_line
+        from slipstream.outputs.terminal.tune import row_line
+        from slipstream.results.tuning import Tried
 
         with self._lock:
             if not candidate.settings:

@@ -29,9 +29,9 @@ def resume(
 
     Several may do so at once, on several machines if the study has a --storage.
     """
-    from slipstream.outputs.tuning import render_tuning, tuning_json
-    from slipstream.tune.begin import resume as go_on
-    from slipstream.tune.begin import show as read
+    from slipstream.outputs.terminal.tune import render_tuning, tuning_json
+    from slipstream.tune.studies import resume as go_on
+    from slipstream.tune.studies import show as read
 
     known = read(Path(study)).baseline
     with LiveTable(known.step_us if known is not None else None) as table:

@@ -21,12 +21,12 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """A study as it stands: the best so far, the ranking, what each knob did."""
-    from slipstream.outputs.tuning import render_tuning, tuning_json
-    from slipstream.tune.begin import show as read
+    from slipstream.outputs.terminal.tune import render_tuning, tuning_json
+    from slipstream.tune.studies import show as read
 
     found = read(Path(study))
     if html is not None:
-        from slipstream.outputs.pages.study import study_page
+        from slipstream.outputs.html.study import study_page
         from slipstream.writing import atomic_write
 
         with atomic_write(html) as temporary:

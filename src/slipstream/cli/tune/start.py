@@ -78,10 +78,10 @@ def start(
 
     A search that was ended goes on with: slipstream tune resume DIR.
     """
-    from slipstream.outputs.tuning import render_tuning, tuning_json
-    from slipstream.tune.begin import Order, tune
-    from slipstream.tune.launched import places
-    from slipstream.tune.space import Asked
+    from slipstream.outputs.terminal.tune import render_tuning, tuning_json
+    from slipstream.tune.measure.launched import places
+    from slipstream.tune.space.space import Asked
+    from slipstream.tune.studies import Order, tune
 
     job = job_order(target, command or (), measure, capture)
     added = dict(map(knob, add or ()))

@@ -1,0 +1,140 @@
+"""Who needs a value: the instructions that use it, through tuples, loops and calls.
+
+    start ──► done ──► get-tuple-element ──► fusion            the user
+                  └──► tuple ──► ROOT of a loop's body ──► the parameter of its next turn
+                                                      └──► what comes after the loop
+
+Values are followed through instructions that do nothing on the device; elements of tuples apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.program import Instruction, Program
+
+_PASSES = ("bitcast", "opt-barrier", "optimization-barrier", "add-dependency", "domain")
+_RUNS = ("while", "call", "conditional")
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Users of one value."""
+
+    instructions: frozenset[str]
+    is_result: bool
+    """whether it leaves the program, too"""
+
+
+@dataclass
+class Values:
+    """Follows the values of a program; `traced` are the instructions that leave a trace."""
+
+    program: Program
+    traced: Container[str]
+    _known: dict[str, Uses] = field(default_factory=dict)
+
+    def uses(self, name: str) -> Uses:
+        """Who needs what an instruction computes; of an asynchronous one, what its end gives."""
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    @cached_property
+    def _followers(self) -> dict[str, list[str]]:
+        """What a control dependency makes wait for each instruction."""
+        found: dict[str, list[str]] = {}
+        for instruction in self.program.scheduled:
+            for before in instruction.control_predecessors:
+                found.setdefault(before, []).append(instruction.name)
+        return found
+
+    def _find(self, name: str) -> Uses:
+        found: set[str] = set()
+        is_result = False
+        begin = self.program.starter(name) or self.program.instruction(name)
+        queue: list[tuple[str, int | None]] = [(begin.name, None)]
+        seen = set(queue)
+        while queue:
+            value, element = queue.pop()
+            for user, part in self._next(value, element):
+                if user == "":
+                    is_result = True
+                elif (event := self._event(user)) is not None and part is None and user != value:
+                    found.add(event)
+                elif (user, part) not in seen:
+                    seen.add((user, part))
+                    queue.append((user, part))
+        return Uses(frozenset(found - {name}), is_result)
+
+    def _event(self, name: str) -> str | None:
+        """The name under which a profile knows an instruction that leaves a trace."""
+        one = self.program.instruction(name)
+        if is_silent(one) or one.opcode in _RUNS:
+            return None
+        inner = self.program.wrapped(name)
+        known = inner.name if inner is not None else name
+        return known if known in self.traced else None
+
+    def _next(self, name: str, element: int | None) -> Iterator[tuple[str, int | None]]:
+        """Where a value (an element of a tuple) goes to; the empty name is out of the program."""
+        value = self.program.instruction(name)
+        computation = self.program.computations[value.computation]
+        if value.is_root or value is computation.root:
+            yield from self._returned(value, element)
+        for user in computation.users.get(name, ()):
+            yield from self._used(value, element, user)
+        for other in self._followers.get(name, ()):
+            yield other, None
+
+    def _used(
+        self, value: Instruction, element: int | None, user: Instruction
+    ) -> Iterator[tuple[str, int | None]]:
+        if user.opcode == "tuple":
+            for place, operand in enumerate(user.operands):
+                if operand == value.name:
+                    # An element of an element: the outer tuple stands for all of it.
+                    yield user.name, place
+        elif user.opcode == "get-tuple-element":
+            if element is None or element == user.tuple_index:
+                yield user.name, None
+        elif user.opcode == "while":
+            yield from self._entered(user.called, 0, element)
+            yield user.name, element
+        elif user.opcode == "call":
+            for place, operand in enumerate(user.operands):
+                if operand == value.name:
+                    yield from self._entered(user.called, place, element)
+        elif user.opcode == "conditional":
+            for place, operand in enumerate(user.operands[1:]):
+                if operand == value.name:
+                    yield from self._entered(user.called[place : place + 1], 0, element)
+        elif user.opcode in _PASSES or user.opcode.endswith("-update"):
+            yield user.name, element
+        else:
+            yield user.name, None
+
+    def _entered(
+        self, called: tuple[str, ...], place: int, element: int | None
+    ) -> Iterator[tuple[str, int | None]]:
+        for name in called:
+            parameters = self.program.computations[name].parameters
+            if place < len(parameters):
+                yield parameters[place].name, element
+
+    def _returned(self, root: Instruction, element: int | None) -> Iterator[tuple[str, int | None]]:
+        if root.computation == self.program.entry.name:
+            yield "", None
+            return
+        caller = self.program.caller(root.computation)
+        if caller is None:
+            return
+        if caller.opcode == "while":
+            if caller.called and root.computation == caller.called[0]:
+                yield from self._entered(caller.called, 0, element)
+                yield caller.name, element
+        elif caller.opcode in _RUNS:
+            yield caller.name, element

@@ -1,0 +1,149 @@
+"""What changed in the schedule: where collectives and copies start and end, and what hides them.
+
+compute      ██ a ██ b ██ c ██ d ██          before   start ─ a ─ b ─ done      covers a, b
+collective      ▒▒▒▒▒▒▒▒▒▒                   after    start ─ a ─ b ─ c ─ done  gained c
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slipstream.analyses.diff.features import Item
+from slipstream.analyses.diff.matching import Match
+from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.program import Instruction
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A collective or copy in one of the two schedules; times are of one step of one device."""
+
+    instructions: tuple[str, ...]
+    us: float
+    exposed_us: float
+    """time in which no compute ran beside it; of a copy, neither compute nor communication"""
+    is_inline: bool
+    """whether it ran on the stream that computes"""
+    covers: int | None
+    """instructions that compute between its start and its done; None where that isn't known"""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A collective or copy whose exposed time, or place in the schedule, changed."""
+
+    kind: str
+    source: str
+    description: str
+    before: Placing | None
+    after: Placing | None
+    gained: tuple[str, ...]
+    """what computes between its start and its done now and didn't before, as it is named now"""
+    lost: tuple[str, ...]
+    """what did before and doesn't now, as it was named"""
+
+    @property
+    def change_us(self) -> float:
+        """How much more of it is exposed."""
+        exposed = [side.exposed_us if side else 0.0 for side in (self.before, self.after)]
+        return exposed[1] - exposed[0]
+
+
+def placing(items: Sequence[Item]) -> Placing | None:
+    """The ops' part in the step; None where they are neither collectives nor copies."""
+    if not items or all(item.sighting.kind == "compute" for item in items):
+        return None
+    windows = [window(item) for item in items]
+    covers = None if None in windows else sum(len(w) for w in windows if w is not None)
+    return Placing(
+        tuple(item.name for item in items),
+        sum(item.sighting.us for item in items),
+        sum(item.sighting.cost for item in items),
+        all(item.sighting.is_inline for item in items),
+        covers,
+    )
+
+
+def window(item: Item) -> tuple[str, ...] | None:
+    """The instructions that work between an operation's start and its done."""
+    program, start = item.program, item.instruction
+    if program is None or start is None:
+        return None
+    if not start.is_start:
+        return ()
+    done = program.partner(start.name)
+    if done is None or done.computation != start.computation:
+        return None
+    between = program.computations[start.computation].instructions
+    first, last = sorted((start.position, done.position))
+    return tuple(
+        i.name for i in between if first < i.position < last and not is_silent(i) and _computes(i)
+    )
+
+
+def _computes(instruction: Instruction) -> bool:
+    return not (instruction.is_start or instruction.is_done or instruction.collective)
+
+
+def moves(matches: Sequence[Match]) -> tuple[Move, ...]:
+    """Collectives and copies, the largest change of exposed time first."""
+    names = tuple(
+        {(item.program_name, item.name): n for n, items in _sides(matches, side) for item in items}
+        for side in (0, 1)
+    )
+    found = []
+    for one in matches:
+        before, after = placing(one.before), placing(one.after)
+        if before is None and after is None:
+            continue
+        op = one.first.sighting.op
+        changed = _window_change(one, names)
+        found.append(Move(op.category, op.source, op.description, before, after, *changed))
+    found.sort(key=lambda move: (-abs(move.change_us), -len(move.gained) - len(move.lost)))
+    return tuple(found)
+
+
+def _sides(matches: Sequence[Match], side: int) -> list[tuple[int, tuple[Item, ...]]]:
+    return [(number, (one.before, one.after)[side]) for number, one in enumerate(matches)]
+
+
+def _window_change(
+    match: Match, names: tuple[Mapping[tuple[str, str], int], ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(what came between start and done, what left it); empty where either isn't known."""
+    covered: list[dict[int, str]] = []
+    for side, items in enumerate((match.before, match.after)):
+        windows = [(item, window(item)) for item in items]
+        if not items or any(found is None for _, found in windows):
+            return (), ()
+        covered.append(
+            {
+                names[side][key]: name
+                for item, found in windows
+                for name in found or ()
+                if (key := (item.program_name, name)) in names[side]
+            }
+        )
+    old, new = covered
+    gained = tuple(name for number, name in new.items() if number not in old)
+    return gained, tuple(name for number, name in old.items() if number not in new)
+
+
+def out_of_order(matches: Sequence[Match]) -> int:
+    """How many ops would have to move for both schedules to be in the same order."""
+    pairs = sorted(
+        (m.before[0].program_name, m.before[0].order, m.after[0].order)
+        for m in matches
+        if len(m.before) == len(m.after) == 1 and m.before[0].instruction is not None
+    )
+    moved = 0
+    for program in {pair[0] for pair in pairs}:
+        orders = [after for name, _, after in pairs if name == program]
+        tails: list[int] = []
+        for order in orders:
+            at = bisect_right(tails, order)
+            tails[at : at + 1] = [order]
+        moved += len(orders) - len(tails)
+    return moved

@@ -1,0 +1,1 @@
+"""Links over time: bandwidth, latency, slack and known problems."""

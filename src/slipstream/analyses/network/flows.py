@@ -1,0 +1,248 @@
+"""Bytes on their way: which link each collective and copy takes, in which direction, and when.
+
+all-gather  ████████        bytes spread evenly over the time they took
+copy           ██████
+rate        ▂▂▂▆▆▆▆▆▃       added up, at every moment
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slipstream.analyses.collectives import bus_factor, known_gpu
+from slipstream.analyses.labels import collective_of, found_instruction, label
+from slipstream.machines.collectives import groups_of
+from slipstream.machines.gpus import usual_network
+from slipstream.machines.machine import Machine
+from slipstream.profile.attribution.kernels import SAME_SIDE, TO_HOST, classify, copy_bytes
+from slipstream.profile.attribution.launch_sequence import launch_of
+from slipstream.profile.events import Array, distinct
+from slipstream.profile.profile import Profile
+from slipstream.profile.program import Collective
+from slipstream.profile.semantics.signatures import result_shape
+from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
+
+LINK, NETWORK, HOST, DCN = "link", "network", "host", "dcn"
+"""to the GPUs nearby, to other hosts, to host memory, between slices of TPUs"""
+EACH_WAY, TO_DEVICE_WORDS, TO_HOST_WORDS = "each way", "to device", "to host"
+IN, OUT = "in", "out"
+_EXCHANGES = ("all-to-all", "ragged-all-to-all", "collective-permute", "send", "recv")
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What one instruction (or one kind of transfer) sends over one link in one direction."""
+
+    link: str
+    direction: str
+    name: str
+    description: str
+    source: str
+    owner: Array
+    """device of each event, or host of each transfer"""
+    start_ps: Array
+    duration_ps: Array
+    bytes: Array
+
+    def take(self, rows: Array) -> Flow:
+        columns = (self.owner, self.start_ps, self.duration_ps, self.bytes)
+        owner, start, duration, size = (column[rows] for column in columns)
+        return replace(self, owner=owner, start_ps=start, duration_ps=duration, bytes=size)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How many bytes a second flow, from each moment at which that changes."""
+
+    times: Array
+    rates: Array
+    """bytes per picosecond after each time"""
+    before: Array
+    """bytes that had flowed by each time"""
+
+    @classmethod
+    def of(cls, flows: Sequence[Flow]) -> Rates:
+        if not flows:
+            return cls(np.zeros(1), np.zeros(1), np.zeros(1))
+        start = np.concatenate([flow.start_ps for flow in flows]).astype(np.float64)
+        length = np.maximum(np.concatenate([flow.duration_ps for flow in flows]), 1)
+        rate = np.concatenate([flow.bytes for flow in flows]) / length
+        # Where one ends as the next begins, the end comes first: there is no peak between them.
+        times = np.concatenate((start + length, start))
+        steps = np.concatenate((-rate, rate))
+        order = np.argsort(times, kind="stable")
+        times, rates = times[order], _settled(np.cumsum(steps[order]))
+        moved = np.concatenate(([0.0], np.cumsum(rates[:-1] * np.diff(times))))
+        return cls(times, rates, moved)
+
+    def moved(self, edges: Array) -> Array:
+        """Bytes between each edge and the next."""
+        return np.diff(np.interp(edges, self.times, self.before))
+
+    def between(self, starts: Array, ends: Array) -> Array:
+        """Bytes in each of several stretches of time."""
+        until: Array = np.interp(np.concatenate((starts, ends)), self.times, self.before)
+        return until[len(starts) :] - until[: len(starts)]
+
+    def above(self, rate: float) -> Array:
+        """The stretches of time, (start, end) each, in which at least that much flows."""
+        high = self.rates >= rate
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], high, [False])).astype(np.int8)))
+        bounds: Array = self.times[np.minimum(edges.reshape(-1, 2), len(self.times) - 1)]
+        return bounds
+
+
+def _settled(rates: Array) -> Array:
+    """Rates without what additions and subtractions leave behind where nothing flows."""
+    least = 1e-9 * float(np.abs(rates).max(initial=0.0))
+    return np.where(rates > least, rates, 0.0)
+
+
+def device_flows(profile: Profile, machine: Machine | None) -> list[Flow]:
+    """The flows of collectives and host copies that the devices recorded."""
+    from slipstream.profile.grouping import group_labels
+
+    kind = kinds(profile)
+    rows = np.flatnonzero(kind != COMPUTE)
+    groups, firsts = group_labels(profile.events, rows)
+    order = np.argsort(groups, kind="stable")
+    parts = np.split(order, np.searchsorted(groups[order], np.arange(1, len(firsts))))
+    found = []
+    for part in parts:
+        if len(part):
+            is_exchange = kind[rows[part[0]]] == COMMUNICATION
+            make = _exchanged if is_exchange else _copied
+            found += list(make(profile, machine, rows[part]))
+    return found
+
+
+def _flow(profile: Profile, rows: Array, link: str, direction: str, size: Array) -> Flow:
+    events = profile.events
+    named = label(profile, int(rows[0]))
+    start, duration = (events.cells(c, rows) for c in ("start_ps", "duration_ps"))
+    what = named.description or named.category
+    owner = profile.event_devices[rows]
+    return Flow(
+        link, direction, named.instruction, what, named.source, owner, start, duration, size
+    )
+
+
+def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterator[Flow]:
+    events = profile.events
+    names = (events.text(c, int(rows[0])) for c in ("program", "instruction"))
+    found = found_instruction(profile, *names)
+    collective = collective_of(*found) if found is not None else None
+    if found is None or collective is None or not collective.bytes:
+        return
+    program, instruction = found
+    if instruction.is_done:
+        return  # a wait for bytes that its start moves
+    start = program.starter(instruction.name) or instruction
+    times = program.executions(start.name)
+    runs = _runs(profile, rows)
+    size = collective.group_size or (machine.devices if machine else 2)
+    each = collective.bytes * bus_factor(collective.kind, max(size, 2))
+    # Several kernels may do one execution: they share its bytes.
+    total = each * runs * times if times else each * len(rows)
+    off = _off_host(machine, collective) if machine is not None else 0.0
+    for link, share in ((NETWORK, off), (LINK, 1 - off)):
+        if share > 0:
+            part = np.full(len(rows), total / len(rows) * share)
+            yield _flow(profile, rows, link, EACH_WAY, part)
+
+
+def _runs(profile: Profile, rows: Array) -> int:
+    """How many executions of its program an instruction's events belong to, over all devices."""
+    device = profile.event_devices[rows].astype(np.int64)
+    return len(distinct(device << 32 | profile.events.cells("execution", rows)))
+
+
+def _off_host(machine: Machine, collective: Collective) -> float:
+    """The share of what a GPU sends that leaves its host, in the group that sends most so.
+
+    Rings go through all GPUs of a host before they leave it, so that of several members in a host
+    one sends to the next; in an exchange everybody sends to everybody.
+    """
+    shares = [0.0]
+    for group in groups_of(machine, collective, machine.devices):
+        if group.domains > 1:
+            is_exchange = collective.kind in _EXCHANGES
+            elsewhere = (group.size - group.local) / max(group.size - 1, 1)
+            shares.append(elsewhere if is_exchange else 1 / group.local)
+    return max(shares)
+
+
+def _copied(profile: Profile, machine: Machine | None, rows: Array) -> Iterator[Flow]:
+    del machine
+    events = profile.events
+    row = int(rows[0])
+    direction, size = classify(events.text("name", row)).direction, 0
+    names = (events.text(c, row) for c in ("program", "instruction"))
+    found = found_instruction(profile, *names)
+    if found is not None:
+        program, instruction = found
+        start = program.starter(instruction.name) or instruction
+        launch = launch_of(program, start)
+        if direction == SAME_SIDE:
+            direction = launch.direction
+        # The shape of a start lists what is copied and where to.
+        size = result_shape(start).bytes if start.opcode == "copy-start" else launch.bytes
+    sizes = _sizes(profile, rows, size)
+    if direction == SAME_SIDE or not sizes.any():
+        return
+    words = TO_HOST_WORDS if direction == TO_HOST else TO_DEVICE_WORDS
+    yield _flow(profile, rows, HOST, words, sizes)
+
+
+def _sizes(profile: Profile, rows: Array, otherwise: int) -> Array:
+    """What each copy's details say it moved; `otherwise` where they say nothing."""
+    texts, details = profile.events.texts, profile.events.cells("details", rows)
+    values, places = np.unique(details, return_inverse=True)
+    stated = [copy_bytes(texts[i]) for i in values.tolist()]
+    sizes: Array = np.array([otherwise if one is None else one for one in stated], np.float64)
+    return sizes[places]
+
+
+def machine_of(profile: Profile) -> Machine | None:
+    """The machine a profile seems to be of: its GPU, in as many as its collectives name."""
+    model = next((device.model for device in profile.devices if device.model), "")
+    gpu = known_gpu(model)
+    if gpu is None:
+        return None
+    count = max(_participants(profile), len(profile.devices))
+    per_host = min(count, gpu.gpus_per_host)
+    hosts = -(-count // per_host)
+    network = usual_network(gpu.name)
+    return Machine(f"{hosts}x{per_host}x{gpu.name}", gpu, network, 1, hosts, per_host)
+
+
+def _participants(profile: Profile) -> int:
+    """How many devices the programs' collectives speak of."""
+    most = 1
+    for name in {profile.events.texts[i] for i in np.unique(profile.events["program"]).tolist()}:
+        program = profile.programs.get(name)
+        for one in program.scheduled if program is not None else ():
+            if one.collective is not None:
+                members = [m for group in one.collective.replica_groups for m in group]
+                pairs = [m for pair in one.collective.source_target_pairs for m in pair]
+                most = max(most, one.collective.group_size or 1, *(m + 1 for m in members + pairs))
+    return most
+
+
+def transfer_flows(profile: Profile) -> list[Flow]:
+    """The flows between slices that Megascale's host events report."""
+    table = profile.transfers
+    found = []
+    hosts = np.array([lane.host for lane in profile.lanes], np.int32)
+    for words, direction in (("Transport Receive", IN), ("Transport Send", OUT)):
+        wanted = [index for index, text in enumerate(table.texts) if words in text]
+        rows = np.flatnonzero(np.isin(table["name"], wanted) & (table["bytes"] > 0))
+        if len(rows):
+            start, duration = (table[c][rows] for c in ("start_ps", "duration_ps"))
+            owner, size = hosts[table["lane"][rows]], table["bytes"][rows].astype(np.float64)
+            what = "transfers between slices"
+            found.append(Flow(DCN, direction, "MegaScale", what, "", owner, start, duration, size))
+    return found

@@ -1,0 +1,225 @@
+"""One kind of link in one direction: how much it carries over time, and where it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.analyses.network.flows import DCN, LINK, NETWORK, Flow, Rates
+from slipstream.analyses.network.troubles import SATURATED
+from slipstream.machines.machine import Machine
+from slipstream.profile.events import Array, median
+from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.kinds import COMPUTE
+from slipstream.profile.timeline.segments import only
+
+BINS = 240
+BUSY = 0.7
+"""share of a GPU link's published rate that collectives reach when it is what limits them"""
+NEAR = 0.005
+"""regions closer than this share of the step are one"""
+SHORT = 0.001
+"""regions shorter than this share of the step are not listed"""
+WAITED = 0.1
+"""share of a region in which the device must wait for the link to be what limits it"""
+OPS_SHOWN = 4
+MOST_REGIONS = 1000
+"""of a link and direction: those that the device waits in longest"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One kind of link in one direction; rates are bytes a second, the mean of its ends."""
+
+    link: str
+    """`link` (NVLink or what joins the GPUs of a host), `network`, `host` (memory) or `dcn`"""
+    direction: str
+    """`each way`, `to device`, `to host`, `in` or `out`"""
+    per: str
+    """what a rate is of: `device` or `host`"""
+    capacity: float | None
+    capacity_of: str
+    """what the capacity is that of; empty if not known"""
+    per_step_bytes: float
+    mean: float
+    """over the steps, idle times too"""
+    peak: float
+    """of the busiest moment"""
+    demand: float | None
+    """share of the capacity that would do if the bytes were spread over the whole step"""
+    active_share: float
+    """share of the time in which anything flows"""
+    bound_share: float | None
+    """share of the time in which it carries nearly all it can"""
+    rates: tuple[float, ...]
+    """over time, in bins"""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of time in which a link is what limits: nearly full, and something waits."""
+
+    link: str
+    direction: str
+    start_us: float
+    end_us: float
+    """from the beginning of the first step"""
+    rate: float
+    share: float
+    """of the capacity"""
+    exposed_us: float
+    """time in it in which the device does not compute"""
+    ops: tuple[str, ...]
+    """what flows in it, most bytes first"""
+
+
+class Window:
+    """The time that counts: from the first step to the last."""
+
+    def __init__(self, profile: Profile) -> None:
+        steps = profile.steps
+        has_steps = bool(len(steps))
+        self.start = float(steps.start_ps.min()) if has_steps else 0.0
+        self.end = float(steps.end_ps.max()) if has_steps else 1.0
+        self.edges: Array = np.linspace(self.start, self.end, BINS + 1)
+        lengths = steps.end_ps - steps.start_ps
+        self.step_us = float(median(lengths)) / 1e6 if has_steps else 0.0
+        self.steps = max(steps.count, 1)
+
+    def cut(self, flow: Flow) -> Flow:
+        """What flows in the window."""
+        end = flow.start_ps + flow.duration_ps
+        return flow.take((end > self.start) & (flow.start_ps < self.end))
+
+
+class Lane:
+    """One kind of link in one direction."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        window: Window,
+        flows: Sequence[Flow],
+        capacity: float | None,
+        capacity_of: str,
+    ) -> None:
+        self.profile, self.window, self.flows = profile, window, flows
+        self.capacity, self.capacity_of = capacity, capacity_of
+        self.is_sliced = flows[0].link == DCN
+        owners = profile.hosts if self.is_sliced else profile.devices
+        self.count = max(len(owners), 1)
+        busiest = np.zeros(self.count)
+        for flow in flows:
+            busiest += np.bincount(flow.owner, flow.bytes, self.count)
+        self.busiest = int(busiest.argmax())
+        self.one = Rates.of([flow.take(flow.owner == self.busiest) for flow in flows])
+        self.most = (SATURATED if self.is_sliced else BUSY) * (capacity or np.inf) / 1e12
+
+    def series(self) -> Series:
+        window = self.window
+        total = Rates.of(self.flows)
+        moved = total.moved(window.edges) / self.count
+        span_s = (window.end - window.start) / 1e12
+        mean = float(moved.sum()) / span_s
+        bounds = _length(self.full)
+        active = _length(self._inside(self.one.above(1e-300)))
+        return Series(
+            self.flows[0].link,
+            self.flows[0].direction,
+            "host" if self.is_sliced else "device",
+            self.capacity,
+            self.capacity_of,
+            float(moved.sum()) / window.steps,
+            mean,
+            float(self.one.rates.max()) * 1e12,
+            mean / self.capacity if self.capacity else None,
+            active / (window.end - window.start),
+            bounds / (window.end - window.start) if self.capacity else None,
+            tuple((moved / span_s * BINS).tolist()),
+        )
+
+    @cached_property
+    def full(self) -> Array:
+        """When the busiest device's link carries nearly all it can, (start, end) each."""
+        most = self.most if self.capacity else np.inf
+        return self._inside(self.one.above(most))
+
+    def regions(self) -> list[Region]:
+        """Full and waited for: where this link is what limits the step."""
+        step = self.window.step_us * 1e6
+        full = self.full
+        if not len(full):
+            return []
+        apart = full[1:, 0] - full[:-1, 1] > NEAR * step
+        firsts = np.concatenate(([True], apart))
+        lasts = np.concatenate((apart, [True]))
+        merged = np.stack((full[firsts, 0], full[lasts, 1]), axis=1)
+        long = merged[merged[:, 1] - merged[:, 0] >= SHORT * step]
+        starts, ends = long.astype(np.int64).T
+        bare = (ends - starts) - self._computing().covered(starts, ends)
+        waited = np.flatnonzero(bare >= WAITED * (ends - starts))
+        waited = waited[np.argsort(-bare[waited], kind="stable")][:MOST_REGIONS]
+        return self._described(starts[waited], ends[waited], bare[waited])
+
+    def _described(self, starts: Array, ends: Array, bare: Array) -> list[Region]:
+        shares = [flow.take(flow.owner == self.busiest) for flow in self.flows]
+        flowing = [flow for flow in shares if len(flow.start_ps)]
+        parts = np.stack([Rates.of([flow]).between(starts, ends) for flow in flowing])
+        order = np.argsort(-parts, axis=0, kind="stable")[:OPS_SHOWN]
+        rate = parts.sum(axis=0) / (ends - starts) * 1e12
+        return [
+            Region(
+                self.flows[0].link,
+                self.flows[0].direction,
+                (float(starts[i]) - self.window.start) / 1e6,
+                (float(ends[i]) - self.window.start) / 1e6,
+                float(rate[i]),
+                float(rate[i]) / self.capacity if self.capacity else 0.0,
+                float(bare[i]) / 1e6,
+                tuple(flowing[at].name for at in order[:, i].tolist() if parts[at, i] > 0),
+            )
+            for i in range(len(starts))
+        ]
+
+    def _computing(self) -> Union:
+        """When the busiest device (any of the busiest host's) computes."""
+        profile = self.profile
+        if not self.is_sliced:
+            return profile.stretches.of(self.busiest).union(only(COMPUTE))
+        parts = [
+            own.union(only(COMPUTE))
+            for device, own in profile.stretches.by_device()
+            if profile.devices[device].host == self.busiest
+        ]
+        starts = np.concatenate([part.starts for part in parts] or [np.empty(0, np.int64)])
+        ends = np.concatenate([part.ends for part in parts] or [np.empty(0, np.int64)])
+        return Union.of(starts, ends - starts)
+
+    def _inside(self, stretches: Array) -> Array:
+        first, last = self.window.start, self.window.end
+        seen = (stretches[:, 1] > first) & (stretches[:, 0] < last)
+        inside: Array = np.clip(stretches[seen], first, last)
+        return inside
+
+
+def _length(stretches: Array) -> float:
+    return float((stretches[:, 1] - stretches[:, 0]).sum())
+
+
+def capacity_of(
+    link: str, machine: Machine | None, slices: float | None
+) -> tuple[float | None, str]:
+    """(bytes a second in one direction, what they are of)."""
+    if link == DCN:
+        return slices, "as given" if slices else ""
+    if machine is None:
+        return None, ""
+    if link == LINK:
+        return machine.gpu.link_bandwidth, f"{machine.gpu.name}, {machine.gpu.link}"
+    if link == NETWORK:
+        return machine.network.bandwidth, f"{machine.network.name}, one GPU's part"
+    return machine.gpu.host_bandwidth, f"{machine.gpu.name}, host memory"

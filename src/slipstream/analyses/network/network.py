@@ -1,0 +1,134 @@
+"""Bandwidth over time on every kind of link, what the links could carry, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.analyses.network.flows import (
+    DCN,
+    HOST,
+    LINK,
+    NETWORK,
+    Flow,
+    device_flows,
+    machine_of,
+    transfer_flows,
+)
+from slipstream.analyses.network.latency import Latency, arrivals, latency
+from slipstream.analyses.network.links import BINS, Lane, Region, Series, Window, capacity_of
+from slipstream.analyses.network.slack import SliceCollective, slice_collectives
+from slipstream.analyses.network.troubles import Evidence, Trouble, troubles
+from slipstream.machines.machine import Machine
+from slipstream.profile.profile import Profile
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the links carried."""
+
+    steps: int
+    step_us: float
+    bin_us: float
+    machine: str
+    """the machine that capacities are those of; empty if not known"""
+    series: tuple[Series, ...]
+    regions: tuple[Region, ...]
+    """the longest exposed time first"""
+    latency: Latency | None
+    """of transfers between slices; None where there are none"""
+    collectives: tuple[SliceCollective, ...]
+    """between slices, the longest stall first"""
+    troubles: tuple[Trouble, ...]
+    notes: tuple[str, ...]
+    """what the figures rest on, and what could not be told"""
+
+
+def network(
+    profile: Profile, machine: Machine | None = None, slice_gbps: float | None = None
+) -> Network:
+    """What links carried and could carry.
+
+    `machine` says how GPUs are connected, where the profile's own devices don't tell; `slice_gbps`
+    is what the network between slices carries for one host, one direction.
+    """
+    assumed = machine or machine_of(profile)
+    window = Window(profile)
+    flows = [window.cut(flow) for flow in device_flows(profile, assumed) + transfer_flows(profile)]
+    flows = [flow for flow in flows if len(flow.start_ps)]
+    capacity = slice_gbps * 1e9 / 8 if slice_gbps else None
+    series: list[Series] = []
+    regions: list[Region] = []
+    full: list[list[float]] = []
+    for link, direction in sorted({(flow.link, flow.direction) for flow in flows}):
+        own = [flow for flow in flows if (flow.link, flow.direction) == (link, direction)]
+        lane = Lane(profile, window, own, *capacity_of(link, assumed, capacity))
+        series.append(lane.series())
+        regions += lane.regions()
+        full += lane.full.tolist() if link == DCN else []
+    slices = _slices(profile)
+    collectives = slice_collectives(profile, slices)
+    arrived = arrivals(profile, window.start, window.end)
+    evidence = Evidence(
+        profile,
+        window.start,
+        window.end,
+        profile.steps.count,
+        window.step_us,
+        collectives,
+        arrived,
+        capacity,
+        sorted((start, end) for start, end in full),
+    )
+    is_sliced = bool(len(profile.transfers))
+    return Network(
+        profile.steps.count if profile.steps.basis != "recording" else 0,
+        window.step_us,
+        (window.end - window.start) / BINS / 1e6,
+        assumed.spec if assumed is not None else "",
+        tuple(series),
+        tuple(sorted(regions, key=lambda region: (-region.exposed_us, region.start_us))),
+        latency(arrived, window.edges),
+        collectives,
+        troubles(evidence) if is_sliced else (),
+        tuple(_notes(profile, machine, assumed, flows, capacity)),
+    )
+
+
+def _slices(profile: Profile) -> int | None:
+    """How many slices take part in what was transferred."""
+    table = profile.transfers
+    rows = np.flatnonzero(table["has_ids"])
+    if not len(rows):
+        return None
+    columns = [table[name][rows] for name in ("source_slice", "destination_slice")]
+    return len(np.unique(np.concatenate(columns)))
+
+
+def _notes(
+    profile: Profile,
+    given: Machine | None,
+    assumed: Machine | None,
+    flows: Sequence[Flow],
+    slices: float | None,
+) -> list[str]:
+    links = {flow.link for flow in flows}
+    notes = []
+    if not flows:
+        notes.append("nothing in the steps moves bytes between devices or to host memory")
+    if links & {LINK, NETWORK} and given is None and assumed is not None:
+        notes.append(
+            f"taken for {assumed.spec}: how many GPUs share a host isn't recorded; say it with --on"
+        )
+    if links & {LINK, NETWORK, HOST} and assumed is None:
+        notes.append("this GPU isn't known here, so neither are its links; say them with --on")
+    if DCN in links and slices is None:
+        notes.append(
+            "what the network between slices can carry isn't recorded: with --slice-gbps "
+            "bandwidth-bound regions and slow transfers are told too"
+        )
+    if len(profile.transfers) and not len(profile.steps):
+        notes.append("no steps were found, so nothing can be said about the steady state")
+    return notes

@@ -1,0 +1,209 @@
+"""Collectives between slices as Megascale does them: what they wait, and how much slack they have.
+
+    send ▌      send-done ▌       recv ▌          recv-done ████      TPU
+         ├──────────────────────────────────────▶│                    slack: what lies between, less
+              t1           t2           t3                             the transfers' own operations
+
+As XProf defines it (https://openxla.org/xprof/megascale_stats): slack is the time that a collective
+has to transmit its data without stalling the TPU; the stall is what its four operations take.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.profile.events import Array, distinct
+from slipstream.profile.profile import Profile
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.names import source
+from slipstream.profile.timeline.intervals import Union
+
+PARTS = ("send", "send-done", "recv", "recv-done")
+_LABEL = re.compile(r"(send|recv)(-done)?(\.\d+)*$")
+_RENDEZVOUS = "_xla_host_transfer_rendezvous"
+_TYPE = "_xla_megascale_transfer_type"
+
+
+@dataclass(frozen=True)
+class SliceCollective:
+    """One collective between slices; times are means of its occurrences."""
+
+    name: str
+    """its rendezvous; the send, where the program doesn't say"""
+    transfer_type: str
+    """`ALL_REDUCE`, `ONE_TO_ONE`, …; empty if not recorded"""
+    send: str
+    recv_done: str
+    occurrences: int
+    """over all devices and steps"""
+    slack_us: float
+    observed_us: float
+    """from its send to the end of its recv-done"""
+    send_us: float
+    send_done_us: float
+    recv_us: float
+    recv_done_us: float
+    per_step_us: float
+    """what its operations stall one device in one step"""
+    bytes: float | None
+    """what one device sends; None if the buffer isn't known"""
+    required_gbps: float | None
+    """gigabits a second that would transmit it within its slack; None without any"""
+    source: str = ""
+
+    @property
+    def stall_us(self) -> float:
+        """What its four operations take, together."""
+        return self.send_us + self.send_done_us + self.recv_us + self.recv_done_us
+
+
+@dataclass(frozen=True)
+class _Named:
+    program: Program
+    send: Instruction
+    parts: dict[str, str]
+    """instruction of each of PARTS"""
+
+
+@dataclass(frozen=True)
+class _Operations:
+    """All sends, receives and their dones in the steps, in the order of time."""
+
+    device: Array
+    instruction: Array
+    start_ps: Array
+    duration_ps: Array
+    steps: int
+    """steps of all devices"""
+
+    @classmethod
+    def of(cls, profile: Profile) -> _Operations:
+        events, steps = profile.events, profile.steps
+        names = [i for i, text in enumerate(events.texts) if _LABEL.match(text)]
+        rows = np.flatnonzero(np.isin(events["instruction"], names))
+        rows = rows[steps.rows_of(profile)[rows] < len(steps)]
+        rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
+        columns = (events.cells(c, rows) for c in ("instruction", "start_ps", "duration_ps"))
+        instruction, start, duration = columns
+        device = profile.event_devices[rows]
+        return cls(device, instruction, start, duration, max(len(steps), 1))
+
+
+def slice_collectives(profile: Profile, slices: int | None) -> tuple[SliceCollective, ...]:
+    """Every collective between slices, the longest stall first."""
+    found = []
+    operations = _Operations.of(profile)
+    index = {text: number for number, text in enumerate(profile.events.texts)}
+    for name, named in _collectives(profile):
+        times = _Occurrences(operations, named, index)
+        if times.count:
+            found.append(times.result(name, slices))
+    return tuple(sorted(found, key=lambda one: -one.per_step_us))
+
+
+def _collectives(profile: Profile) -> list[tuple[str, _Named]]:
+    """Sends and receives of every program, joined by their rendezvous."""
+    found = []
+    texts, seen = profile.events.texts, distinct(profile.events["program"]).tolist()
+    for name in (texts[i] for i in seen if texts[i] in profile.programs):
+        program = profile.programs[name]
+        receives = {_meeting(i): i for i in program.scheduled if i.opcode == "recv"}
+        for send in program.scheduled:
+            recv = receives.get(_meeting(send)) if send.opcode == "send" else None
+            if recv is None:
+                continue
+            dones = [program.partner(one.name) for one in (send, recv)]
+            if dones[0] is not None and dones[1] is not None:
+                names = (send.name, dones[0].name, recv.name, dones[1].name)
+                parts = dict(zip(PARTS, names, strict=True))
+                found.append((_meeting(send), _Named(program, send, parts)))
+    return found
+
+
+def _meeting(instruction: Instruction) -> str:
+    """What a send and its receive have in common: a rendezvous, or else their number."""
+    stated = instruction.attributes.get(_RENDEZVOUS)
+    number = _LABEL.match(instruction.name)
+    return str(stated) if stated else (number[3] or "0") if number else instruction.name
+
+
+class _Occurrences:
+    """The times at which one collective ran: columns of (device, time) in the order of time."""
+
+    def __init__(self, operations: _Operations, named: _Named, index: dict[str, int]) -> None:
+        self.operations, self.named = operations, named
+        self.starts: dict[str, list[Array]] = {part: [] for part in PARTS}
+        self.lengths: dict[str, list[Array]] = {part: [] for part in PARTS}
+        self.slack: list[Array] = []
+        for device in distinct(operations.device).tolist():
+            own = operations.device == device
+            rows = {
+                part: np.flatnonzero(own & (operations.instruction == index.get(name, -1)))
+                for part, name in named.parts.items()
+            }
+            count = min(len(found) for found in rows.values())
+            if not count:
+                continue
+            for part, found in rows.items():
+                self.starts[part].append(operations.start_ps[found[:count]])
+                self.lengths[part].append(operations.duration_ps[found[:count]])
+            self.slack.append(self._slack(own))
+
+    @property
+    def count(self) -> int:
+        return sum(len(part) for part in self.slack)
+
+    def _slack(self, own: Array) -> Array:
+        """Time from send to recv-done without what sends, receives and their dones take in it."""
+        first, last = self.starts["send"][-1], self.starts["recv-done"][-1]
+        operations = self.operations
+        union = Union.of(operations.start_ps[own], operations.duration_ps[own])
+        return np.asarray(last - first - union.covered(first, np.maximum(last, first)))
+
+    def result(self, name: str, slices: int | None) -> SliceCollective:
+        starts = {part: np.concatenate(found) for part, found in self.starts.items()}
+        mean = {part: float(np.concatenate(x).mean()) / 1e6 for part, x in self.lengths.items()}
+        last = starts["recv-done"] + np.concatenate(self.lengths["recv-done"])
+        slack = float(np.concatenate(self.slack).mean()) / 1e6
+        kind = str(self.named.send.attributes.get(_TYPE, ""))
+        size = self._bytes(kind, slices)
+        stall = sum(mean.values())
+        return SliceCollective(
+            name,
+            kind,
+            self.named.parts["send"],
+            self.named.parts["recv-done"],
+            self.count,
+            slack,
+            float((last - starts["send"]).mean()) / 1e6,
+            mean["send"],
+            mean["send-done"],
+            mean["recv"],
+            mean["recv-done"],
+            stall * self.count / self.operations.steps,
+            size,
+            size * 8 / slack / 1e3 if size is not None and slack > 0 else None,
+            source(self.named.program, self.named.send),
+        )
+
+    def _bytes(self, kind: str, slices: int | None) -> float | None:
+        """What one device sends, from the buffer it receives, as XProf counts."""
+        program = self.named.program
+        done = program.instruction(self.named.parts["recv-done"])
+        size = max((leaf.bytes for leaf in done.shape.leaves()), default=0)
+        return size * sent_share(kind, slices) if size and slices else None
+
+
+def sent_share(kind: str, group: int) -> float:
+    """Bytes that one device sends for each byte of its recv-done's buffer."""
+    shares = {
+        "ALL_GATHER": (group - 1) / group,
+        "ALL_REDUCE": 2 * (group - 1) / group,
+        "ALL_TO_ALL": (group - 1) / group,
+        "REDUCE_SCATTER": float(group - 1),
+        "ONE_TO_ONE": float(group),
+    }
+    return shares.get(kind, 1.0)

@@ -1,0 +1,295 @@
+"""What is known to go wrong between slices, how it shows, and what the guide advises.
+
+The guide: https://openxla.org/xla/megascale/performance. Each rule looks for what it describes, and
+finds nothing rather than guessing where the evidence (a rate of the network, enough transfers) is
+not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.analyses.network.latency import Arrivals
+from slipstream.analyses.network.slack import SliceCollective
+from slipstream.profile.events import Array
+from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.intervals import Union
+from slipstream.units import format_time
+
+GUIDE = "https://openxla.org/xla/megascale/performance"
+SLACK_GUIDE = "https://openxla.org/xprof/megascale_stats"
+PREMAP = "--megascale_grpc_premap_memory_bytes"
+
+WAIT_SHARE = 0.02
+"""share of the step in which waits for receives are worth a word"""
+SATURATED = 0.8
+"""share of its rate at which a network counts as busy"""
+SPORADIC = 5.0
+"""a transfer this many times slower than the median of its collective is an outlier"""
+SPORADIC_SHARE = 0.005
+FEWEST_TRANSFERS = 20
+SLOW = 5.0
+"""transfers that take this many times what their bytes need are slow"""
+ROUND_TRIP_US = 1000.0
+"""what a transfer may take besides its bytes before it counts as slow"""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that the guide knows, seen in this profile."""
+
+    code: str
+    """`map-dma-buffer`, `memory-copies`, `recv-done`, `small-slack`, `bandwidth` or `latency`"""
+    title: str
+    evidence: str
+    per_step_us: float
+    """time that it shows in, of one step"""
+    remedy: str
+    flag: str
+    """the setting to change, where it is one"""
+    source: str
+    """where the advice is from"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the rules look at."""
+
+    profile: Profile
+    start_ps: float
+    end_ps: float
+    steps: int
+    step_us: float
+    collectives: Sequence[SliceCollective]
+    arrivals: Arrivals
+    capacity: float | None
+    """bytes a second that the network of a host carries, one direction"""
+    saturated: Sequence[tuple[float, float]]
+    """stretches of time in which it carried nearly all it can"""
+
+    @property
+    def waits_us(self) -> float:
+        """What receives make one device wait in one step."""
+        rows = max(len(self.profile.steps), 1)
+        return sum(one.recv_done_us * one.occurrences for one in self.collectives) / rows
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.step_us) and self.waits_us >= WAIT_SHARE * self.step_us
+
+
+def troubles(evidence: Evidence) -> tuple[Trouble, ...]:
+    """The troubles of a Megascale profile, the one that shows in most time first."""
+    rules: tuple[Callable[[Evidence], Trouble | None], ...] = (
+        _map_dma_buffer,
+        _memory_copies,
+        _small_slack,
+        _bandwidth,
+        _latency,
+        _recv_done,
+    )
+    found = [trouble for rule in rules if (trouble := rule(evidence)) is not None]
+    return tuple(sorted(found, key=lambda trouble: -trouble.per_step_us))
+
+
+def _map_dma_buffer(found: Evidence) -> Trouble | None:
+    """Memory is registered when the process starts; in a step there was too little of it."""
+    count, us = 0, 0.0
+    for table in (found.profile.host_events, found.profile.transfers):
+        wanted = [i for i, text in enumerate(table.texts) if "MapDmaBuffer" in text]
+        rows = np.flatnonzero(np.isin(table["name"], wanted))
+        start = table["start_ps"][rows]
+        rows = rows[(start >= found.start_ps) & (start < found.end_ps)]
+        count += len(rows)
+        us += float(table["duration_ps"][rows].sum()) / 1e6
+    if not count:
+        return None
+    return Trouble(
+        "map-dma-buffer",
+        "memory is registered for DMA while the steps run",
+        f"{count} MapDmaBuffer calls in {found.steps} steps, {format_time(us * 1e6)} together",
+        us / max(found.steps, 1),
+        f"registered memory ran out: raise {PREMAP}, restart the job, and look again",
+        PREMAP,
+        GUIDE,
+    )
+
+
+def _memory_copies(found: Evidence) -> Trouble | None:
+    """Transfers are zero-copy; a copy inside one means that its memory was not registered."""
+    table = found.profile.transfers
+    copies = _rows(table.texts, table["name"], "Memory Copy")
+    start, length = table["start_ps"][copies], table["duration_ps"][copies]
+    hosts = np.array([lane.host for lane in found.profile.lanes], np.int32)
+    inside = (start >= found.start_ps) & (start < found.end_ps)
+    count, us = 0, 0.0
+    moving = _rows(table.texts, table["name"], "Communication Transport")
+    for host in range(len(found.profile.hosts)):
+        own = moving[hosts[table["lane"][moving]] == host]
+        union = Union.of(table["start_ps"][own], table["duration_ps"][own])
+        mine = inside & (hosts[table["lane"][copies]] == host)
+        covered = union.covered(start[mine], start[mine] + length[mine])
+        count += int((covered > 0).sum())
+        us += float(covered.sum()) / 1e6
+    if not count:
+        return None
+    return Trouble(
+        "memory-copies",
+        "memory is copied while it is transferred",
+        f"{count} copies inside transfers in {found.steps} steps, {format_time(us * 1e6)} together;"
+        " transfers are zero-copy by design",
+        us / max(found.steps, 1),
+        f"registered memory ran out: raise {PREMAP}, restart the job, and look again",
+        PREMAP,
+        GUIDE,
+    )
+
+
+def _rows(texts: Sequence[str], names: Array, words: str) -> Array:
+    return np.flatnonzero(np.isin(names, [i for i, text in enumerate(texts) if words in text]))
+
+
+def _small_slack(found: Evidence) -> Trouble | None:
+    """Collectives that are awaited before their bytes could have come."""
+    if not found.is_waiting:
+        return None
+    short = [one for one in found.collectives if _is_short(one, found)]
+    if not short:
+        return None
+    worst = short[0]
+    steps = max(len(found.profile.steps), 1)
+    return Trouble(
+        "small-slack",
+        "collectives are awaited too soon after they start",
+        f"{len(short)} of {len(found.collectives)} collectives have less slack than they need: "
+        f"{worst.name} has {format_time(worst.slack_us * 1e6)} and then waits "
+        f"{format_time(worst.recv_done_us * 1e6)} in {worst.recv_done}",
+        sum(one.recv_done_us * one.occurrences for one in short) / steps,
+        "overlap more: move independent compute between the send and the recv-done, or choose a "
+        "sharding that sends earlier or less",
+        "",
+        SLACK_GUIDE,
+    )
+
+
+def _is_short(one: SliceCollective, found: Evidence) -> bool:
+    """Whether it waits, and its slack is less than its bytes need, or than it waits."""
+    if one.recv_done_us * one.occurrences < 0.1 * found.waits_us * len(found.profile.steps):
+        return False
+    if found.capacity and one.bytes is not None:
+        return one.slack_us < one.bytes / found.capacity * 1e6
+    return one.slack_us < one.recv_done_us
+
+
+def _bandwidth(found: Evidence) -> Trouble | None:
+    """The network carries all it can while the TPU waits for it."""
+    if not found.saturated or not found.is_waiting:
+        return None
+    waits = _recv_done_union(found)
+    starts = np.array([a for a, _ in found.saturated])
+    ends = np.array([b for _, b in found.saturated])
+    waited = float(waits.covered(starts, ends).sum()) / 1e6
+    if not waited or found.capacity is None:
+        return None
+    total = float((ends - starts).sum())
+    share = total / (found.end_ps - found.start_ps)
+    return Trouble(
+        "bandwidth",
+        "the network between slices is full while the TPU waits for it",
+        f"{share:.0%} of the time it carries at least {SATURATED:.0%} of its "
+        f"{found.capacity * 8 / 1e9:.0f} Gbit/s",
+        waited / max(found.steps, 1),
+        "needs fewer bytes or more time for them: more overlap (see slack), another sharding, and "
+        "for data parallelism a larger batch in each replica; check the network's settings",
+        "",
+        GUIDE,
+    )
+
+
+def _recv_done_union(found: Evidence) -> Union:
+    events = found.profile.events
+    names = {one.recv_done for one in found.collectives}
+    wanted = [i for i, text in enumerate(events.texts) if text in names]
+    rows = np.flatnonzero(np.isin(events["instruction"], wanted))
+    return Union.of(events["start_ps"][rows], events["duration_ps"][rows])
+
+
+def _latency(found: Evidence) -> Trouble | None:
+    """Transfers take long though the network has room."""
+    arrived = found.arrivals
+    if len(arrived) < FEWEST_TRANSFERS:
+        return None
+    free = ~_in(arrived.start_ps, arrived.start_ps + arrived.duration_ps, found.saturated)
+    usual = _usual(arrived)
+    late = free & (arrived.duration_ps > SPORADIC * usual)
+    if late.sum() >= max(SPORADIC_SHARE * len(arrived), 2):
+        lost = float((arrived.duration_ps - usual)[late].sum()) / 1e6
+        worst = float(arrived.duration_ps[late].max())
+        text = (
+            f"{int(late.sum())} of {len(arrived)} transfers took more than {SPORADIC:.0f} times "
+            f"their collective's median, up to {format_time(worst)}, with room on the network"
+        )
+        return _slow("now and then", text, lost / max(found.steps, 1))
+    if found.capacity is None or not found.is_waiting:
+        return None
+    needed = arrived.bytes / found.capacity * 1e12
+    slow = free & (arrived.duration_ps > SLOW * needed + ROUND_TRIP_US * 1e6)
+    if 2 * slow.sum() < len(arrived):
+        return None
+    middle = float(np.median(arrived.duration_ps))
+    text = (
+        f"the median transfer takes {format_time(middle)}, and its bytes "
+        f"{format_time(float(np.median(needed)))} at the network's rate"
+    )
+    return _slow("all the time", text, found.waits_us)
+
+
+def _slow(when: str, evidence: str, per_step_us: float) -> Trouble:
+    return Trouble(
+        "latency",
+        f"transfers are slow {when} though the network has room",
+        evidence,
+        per_step_us,
+        "check the TCP settings inside the container (buffer sizes, congestion control): they are "
+        "the usual cause of slow RPCs in a cloud",
+        "",
+        GUIDE,
+    )
+
+
+def _usual(arrived: Arrivals) -> Array:
+    """The median duration of the transfers of each one's collective."""
+    usual = np.empty(len(arrived), np.float64)
+    for label in np.unique(arrived.label).tolist():
+        own = arrived.label == label
+        usual[own] = np.median(arrived.duration_ps[own])
+    return usual
+
+
+def _in(start: Array, end: Array, stretches: Sequence[tuple[float, float]]) -> Array:
+    """Whether most of each interval lies in the stretches."""
+    starts = np.array([a for a, _ in stretches], np.int64)
+    lengths = np.array([b - a for a, b in stretches], np.int64)
+    covered = Union.of(starts, lengths).covered(start, end)
+    return np.asarray(2 * covered > end - start)
+
+
+def _recv_done(found: Evidence) -> Trouble | None:
+    """The wait itself, whatever its cause."""
+    if not found.is_waiting:
+        return None
+    worst = max(found.collectives, key=lambda one: one.recv_done_us * one.occurrences)
+    return Trouble(
+        "recv-done",
+        "the TPU waits for data from other slices",
+        f"{format_time(found.waits_us * 1e6)} of the step, {found.waits_us / found.step_us:.0%}, "
+        f"in recv-done; most in {worst.recv_done} ({worst.name})",
+        found.waits_us,
+        "the other troubles say why where the profile shows it; without one: more overlap, and a "
+        "larger batch in each replica",
+        "",
+        GUIDE,
+    )

@@ -1,0 +1,236 @@
+"""The same collective on several devices: who came last, and how far their clocks are apart.
+
+    device 0   ██████████████████      waits until device 1 comes
+    device 1           ██████████      comes last, so that all of its time moves bytes
+               └─ wait ┘└─ move ─┘     they end together: that is how clocks are aligned
+
+All participants of an all-gather, all-reduce, reduce-scatter or all-to-all end at about the same
+time, so the median difference between their ends is the difference between two hosts' clocks.
+nsys-jax (github.com/NVIDIA/JAX-Toolbox) aligns in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.analyses.labels import collective_of, found_instruction
+from slipstream.profile.events import Array, distinct
+from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
+
+TOGETHER = frozenset(
+    ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all")
+)
+"""kinds of collective that all participants end together"""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Collectives that several devices took part in, one row each, one column a device."""
+
+    profile: Profile
+    rows: Array
+    """row of the event on each device, -1 where it isn't recorded"""
+    skipped: tuple[str, ...] = ()
+    """what could not be matched, and why, as sentences"""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def hosts(self) -> Array:
+        """Host of each device."""
+        return np.array([device.host for device in self.profile.devices], np.int64)
+
+    def _column(self, name: str) -> Array:
+        """A column of the events, as numbers; NaN where a device has none."""
+        values = self.profile.events.cells(name, np.maximum(self.rows, 0))
+        return np.where(self.rows >= 0, values, np.nan)
+
+    @cached_property
+    def origin_ps(self) -> int:
+        """Times are counted from here: floating point then holds picoseconds of hours."""
+        seen = self.rows[self.rows >= 0]
+        return int(self.profile.events.cells("start_ps", seen).min()) if len(seen) else 0
+
+    @cached_property
+    def raw_starts(self) -> Array:
+        return self._column("start_ps") - self.origin_ps
+
+    @cached_property
+    def durations(self) -> Array:
+        return self._column("duration_ps")
+
+    @cached_property
+    def offsets_ps(self) -> Array:
+        """How far ahead each host's clock is of the first matched host's; NaN if not known."""
+        ends = self.raw_starts + self.durations
+        found = np.full(len(self.profile.hosts), np.nan)
+        seen = np.flatnonzero((self.rows >= 0).any(axis=0))
+        if not len(seen):
+            return found
+        first = int(self.hosts[seen[0]])
+        found[first] = 0.0
+        reference = _mean(ends[:, self.hosts == first])
+        for host in distinct(self.hosts[seen]).tolist():
+            away = _mean(ends[:, self.hosts == host]) - reference
+            away = away[np.isfinite(away)]
+            if host != first and len(away):
+                found[host] = float(np.median(away))
+        return found
+
+    @cached_property
+    def starts(self) -> Array:
+        """Starts on one clock."""
+        return self.raw_starts - self.offsets_ps[self.hosts]
+
+    @cached_property
+    def ends(self) -> Array:
+        return self.starts + self.durations
+
+    @cached_property
+    def waits(self) -> Array:
+        """How long each device waited for the last of those that were recorded."""
+        if not len(self):
+            return self.durations
+        late = np.nanmax(self.starts, axis=1)[:, None] - self.starts
+        waits: Array = np.clip(late, 0.0, self.durations)
+        return waits
+
+    @cached_property
+    def last(self) -> Array:
+        """The device that came last."""
+        return np.nanargmax(self.starts, axis=1) if len(self) else np.empty(0, np.int64)
+
+    @cached_property
+    def caused(self) -> Array:
+        """How much later the last came than the one before it."""
+        ordered = np.sort(self.starts, axis=1)
+        count = np.isfinite(ordered).sum(axis=1)
+        at = np.arange(len(ordered))
+        later: Array = ordered[at, count - 1] - ordered[at, count - 2]
+        return later
+
+    @cached_property
+    def spread_ps(self) -> float | None:
+        """How far apart ends still are on one clock, the median: what alignment can't tell."""
+        if not len(self):
+            return None
+        apart = np.nanmax(self.ends, axis=1) - np.nanmin(self.ends, axis=1)
+        return float(np.median(apart))
+
+
+def _mean(columns: Array) -> Array:
+    """The mean of each row over what is known; NaN where nothing is."""
+    known = np.isfinite(columns)
+    count = known.sum(axis=1)
+    sums = np.where(known, columns, 0.0).sum(axis=1)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+
+
+def peers(profile: Profile) -> Peers:
+    """Collectives of the steps, matched across devices."""
+    if len(profile.devices) < 2 or not len(profile.events):
+        return Peers(profile, np.empty((0, len(profile.devices)), np.int64))
+    skipped: list[str] = []
+    rows = _candidates(profile, skipped)
+    shifts = _shifts(profile, rows, skipped)
+    rows = rows[np.isin(profile.events.cells("program", rows), list(shifts))]
+    met = Peers(profile, _matched(profile, rows, shifts))
+    # Hosts that never met the first one have no clock in common with it.
+    aligned = np.isfinite(met.starts).sum(axis=1) > 1
+    if not aligned.all():
+        skipped.append(
+            f"{int((~aligned).sum())} collectives are of hosts that share none with "
+            f"{profile.hosts[int(np.flatnonzero(met.offsets_ps == 0)[0])].name}: their clocks "
+            "can't be aligned"
+        )
+    return Peers(profile, met.rows[aligned], tuple(skipped))
+
+
+def _candidates(profile: Profile, skipped: list[str]) -> Array:
+    """Events, in steps, of collectives whose participants are known and end together."""
+    from slipstream.profile.grouping import group_pairs
+
+    events = profile.events
+    rows = np.flatnonzero(kinds(profile) == COMMUNICATION)
+    rows = rows[profile.steps.rows_of(profile)[rows] < len(profile.steps)]
+    groups, firsts = group_pairs(events.cells("program", rows), events.cells("instruction", rows))
+    fits = np.zeros(len(firsts), bool)
+    apart = 0
+    for group, first in enumerate(firsts.tolist()):
+        row = int(rows[first])
+        names = (events.text(column, row) for column in ("program", "instruction"))
+        found = found_instruction(profile, *names)
+        collective = collective_of(*found) if found is not None else None
+        if collective is None or collective.kind not in TOGETHER:
+            continue
+        fits[group] = len(collective.replica_groups) < 2
+        apart += not fits[group]
+    if apart:
+        skipped.append(
+            f"{apart} collectives run in several groups, and the recording does not say which "
+            "device is in which: their waits are not known"
+        )
+    return rows[fits[groups]]
+
+
+def _shifts(profile: Profile, rows: Array, skipped: list[str]) -> dict[int, Array]:
+    """For each program, what to add to each device's execution numbers so that they agree."""
+    runs = profile.runs
+    found: dict[int, Array] = {}
+    for program in distinct(profile.events.cells("program", rows)).tolist():
+        counts = np.bincount(runs.device[runs.program == program], minlength=len(profile.devices))
+        name = profile.events.texts[program]
+        if len(distinct(counts[counts > 0])) == 1:
+            found[program] = np.zeros(len(counts), np.int64)
+        elif any(warning.code == "clock-skew" for warning in profile.warnings):
+            skipped.append(
+                f"{name} ran {counts.min()} to {counts.max()} times on different devices, whose "
+                "clocks differ: which executions belong together is not known"
+            )
+        else:
+            found[program] = _by_time(profile, program, counts)
+    return found
+
+
+def _by_time(profile: Profile, program: int, counts: Array) -> Array:
+    """Executions that ran at the same time belong together."""
+    runs = profile.runs
+    ends = [runs.end_ps[(runs.program == program) & (runs.device == d)] for d in range(len(counts))]
+    fullest = ends[int(counts.argmax())]
+    shifts = np.zeros(len(counts), np.int64)
+    for device, own in enumerate(ends):
+        if len(own):
+            tries = range(len(fullest) - len(own) + 1)
+            apart = [np.abs(fullest[t : t + len(own)] - own).sum() for t in tries]
+            shifts[device] = int(np.argmin(apart))
+    return shifts
+
+
+def _matched(profile: Profile, rows: Array, shifts: dict[int, Array]) -> Array:
+    """One row for each collective that two or more devices took part in."""
+    events = profile.events
+    device = profile.event_devices[rows].astype(np.int64)
+    program = events.cells("program", rows).astype(np.int64)
+    execution = events.cells("execution", rows).astype(np.int64)
+    for text, shift in shifts.items():
+        execution = np.where(program == text, execution + shift[device], execution)
+    instruction = events.cells("instruction", rows).astype(np.int64)
+    start = events.cells("start_ps", rows)
+    key = np.stack((device, program, instruction, execution))
+    order = np.lexsort((start, *key[::-1]))
+    key, rows = key[:, order], rows[order]
+    new = np.concatenate(([True], (np.diff(key, axis=1) != 0).any(axis=0)))[: len(rows)]
+    begins = np.maximum.accumulate(np.where(new, np.arange(len(rows)), 0))
+    turn = np.arange(len(rows)) - begins
+    meeting = np.concatenate((key[1:], turn[None]))
+    _, place = np.unique(meeting, axis=1, return_inverse=True)
+    place = place.ravel()
+    found = np.full((int(place.max()) + 1 if len(place) else 0, len(profile.devices)), -1, np.int64)
+    found[place, key[0]] = rows
+    several: Array = found[(found >= 0).sum(axis=1) > 1]
+    return several

@@ -1,0 +1,252 @@
+"""`optimize`: a jitted or compiled function that makes itself faster while it is used.
+
+    step = slipstream.optimize(jax.jit(train_step, donate_argnums=0))
+    for batch in data:
+        state, loss = step(state, batch)      # the first calls are measured, then the best is kept
+    print(step.report())
+
+Each signature (shapes, types, shardings, static arguments) is a program of its own to XLA, and has
+a loop of its own. The function stays JAX's: pytrees, donation, shardings and static arguments are
+as they were, and once a program is settled JAX's own fast path runs it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from slipstream.errors import BadInput
+from slipstream.experiment.controller import Conductor, Plan
+from slipstream.experiment.prepare import Timer
+from slipstream.experiment.receipt import Receipt
+from slipstream.experiment.receipt_writer import receipt_when_ready, write_receipt_later
+from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.hooks import RUNTIME
+
+ENOUGH = 20
+"""calls from elsewhere after which a program of the same name counts as another function's"""
+
+
+def optimize(
+    function: Any,
+    *,
+    flags: Iterable[Mapping[str, str]] = (),
+    folder: str | Path | None = None,
+    start: int = 5,
+    steps: int = 3,
+    rounds: int = 30,
+    policy: str = "typical",
+) -> Optimized:
+    """The function, profiled and compiled anew while it is used, and kept only where faster.
+
+    `function` is what `jax.jit` returned, or a lowered or compiled program (`.lower(…)`,
+    `.lower(…).compile()`). After `start` calls, `steps` are profiled; then the program is compiled
+    with the costs that were seen, without command buffers, and with each of `flags`, and timed
+    against the original, call by call. `folder` keeps profiles, costs and receipts.
+    """
+    more = tuple(Variant(_flags_name(one), dict(one)) for one in flags)
+    plan = Plan(_folder(folder), start, steps, rounds, (*DEFAULT_VARIANTS, *more), policy)
+    return Optimized(function, plan)
+
+
+class Optimized:
+    """What `optimize` returns: called like the function it was made from."""
+
+    def __init__(self, function: Any, plan: Plan, timer: Timer | None = None) -> None:
+        self.plan = plan
+        self._timer = timer
+        self._conductors: dict[int, Conductor] = {}
+        self._strangers: WeakKeyDictionary[Watched, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._now = threading.local()
+        self._is_closed = False
+        self._owns: Callable[[Watched], bool] = lambda program: False
+        RUNTIME.add(self)
+        try:
+            self._call = _callable(function)
+        except BadInput:
+            RUNTIME.remove(self)
+            raise
+        self._function = function
+        self._owns = _ownership(self._call)
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        _watch_from_now_on(self._call)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        now = self._now
+        before = getattr(now, "is_inside", False)
+        now.is_inside = True
+        try:
+            return self._call(*arguments, **named)
+        finally:
+            now.is_inside = before
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what is not set yet must not be looked for in itself
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def on_compile(self, program: Watched) -> None:
+        """Programs are looked at when they run."""
+
+    def wants(self, program: Watched) -> bool:
+        """Only the function's own programs; all others keep their fast path."""
+        return self._owns(program) and self._strangers.get(program, 0) < ENOUGH
+
+    def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+        if not getattr(self._now, "is_inside", False):
+            # Another function of this name, perhaps: it is not kept slow for long.
+            if id(program) not in self._conductors:
+                self._strangers[program] = self._strangers.get(program, 0) + 1
+            return run()
+        conductor = self._conductor(program)
+        if conductor is None:
+            return run()
+        was_done = conductor.done.is_set()
+        result = conductor.on_call(arguments, run)
+        if conductor.done.is_set() and not was_done:
+            self._on_settled(conductor)
+        return result
+
+    def _conductor(self, program: Watched) -> Conductor | None:
+        with self._lock:
+            found = self._conductors.get(id(program))
+            if found is None and not self._is_closed:
+                folder = self.plan.folder
+                if self._conductors:
+                    folder = folder / f"signature{len(self._conductors) + 1}"
+                found = Conductor(program, replace(self.plan, folder=folder), timer=self._timer)
+                self._conductors[id(program)] = found
+            return found
+
+    def _on_settled(self, conductor: Conductor) -> None:
+        # An ahead-of-time compiled program asks for its fast path once, when it is first called.
+        if hasattr(self._call, "_executable"):
+            cast("Any", self._call)._call = None
+        if self._is_closed:
+            self._stop_listening()
+        if conductor.council.is_chair:
+            write_receipt_later(conductor)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every signature seen so far has its program."""
+        conductors = list(self._conductors.values())
+        return bool(conductors) and all(c.done.is_set() for c in conductors)
+
+    def receipts(self) -> list[Receipt]:
+        """One for each signature that is settled."""
+        settled = [c for c in list(self._conductors.values()) if c.done.is_set()]
+        return [receipt_when_ready(conductor) for conductor in settled]
+
+    def report(self) -> str:
+        """What was found, in words."""
+        lines = [receipt.sentence() for receipt in self.receipts()]
+        waiting = sum(not c.done.is_set() for c in list(self._conductors.values()))
+        if waiting or not lines:
+            lines.append(f"{waiting or 'no'} program{'s' if waiting != 1 else ''} still measured")
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Stop measuring; what is settled stays settled.
+
+        Where other processes take part and have begun to compare, this ends at their next decision.
+        """
+        with self._lock:
+            self._is_closed = True
+        for conductor in list(self._conductors.values()):
+            if not conductor.done.is_set():
+                conductor.stop("it was closed before the comparison was done")
+                if conductor.done.is_set():
+                    self._on_settled(conductor)
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if all(conductor.done.is_set() for conductor in list(self._conductors.values())):
+            RUNTIME.remove(self)
+
+
+def _folder(given: str | Path | None) -> Path:
+    if given is not None:
+        return Path(given).absolute()  # the job may change its folder
+    try:
+        return Path(tempfile.mkdtemp(prefix="slipstream-"))
+    except OSError:
+        # The loop finds out, and leaves the function as it is.
+        return Path(tempfile.gettempdir()) / f"slipstream-{os.getpid()}"
+
+
+def _callable(function: Any) -> Callable[..., Any]:
+    """What is called for a jitted function, a lowered program or a compiled one."""
+    from jax import stages
+
+    if isinstance(function, stages.Lowered):
+        _find_lowering(compiled := function.compile())
+        return cast("Callable[..., Any]", compiled)
+    if isinstance(function, stages.Compiled):
+        _find_lowering(function)
+    elif not hasattr(function, "lower"):
+        raise BadInput(
+            f"optimize got {function!r}; expected what jax.jit returned, or a lowered or compiled "
+            "program: write optimize(jax.jit(f))"
+        )
+    return cast("Callable[..., Any]", function)
+
+
+def _ownership(call: Any) -> Callable[[Watched], bool]:
+    """Which programs are the function's own, not those it runs on the way (constants, say)."""
+    if hasattr(call, "_executable"):
+        program = RUNTIME.of_executable(call._executable.xla_executable)
+        return lambda other: other is program
+    name = getattr(call, "__name__", None)
+    if name is None:
+        return lambda other: True
+    own = _plain(f"jit_{name}")
+    return lambda other: _plain(other.name) == own
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name).strip("_")
+
+
+def _watch_from_now_on(function: Any) -> None:
+    """A function that ran before has a fast path, which would pass us by."""
+    forget = getattr(function, "_clear_cache", None)
+    if forget is not None:
+        forget()
+
+
+def _find_lowering(compiled: Any) -> None:
+    """A compiled program can only be compiled anew from what it was lowered to."""
+    from jax import stages
+
+    executable = compiled._executable
+    if RUNTIME.of_executable(executable.xla_executable) is None:
+        # By type: to ask a weak proxy for its class raises where what it stood for is gone.
+        objects = (found for found in gc.get_objects() if issubclass(type(found), stages.Lowered))
+        lowered = next((found for found in objects if _made(found, executable)), None)
+        if lowered is None or RUNTIME.adopt(executable, lowered._lowering) is None:
+            raise BadInput(
+                "this compiled program can't be compiled anew: what it was lowered to is gone; "
+                "give optimize the lowered program: optimize(jax.jit(f).lower(…))"
+            )
+    # Its C++ call, if it was called before, would pass us by.
+    compiled._call = None
+
+
+def _made(lowered: Any, executable: Any) -> bool:
+    return getattr(lowered._lowering, "_executable", None) is executable
+
+
+def _flags_name(flags: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in flags.items())

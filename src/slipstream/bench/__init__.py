@@ -1,0 +1,1 @@
+"""A function or a job timed on its own."""

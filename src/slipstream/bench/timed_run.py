@@ -1,0 +1,147 @@
+"""A short run of a job: from its start until some steps were timed; then it is ended.
+
+    command + variables ─► a fresh process group, with an agent inside ─► the time of a step
+                             │ crash, hang, out of memory: RunFailed, with the log
+
+The job is the user's command as it is, a launcher in front of it or not; what it prints goes into a
+log. All its ranks have the same orders, and the first is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipstream.run.agent.request import TIME, Orders
+from slipstream.run.context import SIGNALLED, signal_name
+from slipstream.run.launcher import Job, job_environment, stop_all
+from slipstream.run.rank import LAUNCHERS
+from slipstream.run.run_dir import STATUS, read_json, sealed
+
+HUNG, MEMORY, DIED = "hung", "memory", "died"
+GRACE_S = 3.0
+"""for a run that was timed, to end by itself"""
+LAUNCHER_GRACE_S = 30.0
+"""for a launcher to end its ranks, on whatever nodes: those of an mpirun that is killed live on"""
+LOG = "log.txt"
+_KILLED = SIGNALLED + 9
+_TAIL_BYTES = 1 << 16
+_LAST_LINES = 60
+_NO_MEMORY = re.compile(
+    r"RESOURCE_EXHAUSTED|out of memory|oom[-_ ]kill|MemoryError|bad_alloc", re.IGNORECASE
+)
+_POLL_S = 0.05
+_COUNTERS = Path("/proc/vmstat")
+
+
+class RunFailed(Exception):
+    """A run that came to no time: its kind, and what was seen."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+        self.why = why
+
+
+@dataclass(frozen=True)
+class ShortRuns:
+    """How a job is run, again and again."""
+
+    command: tuple[str, ...]
+    start: int = 5
+    """calls of the step before the clock starts"""
+    steps: int = 10
+    timeout_s: float = 600.0
+    cwd: str | None = None
+    base: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def time(
+        self,
+        folder: Path,
+        variables: Mapping[str, str],
+        command: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """What the agent wrote down: `step_s`, `content`, `environment` …; RunFailed if nothing."""
+        folder.mkdir(parents=True)
+        names = tuple(dict.fromkeys([*variables, "XLA_FLAGS"]))
+        orders = Orders(TIME, str(folder.absolute()), self.start, self.steps, variables=names)
+        path = orders.write(folder.absolute() / "orders.json")
+        environment = job_environment(self.base, path, variables)
+        kills = _kills()
+        with (folder / LOG).open("wb") as log:
+            words = command or self.command
+            job = Job(words, environment, log, log, ends_with_us=True, cwd=self.cwd)
+            try:
+                code = self._await(job, folder, timeout_s or self.timeout_s)
+            finally:
+                stop_all([job], _grace_s(words))
+        found = sealed(folder)
+        if found is None:
+            raise _failure(folder, code, is_killed=_kills() > kills)
+        return found
+
+    def _await(self, job: Job, folder: Path, timeout_s: float) -> int | None:
+        end = time.monotonic() + timeout_s
+        while sealed(folder) is None:
+            code = job.poll()
+            if code is not None:
+                return code
+            if not (folder / "orders.json").exists():
+                raise RunFailed(DIED, f"the time could not be written into {folder}; disk full?")
+            if time.monotonic() > end:
+                raise RunFailed(HUNG, f"no steps were timed in {timeout_s:g} s; see {folder / LOG}")
+            time.sleep(_POLL_S)
+        return None
+
+
+def _grace_s(command: Sequence[str]) -> float:
+    is_launcher = any(Path(word).name in LAUNCHERS for word in command)
+    return LAUNCHER_GRACE_S if is_launcher else GRACE_S
+
+
+def _failure(folder: Path, code: int | None, is_killed: bool) -> RunFailed:
+    """What ended a job, by its log, its exit code and the system's count of kills."""
+    said = _last_lines(folder / LOG)
+    ended = "ended with code 0 before its steps were timed"
+    if code is not None and code > SIGNALLED:
+        ended = f"was ended by {signal_name(code)}"
+    elif code:
+        ended = f"ended with code {code}"
+    culprit = next((line for line in reversed(said) if _NO_MEMORY.search(line)), None)
+    place = f"see {folder / LOG}"
+    if code and culprit is not None:
+        return RunFailed(MEMORY, f"the job {ended}: {culprit.strip()[:200]}; {place}")
+    if code == _KILLED and is_killed:
+        return RunFailed(MEMORY, f"the job {ended}, for want of the host's memory; {place}")
+    status = read_json(folder / STATUS) or {}
+    problem = folder / "orders.json.problem"
+    why = str(status.get("why") or "") or _own_problem(problem) or (said[-1] if said else "")
+    return RunFailed(DIED, f"the job {ended}{f': {why.strip()[:200]}' if why else ''}; {place}")
+
+
+def _own_problem(file: Path) -> str:
+    if not file.exists():
+        return ""
+    return f"Slipstream did not start inside it: {file.read_text(errors='replace').strip()}"
+
+
+def _last_lines(file: Path) -> list[str]:
+    with file.open("rb") as log:
+        log.seek(max(file.stat().st_size - _TAIL_BYTES, 0))
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.strip()][-_LAST_LINES:]
+
+
+def _kills() -> int:
+    """How often this system ended a process to get its memory, since it runs."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", _COUNTERS.read_text(), re.M)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

@@ -1,0 +1,167 @@
+"""HLO before optimisation, as XLA dumps it or people publish it, into StableHLO.
+
+What stands in the way, and what is done about it:
+
+    copy                  has no StableHLO form: a reshape to the same shape does the same
+    partition-id          the program is partitioned already: the partitioner stays off
+    unknown custom calls  kernels of other libraries: XLA needs a name to call, not the kernel
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_HEADER = re.compile(rb"^\s*(?://[^\n]*\n\s*)*HloModule [^\n]*")
+_COUNT = {
+    "partitions": re.compile(rb"\bnum_partitions=(\d+)"),
+    "replicas": re.compile(rb"\breplica_count=(\d+)"),
+}
+_TILES = re.compile(r'mhlo\.sharding = "\{devices=\[([\d,]+)\]')
+_OF_XLA = re.compile(
+    r"^(Sharding|SPMD\w+|xla\..*|__\w+\$.*|annotate_device_placement|MoveTo\w+|TopK|"
+    r"LayoutConstraint|AllocateBuffer|SliceToDynamic|PadToStatic|ApproxTopK|tpu_custom_call|"
+    r"InspectSharding|Layout|Pin|Unpin|CreateBuffer|X64\w*|ProducesRaggedShardings|mhlo\..*|"
+    r"shape_assertion|stablehlo\..*|chlo\..*|_?[Xx]la\w*Attribute\w*)$"
+)
+_STATUS_RETURNING = 2
+"""the plainest interface of a custom call: nothing is asked of its function at compile time"""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A program that somebody dumped, in the form that today's compiler takes."""
+
+    stablehlo: bytes
+    partitions: int | None
+    replicas: int | None
+    is_partitioned: bool
+    unknown_calls: tuple[str, ...]
+
+
+def to_stablehlo(data: bytes) -> Published:
+    """Convert HLO text, an HloProto or an HloModuleProto."""
+    from jaxlib import _jax
+
+    header = _HEADER.match(data)
+    counts = {name: _counted(pattern, header) for name, pattern in _COUNT.items()}
+    module = _module(data, is_text=header is not None)
+    assignment = module.device_assignment
+    counts["partitions"] = counts["partitions"] or assignment.computation_count or None
+    counts["replicas"] = counts["replicas"] or assignment.replica_count or None
+    unknown: dict[str, None] = {}
+    is_partitioned = False
+    for proto in _instructions(module):
+        if proto.opcode == "copy":
+            proto.opcode = "reshape"
+        elif proto.opcode == "partition-id":
+            is_partitioned = True
+        elif proto.opcode == "custom-call" and not _OF_XLA.match(proto.custom_call_target):
+            unknown.setdefault(proto.custom_call_target)
+    stablehlo = _jax.mlir.hlo_to_stablehlo(module.SerializeToString())
+    if not any(counts.values()):
+        counts |= _devices_named(module, stablehlo)
+    if unknown:
+        stablehlo = _plain_calls(stablehlo, set(unknown))
+    return Published(stablehlo, **counts, is_partitioned=is_partitioned, unknown_calls=(*unknown,))
+
+
+def register_stubs(names: Sequence[str]) -> None:
+    """Names that XLA can call; nothing here ever runs them."""
+    from jaxlib import xla_client
+
+    for name in names:
+        capsule = _capsule(ctypes.cast(_STUB, ctypes.c_void_p).value or 0)
+        xla_client.register_custom_call_target(name, capsule, platform="CUDA", api_version=0)
+
+
+def _module(data: bytes, *, is_text: bool) -> Any:
+    from slipstream.sources.proto_schema import message
+
+    if is_text:
+        hlo = importlib.import_module("jaxlib._hlo")
+        parsed = hlo.hlo_module_from_text(data.decode())
+        return message("HloModuleProto").FromString(parsed.as_serialized_hlo_module_proto())
+    from google.protobuf.message import DecodeError
+
+    try:
+        whole = message("HloProto").FromString(data)
+        if whole.hlo_module.computations:
+            return whole.hlo_module
+    except DecodeError:
+        pass
+    return message("HloModuleProto").FromString(data)
+
+
+def _instructions(module: Any) -> Iterator[Any]:
+    for computation in module.computations:
+        yield from computation.instructions
+
+
+def _counted(pattern: re.Pattern[bytes], header: re.Match[bytes] | None) -> int | None:
+    found = pattern.search(header[0]) if header else None
+    return int(found[1]) if found else None
+
+
+def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
+    """How many devices a program is for that doesn't say: those that it names."""
+    from slipstream.sources.hlo.reader import program_from_proto
+
+    program = program_from_proto(module.SerializeToString())
+    found = [one.collective for one in program.instructions if one.collective is not None]
+    ids = [device for one in found for group in one.replica_groups for device in group]
+    ids += [device for one in found for pair in one.source_target_pairs for device in pair]
+    if ids:
+        # Collectives between partitions have channels, those between replicas may not.
+        kind = "partitions" if any(one.channel_id for one in found) else "replicas"
+        return {kind: 1 + max(ids)}
+    tiles = [math.prod(map(int, one.split(","))) for one in _TILES.findall(_text(stablehlo))]
+    return {"partitions": max(tiles, default=1)}
+
+
+def _text(stablehlo: bytes) -> str:
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+        return str(ir.Module.parse(stablehlo))
+
+
+def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
+    """Unknown calls with the plainest interface, their configuration left out."""
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(stablehlo)
+
+        def visit(op: Any) -> Any:
+            inner = op.operation
+            if inner.name == "stablehlo.custom_call":
+                name = ir.StringAttr(inner.attributes["call_target_name"]).value
+                if name in names:
+                    kind = ir.IntegerType.get_signless(32)
+                    inner.attributes["api_version"] = ir.IntegerAttr.get(kind, _STATUS_RETURNING)
+                    inner.attributes["backend_config"] = ir.StringAttr.get("")
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        file = io.BytesIO()
+        module.operation.write_bytecode(file)
+    return file.getvalue()
+
+
+_STUB = ctypes.CFUNCTYPE(None)(lambda: None)
+
+
+def _capsule(address: int) -> Any:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return new(address, b"xla._CUSTOM_CALL_TARGET", None)

@@ -1,0 +1,102 @@
+"""A worker process, from the outside: requests, answers, and the log that XLA writes meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+VLOG = "gpu_hlo_schedule=1,autotuner_pass=1,config_assigner_pass=1"
+"""makes XLA say which estimator its scheduler uses, and whether autotuning results were of use"""
+_SOURCES = str(Path(__file__).resolve().parents[3])
+
+
+class WorkerFailed(Exception):
+    """What a worker answered instead of a result; `died` if it can't answer any more."""
+
+    def __init__(self, answer: dict[str, Any], log: str, *, died: bool = False) -> None:
+        super().__init__(answer.get("line", ""))
+        self.answer = answer
+        self.log = log
+        self.died = died
+
+
+class Process:
+    """One worker; `log` is all it wrote since the last request."""
+
+    def __init__(
+        self,
+        xla_flags: str,
+        *,
+        use_gpu: bool = False,
+        module: str = "slipstream.compiler.worker.worker",
+    ) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._read = 0
+        self._child = subprocess.Popen(
+            # -P: what lies in the current folder must not shadow packages.
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._file,
+            env=_environment(xla_flags, use_gpu),
+            text=True,
+        )
+
+    def ask(self, do: str, **request: Any) -> tuple[dict[str, Any], str]:
+        """An answer, and what was logged meanwhile; WorkerFailed when there is none."""
+        assert self._child.stdin is not None and self._child.stdout is not None
+        line = ""
+        try:
+            self._child.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self._child.stdin.flush()
+            line = self._child.stdout.readline()
+        except BrokenPipeError:
+            pass
+        if not line:
+            code = self._child.wait()
+            raise WorkerFailed({"error": "died", "code": code}, self._log(), died=True)
+        answer: dict[str, Any] = json.loads(line)
+        log = self._log()
+        if "error" in answer:
+            raise WorkerFailed(answer, log)
+        return answer, log
+
+    def _log(self) -> str:
+        self._file.seek(self._read)
+        data = self._file.read()
+        self._read += len(data)
+        return data.decode("utf-8", "replace")
+
+    def kill(self) -> None:
+        """End it at once; whoever waits for its answer learns that it died."""
+        self._child.kill()
+
+    def close(self) -> None:
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._child.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._file.close()
+
+
+def _environment(xla_flags: str, use_gpu: bool) -> dict[str, str]:
+    theirs = os.environ.get("XLA_FLAGS", "")
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {
+        **os.environ,
+        # A plugin without a GPU fails its own checks unless the CPU is asked for.
+        "JAX_PLATFORMS": "cuda,cpu" if use_gpu else "cpu",
+        "XLA_FLAGS": f"{theirs} {xla_flags}".strip(),
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+        "TF_CPP_VMODULE": VLOG,
+        "PYTHONPATH": os.pathsep.join([*paths, _SOURCES]),
+    }

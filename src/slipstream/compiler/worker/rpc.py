@@ -1,0 +1,67 @@
+"""A process that answers: requests come in as lines of JSON, each names a method; answers go out.
+
+    {"do": "compile", …}   →   what the method returns, or {"error", "line", …}
+
+Whoever started the process keeps its stderr, where XLA logs and where targets print, so that
+answers stay readable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any, TextIO
+
+Answer = dict[str, Any]
+
+
+def answer_all(worker: object) -> None:
+    """Requests of stdin, until there are no more; then the process ends."""
+    # What targets print must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(worker, sys.stdin, answers)
+    answers.flush()
+    os._exit(0)
+
+
+def serve(worker: object, requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+    for line in requests:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except (Exception, SystemExit) as error:
+            # Whatever a target or XLA raises is an answer; the traceback goes to the log.
+            traceback.print_exc()
+            answer = _failure(error)
+        sys.stderr.flush()
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _failure(error: BaseException) -> Answer:
+    """What went wrong, and where in the user's code: the last frame that is not in a package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    packages = (
+        os.sep + "site-packages" + os.sep,
+        "<frozen",
+        os.path.dirname(os.path.dirname(__file__)),
+    )
+    own = [f for f in frames if not any(part in f.filename for part in packages)]
+    own = [f for f in own if not f.filename.startswith(os.path.dirname(os.__file__))]
+    return {
+        "error": type(error).__name__,
+        "text": str(error),
+        # Without the notes that JAX adds to every error.
+        "line": f"{type(error).__name__}: {error}",
+        "place": f"{own[-1].filename}:{own[-1].lineno}" if own else "",
+        "names": _near_names(error),
+    }
+
+
+def _near_names(error: BaseException) -> list[str]:
+    if not isinstance(error, AttributeError) or error.obj is None:
+        return []
+    return [name for name, value in vars(error.obj).items() if callable(value)]

@@ -1,0 +1,158 @@
+"""StableHLO into an optimised program: the call that runs XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+_NUMBERS = ("optimization_level", "memory_fitting_level")
+_EFFORTS = ("exec_time_optimization_effort", "memory_fitting_effort")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What XLA gave back."""
+
+    proto: bytes
+    memory: Mapping[str, int]
+    devices: int
+
+
+class TooManyDevices(Exception):
+    """A program for more devices than the machine has."""
+
+
+def compile_module(
+    stablehlo: bytes,
+    devices: Sequence[Any],
+    *,
+    options: Mapping[str, str],
+    order: Sequence[int] = (),
+    partitions: int | None = None,
+    replicas: int | None = None,
+    is_partitioned: bool = False,
+    unknown_calls: Sequence[str] = (),
+    use_gpu: bool = False,
+) -> Compiled:
+    """Compile for the first devices of a topology, in the mesh's order where it is known."""
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    if unknown_calls:
+        from slipstream.compiler.worker.hlo_import import register_stubs
+
+        register_stubs(unknown_calls)
+    client = devices[0].client
+    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(stablehlo)
+        attributes = module.operation.attributes
+        partitions = partitions or _integer(attributes, "mhlo.num_partitions")
+        replicas = replicas or _integer(attributes, "mhlo.num_replicas")
+        chosen = _choose(devices, order, partitions * replicas)
+        settings = _settings(client, chosen, replicas, partitions, options)
+        build = settings.executable_build_options
+        build.use_spmd_partitioning = not is_partitioned
+        build.use_shardy_partitioner = _uses_shardy(module)
+        inputs, outputs = _free_shardings(module, ir)
+        if inputs is not None:
+            build.allow_spmd_sharding_propagation_to_parameters = inputs
+            build.allow_spmd_sharding_propagation_to_output = outputs
+        executable = _compile(client, module, chosen, settings, use_gpu)
+    (program,) = executable.hlo_modules()
+    memory = _memory(executable.get_compiled_memory_stats())
+    return Compiled(program.as_serialized_hlo_module_proto(), memory, len(chosen))
+
+
+def _compile(client: Any, module: Any, devices: list[Any], settings: Any, use_gpu: bool) -> Any:
+    from jaxlib import xla_client
+
+    if use_gpu:
+        # A client with a GPU tunes kernels on it, for whatever topology it compiles.
+        import jax
+
+        topology = xla_client.get_topology_for_devices(devices)
+        real = jax.devices("gpu")[0].client
+        return real.compile(module, topology=topology, compile_options=settings)
+    chosen = xla_client.DeviceList(tuple(devices))
+    return client.compile(module, executable_devices=chosen, compile_options=settings)
+
+
+def _settings(
+    client: Any,
+    devices: list[Any],
+    replicas: int,
+    partitions: int,
+    options: Mapping[str, str],
+) -> Any:
+    import numpy as np
+    from jax._src import compiler
+
+    typed: dict[str, Any] = dict(options)
+    typed |= {name: int(options[name]) for name in _NUMBERS if name in options}
+    typed |= {name: float(options[name]) for name in _EFFORTS if name in options}
+    ids = np.array([device.id for device in devices]).reshape(replicas, partitions)
+    return compiler.get_compile_options(
+        num_replicas=replicas,
+        num_partitions=partitions,
+        device_assignment=ids,
+        env_options_overrides=typed,
+        backend=client,
+    )
+
+
+def _choose(devices: Sequence[Any], order: Sequence[int], count: int) -> list[Any]:
+    if count > len(devices):
+        raise TooManyDevices(f"{count} {len(devices)}")
+    by_id = {device.id: device for device in devices}
+    if len(order) == count and all(one in by_id for one in order):
+        return [by_id[one] for one in order]
+    return list(devices[:count])
+
+
+def _integer(attributes: Any, name: str) -> int:
+    return int(attributes[name].value) if name in attributes else 1
+
+
+def _uses_shardy(module: Any) -> bool:
+    """Programs of today's JAX name their meshes; older ones carry GSPMD's shardings."""
+    return any(op.operation.name == "sdy.mesh" for op in module.body.operations)
+
+
+def _free_shardings(module: Any, ir: Any) -> tuple[list[bool] | None, list[bool] | None]:
+    """Which arguments and results XLA may shard as it likes: those that say nothing themselves."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and _name(op, ir) == "main":
+            kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+            inputs = _free(op, "arg_attrs", len(kind.inputs))
+            return inputs, _free(op, "res_attrs", len(kind.results))
+    return None, None
+
+
+def _name(op: Any, ir: Any) -> str:
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)
+
+
+def _free(op: Any, attribute: str, count: int) -> list[bool]:
+    if attribute not in op.attributes:
+        return [True] * count
+    return [_is_free(one) for one in op.attributes[attribute]]
+
+
+def _is_free(attributes: Any) -> bool:
+    stated = [str(attributes[name]) for name in _SHARDINGS if name in attributes]
+    return not stated or any("?" in sharding for sharding in stated)
+
+
+def _memory(stats: Any) -> dict[str, int]:
+    host = ("argument", "output", "temp", "generated_code")
+    return {
+        "arguments_bytes": stats.argument_size_in_bytes,
+        "outputs_bytes": stats.output_size_in_bytes,
+        "temporaries_bytes": stats.temp_size_in_bytes,
+        "code_bytes": stats.generated_code_size_in_bytes,
+        "aliased_bytes": stats.alias_size_in_bytes,
+        "host_bytes": sum(getattr(stats, f"host_{name}_size_in_bytes", 0) for name in host)
+        - getattr(stats, "host_alias_size_in_bytes", 0),
+    }

@@ -1,0 +1,204 @@
+"""Attention whose scores are written to memory: a softmax between two products.
+
+q kᵀ ──► scores ──► softmax ──► scores ──► v        each arrow through memory, s × s for each head
+fused    q k v ──────────────────────────► out      scores never leave the cores
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slipstream.analyses.ops import Op
+from slipstream.diagnosis.evidence import Evidence
+from slipstream.diagnosis.rule import Rule, Said, exhibits
+from slipstream.machines.gemm_model import Product
+from slipstream.machines.kernel_features import Kernel
+from slipstream.machines.kernel_model import kernel_us, parameters
+from slipstream.machines.machine import Gpu
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.signatures import inside
+from slipstream.profile.shapes import Shape
+from slipstream.results.diagnosis import Abstention, Change, Finding, Gain
+from slipstream.simulate.streams import communicates
+from slipstream.units import format_bytes, format_time
+
+NAME = "attention"
+LARGEST_HEADS = {8: 128, 9: 256}
+"""the largest head that jax lets cuDNN's fused attention take, by compute capability from Ampere on
+(jax/_src/cudnn/fused_attention_stablehlo.py of github.com/jax-ml/jax), a multiple of 8"""
+HALVES = ("bf16", "f16")
+CALL = 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
+DOCS = "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The shape of one attention's scores."""
+
+    batch: int
+    """heads of all sequences"""
+    queries: int
+    keys: int
+
+    @property
+    def elements(self) -> int:
+        return self.batch * self.queries * self.keys
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether an array holds scores, whatever the order and grouping of its dimensions."""
+        if not shape.is_float or shape.size != self.elements:
+            return False
+        rest = list(shape.dims)
+        for size in (self.queries, self.keys):
+            if size not in rest:
+                return False
+            rest.remove(size)
+        return True
+
+
+def look(evidence: Evidence) -> Said:
+    """Every size of scores that goes through memory, with what a fused kernel would take."""
+    program = evidence.program
+    if program is None:
+        return
+    for scores, head in _materialised(evidence, program):
+        ops = [op for op in evidence.op_by_name.values() if _touches(evidence, op, scores)]
+        now_us = sum(op.per_step_us for op in ops)
+        if now_us < evidence.noticeable_us:
+            continue
+        refused = _refused(evidence, head)
+        if refused:
+            yield Abstention(NAME, refused)
+            continue
+        assert evidence.gpu is not None
+        gain = _gain(evidence, evidence.gpu, ops, scores, head, now_us)
+        if gain.us is not None and gain.us >= evidence.noticeable_us:
+            kinds = {_dtype(evidence, program, op.instruction) for op in ops} - {""}
+            yield _finding(evidence, ops, scores, now_us, gain, not kinds & set(HALVES))
+
+
+def _refused(evidence: Evidence, head: int) -> str:
+    """Why cuDNN would not do it; empty where nothing is in the way."""
+    gpu = evidence.gpu
+    if gpu is None or gpu.compute_capability[0] < min(LARGEST_HEADS):
+        return f"whether cuDNN fuses attention on {evidence.model or 'this device'} is not known"
+    largest = LARGEST_HEADS[min(gpu.compute_capability[0], max(LARGEST_HEADS))]
+    if head > largest or head % 8:
+        return f"attention is not fused, but cuDNN takes no heads of {head} on {gpu.name}"
+    return ""
+
+
+def _finding(
+    evidence: Evidence, ops: list[Op], scores: Scores, now_us: float, gain: Gain, is_wide: bool
+) -> Finding:
+    note = (
+        "with is_causal=True or mask=…; cuDNN's kernel keeps the scores on chip, and raises where "
+        "it can't do a mask, a bias or the heads"
+    )
+    if is_wide:
+        note += "; it takes bfloat16 or float16: cast q, k and v first"
+    written = format_bytes(scores.elements * 2)
+    return Finding(
+        NAME,
+        "attention is not fused: its scores go through memory",
+        f"a softmax between two matrix products, {scores.batch} × {scores.queries} × "
+        f"{scores.keys} scores ({written} in 16 bits) written and read by each of {len(ops)} "
+        f"instructions: {format_time(now_us * 1e6)} of the step.",
+        gain,
+        (Change("code", CALL, note),),
+        exhibits(ops, evidence),
+        "slipstream roofline PATH",
+        (DOCS,),
+    )
+
+
+def _gain(
+    evidence: Evidence, gpu: Gpu, ops: list[Op], scores: Scores, head: int, now_us: float
+) -> Gain:
+    calls: dict[str, int] = defaultdict(int)
+    program = evidence.program
+    assert program is not None
+    for op in ops:
+        start = evidence.start(op.instruction)
+        if start is not None and _makes_scores(evidence, start, scores):
+            form = "backward" if op.phase == "backward" else "forward"
+            calls[form] += program.executions(start.name) or 1
+    whole = sum(n * _fused_us(scores, head, form, False, gpu) for form, n in calls.items())
+    causal = sum(n * _fused_us(scores, head, form, True, gpu) for form, n in calls.items())
+    return Gain(
+        max(0.0, now_us - whole),
+        0.0,
+        max(0.0, now_us - causal),
+        "modelled",
+        f"a model of cuDNN's kernel ({format_time(whole * 1e6)} for all of it, less if causal), "
+        "fitted to an H200; whether it takes this mask and these heads is not known",
+    )
+
+
+def _fused_us(scores: Scores, head: int, form: str, is_causal: bool, gpu: Gpu) -> float:
+    product = Product(scores.batch, scores.queries, scores.keys, head, "bf16")
+    moved = 4 * scores.batch * (scores.queries + scores.keys) * head
+    size = moved if form == "forward" else 2 * moved
+    fused = Kernel("attention", size, product=product, form=form, is_causal=is_causal)
+    return kernel_us(fused, gpu, parameters())
+
+
+def _materialised(evidence: Evidence, program: Program) -> Iterator[tuple[Scores, int]]:
+    """Scores that one product makes, an exponential turns and another product takes."""
+    makers: dict[Scores, int] = {}
+    takers: set[Scores] = set()
+    softmaxes: list[Shape] = []
+    for instruction in program.scheduled:
+        parts = [instruction, *inside(program, instruction)]
+        softmaxes += [part.shape for part in parts if part.opcode == "exponential"]
+        product = _batched(evidence, instruction)
+        if product is not None:
+            scores = Scores(product.batch, product.m, product.n)
+            if min(product.m, product.n) > product.k:
+                makers[scores] = product.k
+            takers |= {Scores(product.batch, product.m, product.k)}
+            takers |= {Scores(product.batch, product.n, product.k)}
+    for scores, head in makers.items():
+        turned = any(scores.fits(shape) for shape in softmaxes)
+        turned_round = Scores(scores.batch, scores.keys, scores.queries)
+        if turned and ({scores, turned_round} & takers):
+            yield scores, head
+
+
+def _makes_scores(evidence: Evidence, instruction: Instruction, scores: Scores) -> bool:
+    product = _batched(evidence, instruction)
+    return (
+        product is not None
+        and product.k < min(product.m, product.n)
+        and (
+            Scores(product.batch, product.m, product.n) == scores
+            or Scores(product.batch, product.n, product.m) == scores
+        )
+    )
+
+
+def _batched(evidence: Evidence, instruction: Instruction) -> Product | None:
+    asked = evidence.kernel(instruction)
+    product = asked.product if asked.kind == "gemm" else None
+    return product if product is not None and product.batch > 1 else None
+
+
+def _touches(evidence: Evidence, op: Op, scores: Scores) -> bool:
+    """Whether an op reads or writes scores."""
+    start, program = evidence.start(op.instruction), evidence.program
+    if start is None or program is None or communicates(program, start):
+        return False
+    shapes = [start.shape, *(operand.shape for operand in program.operands(start))]
+    return any(scores.fits(leaf) for shape in shapes for leaf in shape.leaves())
+
+
+def _dtype(evidence: Evidence, program: Program, name: str) -> str:
+    """The element type of a batched product's operands; empty for anything else."""
+    instruction = program.instruction(name)
+    product = _batched(evidence, instruction)
+    return product.dtype if product is not None else ""
+
+
+RULE = Rule(NAME, "Do the scores of attention go through memory?", look)

@@ -1,0 +1,220 @@
+"""Small collectives that could be one: each pays for its own start.
+
+all-gather.1 ▒█ all-gather.2 ▒█ all-gather.3 ▒█      ▒ latency    █ bytes
+combined     ▒███
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from slipstream.diagnosis.evidence import Evidence
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.errors import BadInput
+from slipstream.flags.thresholds.thresholds import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    thresholds,
+)
+from slipstream.machines.collectives import collective_time
+from slipstream.machines.machine import Machine
+from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.units import format_bytes, format_time
+
+NAME = "small-collectives"
+FLAGS = {"all-gather": ALL_GATHER, "reduce-scatter": REDUCE_SCATTER, "all-reduce": ALL_REDUCE}
+FEWEST = 3
+"""fewer collectives of a kind are not worth combining"""
+MIB = 1 << 20
+STEP_BYTES = 32 * MIB
+LARGE_BYTES = 1 << 30
+EFFICIENT = 0.8
+"""share of a large collective's speed from which on another has nothing to win"""
+GUIDE = "https://docs.jax.dev/en/latest/gpu_performance_tips.html"
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One collective of a group that could be combined."""
+
+    start: Instruction
+    collective: Collective
+    us: float
+    """of one execution"""
+    exposed_us: float
+    """of one step"""
+    times: int
+
+
+def look(evidence: Evidence) -> Said:
+    """Groups of collectives that don't need each other, by kind; each kind is one finding."""
+    program, machine = evidence.program, evidence.machine
+    if program is None or not evidence.step.exposed_communication_us:
+        return
+    if machine is None:
+        yield Abstention(NAME, f"{evidence.model or 'the device'} and its links are not known")
+        return
+    groups: dict[str, list[list[_Member]]] = defaultdict(list)
+    small = [one for one in _members(evidence, program) if _is_small(machine, one.collective)]
+    for members in _groups(program, small):
+        groups[members[0].collective.kind].append(members)
+    for kind, found in groups.items():
+        if sum(map(len, found)) >= FEWEST:
+            yield from _finding(evidence, program, machine, kind, found)
+
+
+def _finding(
+    evidence: Evidence,
+    program: Program,
+    machine: Machine,
+    kind: str,
+    groups: list[list[_Member]],
+) -> Said:
+    saved = sum(_saved_us(machine, group) for group in groups)
+    exposed = sum(one.exposed_us for group in groups for one in group)
+    most = min(saved, exposed)
+    if most < evidence.noticeable_us:
+        return
+    count = sum(len(group) * group[0].times for group in groups)
+    after = sum(group[0].times for group in groups)
+    largest = max(sum(_counted(one) for one in group) for group in groups)
+    change = _threshold(evidence, program, kind, largest)
+    sizes = [one.collective.bytes for group in groups for one in group]
+    yield Finding(
+        NAME,
+        f"many small {kind}s could be combined",
+        f"{count} {kind}s a step, of {format_bytes(min(sizes))} to {format_bytes(max(sizes))}, "
+        f"need nothing of each other: combined they would be {after}. Together they are exposed "
+        f"for {format_time(exposed * 1e6)}.",
+        Gain(
+            most,
+            0.0,
+            exposed,
+            "modelled",
+            "what NCCL's model says that one large collective saves against many small ones; a "
+            "combined one waits for the last of its parts, so its place in the schedule decides",
+        ),
+        (change,) if change is not None else _by_hand(kind),
+        _exhibits(evidence, groups),
+        "slipstream collectives PATH",
+        (GUIDE,),
+    )
+
+
+def _exhibits(evidence: Evidence, groups: list[list[_Member]]) -> tuple[Exhibit, ...]:
+    members = sorted((one for group in groups for one in group), key=lambda one: -one.exposed_us)
+    found = []
+    for one in members[:MOST_EXHIBITS]:
+        named = evidence.label(one.start)
+        size = format_bytes(one.collective.bytes)
+        found.append(
+            Exhibit(
+                one.start.name, one.us * one.times, one.times, named.source, named.description, size
+            )
+        )
+    return tuple(found)
+
+
+def _threshold(evidence: Evidence, program: Program, kind: str, largest: int) -> Change | None:
+    """The threshold that a layer needs, where it can be told; else what these collectives need."""
+    needed = -(-largest // STEP_BYTES) * STEP_BYTES
+    note = f"holds all {format_bytes(largest)} of the largest group, rounded up to 32 MiB"
+    try:
+        proposed = thresholds(program)
+        figure = {ALL_GATHER: proposed.all_gather, REDUCE_SCATTER: proposed.reduce_scatter}
+        if FLAGS[kind] in figure and figure[FLAGS[kind]].bytes >= needed:
+            needed, note = figure[FLAGS[kind]].bytes, figure[FLAGS[kind]].basis
+    except BadInput:
+        pass  # no weights to see layers in: the collectives themselves say enough
+    return evidence.flag(FLAGS[kind], str(needed), note)
+
+
+def _by_hand(kind: str) -> tuple[Change, ...]:
+    return (Change("code", f"# one {kind} of a concatenated array", "no flag of this jaxlib"),)
+
+
+def _is_small(machine: Machine, collective: Collective) -> bool:
+    """Whether its latency counts: a large one of its kind moves bytes noticeably faster."""
+    large = replace(collective, bytes=LARGE_BYTES)
+    us, large_us = (collective_time(machine, one).us for one in (collective, large))
+    if not us or not large_us:
+        return False
+    return collective.bytes / us < EFFICIENT * LARGE_BYTES / large_us
+
+
+def _saved_us(machine: Machine, group: list[_Member]) -> float:
+    """A step's time of the parts, less that of the whole at the same efficiency."""
+    parts = [collective_time(machine, one.collective).us for one in group]
+    total = replace(group[0].collective, bytes=sum(one.collective.bytes for one in group))
+    whole = collective_time(machine, total).us
+    modelled, measured = sum(parts), sum(one.us for one in group)
+    share = 1 - whole / modelled if modelled else 0.0
+    return max(0.0, share * measured) * group[0].times
+
+
+def _counted(one: _Member) -> int:
+    """Bytes as XLA's combiners count them: of the result."""
+    size = one.collective.group_size or 1
+    bytes_ = one.collective.bytes
+    return bytes_ // size if one.collective.kind == "reduce-scatter" else bytes_
+
+
+def _members(evidence: Evidence, program: Program) -> list[_Member]:
+    found = []
+    steps = max(1, len(evidence.profile.steps))
+    for op in evidence.overlap.collectives:
+        start = evidence.start(op.instruction)
+        inner = program.wrapped(start.name) if start is not None else None
+        collective = start.collective if start is not None else None
+        collective = collective or (inner.collective if inner is not None else None)
+        if start is None or collective is None or collective.kind not in FLAGS:
+            continue
+        times = program.executions(start.name) or round(op.count / steps) or 1
+        us = op.per_step_us / times
+        found.append(_Member(start, collective, us, op.exposed_us, times))
+    return found
+
+
+def _groups(program: Program, members: list[_Member]) -> Iterator[list[_Member]]:
+    """Members that XLA could combine: alike, in one computation, none of which needs another."""
+    alike: dict[object, list[_Member]] = defaultdict(list)
+    for one in members:
+        operands = program.operands(one.start)
+        dtype = operands[0].shape.dtype if operands else ""
+        key = (one.start.computation, one.collective.kind, one.collective.replica_groups, dtype)
+        alike[key].append(one)
+    for same in alike.values():
+        yield from _independent(program, same)
+
+
+def _independent(program: Program, members: list[_Member]) -> Iterator[list[_Member]]:
+    """In schedule order, each with those before it that it does not need."""
+    if len(members) < 2:
+        return
+    computation = program.computations[members[0].start.computation]
+    wanted = {one.start.name: number for number, one in enumerate(members)}
+    needs: dict[str, int] = {}
+    for instruction in computation.instructions:
+        found = 0
+        for name in (*instruction.operands, *instruction.control_predecessors):
+            found |= needs.get(name, 0)
+        if instruction.name in wanted:
+            found |= 1 << wanted[instruction.name]
+        needs[instruction.name] = found
+    groups: list[list[_Member]] = []
+    for one in sorted(members, key=lambda member: member.start.position):
+        before = needs[one.start.name]
+        for group in groups:
+            if not any(before >> wanted[other.start.name] & 1 for other in group):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    yield from (group for group in groups if len(group) > 1)
+
+
+RULE = Rule(NAME, "Could small collectives be combined?", look)

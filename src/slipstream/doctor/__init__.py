@@ -1,0 +1,1 @@
+"""Checks of this machine and its environment."""

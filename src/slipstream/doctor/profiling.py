@@ -1,0 +1,94 @@
+"""Profiling: who holds the GPU's counters, and what a profile would show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slipstream.doctor.findings import ERROR, WARNING, Finding
+from slipstream.doctor.machine_facts import NSIGHT, Facts, is_false, is_true
+
+_NSIGHT_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NSYS_TARGET", "NVTX_INJECTION64_PATH")
+
+
+def profiling_rules(facts: Facts) -> Iterator[Finding]:
+    """Everything the doctor knows about profiling and PGLE."""
+    for rule in (_cupti, _nsight, _command_buffers, _cache):
+        yield from rule(facts)
+
+
+def _cupti(facts: Facts) -> Iterator[Finding]:
+    monitors = [name for name in facts.processes or () if name not in NSIGHT]
+    if monitors:
+        yield Finding(
+            "cupti-held", ERROR if _will_profile(facts) else WARNING,
+            f"{', '.join(monitors)} runs here and may hold the GPU's counters (CUPTI)",
+            "only one program can have them: profiles come out empty, and PGLE with them",
+            "dcgmi profile --pause   # and after the run: dcgmi profile --resume",
+        )  # fmt: skip
+
+
+def _nsight(facts: Facts) -> Iterator[Finding]:
+    if not _under_nsight(facts):
+        return
+    if is_true(facts.environment.get("JAX_ENABLE_PGLE")):
+        yield Finding(
+            "nsight-pgle", ERROR, "Nsight is attached and JAX_ENABLE_PGLE is on",
+            "PGLE uses the JAX profiler, which gets nothing while Nsight holds CUPTI: it finds an "
+            "empty profile and recompiles with it",
+            "unset JAX_ENABLE_PGLE; export JAX_COMPILATION_CACHE_EXPECT_PGLE=yes",
+        )  # fmt: skip
+    elif facts.is_profiled:
+        yield Finding(
+            "nsight-profiler", ERROR, "Nsight is attached and the JAX profiler is to run too",
+            "only one of them can hold CUPTI, and with Nsight attached XLA names its kernels for "
+            "Nsight only",
+            "nsys profile --cuda-graph-trace=node python train.py   # without jax.profiler",
+        )  # fmt: skip
+
+
+def _command_buffers(facts: Facts) -> Iterator[Finding]:
+    flags = facts.xla_flags
+    is_off = flags.get("xla_gpu_enable_command_buffer") == ""
+    asked = is_true(flags.get("xla_enable_command_buffers_during_profiling"))
+    if is_off or not (facts.is_profiled or _under_nsight(facts) or asked):
+        return
+    fix = "export XLA_FLAGS=\"$XLA_FLAGS --xla_gpu_enable_command_buffer=''\""
+    if _under_nsight(facts):
+        fix = "nsys profile --cuda-graph-trace=node …"
+    yield Finding(
+        "command-buffers", WARNING, "command buffers (CUDA graphs) stay on while profiling",
+        "every kernel in one is labelled command_buffer_N: JAX's cost extractor finds nothing "
+        "(slipstream costs still does, from kernel names and order)",
+        fix,
+    )  # fmt: skip
+
+
+def _cache(facts: Facts) -> Iterator[Finding]:
+    environment = facts.environment
+    if not is_true(environment.get("JAX_COMPILATION_CACHE_EXPECT_PGLE")):
+        return
+    if not environment.get("JAX_COMPILATION_CACHE_DIR"):
+        yield Finding(
+            "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, and there is no "
+            "JAX_COMPILATION_CACHE_DIR",
+            "the program optimised with PGLE is looked for in a cache that isn't there; the run "
+            "is without PGLE, and only a log line says so",
+            "export JAX_COMPILATION_CACHE_DIR=$HOME/jax_cache",
+        )  # fmt: skip
+    elif is_false(environment.get("JAX_ENABLE_COMPILATION_CACHE")):
+        yield Finding(
+            "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, and "
+            "JAX_ENABLE_COMPILATION_CACHE is off",
+            "the cache that holds the program optimised with PGLE isn't read",
+            "unset JAX_ENABLE_COMPILATION_CACHE",
+        )  # fmt: skip
+
+
+def _will_profile(facts: Facts) -> bool:
+    return facts.is_profiled or is_true(facts.environment.get("JAX_ENABLE_PGLE"))
+
+
+def _under_nsight(facts: Facts) -> bool:
+    if any(name in NSIGHT for name in facts.parents or ()):
+        return True
+    return any(name.startswith(_NSIGHT_VARIABLES) for name in facts.environment)

@@ -1,0 +1,1 @@
+"""One program compiled in several ways, timed, and proven."""

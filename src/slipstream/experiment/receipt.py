@@ -1,0 +1,317 @@
+"""The receipt: what a loop did, what it proved, and everything needed to repeat it.
+
+`verdict` is one of: faster, no different, slower (then the old program stays), can't tell.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.experiment.environment import surroundings
+from slipstream.units import format_time
+from slipstream.writing import atomic_write
+
+if TYPE_CHECKING:
+    from slipstream.experiment.controller import Conductor
+    from slipstream.profile.program import Program
+
+FILE = "receipt.json"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The machine-checked proof of one loop."""
+
+    verdict: str
+    why: str
+    chosen: str
+    """the arm that runs from now on"""
+    step_us: Mapping[str, float | None]
+    """`before` and `after`: medians of the interleaved step times"""
+    change: Mapping[str, float] | None
+    """relative change of the step time: estimate, low, high, confidence, rounds"""
+    pgle: Mapping[str, Any]
+    """was it applied: costs found and missing, XLA's word, whether the schedule changed"""
+    overlap: Mapping[str, Any]
+    """`before` and `after`: times of a step by what the device did"""
+    memory_bytes: Mapping[str, int | None]
+    bounds: Mapping[str, Any]
+    """what better overlap could win at most"""
+    arms: tuple[Mapping[str, Any], ...]
+    program: Mapping[str, Any]
+    versions: Mapping[str, str]
+    devices: tuple[str, ...]
+    repeat: Mapping[str, Any]
+    """command, flags and environment"""
+    files: Mapping[str, str]
+    basis: str = "measured"
+    """`measured` or `predicted`"""
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    phases: Mapping[str, Any] = field(default_factory=dict)
+    """with `slipstream run`: what each phase found"""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def write(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / FILE
+        with atomic_write(target) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
+        return target
+
+    def sentence(self) -> str:
+        """The verdict as people read it."""
+        before, after = self.step_us.get("before"), self.step_us.get("after")
+        if self.change is None or before is None or after is None:
+            return f"{self.verdict}: {self.why}"
+        c = self.change
+        interval = f" (95%: {c['low']:+.1%} … {c['high']:+.1%})" if "low" in c else ""
+        return (
+            f"{self.verdict}: {format_time(before * 1e6)} → {format_time(after * 1e6)}, "
+            f"{c['estimate']:+.1%}{interval}. {self.why}"
+        )
+
+
+def read_receipt(path: Path) -> Receipt:
+    """A receipt from its file, or from the folder that holds it."""
+    file = path / FILE if path.is_dir() else path
+    data = json.loads(file.read_text())
+    known: dict[str, Any] = {k: data[k] for k in Receipt.__dataclass_fields__ if k in data}
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+    return Receipt(**given)
+
+
+def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
+    """The receipt of a loop that never came to a comparison."""
+    return Receipt(
+        verdict=verdict,
+        why=why,
+        chosen="original",
+        step_us={"before": None, "after": None},
+        change=None,
+        pgle={"applied": None, "why": why},
+        overlap={},
+        memory_bytes={"before": None, "after": None},
+        bounds={"overlap_gain": None, "why": "no recording to tell from"},
+        arms=(),
+        program={},
+        versions=_versions(),
+        devices=(),
+        repeat=surroundings(),
+        files={},
+    )
+
+
+def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
+    """The receipt of a loop that is done; without its profiles, `with_overlap` adds them later."""
+    outcome = conductor.outcome
+    arms = {arm.name: arm for arm in outcome.arms}
+    described = tuple(_arm(conductor, arm) for arm in outcome.arms)
+    shown = outcome.comparisons.get(outcome.chosen) or _most_telling(conductor)
+    verdict, why = _verdict(conductor, shown)
+    before = arms.get("original")
+    after = arms.get(outcome.chosen)
+    read = outcome.profiles if reads_profiles else {}
+    overlap = {name: _overlap(path) for name, path in read.items()}
+    return Receipt(
+        verdict=verdict,
+        why=why,
+        chosen=outcome.chosen,
+        step_us={
+            "before": shown.before_us if shown else None,
+            "after": shown.after_us if shown else None,
+        },
+        change=_change(shown),
+        pgle=_pgle(conductor),
+        overlap=overlap,
+        memory_bytes={
+            "before": before.memory_bytes if before else None,
+            "after": after.memory_bytes if after else None,
+        },
+        bounds=_bounds(overlap.get("before")),
+        arms=described,
+        program={
+            "name": outcome.program,
+            "fingerprint": before.program.fingerprint if before and before.program else None,
+            "compile_s": conductor.watched.compile_s,
+        },
+        versions=_versions(),
+        devices=_devices(),
+        repeat=surroundings(),
+        files={name: str(path) for name, path in outcome.profiles.items()}
+        | ({"costs": str(outcome.costs)} if outcome.costs else {}),
+        notes=(*outcome.notes, *wrong_notes(described)),
+    )
+
+
+def wrong_notes(arms: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What is to be said of arms whose results are wrong; which they are, where some are not."""
+    wrong = [arm for arm in arms if arm.get("wrong")]
+    if not wrong:
+        return ()
+    made = [arm for arm in arms if not arm["error"]]
+    names = "" if len(wrong) == len(made) else " · ".join(arm["name"] for arm in wrong) + ": "
+    return (names + wrong[0]["wrong"],)
+
+
+def with_overlap(receipt: Receipt) -> Receipt:
+    """A receipt with what its profiles show: times of a step, and what overlap could win."""
+    profiles = {name: receipt.files[name] for name in ("before", "after") if name in receipt.files}
+    overlap = {name: _overlap(Path(path)) for name, path in profiles.items()}
+    return replace(receipt, overlap=overlap, bounds=_bounds(overlap.get("before")))
+
+
+def _most_telling(conductor: Conductor) -> Any:
+    """Where nothing was chosen, the arm with the costs is what people ask about."""
+    found = conductor.outcome.comparisons
+    variants = [arm.variant for arm in conductor.outcome.arms]
+    costs = [one.name for one in variants if one.uses_costs and not one.flags]
+    asked = next((found[name] for name in costs if name in found), None)
+    return asked or min(found.values(), key=lambda c: c.change, default=None)
+
+
+def _verdict(conductor: Conductor, shown: Any) -> tuple[str, str]:
+    outcome = conductor.outcome
+    if outcome.problem:
+        return "can't tell", outcome.problem
+    if shown is None:
+        same = [arm.name for arm in outcome.arms if arm.same_as]
+        if same and len(same) == len([a for a in outcome.arms[1:] if not a.error]):
+            return "no different", "XLA compiled the same program with and without the costs"
+        errors = "; ".join(f"{a.name}: {a.error}" for a in outcome.arms if a.error)
+        return "can't tell", errors or "no other program could be compiled"
+    if outcome.chosen != "original":
+        return "faster", shown.why
+    verdicts = {c.verdict for c in outcome.comparisons.values()}
+    if verdicts == {"slower"}:
+        return "slower", f"{shown.why}: the original program stays"
+    if shown.verdict == "slower":
+        return "slower", f"{shown.why}: the original program stays"
+    return shown.verdict, shown.why
+
+
+def _change(shown: Any) -> dict[str, float] | None:
+    if shown is None:
+        return None
+    return {
+        "estimate": shown.change,
+        "low": shown.low,
+        "high": shown.high,
+        "confidence": shown.confidence,
+        "rounds": shown.rounds,
+    }
+
+
+def _pgle(conductor: Conductor) -> dict[str, Any]:
+    """Whether the costs reached the scheduler of the hot program, and what it made of them."""
+    from slipstream.experiment.variants import is_reordered
+
+    outcome = conductor.outcome
+    coverage = outcome.coverage
+    arm = next((a for a in outcome.arms if a.variant.uses_costs and a.program), None)
+    original = outcome.arms[0].program if outcome.arms else None
+    if arm is None or arm.program is None or original is None:
+        return {"applied": None, "why": outcome.problem or "no program was compiled with costs"}
+    is_gpu = any(i.backend_config for i in original.entry.instructions) and _platform() == "gpu"
+    return {
+        "applied": is_gpu and bool(arm.costs_found) and arm.executable_was_made,
+        "why": _applied_why(arm, is_gpu),
+        "found": arm.costs_found,
+        "missing": arm.costs_missing,
+        "checked_by_xla": arm.is_strict,
+        "schedule_changed": is_reordered(original, arm.program),
+        "device_time_with_a_cost": coverage.share if coverage is not None else None,
+    }
+
+
+def _applied_why(arm: Any, is_gpu: bool) -> str:
+    if not is_gpu:
+        return "only XLA:GPU's scheduler takes costs; this backend ignores them"
+    if arm.is_strict:
+        return "XLA's accuracy checker, set to fail on any missing cost, passed"
+    return (
+        f"XLA compiled with costs for {arm.costs_found} instructions, {arm.costs_missing} missing"
+    )
+
+
+def _arm(conductor: Conductor, arm: Any) -> dict[str, Any]:
+    found = conductor.outcome.comparisons.get(arm.name)
+    return {
+        "name": arm.name,
+        "flags": dict(arm.variant.flags),
+        "uses_costs": arm.variant.uses_costs,
+        "fingerprint": arm.program.fingerprint if arm.program else None,
+        "content": arm.program.content_hash if arm.program else None,
+        "same_program_as": arm.same_as,
+        "error": arm.error,
+        "memory_bytes": arm.memory_bytes,
+        "rounds": len(arm.times_s),
+        "step_us": sorted(arm.times_s)[len(arm.times_s) // 2] * 1e6 if arm.times_s else None,
+        "comparison": asdict(found) if found else None,
+        "wrong": _wrong(arm.program),
+    }
+
+
+def _wrong(program: Program | None) -> str:
+    """Why a program's results are wrong; empty where nothing of it shows that."""
+    from slipstream.analyses.soundness import soundness
+
+    # A TPU's layouts pad: sizes say nothing there.
+    return "" if program is None or _platform() == "tpu" else soundness(program).text
+
+
+def _overlap(profile: Path) -> dict[str, float] | None:
+    from slipstream.analyses.summary import summary
+    from slipstream.errors import SlipstreamError
+    from slipstream.outputs.json import summary_json
+    from slipstream.sources.load import load
+
+    try:
+        found: dict[str, float] = summary_json(summary(load(profile)))["per_step_us"]
+    except (SlipstreamError, OSError, KeyError):
+        return None
+    return found
+
+
+def _bounds(before: Mapping[str, float] | None) -> dict[str, Any]:
+    """What perfect overlap would win: no exposed communication, no exposed copies."""
+    if not before or not before.get("wall"):
+        return {"overlap_gain": None, "why": "no recording to tell from"}
+    exposed = before.get("exposed_communication", 0.0) + before.get("exposed_copy", 0.0)
+    gain = exposed / before["wall"]
+    why = (
+        "nothing to gain from overlap here: almost nothing is exposed"
+        if gain < 0.01
+        else f"hiding all communication and copies would win at most {gain:.1%}"
+    )
+    return {"overlap_gain": gain, "exposed_us": exposed, "idle_us": before.get("idle"), "why": why}
+
+
+def _platform() -> str:
+    import jax
+
+    return str(jax.default_backend())
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for package in ("slipstream", "jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _devices() -> tuple[str, ...]:
+    import jax
+
+    return tuple(str(device.device_kind) for device in jax.local_devices())

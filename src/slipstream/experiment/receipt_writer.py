@@ -1,0 +1,41 @@
+"""Receipts beside the job: profiles are read in a thread, and no step waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from slipstream.errors import SlipstreamError
+from slipstream.experiment.controller import Conductor
+from slipstream.experiment.receipt import Receipt, receipt_of
+from slipstream.jaxhooks.shutdown import ENDING, in_background
+
+log = logging.getLogger("slipstream")
+
+_LOCK = threading.Lock()
+
+
+def receipt_when_ready(conductor: Conductor) -> Receipt:
+    """The receipt of a loop that is done; made now where nobody has made it."""
+    with _LOCK:
+        if conductor.receipt is None:
+            conductor.receipt = receipt_of(conductor)
+        return conductor.receipt
+
+
+def write_receipt_later(conductor: Conductor) -> threading.Thread:
+    """Write it into the loop's folder, in a thread."""
+    return in_background(lambda: _write(conductor), "slipstream-receipt")
+
+
+def _write(conductor: Conductor) -> None:
+    try:
+        # What was found first, then what the profiles show: a process may end in between.
+        receipt_of(conductor, reads_profiles=False).write(conductor.plan.folder)
+        receipt_when_ready(conductor).write(conductor.plan.folder)
+    except (OSError, SlipstreamError) as problem:
+        log.warning("slipstream: the receipt was not written: %s", problem)
+    except Exception:
+        # A process that ends starts no threads any more, which reading a profile needs.
+        if not ENDING.is_set():
+            log.warning("slipstream: the receipt was not written", exc_info=True)

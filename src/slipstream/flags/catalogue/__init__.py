@@ -1,0 +1,1 @@
+"""Every flag of every supported jaxlib, and what happened to it."""

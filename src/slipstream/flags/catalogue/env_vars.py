@@ -1,0 +1,36 @@
+"""Environment variables that JAX, XLA's runtime, NCCL and CUDA read; the data is in settings.json.
+
+`LIBTPU_INIT_ARGS` is one of them: flags for the TPU runtime, `--name=value` separated by spaces.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(__file__).with_name("env_vars.json")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One environment variable."""
+
+    name: str
+    kind: str
+    """bool, int, float, string, path, enum, list"""
+    default: str | None
+    """None where the library decides at run time"""
+    doc: str
+    source: str
+    values: tuple[str, ...] = ()
+    """what it may be, where that is a closed list"""
+
+
+def _read() -> dict[str, Setting]:
+    rows = json.loads(DATA.read_text(encoding="utf-8"))
+    settings = [Setting(**{**row, "values": tuple(row.get("values", ()))}) for row in rows]
+    return {setting.name: setting for setting in settings}
+
+
+SETTINGS: dict[str, Setting] = _read()

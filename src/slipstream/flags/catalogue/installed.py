@@ -1,0 +1,137 @@
+"""The catalogue of the installed jaxlib: from the history where that has this very library, else
+asked of the library once, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue.catalogue import Catalogue, Flag
+from slipstream.flags.catalogue.descriptor import Descriptor, Field
+from slipstream.flags.catalogue.library import (
+    Library,
+    installed_library,
+    read_descriptors,
+    read_names,
+)
+from slipstream.flags.catalogue.probe import Probe
+from slipstream.writing import atomic_write
+
+FORMAT = 1
+"""of the kept file; a new one makes the old ones unread"""
+UNKNOWN = "unknown"
+"""the kind of a flag without a field"""
+FIRST_WITH_LISTS = (0, 6, 0)
+
+
+def read_installed() -> Catalogue:
+    """From the kept file if it is of this very library, else from the library."""
+    library = installed_library()
+    key = hashlib.sha256(f"{FORMAT} {sys.executable} {library.identity}".encode()).hexdigest()
+    file = _folder() / f"flags-{library.version}-{key[:16]}.json"
+    try:
+        return catalogue_from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        pass
+    catalogue = harvested(library) or read_catalogue(library, Probe(), _known_names())
+    _keep(file, catalogue)
+    return catalogue
+
+
+def harvested(library: Library) -> Catalogue | None:
+    """What the history says of this very library: the release's number and all its fields agree."""
+    from slipstream.flags.catalogue.history import catalogue_of
+
+    try:
+        known = catalogue_of(library.version)
+    except BadInput:
+        return None
+    fields = Descriptor(read_descriptors(library)).fields()
+    same = {
+        name: Field(name, flag.kind, flag.enum_values, flag.is_deprecated)
+        for name, flag in known.flags.items()
+        if flag.kind != UNKNOWN
+    }
+    return known if fields == same else None
+
+
+def read_catalogue(library: Library, probe: Probe, names: Iterable[str] = ()) -> Catalogue:
+    """What a library holds and, once started, accepts; `names` are asked for besides its own."""
+    descriptor = Descriptor(read_descriptors(library))
+    fields = descriptor.fields()
+    defaults = descriptor.defaults(probe.compile_options())
+    candidates = {*read_names(library), *fields, *descriptor.reserved(), *names}
+    values = {name: _value(defaults.get(name)) for name in candidates}
+    alone = {name for name, field in fields.items() if field.enum_values}
+    accepted = probe.accepted(values, alone)
+    flags = {
+        name: Flag(
+            name,
+            field.kind,
+            defaults.get(name),
+            field.enum_values,
+            field.is_deprecated,
+            in_xla_flags=name in accepted,
+            in_compiler_options=_is_option(field, library.version),
+        )
+        for name, field in fields.items()
+    }
+    for name in accepted - set(fields):
+        flags[name] = Flag(name, UNKNOWN, None, in_xla_flags=True)
+    ordered = dict(sorted(flags.items()))
+    return Catalogue(library.version, ordered, descriptor.reserved() - set(flags))
+
+
+def catalogue_json(catalogue: Catalogue) -> dict[str, Any]:
+    """A catalogue as a file holds it."""
+    return {
+        "jaxlib": catalogue.jaxlib_version,
+        "flags": {name: flag.row() for name, flag in catalogue.flags.items()},
+        "removed": sorted(catalogue.removed),
+    }
+
+
+def catalogue_from_json(data: dict[str, Any]) -> Catalogue:
+    """What `catalogue_json` gave."""
+    flags = {name: Flag.from_row(name, row) for name, row in data["flags"].items()}
+    return Catalogue(data["jaxlib"], flags, frozenset(data["removed"]))
+
+
+def _is_option(field: Field, version: str) -> bool:
+    """Before jaxlib 0.6.0, no release took a list as a compile option."""
+    from slipstream.flags.catalogue.history import version_key
+
+    takes_lists = version_key(version) >= FIRST_WITH_LISTS
+    return field.in_compiler_options and (takes_lists or not field.kind.startswith("repeated"))
+
+
+def _value(default: str | None) -> str:
+    """A value to ask with: XLA_FLAGS is split at spaces."""
+    return default if default is not None and " " not in default else "1"
+
+
+def _known_names() -> set[str]:
+    from slipstream.flags.catalogue.history import history
+
+    return set(history().flags)
+
+
+def _folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "slipstream"
+
+
+def _keep(file: Path, catalogue: Catalogue) -> None:
+    """Best effort: without it the next call asks again."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as path:
+            path.write_text(json.dumps(catalogue_json(catalogue)), encoding="utf-8")
+    except (OSError, BadInput):
+        return

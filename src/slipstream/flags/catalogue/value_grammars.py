@@ -1,0 +1,117 @@
+"""Which grammar a flag has in a release: values.json, made by `scripts/harvest_values.py`.
+
+A release that was tried says it of every flag.  Of others, the nearest one that was tried and has
+the flag does, and the findings say so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slipstream.flags.catalogue.catalogue import Flag
+from slipstream.flags.catalogue.grammar import Grammar
+from slipstream.flags.catalogue.history import version_key
+
+DATA = Path(__file__).with_name("values.json")
+FIRST_WITH_NAMES = (0, 6, 0)
+"""the first jaxlib whose compile options take enums by name; tried with 0.4.18 to 0.7.1"""
+_FORMS = {"bool": "switch", "int32": "int32", "int64": "int64", "float": "float", "double": "float"}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """A grammar, and the release that it was tried with."""
+
+    grammar: Grammar
+    tried_with: str | None
+    """None where no release that has the flag was tried: what may be right then passes"""
+    is_tried: bool
+    """whether that is the release which was asked about"""
+
+
+def flag_spelling(flag: Flag, version: str) -> Spelling:
+    """The values that `XLA_FLAGS` takes for a flag."""
+    for near in _nearest(version):
+        row = _data()[near]["flags"].get(flag.name)
+        if row is not None:
+            grammar = Grammar.from_row(row)
+            if near != version:
+                grammar = _with_members(grammar, flag)
+            return Spelling(grammar, near, near == version)
+    return Spelling(_untried(flag), None, False)
+
+
+def option_spelling(flag: Flag, version: str) -> tuple[Spelling, tuple[str, ...]]:
+    """The values that `compiler_options` takes: as texts, and the Python types."""
+    for near in _nearest(version):
+        row = _data()[near].get("options", {}).get(flag.kind)
+        if row is None:
+            continue
+        words = ("True", "False") if flag.kind == "bool" else flag.enum_values
+        if flag.kind != "bool" and version_key(version) < FIRST_WITH_NAMES:
+            words = ()
+        grammar = Grammar(row["form"], tuple(words))
+        return Spelling(grammar, near, near == version), tuple(row["types"])
+    return Spelling(Grammar("text"), None, False), ("bool", "float", "int")
+
+
+def tried_releases() -> tuple[str, ...]:
+    """The releases that were tried, oldest first."""
+    return tuple(_data())
+
+
+def tried_counts(version: str) -> tuple[int, int]:
+    """How many values of flags and of compile options were tried with a release."""
+    found = _data()[version]
+    return found["tried"], found.get("options_tried", 0)
+
+
+def _untried(flag: Flag) -> Grammar:
+    """By the flag's type; of an enum's members, every end of their names may be what is wanted."""
+    words = tuple(end for member in flag.enum_values for end in _ends(member))
+    forms = {"enum": "words", "repeated enum": "signed list"}
+    form = forms.get(flag.kind, "text") if words else _FORMS.get(flag.kind, "text")
+    return Grammar(form, words, any_case=True) if words else Grammar(form)
+
+
+def _with_members(grammar: Grammar, flag: Flag) -> Grammar:
+    """Another release may have members of an enum that the tried one hadn't: all of their parts."""
+    known = {word.upper() for word in grammar.words}
+    new = [
+        member
+        for member in flag.enum_values
+        if not any(f"_{word}_" in f"_{member.upper()}_" for word in known)
+    ]
+    if not new or not grammar.words:
+        return grammar
+    parts = [part for member in new for part in _ends(member)]
+    return replace(grammar, words=(*grammar.words, *parts), any_case=True)
+
+
+def _ends(member: str) -> list[str]:
+    words = member.split("_")
+    return ["_".join(words[at:]) for at in range(len(words))]
+
+
+@cache
+def _nearest(version: str) -> tuple[str, ...]:
+    """Tried releases, the nearest first; of two equally near ones, the newer."""
+    key = _place(version)
+    return tuple(sorted(_data(), key=lambda tried: (abs(_place(tried) - key), -_place(tried))))
+
+
+def _place(version: str) -> float:
+    """Releases on a line: 0.10.2 is between 0.10.1 and 0.11.0."""
+    parts = (*version_key(version), 0, 0, 0)[:4]
+    return parts[0] * 1e6 + parts[1] * 1e3 + parts[2] + parts[3] / 10
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+    return data

@@ -1,0 +1,1 @@
+"""Settings checked and corrected."""

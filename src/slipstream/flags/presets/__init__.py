@@ -1,0 +1,1 @@
+"""Recommended settings for kinds of jobs."""

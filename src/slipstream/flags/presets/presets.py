@@ -1,0 +1,226 @@
+"""Settings for a kind of job, as the guides recommend them and as this jaxlib wants them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue.catalogue import Catalogue
+from slipstream.flags.catalogue.env_vars import SETTINGS
+from slipstream.flags.catalogue.history import replacement_of, version_key
+from slipstream.flags.catalogue.retired import fate, modern
+from slipstream.flags.catalogue.values import normal
+from slipstream.flags.environment import Found, Place
+from slipstream.flags.lint.conflicts import has_analytical_estimator, no_op
+from slipstream.flags.presets.entry import Entry, Preset
+from slipstream.flags.presets.table import PRESETS
+
+Today = Literal["kept", "renamed", "default", "retired", "withheld", "newer", "added", "found"]
+
+_LISTS = frozenset(("xla_disable_hlo_passes", "xla_gpu_disable_async_collectives"))
+"""flags whose values join: two presets that set them don't fight"""
+_NOWHERE = Place("preset", 1, 1, None)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An entry of a preset, and what became of it in one jaxlib."""
+
+    entry: Entry
+    preset: str
+    today: Today
+    name: str
+    value: str
+    """what to set: other than the entry says where that was renamed"""
+    because: str = ""
+    """why it changed or is left out; empty where it is kept"""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it has to be set: neither retired nor the default."""
+        return self.today in ("kept", "renamed", "added", "found")
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Presets, joined."""
+
+    presets: tuple[str, ...]
+    jaxlib_version: str
+    gpu: str | None
+    chosen: tuple[Chosen, ...]
+
+    @property
+    def settings(self) -> tuple[Chosen, ...]:
+        """What to set, each name once."""
+        return tuple(one for one in self.chosen if one.is_set)
+
+    @property
+    def left_out(self) -> tuple[Chosen, ...]:
+        """What the guides say and this jaxlib doesn't need or doesn't know."""
+        return tuple(one for one in self.chosen if not one.is_set)
+
+    @property
+    def xla_flags(self) -> dict[str, str]:
+        """Flags for `XLA_FLAGS`."""
+        return {one.name: one.value for one in self.settings if one.entry.is_flag}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables besides `XLA_FLAGS`."""
+        return {one.name: one.value for one in self.settings if not one.entry.is_flag}
+
+
+def preset_of(name: str) -> Preset:
+    """A preset by its name."""
+    for preset in PRESETS:
+        if preset.name == name:
+            return preset
+    names = [preset.name for preset in PRESETS]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    guess = f"; did you mean {close[0]}?" if close else ";"
+    raise BadInput(f"there is no preset {name!r}{guess} choose from: {', '.join(names)}")
+
+
+def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) -> Composed:
+    """Joins presets for one jaxlib and one GPU; two that want different values are an error."""
+    if not names:
+        raise BadInput("no preset was named; see them: slipstream flags preset --list")
+    entries = [pair for name in dict.fromkeys(names) for pair in _entries(preset_of(name))]
+    if gpu is not None and not has_analytical_estimator(gpu):
+        entries = [pair for pair in entries if not pair[1].only_with_estimator]
+    chosen = [_choose(preset, entry, entries, catalogue) for preset, entry in entries]
+    joined = tuple(_joined(chosen))
+    _refuse_fatal(joined, catalogue)
+    return Composed(tuple(names), catalogue.jaxlib_version, gpu, joined)
+
+
+def _refuse_fatal(chosen: Sequence[Chosen], catalogue: Catalogue) -> None:
+    """Settings that are fine alone and fail together.
+
+    Seen with jaxlib 0.12.0.1: collective matmul on several streams without Triton's matmuls does
+    not pass XLA's own verifier.
+    """
+    by_name = {one.name: one for one in chosen if one.is_set}
+    matmul = by_name.get("xla_gpu_threshold_for_windowed_einsum_mib")
+    triton = by_name.get("xla_gpu_enable_triton_gemm")
+    if matmul is None or triton is None or triton.value != "false":
+        return
+    if version_key(catalogue.jaxlib_version) >= version_key("0.12.0"):
+        raise BadInput(
+            f"presets {matmul.preset} and {triton.preset} don't go together: from jaxlib 0.12 on, "
+            "collective matmul needs Triton's matmuls; leave out --xla_gpu_enable_triton_gemm=false"
+        )
+
+
+def _entries(preset: Preset) -> Iterator[tuple[str, Entry]]:
+    for included in preset.includes:
+        yield from ((preset.name, entry) for _, entry in _entries(preset_of(included)))
+    yield from ((preset.name, entry) for entry in preset.entries)
+
+
+def _choose(
+    preset: str, entry: Entry, entries: Sequence[tuple[str, Entry]], catalogue: Catalogue
+) -> Chosen:
+    same = Chosen(entry, preset, "kept", entry.name, entry.value)
+    if entry.until is not None and version_key(catalogue.jaxlib_version) > version_key(entry.until):
+        return replace(same, today="default", because=f"Not needed after jaxlib {entry.until}.")
+    if entry.withheld:
+        return replace(same, today="withheld", because=entry.withheld)
+    if not entry.is_flag:
+        return _choose_variable(same)
+    flag = catalogue.flags.get(entry.name)
+    if flag is None or flag.in_xla_flags is False:
+        beside = [_as_found(other) for name, other in entries if name == preset]
+        return _retired(same, beside, catalogue)
+    if no_op(flag):
+        known = replacement_of(entry.name)
+        return replace(same, today="retired", because=known.because if known else "A no-op.")
+    renamed = modern(flag, entry.value, catalogue)
+    if renamed is not None:
+        known = replacement_of(entry.name)
+        name, value = renamed
+        because = known.because if known else "It was renamed."
+        return _unless_default(
+            replace(same, today="renamed", name=name, value=value, because=because), catalogue
+        )
+    return _unless_default(_added(_with_known_kinds(same, catalogue)), catalogue)
+
+
+def _choose_variable(same: Chosen) -> Chosen:
+    setting = SETTINGS.get(same.name)
+    if setting is not None and setting.default is not None and same.value == setting.default:
+        return replace(same, today="default", because="It is the default.")
+    return same
+
+
+def _added(same: Chosen) -> Chosen:
+    return same if same.entry.as_said else replace(same, today="added")
+
+
+def _with_known_kinds(same: Chosen, catalogue: Catalogue) -> Chosen:
+    """A list without the kinds that this jaxlib doesn't have."""
+    flag = catalogue.flags[same.name]
+    if flag.kind != "repeated enum" or not same.value:
+        return same
+    return replace(same, value=",".join(v for v in same.value.split(",") if v in flag.enum_values))
+
+
+def _unless_default(same: Chosen, catalogue: Catalogue) -> Chosen:
+    flag = catalogue.flags[same.name]
+    is_met = bool(flag.default) and same.entry.is_met_by_any
+    if flag.default is None or (
+        not is_met and normal(flag, same.value) != normal(flag, flag.default)
+    ):
+        return same
+    return replace(
+        same, today="default", because=f"{same.name} is {flag.default or 'empty'} by default."
+    )
+
+
+def _retired(same: Chosen, beside: Sequence[Found], catalogue: Catalogue) -> Chosen:
+    one = next(found for found in beside if found.name == same.name)
+    known = fate(one, beside, catalogue)
+    if known is None:
+        return replace(same, today="retired", because="This jaxlib doesn't have it.")
+    if not known.fix:
+        today: Today = "newer" if known.code == "unknown" else "retired"
+        return replace(same, today=today, because=known.reason)
+    name, _, value = known.fix.removeprefix("--").partition("=")
+    renamed = replace(same, today="renamed", name=name, value=value, because=known.reason)
+    return _unless_default(renamed, catalogue)
+
+
+def _as_found(entry: Entry) -> Found:
+    text = f"--{entry.name}={entry.value}"
+    return Found("xla_flags", entry.name, entry.value, _NOWHERE, text)
+
+
+def _joined(chosen: Sequence[Chosen]) -> Iterator[Chosen]:
+    """Each name once; retired ones as often as the guides name them."""
+    first: dict[str, Chosen] = {}
+    retired: dict[str, Chosen] = {}
+    for one in chosen:
+        if one.today in ("retired", "withheld", "newer"):
+            retired.setdefault(one.name, one)
+            continue
+        before = first.get(one.name)
+        if before is None:
+            first[one.name] = one
+        elif before.value != one.value:
+            first[one.name] = _merged(before, one)
+    yield from first.values()
+    yield from retired.values()
+
+
+def _merged(before: Chosen, one: Chosen) -> Chosen:
+    if one.name not in _LISTS:
+        raise BadInput(
+            f"presets {before.preset} and {one.preset} don't go together: {one.name} is "
+            f"{before.value!r} in one and {one.value!r} in the other; choose one of them"
+        )
+    values = dict.fromkeys([*before.value.split(","), *one.value.split(",")])
+    return replace(before, value=",".join(value for value in values if value))

@@ -1,0 +1,1 @@
+"""Combine thresholds computed from a model's layers."""

@@ -1,0 +1,1 @@
+"""Every use of JAX's private parts."""

@@ -1,1 +1,0 @@
-"""Profile → costs → recompile → proof, inside a running JAX process or around one."""

@@ -1,0 +1,160 @@
+"""Matrix products: which one an instruction is, and how long tiles of it take on all cores.
+
+result m × n        ┌───┬───┬───┐      one tile a core at a time; a wave is one tile on every
+                    │ 1 │ 2 │ 3 │      core, and a last wave that is not full takes as long as
+                    ├───┼───┼───┤      a full one.  Few tiles and a deep k: k is split.
+                    │ 4 │ 5 │ 6 │
+                    └───┴───┴───┘
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.machines.machine import Gpu
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.flops import work
+from slipstream.profile.shapes import Shape
+
+TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+SPLITS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Product:
+    """`batch` products of m × k with k × n."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    """of the operands; `tf32` for f32 that goes through tensor cores"""
+    shallow: int = 0
+    """operands whose fastest dimension is not k, which is how tensor cores take tf32"""
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.m * self.n * self.k
+
+
+def product_of_dot(program: Program, dot: Instruction) -> Product | None:
+    """The product that a `dot` is."""
+    shapes = [operand.shape for operand in program.operands(dot)]
+    dims = {
+        key: _ints(dot.attributes.get(f"{key}_dims", ()))
+        for key in ("lhs_contracting", "rhs_contracting", "lhs_batch")
+    }
+    precision = f"{dot.attributes.get('operand_precision', '')} {dot.attributes.get('algorithm')}"
+    return _product(shapes, dims, precision)
+
+
+def product_of_call(program: Program, call: Instruction) -> Product | None:
+    """The product that a call of cuBLAS is."""
+    shapes = [operand.shape for operand in program.operands(call)]
+    config = backend_config(call, "gemm_backend_config")
+    numbers = config.get("dot_dimension_numbers", {})
+    dims = {
+        key: _ints(numbers.get(f"{key}_dimensions", ()))
+        for key in ("lhs_contracting", "rhs_contracting", "lhs_batch")
+    }
+    return _product(shapes, dims, str(config.get("precision_config", "")))
+
+
+def product_of_convolution(program: Program, call: Instruction) -> Product | None:
+    """The product that a convolution of cuDNN computes without ever writing its operands."""
+    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(call.attributes.get("dim_labels", "")))
+    shapes = [operand.shape for operand in program.operands(call)]
+    if labels is None or len(shapes) < 2:
+        return None
+    result = next(call.shape.leaves())
+    place = labels[3].index("f")
+    if "BackwardInput" in call.custom_call_target:
+        place = labels[1].index("f")
+    elif "BackwardFilter" in call.custom_call_target:
+        place = labels[2].index("o")
+    n = result.dims[place]
+    m = result.size // max(n, 1)
+    k = work(program, call).flops // max(2 * m * n, 1)
+    return Product(1, m, n, max(k, 1), tensor_dtype(shapes[0].dtype))
+
+
+def tensor_dtype(dtype: str, precision: str = "") -> str:
+    """The rate at which tensor cores take a type: f32 as tf32 unless the program forbids it.
+
+    `precision` may name an algorithm: `dot_bf16_bf16_f32` rounds operands of f32 to bf16.
+    """
+    if dtype.startswith("f8"):
+        return "f8"
+    if stated := re.search(r"dot_(bf16|f16|tf32|f32)_\1_f32(?!_x)", precision.lower()):
+        return stated[1]
+    if dtype == "f32" and "high" not in precision.lower():
+        return "tf32"
+    return dtype
+
+
+def product_us(product: Product, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
+    """Microseconds that the arithmetic takes, without reading or writing memory."""
+    peak = gpu.peak_flops.get(product.dtype) or gpu.peak_flops["f32"]
+    rate = peak * parameters["efficiency"].get(product.dtype, parameters["efficiency"]["bf16"])
+    if product.dtype == "tf32" and product.shallow:
+        rate *= parameters["shallow_tf32"]["one" if product.shallow == 1 else "both"]
+    each = rate / gpu.cores
+    best = math.inf
+    for tile_m, tile_n in TILES:
+        tiles = product.batch * math.ceil(product.m / tile_m) * math.ceil(product.n / tile_n)
+        speed = parameters["tile"][f"{max(tile_m, tile_n)}x{min(tile_m, tile_n)}"]
+        for split in SPLITS:
+            k = product.k / split + parameters["depth"]
+            waves = _waves(tiles * split, gpu.cores, parameters["raggedness"])
+            us = waves * 2 * tile_m * tile_n * k / (each * speed) * 1e6
+            if split > 1:
+                # Partial results are written and read again, in f32.
+                us += split * product.batch * product.m * product.n * 8 / gpu.memory_bandwidth * 1e6
+            best = min(best, us)
+            if product.k / split < 512:
+                break
+    return best
+
+
+def backend_config(instruction: Instruction, key: str) -> dict[str, Any]:
+    """One part of an instruction's backend configuration; empty where there is none."""
+    try:
+        config = json.loads(instruction.backend_config or "{}")
+    except ValueError:
+        return {}
+    found = config.get(key) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _waves(tiles: int, cores: int, raggedness: float) -> float:
+    """Rounds of tiles; schedulers hide a part of what the last, ragged one costs."""
+    exact = tiles / cores
+    if exact <= 1:
+        return 1.0
+    return exact + raggedness * (math.ceil(exact) - exact)
+
+
+def _product(
+    shapes: list[Shape], dims: Mapping[str, tuple[int, ...]], precision: str
+) -> Product | None:
+    if len(shapes) < 2 or not dims["lhs_contracting"]:
+        return None
+    left, right = shapes[:2]
+    batch = math.prod(left.dims[d] for d in dims["lhs_batch"])
+    k = math.prod(left.dims[d] for d in dims["lhs_contracting"])
+    m, n = (max(shape.size // max(batch * k, 1), 1) for shape in (left, right))
+    shallow = sum(
+        bool(shape.layout) and shape.layout[0] not in dims[key]
+        for shape, key in ((left, "lhs_contracting"), (right, "rhs_contracting"))
+    )
+    return Product(batch, m, n, k, tensor_dtype(left.dtype, precision), shallow)
+
+
+def _ints(value: object) -> tuple[int, ...]:
+    return tuple(int(item) for item in value) if isinstance(value, (tuple, list)) else ()

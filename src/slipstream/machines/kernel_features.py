@@ -1,0 +1,227 @@
+"""What an instruction asks of a GPU: the class of its kernel, its bytes and its arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slipstream.machines.fusions import (
+    apart,
+    arithmetic,
+    contents,
+    evaluations,
+    keeps_layout,
+    keeps_rows,
+    largest,
+    pressure,
+    reduction,
+    strided,
+    turns,
+)
+from slipstream.machines.gemm_model import (
+    Product,
+    backend_config,
+    product_of_call,
+    product_of_convolution,
+    product_of_dot,
+)
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.flops import FREE
+from slipstream.profile.semantics.traffic import bytes_accessed
+from slipstream.profile.shapes import BITS
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The work of one execution."""
+
+    kind: str
+    """gemm, attention, convolution, copy, host copy, loop, reduce (along the fastest dimension),
+    columns (along others), rows (reduced and used again), transpose, strided (one that is a loop),
+    scatter, sort, free, or other (a call of something unknown)"""
+    bytes: int = 0
+    written: int = 0
+    """of these, by a product"""
+    added: int = 0
+    """of these, read at the end of a library's product, to be added to the result"""
+    elements: int = 0
+    """written by the largest result"""
+    operations: int = 0
+    """arithmetic on single elements, of floats and integers, outside products"""
+    transcendentals: int = 0
+    product: Product | None = None
+    is_triton: bool = False
+    form: str = "forward"
+    """of attention: forward or backward; of a convolution: forward, input or filter"""
+    is_causal: bool = False
+    channels: int = 0
+    """input features of a convolution; of a scatter, bits of an element, 1 for lone elements"""
+    pressure: float = 0.0
+    """values that each thread of a Triton kernel works on at once: many don't fit in registers"""
+    apart: int = 1
+    """rows of a tile that lie apart and share a mask made out of positions (causal attention)"""
+    strided: int = 0
+    """elements that a transpose reads through another transpose, against the grain"""
+
+
+def kernel(program: Program, instruction: Instruction) -> Kernel:
+    """What one execution of an instruction asks for; of an asynchronous one, its start."""
+    if instruction.is_start and (wrapped := program.wrapped(instruction.name)) is not None:
+        return kernel(program, wrapped)
+    if instruction.is_done or instruction.opcode in FREE:
+        return Kernel("free")
+    read = bytes_accessed(program, instruction)
+    opcode = instruction.opcode.removesuffix("-start")
+    shapes = [operand.shape for operand in program.operands(instruction)]
+    on_host = instruction.shape.on_host or any(shape.on_host for shape in shapes)
+    if opcode == "custom-call":
+        return _call(program, instruction, read)
+    if on_host:
+        return Kernel("host copy", bytes=_moved(program, instruction, read))
+    if opcode == "fusion":
+        return _fusion(program, instruction, read)
+    if opcode == "dot":
+        written = instruction.shape.bytes
+        return Kernel("gemm", read, written, product=product_of_dot(program, instruction))
+    if opcode == "convolution":
+        return Kernel("convolution", read, product=product_of_convolution(program, instruction))
+    if opcode in ("sort", "scatter", "reduce", "transpose", "copy"):
+        moves = opcode == "copy" and not keeps_layout(program, instruction)
+        kind = "transpose" if moves else opcode
+        return Kernel(kind, read, elements=instruction.shape.size)
+    size = instruction.shape.size
+    return Kernel("loop", read, elements=largest(instruction), operations=size)
+
+
+def _call(program: Program, call: Instruction, read: int) -> Kernel:
+    target = call.custom_call_target
+    if target.startswith("__cublas$"):
+        written = next(call.shape.leaves()).bytes
+        product = product_of_call(program, call)
+        return Kernel("gemm", read, written, _addend(program, call), product=product)
+    if target.startswith("__cudnn$conv"):
+        kernel_shape = program.operands(call)[1].shape
+        labels = str(call.attributes.get("dim_labels", ""))
+        if "BackwardFilter" in target:
+            kernel_shape = next(call.shape.leaves())
+        spelled = labels.partition("_")[2].partition("->")[0]
+        inputs = kernel_shape.dims[spelled.index("i")] if "i" in spelled else 0
+        return Kernel(
+            "convolution",
+            _touched(program, call, read),
+            product=product_of_convolution(program, call),
+            form=_form(target),
+            channels=inputs,
+        )
+    if target.startswith("__cudnn$fmha"):
+        return _attention(program, call, read)
+    if "sort" in target.lower() or "topk" in target.lower():
+        return Kernel("sort", read)
+    return Kernel("other", read)
+
+
+def _addend(program: Program, call: Instruction) -> int:
+    """Bytes of the matrix that cuBLAS adds to a product (its C, where beta is not zero)."""
+    operands = program.operands(call)
+    has_addend = bool(backend_config(call, "gemm_backend_config").get("beta"))
+    return operands[2].shape.bytes if has_addend and len(operands) > 2 else 0
+
+
+def _form(target: str) -> str:
+    if "BackwardInput" in target:
+        return "input"
+    return "filter" if "BackwardFilter" in target else "forward"
+
+
+def _attention(program: Program, call: Instruction, read: int) -> Kernel:
+    config = backend_config(call, "cudnn_fmha_backend_config")
+    scores = [int(d) for d in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
+    operands = program.operands(call)
+    if len(scores) != 4 or not all(scores) or not operands:
+        return Kernel("other", read)
+    head = operands[0].shape.size // math.prod(scores[:3])
+    product = Product(scores[0] * scores[1], scores[2], scores[3], head, operands[0].shape.dtype)
+    return Kernel(
+        "attention",
+        read,
+        product=product,
+        form="backward" if "Backward" in call.custom_call_target else "forward",
+        is_causal="CAUSAL" in str(config.get("mask_type", ""))
+        or bool(config.get("is_causal_mask")),
+    )
+
+
+def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
+    inside = list(contents(program, fusion))
+    opcodes = {instruction.opcode for instruction in inside}
+    is_triton = "__triton" in fusion.backend_config
+    products = [product_of_dot(program, i) for i in inside if i.opcode == "dot"]
+    counts = {} if is_triton else evaluations(program, fusion)
+    operations, transcendentals = arithmetic(program, inside, counts)
+    product = max(filter(None, products), key=lambda p: p.flops, default=None)
+    kind = "loop"
+    if product is not None:
+        kind = "gemm"
+    elif calls := [i for i in inside if i.opcode == "custom-call"]:
+        return _call(program, calls[0], read)
+    elif convolutions := [i for i in inside if i.opcode == "convolution"]:
+        product = product_of_convolution(program, convolutions[0])
+        return Kernel("convolution", read, product=product)
+    elif "scatter" in opcodes:
+        return _scatter(program, fusion, inside, read)
+    elif "sort" in opcodes:
+        kind = "sort"
+    elif "reduce" in opcodes:
+        kind = reduction(program, inside, is_triton and keeps_rows(fusion, inside))
+    elif any(i.opcode in ("transpose", "copy") and turns(program, i) for i in inside):
+        # XLA's loop emitter goes by one side's order and strides through the other's.
+        kind = "strided" if fusion.fusion_kind == "kLoop" else "transpose"
+    return Kernel(
+        kind,
+        read,
+        written=fusion.shape.bytes if product else 0,
+        elements=largest(fusion, program),
+        operations=operations,
+        transcendentals=transcendentals,
+        product=product,
+        is_triton=is_triton,
+        pressure=pressure(program, fusion, inside) if kind == "rows" else 0.0,
+        apart=apart(fusion, inside) if kind == "rows" else 1,
+        strided=strided(program, fusion) if kind == "transpose" and not is_triton else 0,
+    )
+
+
+def _scatter(program: Program, fusion: Instruction, inside: list[Instruction], read: int) -> Kernel:
+    scatter = next(i for i in inside if i.opcode == "scatter")
+    updates = program.operands(scatter)[-1].shape
+    # A window of one element is an atomic addition by itself; rows go side by side.
+    window = updates.dims[-1] if updates.dims else 1
+    bits = BITS.get(updates.dtype, 32)
+    return Kernel("scatter", read, elements=updates.size, channels=bits if window > 1 else 1)
+
+
+def _moved(program: Program, instruction: Instruction, read: int) -> int:
+    """Bytes over the link to the host: what is read is written as well."""
+    if instruction.opcode == "copy-start":
+        return instruction.shape.elements[0].bytes if instruction.shape.elements else read // 2
+    return read // 2
+
+
+def _touched(program: Program, call: Instruction, read: int) -> int:
+    """Bytes of a convolution; one that strides further than it looks leaves pixels out."""
+    window = str(call.attributes.get("window", ""))
+    sizes = _numbers(window, "size")
+    strides = _numbers(window, "stride")
+    shares = [min(1.0, s / t) for s, t in zip(sizes, strides, strict=False)]
+    if not shares or math.prod(shares) == 1:
+        return read
+    image = program.operands(call)[0].shape.bytes
+    if "BackwardInput" in call.custom_call_target:
+        return read
+    return read - round(image * (1 - math.prod(shares)))
+
+
+def _numbers(window: str, key: str) -> list[int]:
+    _, found, rest = window.partition(f"{key}=")
+    text = rest.split()[0].rstrip("}") if found else ""
+    return [int(part) for part in text.split("x")] if text.replace("x", "").isdigit() else []

@@ -1,0 +1,214 @@
+"""How long a kernel takes that nobody measured: a roofline with a few fitted efficiencies.
+
+Everything is a share of what the GPU's data sheet promises (its `Gpu` facts), so that a figure
+fitted on one GPU scales to another; `kernels.json` holds the shares, where they come from, and
+how far they are off on kernels that were left out of the fit (`scripts/fit_kernels.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from slipstream.machines.gemm_model import product_us
+from slipstream.machines.kernel_features import Kernel, kernel
+from slipstream.machines.machine import Estimate, Gpu, Machine
+from slipstream.profile.program import Instruction, Program
+
+Parameters = Mapping[str, Any]
+
+CLASSES = {
+    "loop": "fusion",
+    "reduce": "fusion",
+    "columns": "fusion",
+    "rows": "fusion",
+    "transpose": "fusion",
+    "strided": "fusion",
+    "scatter": "fusion",
+    "host copy": "copy",
+    "sort": "other",
+    "free": "other",
+}
+"""class of an Estimate, where it is not the kernel's own kind"""
+
+
+LANES = 128
+"""of the GPU that the rates were fitted on: see `_lanes`"""
+
+
+def kernel_time(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
+    """One execution of an instruction that is no collective; of an asynchronous one, its start."""
+    asked = kernel(program, instruction)
+    us = kernel_us(asked, machine.gpu, parameters())
+    kind = CLASSES.get(asked.kind, asked.kind)
+    basis = "default" if asked.kind == "other" else "modelled"
+    scale = _scales(machine).get(kind)
+    if scale is not None and us:
+        us, basis = us * scale, "calibrated"
+    return Estimate(us, basis, kind, _why(asked, machine.gpu, us))
+
+
+def launch_overhead_us(machine: Machine, command_buffers: bool) -> float:
+    """Time of one kernel's launch that the device waits for when the host is not ahead."""
+    launch = parameters()["launch"]
+    return float(launch["graph_us"] if command_buffers else launch["kernel_us"])
+
+
+def kernel_scales(
+    machine: Machine, program: Program, us_by_name: Mapping[str, float]
+) -> dict[str, float]:
+    """Measured over modelled time by class: what `calibration["kernels"]["scales"]` holds.
+
+    `us_by_name` is what each instruction took (a cost table's figures).
+    """
+    measured: dict[str, float] = {}
+    modelled: dict[str, float] = {}
+    for instruction in program.scheduled:
+        us = us_by_name.get(instruction.scheduling_name or instruction.name)
+        us = us_by_name.get(instruction.name) if us is None else us
+        asked = kernel(program, instruction)
+        if not us or instruction.collective is not None or asked.kind in ("free", "other"):
+            continue
+        times = program.executions(instruction.name) or 1
+        kind = CLASSES.get(asked.kind, asked.kind)
+        measured[kind] = measured.get(kind, 0.0) + us * times
+        expected = kernel_us(asked, machine.gpu, parameters()) * times
+        modelled[kind] = modelled.get(kind, 0.0) + expected
+    return {kind: us / modelled[kind] for kind, us in measured.items() if modelled[kind]}
+
+
+@cache
+def parameters() -> Parameters:
+    """The fitted shares; see `kernels.json`."""
+    data = json.loads(files("slipstream.machines").joinpath("kernels.json").read_text("utf-8"))
+    return dict(data["parameters"])
+
+
+def kernel_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+    """Microseconds on the device."""
+    if asked.kind == "free":
+        return 0.0
+    if asked.kind == "host copy":
+        copy = parameters["host_copy"]
+        return float(copy["latency_us"] + asked.bytes / (gpu.host_bandwidth * copy["share"]) * 1e6)
+    if asked.kind == "attention" and asked.product is not None:
+        return _attention_us(asked, gpu, parameters)
+    if asked.product is not None and asked.kind in ("gemm", "convolution"):
+        return _product_us(asked, gpu, parameters)
+    return _fusion_us(asked, gpu, parameters)
+
+
+def _product_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+    assert asked.product is not None
+    own = parameters[asked.kind]
+    compute = product_us(asked.product, gpu, parameters["gemm"])
+    if asked.kind == "convolution":
+        compute /= own["share"]
+        if asked.channels % 8:
+            # Tensor cores take eight channels at a time; without, the plain cores do it.
+            rate = gpu.peak_flops["f32"] * own["plain"][asked.form]
+            compute = asked.product.flops / rate * 1e6
+    elif asked.is_triton:
+        compute /= own["triton"]
+        compute += _arithmetic_us(asked, gpu, parameters) * own["fused"]
+    # Results leave in bursts, at the end of a tile; operands stream in all the time.
+    moved = asked.bytes - asked.added + asked.written * own.get("bursts", 0.0)
+    memory = moved / (gpu.memory_bandwidth * own["memory"]) * 1e6
+    us = own["latency_us"] + _joined(compute, memory, own["overlap"])
+    if asked.added:
+        # What is added is read when a tile is done, with nothing left to compute beside it.
+        us += asked.added / (gpu.memory_bandwidth * own["added"]) * 1e6
+    return float(us)
+
+
+def _attention_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+    """Pairs of a query and a key: two products (five backward) and an exponential for each."""
+    product = asked.product
+    assert product is not None
+    own = parameters["attention"][asked.form]
+    pairs = product.batch * product.m * product.n
+    if asked.is_causal:
+        # Blocks on the diagonal are computed whole.
+        causal = parameters["attention"]["causal"]
+        pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / product.n)
+    pairs *= 1 + own["ramp"] / product.n
+    products = 5 if asked.form == "backward" else 2
+    peak = gpu.peak_flops.get(product.dtype) or gpu.peak_flops["bf16"]
+    arithmetic = pairs * products * 2 * product.k / (peak * own["share"])
+    exponentials = pairs / (gpu.cores * gpu.clock_hz * own["exponentials"])
+    memory = asked.bytes / (gpu.memory_bandwidth * own["memory"])
+    return float(own["latency_us"] + _joined(_joined(arithmetic, exponentials, 2), memory, 2) * 1e6)
+
+
+def _fusion_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+    own = parameters.get(asked.kind, parameters["loop"])
+    memory = asked.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
+    if asked.pressure:
+        # What does not fit in registers goes through memory once more.
+        pressure = asked.pressure * (1 + own["apart"] * math.log2(asked.apart))
+        memory *= 1 + (pressure / own["registers"]) ** own["spilling"]
+    compute = _arithmetic_us(asked, gpu, parameters)
+    cycles = gpu.cores * gpu.clock_hz / 1e6
+    if asked.kind in ("loop", "copy", "strided"):
+        compute = max(compute, asked.elements / (cycles * own["elements"]))
+    if asked.strided:
+        compute = max(compute, asked.strided / (cycles * own["elements"]))
+    if asked.kind == "scatter":
+        rates = own["elements"]
+        # Atomic additions of 16 bits are loops of compare and swap.
+        width = "single" if asked.channels <= 1 else "half" if asked.channels <= 16 else "full"
+        compute = asked.elements / (cycles * rates[width])
+    return float(own["latency_us"] + _joined(compute, memory, own["overlap"]))
+
+
+def _arithmetic_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+    cycles = gpu.cores * gpu.clock_hz / 1e6
+    rates = parameters["arithmetic"]
+    return float(
+        asked.elements / (cycles * rates["elements"])
+        + asked.operations / (cycles * rates["operations"] * _lanes(gpu) / LANES)
+        + asked.transcendentals / (cycles * rates["transcendentals"])
+    )
+
+
+def _lanes(gpu: Gpu) -> float:
+    """Additions of f32 that one core does in a cycle: an A100's has 64 units, later ones' 128."""
+    return gpu.peak_flops["f32"] / 2 / (gpu.cores * gpu.clock_hz)
+
+
+def _joined(one: float, other: float, power: float) -> float:
+    """The longer of two times that overlap, and a part of the shorter; less, the higher power."""
+    longer, shorter = max(one, other), min(one, other)
+    return longer * (1 + (shorter / longer) ** power) ** (1 / power) if longer else 0.0
+
+
+def _scales(machine: Machine) -> Mapping[str, float]:
+    """What calibration says of this GPU's kernels: measured over modelled time, by class."""
+    kernels = machine.calibration.get("kernels")
+    scales = kernels.get("scales") if isinstance(kernels, Mapping) else None
+    return scales if isinstance(scales, Mapping) else {}
+
+
+def _why(asked: Kernel, gpu: Gpu, us: float) -> str:
+    if not us:
+        return "no work of its own"
+    if asked.kind == "other":
+        return "a call of an unknown kind: its bytes at the speed of memory"
+    if asked.product is not None and asked.kind in ("gemm", "convolution"):
+        p = asked.product
+        peak = gpu.peak_flops.get(p.dtype) or gpu.peak_flops["f32"]
+        batch = f"{p.batch} × " if p.batch > 1 else ""
+        share = p.flops / us * 1e6 / peak
+        return (
+            f"{batch}{p.m} × {p.n} × {p.k} in {p.dtype} at {share:.0%} of {peak / 1e12:.0f} TFLOP/s"
+        )
+    if asked.kind == "attention" and asked.product is not None:
+        p = asked.product
+        return f"attention, {p.batch} × {p.m} × {p.n}, heads of {p.k}"
+    rate = gpu.host_bandwidth if asked.kind == "host copy" else gpu.memory_bandwidth
+    share = asked.bytes / us * 1e6 / rate
+    return f"{asked.bytes / 1e6:.3g} MB at {share:.0%} of {rate / 1e12:.3g} TB/s"

@@ -1,0 +1,1 @@
+"""Results as pages: one HTML file each, complete in itself."""

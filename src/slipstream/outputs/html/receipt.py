@@ -1,0 +1,220 @@
+"""A receipt as a page: the verdict, the programs that were timed, and how to repeat it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from slipstream.analyses.summary import StepTimes
+from slipstream.outputs.html.charts import bar, legend
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Page, Section, page
+from slipstream.outputs.html.sections.overview import step_parts
+from slipstream.outputs.html.tables import (
+    Cell,
+    Column,
+    Row,
+    bytes_cell,
+    count_cell,
+    number,
+    table,
+    us_cell,
+)
+from slipstream.outputs.terminal.receipt import Data, told, verdict_text
+from slipstream.outputs.terminal.words import time_text
+
+TIMES = (
+    "wall",
+    "compute",
+    "communication",
+    "exposed_communication",
+    "copy",
+    "exposed_copy",
+    "idle",
+    "unattributed",
+)
+
+
+def receipt_page(receipt: Data) -> str:
+    """The page."""
+    program = receipt["program"].get("name") or "A job"
+    facts = [
+        ", ".join(dict.fromkeys(receipt["devices"])),
+        f"jax {receipt['versions']['jax']}" if receipt["versions"].get("jax") else "",
+        str(receipt["repeat"].get("when") or ""),
+    ]
+    title = f"{receipt['verdict']} · {program} · slipstream run"
+    sections = list(_sections(receipt))
+    return page(
+        Page(title, f"{program}: {receipt['verdict']}", facts, sections, styles=("report.css",))
+    )
+
+
+def _sections(receipt: Data) -> Iterator[Section]:
+    text = verdict_text(receipt)
+    yield Section("verdict", "Verdict", _verdict(receipt), text[:1].upper() + text[1:])
+    if receipt["arms"]:
+        lede = "The ways in which the step was compiled, and how long each took."
+        badge = str(len(receipt["arms"]))
+        yield Section("programs", "Programs", _arms(receipt["arms"]), lede, badge)
+    times = {name: part for name, part in receipt["overlap"].items() if part}
+    if times:
+        yield Section("steps", "Where a step goes", _steps(times))
+    rows = [(phase, text) for phase, text in told(receipt) if phase != "verdict"]
+    if rows or receipt["notes"]:
+        yield Section("phases", "What was done", _told(rows, receipt["notes"]))
+    yield Section("repeat", "To repeat it", _repeat(receipt))
+
+
+def _verdict(receipt: Data) -> Html:
+    parts: list[Html | None] = []
+    if receipt["basis"] == "predicted":
+        text = "All numbers are predicted; nothing ran on a device."
+        parts.append(tag("ul", tag("li", text), class_="warnings"))
+    step, change = receipt["step_us"], receipt["change"]
+    if step["before"] is not None and step["after"] is not None and change is not None:
+        figures = [
+            ("Before", time_text(step["before"]), "a step"),
+            ("After", time_text(step["after"]), _shown(receipt)),
+            ("Change", _percent(change["estimate"]), _interval(change)),
+        ]
+        parts.append(tag("dl", [_figure(*figure) for figure in figures], class_="figures"))
+        parts.append(_whiskers(change))
+    return join(parts)
+
+
+def _shown(receipt: Data) -> str:
+    """The program whose change is told: what was chosen, or what was turned down."""
+    if receipt["chosen"] not in (None, "original"):
+        return str(receipt["chosen"])
+    estimate = receipt["change"]["estimate"]
+    told_of = (a for a in receipt["arms"] if (a.get("comparison") or {}).get("change") == estimate)
+    found = next(told_of, None)
+    return f"{found['name']}, not kept" if found else ""
+
+
+def _figure(name: str, value: str, below: str) -> Html:
+    return tag("div", tag("dt", name), tag("dd", value, tag("small", below)), class_="figure")
+
+
+def _interval(change: Data) -> str:
+    if "low" not in change:
+        return ""
+    return f"95%: {_percent(change['low'])} … {_percent(change['high'])}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "−")
+
+
+def _whiskers(change: Data) -> Html | None:
+    """The interval on a line with zero in its middle."""
+    if "low" not in change:
+        return None
+    low, high, middle = (float(change[key]) for key in ("low", "high", "estimate"))
+    reach = max(abs(low), abs(high), abs(middle), 1e-4) * 1.15
+
+    def at(share: float) -> float:
+        return 500 * (1 + share / reach)
+
+    kind = "fill-accent"
+    shapes = [
+        tag("rect", x=0, y=9.5, width=1000, height=1, class_="fill-line"),
+        tag(
+            "rect", x=at(low), y=7, width=max(at(high) - at(low), 1.0), height=6, class_="fill-soft"
+        ),
+        tag("rect", x=at(middle) - 2, y=4, width=4, height=12, class_=kind),
+        tag("rect", x=499.5, y=0, width=1, height=20, class_="fill-muted"),
+    ]
+    drawn = tag(
+        "svg",
+        shapes,
+        viewBox="0 0 1000 20",
+        preserveAspectRatio="none",
+        class_="whiskers",
+        role="img",
+        aria_label=f"The change and its interval: {_interval(change)}",
+    )
+    ends = (tag("span", _percent(-reach)), tag("span", "0"), tag("span", _percent(reach)))
+    return tag("div", drawn, tag("div", ends, class_="ends"), class_="chart")
+
+
+def _arms(arms: Sequence[Data]) -> Html:
+    columns = [
+        Column("Program"),
+        Column("Flags", is_wide=True, is_code=True),
+        number("Step"),
+        number("Change"),
+        number("Steps timed", wide=True),
+        number("Memory", wide=True),
+        Column("", is_wide=True),
+    ]
+    return table(columns, [_arm(arm) for arm in arms], "Programs that were timed")
+
+
+def _arm(arm: Data) -> Row:
+    flags = " ".join(f"--{name}={value}" for name, value in arm["flags"].items())
+    same = f"the same as {arm['same_program_as']}" if arm["same_program_as"] else ""
+    found = arm.get("comparison")
+    change = Cell("–", None)
+    if found:
+        kind = {"faster": "down", "slower": "up"}.get(found["verdict"])
+        text = tag("span", _percent(found["change"]), class_=kind)
+        change = Cell(join((text, tag("small", found["verdict"]))), found["change"])
+    return [
+        arm["name"],
+        flags or "–",
+        us_cell(arm["step_us"] or None),
+        change,
+        count_cell(arm["rounds"] or None),
+        bytes_cell(arm["memory_bytes"]),
+        arm["error"] or same,
+    ]
+
+
+def _steps(parts: Mapping[str, Mapping[str, float]]) -> Html:
+    times = {
+        name: StepTimes(*(part.get(key) or 0.0 for key in TIMES)) for name, part in parts.items()
+    }
+    most = max(one.wall_us for one in times.values())
+    rows = []
+    for name, one in times.items():
+        said = ", ".join(f"{part.name} {part.text}" for part in step_parts(one))
+        rows += [
+            tag("span", name, class_="name"),
+            bar(step_parts(one), f"{name}: {time_text(one.wall_us)}, {said}", most),
+            tag("span", time_text(one.wall_us), class_="amount"),
+        ]
+    shown = {part.name: part for one in times.values() for part in step_parts(one)}
+    columns = [Column("Of one step"), *(number(name) for name in times)]
+    cells: list[Row] = [
+        [key.replace("_", " "), *(us_cell(getattr(one, f"{key}_us")) for one in times.values())]
+        for key in TIMES
+    ]
+    return join(
+        (
+            tag("div", rows, class_="bars sides"),
+            tag("div", legend(list(shown.values())), class_="keysonly"),
+            table(columns, cells, "Times of one step"),
+        )
+    )
+
+
+def _told(rows: Sequence[tuple[str, str]], notes: Sequence[str]) -> Html:
+    pairs = [(tag("dt", phase), tag("dd", text)) for phase, text in rows]
+    said = tag("dl", pairs, class_="pairs") if pairs else None
+    return join((said, [tag("p", note, class_="note") for note in notes]))
+
+
+def _repeat(receipt: Data) -> Html:
+    command = receipt["repeat"].get("command")
+    parts: list[Html | None] = []
+    if command:
+        copy = tag("button", "Copy", type="button", class_="button", data_copy="repeat-command")
+        text = command if isinstance(command, str) else shlex.join(str(word) for word in command)
+        parts.append(tag("div", tag("pre", text, id="repeat-command"), copy, class_="do"))
+    about = {key: receipt[key] for key in ("repeat", "versions", "devices", "program", "files")}
+    shown = tag("pre", json.dumps(about, indent=1, default=str, ensure_ascii=False))
+    parts.append(tag("details", tag("summary", "Versions, environment and files"), shown))
+    return join(parts)

@@ -1,0 +1,139 @@
+"""A profile as the page that people send to each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from slipstream.outputs.html.page import Page, Section, page
+from slipstream.outputs.html.report_data import Results
+from slipstream.outputs.html.sections.collectives import collectives_section
+from slipstream.outputs.html.sections.diff import diff_section
+from slipstream.outputs.html.sections.findings import findings_section
+from slipstream.outputs.html.sections.gaps import gaps_section
+from slipstream.outputs.html.sections.hosts import hosts_section
+from slipstream.outputs.html.sections.memory import memory_section
+from slipstream.outputs.html.sections.network import network_section
+from slipstream.outputs.html.sections.ops import (
+    grouping,
+    key_of,
+    ops_data,
+    ops_section,
+    waiting_for,
+)
+from slipstream.outputs.html.sections.overlap import overlap_section
+from slipstream.outputs.html.sections.overview import overview_section
+from slipstream.outputs.html.sections.prediction import prediction_section
+from slipstream.outputs.html.sections.programs import program_section
+from slipstream.outputs.html.sections.roofline import roofline_section
+from slipstream.outputs.html.sections.timeline import timeline_section
+from slipstream.outputs.html.step_data import StepView, window
+from slipstream.outputs.html.timeline_assets import SCRIPTS as TIMELINE_SCRIPTS
+from slipstream.outputs.html.timeline_assets import STYLE as TIMELINE_STYLE
+from slipstream.outputs.terminal.words import plural, time_text
+from slipstream.writing import atomic_write
+
+KEYS = (
+    ("/", "search the ops; in the timeline, its slices"),
+    ("w s", "timeline: zoom in and out"),
+    ("a d", "timeline: pan"),
+    ("f", "timeline: show everything"),
+    (". ,", "timeline: next and previous slice"),
+    ("Esc", "timeline: clear"),
+)
+
+
+def report_page(found: Results) -> str:
+    """The whole page."""
+    shown = window(found.profile)
+    view = StepView(found.profile, shown) if shown is not None else None
+    name = _program(found)
+    times = time_text(found.summary.per_step.wall_us)
+    return page(
+        Page(
+            f"{name} · {times} · slipstream",
+            name,
+            _facts(found),
+            list(_sections(found, view)),
+            _data(found, view),
+            (TIMELINE_STYLE, "report.css"),
+            (*TIMELINE_SCRIPTS, "treemap.js", "ops.js", "report.js"),
+            KEYS,
+        )
+    )
+
+
+def write_report(found: Results, path: str | os.PathLike[str]) -> int:
+    """Writes the page; how many bytes it has."""
+    text = report_page(found).encode("utf-8")
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(text)
+    return len(text)
+
+
+def report_json(found: Results, output: str, size: int) -> dict[str, Any]:
+    """What `report --json` prints."""
+    return {
+        "output": output,
+        "bytes": size,
+        "events": len(found.profile.events),
+        "step_us": found.summary.step_median_us,
+        "findings": len(found.diagnosis.findings) if found.diagnosis is not None else None,
+        "verdict": found.diff.verdict.verdict if found.diff is not None else None,
+    }
+
+
+def _sections(found: Results, view: StepView | None) -> Iterator[Section]:
+    if found.predictions:
+        yield prediction_section(found.predictions)
+    yield overview_section(found)
+    if found.diff is not None and found.against is not None:
+        names = found.against_name or "before", found.name or "after"
+        yield diff_section(found.diff, found.against, found.summary, names)
+    if found.diagnosis is not None:
+        yield findings_section(found.diagnosis, found.name or "PATH")
+    yield ops_section(found)
+    yield timeline_section(found.profile, view)
+    yield overlap_section(found)
+    yield collectives_section(found.collectives)
+    yield gaps_section(found.gaps)
+    yield roofline_section(found.roofline)
+    yield network_section(found.network)
+    yield memory_section(found.memory)
+    if found.hosts.devices > 1:
+        yield hosts_section(found.hosts)
+    yield program_section(found.profile, found.summary)
+
+
+def _program(found: Results) -> str:
+    if found.predictions:
+        return f"{found.predictions[0].program}, predicted"
+    programs = found.summary.programs
+    return programs[0].name.partition("(")[0] if programs else found.name or "A recording"
+
+
+def _facts(found: Results) -> list[str]:
+    summary = found.summary
+    models = list(dict.fromkeys(device.model for device in summary.devices if device.model))
+    version = summary.versions.get("jax") or summary.versions.get("jaxlib")
+    return [
+        f"{plural(len(summary.devices), 'device')}, {', '.join(models)}"
+        if models
+        else plural(len(summary.devices), "device"),
+        plural(len(summary.hosts), "host") if len(summary.hosts) > 1 else "",
+        f"jax {version}" if version else "",
+        f"{len(found.profile.events):,} device events",
+        found.name,
+        f"against {found.against_name}" if found.against_name else "",
+    ]
+
+
+def _data(found: Results, view: StepView | None) -> dict[str, Any]:
+    """What the scripts show: the ops, and the step of the timeline."""
+    places = {key_of(op): at for at, op in enumerate(found.ops.ops)}
+    return {
+        "ops": ops_data(found),
+        "by": grouping(found),
+        "step": view.data(places, waiting_for(found)) if view is not None else None,
+    }

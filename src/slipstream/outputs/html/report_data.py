@@ -1,0 +1,94 @@
+"""All that a report shows, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from slipstream.analyses.collectives import Collectives, collectives
+from slipstream.analyses.diff.diff import Diff, diff
+from slipstream.analyses.gaps import Gaps, gaps
+from slipstream.analyses.hosts import Hosts, hosts
+from slipstream.analyses.memory import Memory, memory
+from slipstream.analyses.network.network import Network, network
+from slipstream.analyses.ops import Ops, ops
+from slipstream.analyses.overlap import Overlap, overlap
+from slipstream.analyses.roofline import Roofline, roofline
+from slipstream.analyses.slack import Slack, slack
+from slipstream.analyses.summary import StepTimes, Summary, step_splits, summary
+from slipstream.profile.profile import Profile
+from slipstream.results.diagnosis import Diagnosis
+from slipstream.results.prediction import Prediction
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of every analysis of one profile."""
+
+    profile: Profile
+    name: str
+    """what the profile is called: the file or folder it was read from"""
+    summary: Summary
+    steps: tuple[StepTimes, ...]
+    """each step of each device, in the order of `overlap.by_step`"""
+    ops: Ops
+    overlap: Overlap
+    collectives: Collectives
+    slack: Slack
+    gaps: Gaps
+    roofline: Roofline
+    network: Network
+    memory: Memory
+    hosts: Hosts
+    diagnosis: Diagnosis | None = None
+    diff: Diff | None = None
+    """from `against` to this profile"""
+    against: Summary | None = None
+    against_name: str = ""
+    predictions: tuple[Prediction, ...] = field(default=())
+
+    @cached_property
+    def is_predicted(self) -> bool:
+        return any(warning.code == "simulated" for warning in self.profile.warnings)
+
+
+def results(
+    profile: Profile,
+    name: str = "",
+    against: Profile | None = None,
+    against_name: str = "",
+    diagnosis: Diagnosis | None = None,
+    predictions: tuple[Prediction, ...] = (),
+    progress: Progress = lambda stage: None,
+) -> Results:
+    """Every analysis of a profile; with another, what changed since that one."""
+
+    def stage(what: str) -> Profile:
+        progress(what)
+        return profile
+
+    found = Results(
+        profile,
+        name,
+        summary(stage("steps")),
+        tuple(StepTimes(*(ps / 1e6 for ps in row)) for row in step_splits(profile).tolist()),
+        ops(stage("ops")),
+        overlap(stage("overlap")),
+        collectives(stage("collectives")),
+        slack(stage("slack")),
+        gaps(stage("idle time")),
+        roofline(stage("roofline")),
+        network(stage("network")),
+        memory(stage("memory")),
+        hosts(stage("hosts")),
+        diagnosis,
+        diff(against, stage("differences")) if against is not None else None,
+        summary(against) if against is not None else None,
+        against_name,
+        predictions,
+    )
+    progress("page")
+    return found

@@ -1,0 +1,132 @@
+"""Collectives: what is moved, how fast, and who waits for whom."""
+
+from __future__ import annotations
+
+from slipstream.analyses.collectives import CollectiveRow, Collectives
+from slipstream.outputs.html.charts import share_bar
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Section, notes_of
+from slipstream.outputs.html.tables import (
+    Cell,
+    Column,
+    Row,
+    bytes_cell,
+    count_cell,
+    named_cell,
+    number,
+    rate_cell,
+    share_cell,
+    table,
+    us_cell,
+)
+from slipstream.outputs.terminal.words import file_name, plural, share_text, time_text
+from slipstream.units import format_bytes
+
+
+def collectives_section(result: Collectives) -> Section:
+    """Every collective of the steps."""
+    if not result.rows:
+        text = "No collectives in this program."
+        return Section("collectives", "Collectives", tag("p", text, class_="empty"))
+    body = join((_rows(result), _stragglers(result), notes_of(result.notes)))
+    return Section("collectives", "Collectives", body, _lede(result), str(len(result.rows)))
+
+
+def _lede(result: Collectives) -> str:
+    total = sum(row.per_step_us for row in result.rows)
+    exposed = sum(row.exposed_us for row in result.rows)
+    span = "a step" if result.steps else "in all"
+    text = (
+        f"{plural(len(result.rows), 'collective')}, {time_text(total)} {span}, "
+        f"{time_text(exposed)} of it exposed."
+    )
+    if result.link_bandwidth:
+        rate = format_bytes(result.link_bandwidth)
+        text += f" A link of {result.model} carries {rate}/s in one direction ({result.link})."
+    late = result.straggler
+    if late is not None:
+        text += (
+            f" {late.device} of {late.host} comes last to {share_text(late.last_share, 0)} of "
+            f"them; the others wait {time_text(late.caused_us)} a step for it."
+        )
+    return text
+
+
+def _rows(result: Collectives) -> Html:
+    has_wait = any(row.wait_us is not None for row in result.rows)
+    has_algorithm = any(row.algorithm for row in result.rows)
+    columns = [
+        Column("Collective"),
+        Column("Source", is_wide=True),
+        number("Payload"),
+        number("Devices", wide=True),
+        number("Runs", wide=True),
+        number("A step"),
+        number("Exposed"),
+        number("One, median", wide=True),
+        number("Bus bandwidth", wide=True),
+        number("Of the link", wide=True),
+        *([number("Waits for others", wide=True)] if has_wait else []),
+        *([Column("Algorithm", is_wide=True)] if has_algorithm else []),
+    ]
+    rows = [_row(row, has_wait, has_algorithm) for row in result.rows]
+    return table(columns, rows, "Collectives", more="slipstream collectives --json")
+
+
+def _row(row: CollectiveRow, has_wait: bool, has_algorithm: bool) -> Row:
+    link = (
+        Cell(
+            share_bar(row.link_share, share_text(row.link_share, 0), "communication"),
+            row.link_share,
+        )
+        if row.link_share is not None
+        else Cell("–", None)
+    )
+    groups = f" × {row.groups}" if row.groups and row.groups > 1 else ""
+    size = Cell(f"{row.group_size}{groups}" if row.group_size else "–", row.group_size)
+    return [
+        named_cell(row.description or row.kind, row.instruction),
+        tag("span", file_name(row.source), class_="c at"),
+        bytes_cell(row.bytes),
+        size,
+        count_cell(row.count),
+        us_cell(row.per_step_us),
+        us_cell(row.exposed_us),
+        us_cell(row.median_us),
+        rate_cell(row.bus_bandwidth),
+        link,
+        *([us_cell(row.wait_us)] if has_wait else []),
+        *([row.algorithm] if has_algorithm else []),
+    ]
+
+
+def _stragglers(result: Collectives) -> Html | None:
+    if not result.stragglers:
+        return None
+    columns = [
+        Column("Device"),
+        Column("Host", is_wide=True),
+        number("Came last"),
+        number("Of", wide=True),
+        number("Made others wait"),
+        number("Waited itself"),
+    ]
+    rows: list[Row] = [
+        [
+            one.device,
+            one.host,
+            share_cell(one.last_share, 0),
+            count_cell(one.meetings),
+            us_cell(one.caused_us),
+            us_cell(one.waited_us),
+        ]
+        for one in result.stragglers
+    ]
+    text = (
+        f"Clocks agree to {time_text(result.alignment_us)} by the ends of collectives."
+        if result.alignment_us is not None
+        else ""
+    )
+    made = table(columns, rows, "Who waits for whom")
+    note = tag("p", text, class_="note") if text else None
+    return join((tag("h3", "Who waits for whom, in a step"), made, note))

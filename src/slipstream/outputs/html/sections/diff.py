@@ -1,0 +1,208 @@
+"""What changed since another profile: both steps as bars, then op by op."""
+
+from __future__ import annotations
+
+import math
+
+from slipstream.analyses.diff.diff import Change, Diff, Part, Verdict
+from slipstream.analyses.diff.schedule_moves import Move
+from slipstream.analyses.summary import StepTimes, Summary
+from slipstream.outputs.html.charts import bar, legend
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Section
+from slipstream.outputs.html.sections.overview import step_parts
+from slipstream.outputs.html.tables import (
+    Cell,
+    Column,
+    Row,
+    Times,
+    named_cell,
+    number,
+    table,
+    us_cell,
+)
+from slipstream.outputs.terminal.words import file_name, plural, share_text, time_text
+
+PARTS = {
+    "wall": "step",
+    "exposed_communication": "exposed communication",
+    "exposed_copy": "exposed copies",
+}
+LEAST = 0.0005
+"""share of the step below which a change is not worth a row"""
+DOUBT = {
+    True: "beyond noise",
+    False: "within the noise of the steps",
+    None: "too few steps to tell",
+}
+
+
+def diff_section(diff: Diff, before: Summary, after: Summary, names: tuple[str, str]) -> Section:
+    """Verdict, both bars, where the time went, what moved."""
+    body = join(
+        (
+            _bars(before.per_step, after.per_step, names),
+            _parts(diff.parts),
+            _changes(diff),
+            _moves(diff),
+        )
+    )
+    return Section("diff", "Changes", body, _lede(diff))
+
+
+def signed(us: float) -> str:
+    """`+1.2 ms`, `−340 µs`."""
+    if not math.isfinite(us):
+        return "–"
+    sign = "+" if us > 0 else "−" if us < 0 else ""
+    return f"{sign}{time_text(abs(us))}"
+
+
+def percent(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "−") if math.isfinite(share) else "–"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """`slower: +2.0% (95%: +1.1% … +3.0%)`."""
+    text = f"{verdict.verdict}: {percent(verdict.change)}"
+    if verdict.low is not None and verdict.high is not None and verdict.confidence < 1:
+        bounds = f"{percent(verdict.low)} … {percent(verdict.high)}"
+        text += f" ({verdict.confidence:.0%}: {bounds})"
+    return text
+
+
+def _lede(diff: Diff) -> Html:
+    kind = {"slower": "up", "faster": "down"}.get(diff.verdict.verdict)
+    shares = (share_text(side.matched_share) for side in (diff.before, diff.after))
+    matched = "{} of the device time before and {} after is the same ops.".format(*shares)
+    drift = ""
+    if diff.drift is not None and abs(diff.drift) >= 0.001:
+        word = "slower" if diff.drift > 0 else "faster"
+        drift = (
+            f" Kernels that do the same run {abs(diff.drift):.1%} {word}: the clock or the machine."
+        )
+    text = verdict_text(diff.verdict)
+    text = text[:1].upper() + text[1:]
+    return join((tag("b", text, class_=kind), f"; {diff.verdict.why}. {matched}{drift}"))
+
+
+def _bars(before: StepTimes, after: StepTimes, names: tuple[str, str]) -> Html:
+    most = max(before.wall_us, after.wall_us)
+    rows = []
+    for name, times in zip(names, (before, after), strict=True):
+        parts = step_parts(times)
+        said = ", ".join(f"{part.name} {part.text}" for part in parts)
+        rows += [
+            tag("span", name, class_="name"),
+            bar(parts, f"{name}: {time_text(times.wall_us)}, {said}", most),
+            tag("span", time_text(times.wall_us), class_="amount"),
+        ]
+    shown = {part.name: part for times in (before, after) for part in step_parts(times)}
+    keys = [tag("div", rows, class_="bars sides"), legend(list(shown.values()))]
+    return tag("div", keys[0], tag("div", keys[1], class_="keysonly"))
+
+
+def _parts(parts: tuple[Part, ...]) -> Html:
+    shown = [part for part in parts if part.before_us or part.after_us]
+    times = Times([us for part in shown for us in (part.before_us, part.after_us)])
+    columns = [
+        Column("Part of the step"),
+        number(f"Before, {times.unit}"),
+        number(f"After, {times.unit}"),
+        number("Change"),
+    ]
+    rows: list[Row] = [
+        [
+            PARTS.get(part.name, part.name),
+            times.cell(part.before_us),
+            times.cell(part.after_us),
+            _change_cell(part.after_us - part.before_us),
+        ]
+        for part in shown
+    ]
+    return table(columns, rows, "Parts of the step")
+
+
+def _change_cell(us: float) -> Cell:
+    kind = "up" if us > 0 else "down" if us < 0 else None
+    return Cell(tag("span", signed(us), class_=kind), us)
+
+
+def _changes(diff: Diff) -> Html:
+    heading = tag("h3", "Ops that changed most")
+    least = LEAST * diff.before.step_us
+    shown = [change for change in diff.changes if abs(change.excess_us) > least]
+    if not shown:
+        text = "No op changed by so much that it could matter to the step."
+        return join((heading, tag("p", text, class_="empty")))
+    times = Times([us for change in shown for us in (change.before_us, change.after_us)])
+    columns = [
+        Column("Op"),
+        Column("Source", is_wide=True),
+        Column("How", is_wide=True),
+        number(f"Before, {times.unit}"),
+        number(f"After, {times.unit}"),
+        number("Beyond clocks"),
+        Column("", is_wide=True),
+    ]
+    rows = [_change(change, times) for change in shown]
+    left = len(diff.changes) - len(shown)
+    note = tag("p", f"{plural(left, 'op')} more changed less, or not at all.", class_="note")
+    made = table(columns, rows, "Ops that changed", more="slipstream diff --json")
+    return join((heading, made, note if left else None))
+
+
+def _change(change: Change, times: Times) -> Row:
+    return [
+        named_cell(change.description or change.category, _names(change)),
+        tag("span", file_name(change.source), class_="c at"),
+        change.kind,
+        times.cell(change.before_us),
+        times.cell(change.after_us),
+        _change_cell(change.excess_us),
+        tag("small", DOUBT[change.is_beyond_noise]),
+    ]
+
+
+def _names(change: Change) -> str:
+    old, new = (_list(names) for names in (change.before, change.after))
+    return old if old == new or not new else new if not old else f"{old} → {new}"
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:2]) + (f", +{len(names) - 2}" if len(names) > 2 else "")
+
+
+def _moves(diff: Diff) -> Html | None:
+    least = LEAST * diff.before.step_us
+    moved = [m for m in diff.moves if abs(m.change_us) > least or m.gained or m.lost]
+    if not moved and not diff.reordered:
+        return None
+    order = f"{plural(diff.reordered, 'op')} in another order." if diff.reordered else (
+        "The order of ops is the same."
+    )  # fmt: skip
+    text = tag("p", order, class_="lede")
+    heading = tag("h3", "What moved in the schedule")
+    if not moved:
+        return join((heading, text))
+    columns = [
+        Column("Collective or copy"),
+        number("Exposed before"),
+        number("after"),
+        Column("Now beside", is_wide=True, is_code=True),
+        Column("No longer beside", is_wide=True, is_code=True),
+    ]
+    rows = [_move(move) for move in moved]
+    made = table(columns, rows, "What moved in the schedule", 8, "slipstream diff --json")
+    return join((heading, text, made))
+
+
+def _move(move: Move) -> Row:
+    before, after = (side.exposed_us if side else None for side in (move.before, move.after))
+    return [
+        named_cell(move.description or move.kind, file_name(move.source)),
+        us_cell(before),
+        us_cell(after),
+        _list(move.gained) or "–",
+        _list(move.lost) or "–",
+    ]

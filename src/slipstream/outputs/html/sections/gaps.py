@@ -1,0 +1,56 @@
+"""Idle time by cause, and the longest gaps."""
+
+from __future__ import annotations
+
+from slipstream.analyses.gaps import CAUSES, Gaps
+from slipstream.outputs.html.charts import meter
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Section, notes_of
+from slipstream.outputs.html.tables import Cell, Column, Row, named_cell, number, table, us_cell
+from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text, time_text
+
+
+def gaps_section(result: Gaps) -> Section:
+    """Idle time by cause."""
+    if not result.idle_us:
+        text = "The device is never idle in the steps."
+        return Section("idle", "Idle time", tag("p", text, class_="empty"))
+    rows = []
+    for cause, us in result.by_cause.items():
+        share = ratio(us, result.idle_us)
+        rows += [
+            tag("span", CAUSES[cause], class_="name"),
+            meter(share, "accent", "thin"),
+            tag("span", time_text(us), class_="amount"),
+        ]
+    body = join((tag("div", rows, class_="bars causes"), _gaps(result), notes_of(result.notes)))
+    lede = (
+        f"Nothing runs for {time_text(result.idle_us)} of a step "
+        f"({share_text(ratio(result.idle_us, result.wall_us))}), in {plural(result.count, 'gap')}. "
+        f"Compute waits {time_text(result.waiting_us)} more for communication and copies."
+    )
+    return Section("idle", "Idle time", body, lede)
+
+
+def _gaps(result: Gaps) -> Html:
+    columns = [
+        number("Gap"),
+        Column("Cause"),
+        Column("Before", is_wide=True, is_code=True),
+        Column("Then", is_wide=True),
+        Column("The host was doing", is_wide=True),
+        number("Step", wide=True),
+    ]
+    rows: list[Row] = [
+        [
+            us_cell(gap.us),
+            gap.cause,
+            gap.before,
+            named_cell(gap.after or "–", file_name(gap.after_source)),
+            gap.doing or "–",
+            Cell(str(gap.step), gap.step),
+        ]
+        for gap in result.longest
+    ]
+    made = table(columns, rows, "The longest gaps", 8, "slipstream gaps --json")
+    return join((tag("h3", "The longest gaps"), made))

@@ -1,0 +1,50 @@
+"""The devices and processes of a run beside each other."""
+
+from __future__ import annotations
+
+from slipstream.analyses.hosts import Hosts
+from slipstream.outputs.html.markup import join
+from slipstream.outputs.html.page import Section, notes_of
+from slipstream.outputs.html.tables import Column, Row, number, table, us_cell
+from slipstream.outputs.terminal.words import plural, share_text
+
+
+def hosts_section(result: Hosts) -> Section:
+    """Devices beside each other."""
+    columns = [
+        Column("Device"),
+        Column("Host"),
+        Column("Model", is_wide=True),
+        number("Step"),
+        number("Compute"),
+        number("Exposed comm.", wide=True),
+        number("Idle", wide=True),
+        number("Begins later by", wide=True),
+        number("Clock ahead by", wide=True),
+    ]
+    rows: list[Row] = [
+        [
+            row.device,
+            row.host,
+            row.model,
+            us_cell(row.step_us),
+            us_cell(row.compute_us),
+            us_cell(row.exposed_communication_us),
+            us_cell(row.idle_us),
+            us_cell(row.start_skew_us),
+            us_cell(row.clock_offset_us),
+        ]
+        for row in result.rows
+    ]
+    body = join((table(columns, rows, "Devices of the run"), notes_of(result.notes)))
+    return Section("hosts", "Hosts", body, _hosts_lede(result), str(result.devices))
+
+
+def _hosts_lede(result: Hosts) -> str:
+    text = f"{plural(result.hosts, 'host')}, {plural(result.devices, 'device')}."
+    if result.compute_spread is not None:
+        text += f" The slowest computes {share_text(result.compute_spread)} longer than the median."
+    if result.slow:
+        names = ", ".join(row.device for row in result.slow[:4])
+        text += f" Slow: {names}."
+    return text

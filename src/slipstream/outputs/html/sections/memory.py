@@ -1,0 +1,100 @@
+"""Memory: its parts, its course along the schedule, and what makes the peak."""
+
+from __future__ import annotations
+
+from slipstream.analyses.memory import Maker, Memory, ProgramMemory
+from slipstream.outputs.html.charts import Curve, Part, bar, chart, curves, legend, thinned
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Section, notes_of
+from slipstream.outputs.html.tables import Column, Row, bytes_cell, named_cell, number, table
+from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text
+from slipstream.units import format_bytes
+
+POINTS = 600
+"""of a curve: more than a screen has"""
+
+
+def memory_section(result: Memory) -> Section:
+    """Memory of the program that ran longest."""
+    if not result.programs:
+        text = "The programs that ran were not recorded, so their memory isn't known."
+        return Section("memory", "Memory", tag("p", text, class_="empty"))
+    first, *others = result.programs
+    parts = [_memory_bar(first, result.capacity_bytes), _memory_curve(first), _makers(first)]
+    if others:
+        rows: list[Row] = [[one.program, bytes_cell(one.peak_bytes)] for one in others]
+        made = table([Column("Program"), number("Memory")], rows, "Memory of other programs", 8)
+        parts += [tag("h3", "Other programs"), made]
+    body = join((*parts, notes_of(result.notes)))
+    return Section("memory", "Memory", body, _memory_lede(first, result))
+
+
+def _memory_lede(program: ProgramMemory, result: Memory) -> str:
+    text = f"{program.program} needs {format_bytes(program.peak_bytes)} of one device"
+    if result.capacity_bytes:
+        share = share_text(ratio(program.peak_bytes, result.capacity_bytes))
+        text += f", {share} of its {format_bytes(result.capacity_bytes)}"
+    where = ", ".join(
+        part for part in (program.peak_description, file_name(program.peak_source)) if part
+    )
+    text += f"; most at {program.peak_at}"
+    return text + (f" ({where})." if where else ".")
+
+
+def _memory_bar(program: ProgramMemory, capacity: int | None) -> Html:
+    results = program.results_bytes - program.aliased_bytes
+    named = (
+        ("arguments", program.arguments_bytes, "p0"),
+        ("temporaries", program.temporaries_bytes, "p1"),
+        ("results", results, "p3"),
+        ("constants", program.constants_bytes, "p4"),
+    )
+    parts = [Part(name, size, kind, format_bytes(size)) for name, size, kind in named if size > 0]
+    total = max(capacity or 0, program.peak_bytes)
+    said = ", ".join(f"{part.name} {part.text}" for part in parts)
+    shown = join((bar(parts, f"Memory: {said}", total or None), legend(parts)))
+    if not program.host_bytes:
+        return tag("div", shown, class_="membar")
+    host = f"{format_bytes(program.host_bytes)} of host memory beside it."
+    return tag("div", shown, tag("p", host, class_="note"), class_="membar")
+
+
+def _memory_curve(program: ProgramMemory) -> Html | None:
+    sizes = [float(size) for _, size in program.timeline]
+    if len(sizes) < 2 or not max(sizes):
+        return None
+    most, points = max(sizes), thinned(sizes, POINTS)
+    plot = curves(
+        [Curve(points, "soft"), Curve(points, is_line=True)],
+        f"Temporaries over the schedule, at most {format_bytes(most)}",
+        most,
+        format_bytes(most),
+        ("first instruction", "last"),
+    )
+    facts = [plural(len(sizes), "instruction"), "a loop as one turn"]
+    return chart("Temporaries along the schedule", facts, plot, tall=True)
+
+
+def _makers(program: ProgramMemory) -> Html:
+    columns = [
+        Column("Buffer"),
+        Column("Kind"),
+        number("Bytes"),
+        Column("Shape", is_wide=True, is_code=True),
+        Column("Source", is_wide=True),
+        Column("Lives until", is_wide=True, is_code=True),
+    ]
+    rows = [_maker(maker) for maker in program.makers]
+    made = table(columns, rows, "What is alive at the peak", 10, "slipstream memory --json")
+    return join((tag("h3", "What is alive at the peak"), made))
+
+
+def _maker(maker: Maker) -> Row:
+    return [
+        named_cell(maker.description or maker.instruction, maker.instruction),
+        maker.kind,
+        bytes_cell(maker.bytes),
+        maker.shape,
+        tag("span", file_name(maker.source), class_="c at"),
+        maker.last_use or "the end",
+    ]

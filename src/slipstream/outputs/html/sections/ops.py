@@ -1,0 +1,157 @@
+"""Ops: a map of where device time goes, a table to sort and search, and what a click tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream.analyses.ops import UNATTRIBUTED, Op
+from slipstream.analyses.overlap import Overlapped
+from slipstream.analyses.slack import STEP_END
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Section
+from slipstream.outputs.html.report_data import Results
+from slipstream.outputs.html.step_data import OpKey
+from slipstream.outputs.terminal.words import plural, share_text, time_text
+
+GROUPINGS = (("scope", "Scope"), ("phase", "Phase"), ("source", "Source"), ("category", "Category"))
+SCOPED = 0.3
+"""share of the time that must have a scope for a map by scope to say anything"""
+
+
+def ops_section(found: Results) -> Section:
+    """A treemap and a table; `ops.js` fills both."""
+    if not found.ops.ops:
+        empty = tag("p", "No device events were recorded, so there are no ops.", class_="empty")
+        return Section("ops", "Ops", empty)
+    chosen = grouping(found)
+    buttons = [
+        tag("button", text, type="button", data_by=by, aria_pressed=str(by == chosen).lower())
+        for by, text in GROUPINGS
+    ]
+    tools = tag(
+        "div",
+        tag("div", buttons, class_="choice", role="group", aria_label="Group the map by"),
+        tag("p", id="map-path", class_="path", aria_live="polite"),
+        class_="maptools",
+    )
+    area = tag("div", id="map", class_="map", role="group", aria_label="Map of device time")
+    return Section("ops", "Ops", join((tools, area, _table(found))), _lede(found), "")
+
+
+def grouping(found: Results) -> str:
+    """Scopes if the program has them, phases otherwise."""
+    whole = sum(op.total_us for op in found.ops.ops)
+    scoped = sum(op.total_us for op in found.ops.ops if op.scope)
+    if whole and scoped / whole >= SCOPED:
+        return "scope"
+    phased = {op.phase for op in found.ops.ops if op.phase not in ("", "other")}
+    return "phase" if phased else "category"
+
+
+def _lede(found: Results) -> str:
+    count = plural(len(found.ops.ops), "op")
+    total = sum(op.per_step_us for op in found.ops.ops)
+    span = "of one step" if found.ops.steps else "of the recording"
+    share = share_text(found.ops.attributed_share)
+    return (
+        f"{count}, {time_text(total)} of device time {span}; {share} of it belongs to an "
+        "instruction of the program. Areas are times; click a box to go into it."
+    )
+
+
+def _table(found: Results) -> Html:
+    search = tag(
+        "input",
+        type="search",
+        id="ops-search",
+        placeholder="Search ops, scopes, source lines",
+        aria_label="Search the ops",
+        autocomplete="off",
+        spellcheck="false",
+    )
+    state = tag("span", id="ops-state", role="status")
+    has_roof = any(row.roof_share is not None for row in found.roofline.rows)
+    titles = [
+        ("op", "Op", None),
+        ("scope", "Scope", "w") if any(op.scope for op in found.ops.ops) else None,
+        ("phase", "Phase", "w") if any(op.phase for op in found.ops.ops) else None,
+        ("category", "Category", "w"),
+        ("source", "Source", "w"),
+        ("count", "Runs", "n w"),
+        ("roof", "Of roof", "n w") if has_roof else None,
+        ("exposed", "Exposed", "n w") if found.overlap.ops else None,
+        ("time", "A step" if found.ops.steps else "In all", "n"),
+        ("share", "Share", "n"),
+    ]
+    heads = [
+        tag("th", tag("button", title, type="button", data_sort=key), class_=classes, scope="col")
+        for key, title, classes in filter(None, titles)
+    ]
+    made = tag(
+        "table", tag("thead", tag("tr", heads)), tag("tbody"), id="ops-table", aria_label="Ops"
+    )
+    more = tag("button", "Show more", type="button", id="ops-more", class_="button showall")
+    return join(
+        (
+            tag("div", search, state, class_="searchbar"),
+            tag("div", made, class_="scroll", role="region", aria_label="Ops", tabindex=0),
+            more,
+        )
+    )
+
+
+def key_of(op: Op) -> OpKey:
+    """What events of the op are known by (see `step.OpKey`)."""
+    if op.instruction == UNATTRIBUTED:
+        return op.program, op.description.removeprefix("kernel ")
+    return op.program, op.instruction
+
+
+def ops_data(found: Results) -> list[dict[str, Any]]:
+    """Every op with all that is known of it; what isn't is left out."""
+    hidden = {(op.program, op.instruction): op for op in found.overlap.ops}
+    roof = {(row.program, row.instruction): row for row in found.roofline.rows}
+    room = {(row.program, row.instruction): row for row in found.slack.rows}
+    links = {(row.program, row.instruction): row for row in found.collectives.rows}
+    data = []
+    for op in found.ops.ops:
+        key = key_of(op)
+        one: dict[str, Any] = {
+            "program": op.program,
+            "instruction": op.instruction,
+            "count": op.count,
+            "us": op.per_step_us,
+            "share": op.share,
+            "phase": op.phase,
+            "category": op.category,
+            "scope": op.scope,
+            "source": op.source,
+            "text": op.description,
+        }
+        if key in hidden:
+            one |= _exposed(hidden[key])
+        if key in room:
+            row = room[key]
+            one |= {"slack": row.slack_us, "until": row.limit_description or row.limit}
+            one |= {"after": row.after_description or row.after}
+        if key in roof and (row_ := roof[key]).roof_share is not None:
+            one |= {"roof": row_.roof_share, "bound": row_.bound, "flops": row_.flops}
+            one |= {"traffic": row_.bytes}
+        if key in links:
+            one |= {"bus": links[key].bus_bandwidth, "link": links[key].link_share}
+        data.append({name: value for name, value in one.items() if value not in ("", None)})
+    return data
+
+
+def _exposed(op: Overlapped) -> dict[str, Any]:
+    by = [[h.description or h.instruction, h.per_step_us] for h in op.hidden_by]
+    return {"kind": op.kind, "exposed": op.exposed_us, "by": by or None, "bytes": op.bytes}
+
+
+def waiting_for(found: Results) -> dict[OpKey, str]:
+    """For each collective and copy, what can't begin before it is done."""
+    return {
+        (row.program, row.instruction): row.limit
+        for row in found.slack.rows
+        if row.limit != STEP_END
+    }

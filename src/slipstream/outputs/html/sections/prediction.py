@@ -1,0 +1,187 @@
+"""Predictions: machines beside each other, what the numbers rest on, where the step would wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.analyses.summary import StepTimes
+from slipstream.outputs.html.charts import Part, bar, legend
+from slipstream.outputs.html.markup import Html, join, tag
+from slipstream.outputs.html.page import Section
+from slipstream.outputs.html.sections.overview import step_parts
+from slipstream.outputs.html.tables import (
+    Cell,
+    Column,
+    Row,
+    bytes_cell,
+    count_cell,
+    named_cell,
+    number,
+    share_cell,
+    table,
+    us_cell,
+)
+from slipstream.outputs.terminal.words import file_name, share_text, time_text
+from slipstream.results.prediction import Prediction
+from slipstream.units import format_bytes
+
+BASES = {"measured": "p0", "calibrated": "p1", "modelled": "p2", "default": "p4"}
+
+
+def prediction_section(predictions: Sequence[Prediction]) -> Section:
+    """Every machine that was asked for."""
+    body = join(
+        (
+            _bars(predictions),
+            _table(predictions),
+            _basis(predictions),
+            join(_waits(one, len(predictions) > 1) for one in predictions),
+            _messages(predictions),
+        )
+    )
+    return Section("prediction", "Prediction", body, _lede(predictions))
+
+
+def _lede(predictions: Sequence[Prediction]) -> Html:
+    first = predictions[0]
+    gain = first.bounds.gain(first.step_us)
+    said = (
+        f"perfect overlap would win {share_text(gain)} at most"
+        if first.bounds.has_gain(first.step_us)
+        else "even perfect overlap would save less than 2%"
+    )
+    step = tag("b", time_text(first.step_us))
+    return join((f"{first.program} on {first.machine} would take ", step, f" a step; {said}."))
+
+
+def times_of(one: Prediction) -> StepTimes:
+    """A prediction's step as a summary has it."""
+    return StepTimes(
+        one.step_us,
+        one.compute_us,
+        one.communication_us,
+        one.exposed_communication_us,
+        one.copy_us,
+        one.exposed_copy_us,
+        one.idle_us,
+        0.0,
+    )
+
+
+def _bars(predictions: Sequence[Prediction]) -> Html:
+    most = max(one.step_us for one in predictions)
+    rows = []
+    for one in predictions:
+        parts = step_parts(times_of(one))
+        said = ", ".join(f"{part.name} {part.text}" for part in parts)
+        rows += [
+            tag("span", one.machine, class_="name"),
+            bar(parts, f"{one.machine}: {time_text(one.step_us)}, {said}", most),
+            tag("span", time_text(one.step_us), class_="amount"),
+        ]
+    shown = {part.name: part for one in predictions for part in step_parts(times_of(one))}
+    keys = tag("div", legend(list(shown.values())), class_="keysonly")
+    return tag("div", tag("div", rows, class_="bars sides"), keys)
+
+
+def _table(predictions: Sequence[Prediction]) -> Html:
+    columns = [
+        Column("Machine"),
+        number("Devices", wide=True),
+        number("Step"),
+        number("Compute", wide=True),
+        number("Communication", wide=True),
+        number("exposed"),
+        number("Exposed copies", wide=True),
+        number("Least possible"),
+        number("Overlap could win", wide=True),
+        number("MFU", wide=True),
+        number("Memory", wide=True),
+    ]
+    rows: list[Row] = [
+        [
+            one.machine,
+            count_cell(one.devices),
+            us_cell(one.step_us),
+            us_cell(one.compute_us),
+            us_cell(one.communication_us),
+            us_cell(one.exposed_communication_us),
+            us_cell(one.exposed_copy_us),
+            us_cell(one.bounds.least_us),
+            share_cell(one.bounds.gain(one.step_us), 0),
+            share_cell(one.mfu, 0),
+            _memory(one),
+        ]
+        for one in predictions
+    ]
+    return table(columns, rows, "Predictions")
+
+
+def _memory(one: Prediction) -> Cell:
+    if one.memory_bytes is None:
+        return Cell("–", None)
+    fits = one.memory_bytes <= one.memory_capacity_bytes
+    text = f"{format_bytes(one.memory_bytes)} of {format_bytes(one.memory_capacity_bytes)}"
+    shown = tag("span", text, class_=None if fits else "up")
+    return Cell(shown if fits else join((shown, tag("small", "does not fit"))), one.memory_bytes)
+
+
+def _basis(predictions: Sequence[Prediction]) -> Html:
+    made = [tag("h3", "What the times rest on")]
+    for one in predictions:
+        parts = [
+            Part(name, share, BASES.get(name, "p3"), share_text(share, 0))
+            for name, share in one.basis.items()
+            if share > 0
+        ]
+        said = ", ".join(f"{part.text} {part.name}" for part in parts)
+        label = f"{one.machine}: {said}"
+        made += [bar(parts, label, 1.0, "thin"), legend(parts)]
+        if all(other.basis == one.basis for other in predictions):
+            break
+    return join(made)
+
+
+def _waits(one: Prediction, several: bool) -> Html:
+    heading = tag(
+        "h3", f"Where it would wait on {one.machine}" if several else "Where it would wait"
+    )
+    if not one.waits:
+        return join((heading, tag("p", "Nowhere: all is hidden.", class_="empty")))
+    columns = [
+        Column("Op"),
+        Column("Source", is_wide=True),
+        Column("Kind", is_wide=True),
+        number("Bytes", wide=True),
+        number("A step"),
+        number("Times", wide=True),
+        Column("Why"),
+    ]
+    rows: list[Row] = [
+        [
+            named_cell(wait.description or wait.instruction, wait.instruction),
+            tag("span", file_name(wait.source), class_="c at"),
+            wait.kind,
+            bytes_cell(wait.bytes),
+            us_cell(wait.us),
+            count_cell(wait.times),
+            wait.why,
+        ]
+        for wait in one.waits
+    ]
+    return join((heading, table(columns, rows, f"Waits on {one.machine}", 10)))
+
+
+def _messages(predictions: Sequence[Prediction]) -> Html | None:
+    texts = [
+        (f"{one.machine}: " if len(predictions) > 1 else "") + notice.text
+        for one in predictions
+        for notice in one.messages
+        if notice.severity != "info"
+    ]
+    if not texts:
+        return None
+    items = [tag("li", text) for text in dict.fromkeys(texts)]
+    return join(
+        (tag("h3", "What XLA and the simulation said"), tag("ul", items, class_="warnings"))
+    )

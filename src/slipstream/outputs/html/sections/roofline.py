@@ -1,0 +1,75 @@
+"""Ops against the roof: what loses most."""
+
+from __future__ import annotations
+
+from slipstream.analyses.roofline import Roofline, RooflineRow
+from slipstream.outputs.html.charts import share_bar
+from slipstream.outputs.html.markup import join, tag
+from slipstream.outputs.html.page import Section
+from slipstream.outputs.html.tables import Cell, Column, Row, Times, named_cell, number, table
+from slipstream.outputs.terminal.words import file_name, share_text, time_text
+
+MOST_LOST = 40
+
+
+def roofline_section(result: Roofline) -> Section:
+    """Ops that lose most against the roof."""
+    rows = [row for row in result.rows if row.best_us is not None]
+    if not rows:
+        text = "No roof to compare with: " + (
+            "; ".join(result.notes)
+            or "the program that ran was not recorded, so its work isn't known"
+        )
+        return Section("roofline", "Roofline", tag("p", f"{text}.", class_="empty"))
+    times = Times([row.per_step_us for row in rows])
+    columns = [
+        Column("Op"),
+        Column("Source", is_wide=True),
+        Column("Bound by", is_wide=True),
+        number(f"{times.unit} a step"),
+        number("At the roof", wide=True),
+        number("Of the roof"),
+        number("Achieved", wide=True),
+        number("Lost"),
+    ]
+    shown = [_roof_row(row, times) for row in rows[:MOST_LOST]]
+    made = table(columns, shown, "Ops against the roof", more="slipstream roofline --json")
+    heading = tag("h3", "What loses most")
+    return Section("roofline", "Roofline", join((heading, made)), _roof_lede(result, rows))
+
+
+def _roof_lede(result: Roofline, rows: list[RooflineRow]) -> str:
+    lost = sum(row.lost_us for row in rows)
+    text = ""
+    if result.mfu is not None and result.peak_flops:
+        text = (
+            f"MFU {share_text(result.mfu)} of {result.peak_flops / 1e12:,.0f} TFLOP/s "
+            f"({result.model}, {result.dtype})"
+        )
+        text += f"; HFU, with recomputation, {share_text(result.hfu or 0.0)}. " if (
+            result.remat_flops
+        ) else ". "  # fmt: skip
+    return text + (
+        f"Were every op at its roof, {time_text(lost)} of a step would be won. The work of "
+        f"{share_text(result.counted_share, 0)} of the device time is known."
+    )
+
+
+def _roof_row(row: RooflineRow, times: Times) -> Row:
+    share = row.roof_share or 0.0
+    is_compute = row.bound == "compute"
+    rate = (
+        f"{row.flops_rate / 1e12:,.1f} TFLOP/s"
+        if is_compute
+        else f"{row.bytes_rate / 1e9:,.0f} GB/s"
+    )
+    return [
+        named_cell(row.description or row.instruction, row.instruction),
+        tag("span", file_name(row.source), class_="c at"),
+        f"{row.bound}, {row.dtype}" if is_compute else row.bound,
+        times.cell(row.per_step_us),
+        times.cell(row.best_us),
+        Cell(share_bar(share, share_text(share, 0), "accent"), share),
+        Cell(rate, row.flops_rate if is_compute else row.bytes_rate),
+        times.cell(row.lost_us),
+    ]

@@ -1,0 +1,151 @@
+"""Tables of a page: numbers aligned, columns that sort, the first rows and a button for more."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.outputs.html.markup import Html, tag
+from slipstream.outputs.terminal.words import column_unit, share_text, time_text
+from slipstream.units import format_bytes
+
+SHOWN = 10
+MOST = 300
+"""rows of a table; what is longer is for the command line"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; a wide one is left out on phones."""
+
+    title: str
+    is_number: bool = False
+    is_wide: bool = False
+    is_code: bool = False
+
+    def classes(self, is_head: bool = False) -> str | None:
+        marks = (("n", self.is_number), ("c", self.is_code and not is_head), ("w", self.is_wide))
+        return " ".join(mark for mark, wanted in marks if wanted) or None
+
+
+def number(title: str, wide: bool = False) -> Column:
+    return Column(title, is_number=True, is_wide=wide)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows, and what it sorts by."""
+
+    shown: Html | str
+    value: float | None = None
+
+
+Row = list[Cell | Html | str]
+
+
+def table(
+    columns: Sequence[Column], rows: Sequence[Row], label: str, shown: int = SHOWN, more: str = ""
+) -> Html:
+    """A table in a box that scrolls where the page is too narrow; `more` says where the rest is."""
+    name = f"table-{re.sub(r'[^a-z0-9]+', '-', label.lower())}"
+    heads = [
+        tag(
+            "th",
+            tag("button", column.title, type="button"),
+            class_=column.classes(True),
+            scope="col",
+        )
+        if column.title and len(rows) > 1
+        else tag("th", column.title, class_=column.classes(True), scope="col")
+        for column in columns
+    ]
+    body = [
+        tag(
+            "tr",
+            [_cell(cell, column) for cell, column in zip(row, columns, strict=True)],
+            class_="more" if at >= shown else None,
+        )
+        for at, row in enumerate(rows[:MOST])
+    ]
+    made = tag(
+        "table",
+        tag("thead", tag("tr", heads)),
+        tag("tbody", body),
+        id=name,
+        class_="sortable",
+        aria_label=label,
+    )
+    box = tag("div", made, class_="scroll", role="region", aria_label=label, tabindex=0)
+    left = f" The other {len(rows) - MOST:,}: {more}" if len(rows) > MOST and more else ""
+    note = tag("p", f"The first {MOST} of {len(rows):,} rows.{left}", class_="note")
+    return tag(
+        "div", box, _button(name, min(len(rows), MOST), shown), note if len(rows) > MOST else None
+    )
+
+
+def _button(name: str, count: int, shown: int) -> Html | None:
+    if count <= shown:
+        return None
+    text = f"Show all {count}"
+    return tag(
+        "button",
+        text,
+        type="button",
+        class_="button showall",
+        aria_controls=name,
+        aria_expanded="false",
+        data_text=text,
+    )
+
+
+def _cell(cell: Cell | Html | str, column: Column) -> Html:
+    if isinstance(cell, Cell):
+        # Everything that isn't known sorts below what is.
+        value = -1e300 if cell.value is None or math.isnan(cell.value) else cell.value
+        return tag("td", cell.shown, class_=column.classes(), data_v=repr(value))
+    return tag("td", cell, class_=column.classes())
+
+
+# Cells.
+
+
+def us_cell(us: float | None) -> Cell:
+    text = "–" if us is None else time_text(us) if us else "0"
+    return Cell(text, us)
+
+
+def bytes_cell(size: float | None) -> Cell:
+    return Cell("–" if size is None else format_bytes(size), size)
+
+
+def rate_cell(bytes_per_second: float | None) -> Cell:
+    text = "–" if bytes_per_second is None else f"{format_bytes(bytes_per_second)}/s"
+    return Cell(text, bytes_per_second)
+
+
+def count_cell(count: float | None) -> Cell:
+    return Cell("–" if count is None else f"{count:,.0f}", count)
+
+
+def share_cell(share: float | None, digits: int = 1) -> Cell:
+    return Cell("–" if share is None else share_text(share, digits), share)
+
+
+def named_cell(name: str, below: str = "") -> Html:
+    """What a thing is, and in small letters what it is called."""
+    return tag("span", name, tag("small", below, class_="c") if below and below != name else None)
+
+
+class Times:
+    """Cells of one column in one unit, so that digits stand below each other."""
+
+    def __init__(self, times_us: Sequence[float | None]) -> None:
+        known = [us for us in times_us if us is not None]
+        self.unit, self._scale, self._digits = column_unit(known)
+
+    def cell(self, us: float | None) -> Cell:
+        if us is None or math.isnan(us):
+            return Cell("–", None)
+        return Cell(f"{us / self._scale:.{self._digits}f}", us)

@@ -1,1 +1,0 @@
-"""Results as pages: one file of HTML each that needs nothing else and asks for nothing."""

@@ -1,0 +1,87 @@
+"""Rows that a query returned, as a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Number
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from slipstream.outputs.terminal.layout import TextColumn, elide, pad, table
+
+MOST_ROWS = 1000
+"""rows a terminal gets; CSV and JSON get all"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a query returned."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+def render_rows(found: Rows, width: int = 80) -> Text:
+    """A table; numbers are aligned right, long texts elided."""
+    shown = found.rows[:MOST_ROWS]
+    cells = [_cells([row[i] for row in shown]) for i in range(len(found.columns))]
+    columns = [
+        TextColumn(name, right=_numeric(row[i] for row in shown), least=_least(cells[i]))
+        for i, name in enumerate(found.columns)
+    ]
+    heading, *lines = table(columns, list(zip(*cells, strict=True)), width)
+    if max((cell_len(line) for line in lines), default=0) > width:
+        heading, *lines = _one_below_another(found.columns, cells, width)
+    lines = lines or ["no rows"]
+    if left := len(found.rows) - len(shown):
+        lines.append(f"… and {left} more rows; add a limit, or get all with --csv or --json")
+    return Text("\n").join([Text(heading, style="dim"), *(Text(line) for line in lines)])
+
+
+def _one_below_another(names: Sequence[str], cells: list[list[str]], width: int) -> list[str]:
+    """For rows of too many columns to stand side by side."""
+    longest = max(cell_len(name) for name in names)
+    lines = []
+    for number, row in enumerate(zip(*cells, strict=True), 1):
+        lines.append(f"row {number}")
+        for name, cell in zip(names, row, strict=True):
+            lines.append(f"  {pad(name, longest)}  {elide(cell, width - longest - 4)}")
+    return lines
+
+
+def rows_csv(found: Rows) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(found.columns)
+    writer.writerows(found.rows)
+    return out.getvalue().removesuffix("\n")
+
+
+def rows_json(found: Rows) -> list[dict[str, Any]]:
+    """What `query --json` prints: one object for each row."""
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def _numeric(values: Iterable[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(v, Number) and not isinstance(v, bool) for v in known)
+
+
+def _least(cells: list[str]) -> int | None:
+    """Numbers are never cut, and texts not below eight columns."""
+    return None if all(cell.lstrip("-")[:1].isdigit() for cell in cells) else 8
+
+
+def _cells(values: list[Any]) -> list[str]:
+    """Texts of a column; its decimals all have as many digits, six in the largest number."""
+    largest = max((abs(v) for v in values if isinstance(v, float) and isfinite(v)), default=0.0)
+    digits = max(0, 6 - len(f"{largest:.0f}"))
+    return [
+        "–" if v is None else f"{v:.{digits}f}" if isinstance(v, float) else str(v) for v in values
+    ]

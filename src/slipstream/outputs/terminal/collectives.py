@@ -1,0 +1,112 @@
+"""Collectives for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.collectives import CollectiveRow, Collectives, Straggler
+from slipstream.outputs.terminal.layout import TextColumn
+from slipstream.outputs.terminal.lines import (
+    LEAST_WIDTH,
+    WIDTH,
+    Line,
+    heading,
+    remarks,
+    tabled,
+    text,
+)
+from slipstream.outputs.terminal.words import plural, share_text, time_text
+from slipstream.units import format_bytes
+
+_LINKS = {"nvlink": "NVLink", "nvswitch": "NVLink with NVSwitch", "pcie": "PCIe"}
+
+
+def collectives_json(result: Collectives, top: int | None = None) -> dict[str, Any]:
+    """What `collectives --json` prints."""
+    late = result.straggler
+    return {
+        "steps": result.steps,
+        "model": result.model,
+        "link": result.link,
+        "link_bandwidth": result.link_bandwidth,
+        "alignment_us": result.alignment_us,
+        "straggler": late.device if late else None,
+        "straggler_host": late.host if late else None,
+        "stragglers": [{**asdict(one), "last_share": one.last_share} for one in result.stragglers],
+        "collectives": [asdict(row) for row in result.rows[:top]],
+        "notes": list(result.notes),
+    }
+
+
+def rate_text(rate: float | None) -> str:
+    """`139 GB/s`; `–` where it isn't known."""
+    return f"{format_bytes(rate)}/s" if rate is not None else "–"
+
+
+def render_collectives(result: Collectives, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of collectives: all or the `top` longest."""
+    width = max(width, LEAST_WIDTH)
+    parts = [plural(len(result.rows), "collective"), result.model or "unknown device"]
+    if result.link_bandwidth:
+        parts.append(f"{_LINKS.get(result.link, result.link)} {rate_text(result.link_bandwidth)}")
+    parts.append(plural(result.steps, "step") if result.steps else "the whole recording")
+    lines = heading(parts, width)
+    if not result.rows:
+        return text([*lines, ("nothing communicates in the steps", "")])
+    lines += _table(result.rows, width, top)
+    if result.stragglers:
+        lines += [("", ""), *_stragglers(result, width)]
+    return text([*lines, *remarks(result.notes, width)])
+
+
+def _table(rows: tuple[CollectiveRow, ...], width: int, top: int | None) -> list[Line]:
+    has_waits = any(row.wait_us is not None for row in rows)
+    has_algorithm = any(row.algorithm for row in rows)
+    headings = ["bytes", "group", "a step", "exposed", *(["waits"] * has_waits), "bus", "of link"]
+    columns = [TextColumn("collective", least=14)]
+    columns += [TextColumn(head, right=True) for head in headings]
+    columns += [TextColumn("algorithm", least=4)] * has_algorithm
+    texts = []
+    for row in rows:
+        waits = "–" if row.wait_us is None else time_text(row.wait_us)
+        cells = [
+            row.instruction,
+            "–" if row.bytes is None else format_bytes(row.bytes),
+            "–" if row.group_size is None else str(row.group_size),
+            time_text(row.per_step_us),
+            time_text(row.exposed_us),
+            *([waits] * has_waits),
+            rate_text(row.bus_bandwidth),
+            "–" if row.link_share is None else share_text(row.link_share, 0),
+            *([row.algorithm or "–"] * has_algorithm),
+        ]
+        texts.append(cells)
+    return tabled(columns, texts, width, top)
+
+
+def _stragglers(result: Collectives, width: int) -> list[Line]:
+    columns = [TextColumn("device"), TextColumn("host", least=10)]
+    headings = ("comes last", "others wait", "itself waits")
+    columns += [TextColumn(head, right=True) for head in headings]
+    rows = [
+        [
+            one.device,
+            one.host,
+            share_text(one.last_share, 0),
+            time_text(one.caused_us),
+            time_text(one.waited_us),
+        ]
+        for one in result.stragglers
+    ]
+    lines = tabled(columns, rows, width)
+    return [*lines, (_verdict(result, result.straggler), "")]
+
+
+def _verdict(result: Collectives, late: Straggler | None) -> str:
+    clocks = f"clocks agree within {time_text(result.alignment_us or 0.0)}"
+    if late is None:
+        return f"no device is late more often than chance; {clocks}"
+    return f"the others wait for {late.device} of {late.host}; {clocks}"

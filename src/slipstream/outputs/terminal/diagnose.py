@@ -1,0 +1,147 @@
+"""A diagnosis as lines for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.outputs.terminal.layout import TextColumn, paragraph, table
+from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, Line, heading, remarks, text
+from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text, time_text
+from slipstream.results.diagnosis import Change, Diagnosis, Exhibit, Finding, Gain
+
+INDENT = "   "
+MOST_EXHIBITS = 3
+"""instructions of a finding that a terminal gets"""
+
+
+def diagnose_json(diagnosis: Diagnosis, top: int | None = None) -> dict[str, Any]:
+    """What `diagnose --json` prints: all findings, or the first `top`."""
+    data = asdict(diagnosis)
+    data["findings"] = data["findings"][:top]
+    for row in data["findings"]:
+        likely = row["gain"]["us"]
+        row["gain"]["share"] = likely / diagnosis.step_us if likely and diagnosis.step_us else None
+    return data
+
+
+def render_diagnosis(
+    diagnosis: Diagnosis,
+    width: int = WIDTH,
+    top: int | None = None,
+    everything: bool = False,
+    path: str = "PATH",
+) -> Text:
+    """Findings, the surest first; with `everything`, also what was not found and why."""
+    width = max(width, LEAST_WIDTH)
+    lines = heading(_header(diagnosis), width)
+    shown = diagnosis.findings[:top]
+    for number, finding in enumerate(shown, 1):
+        lines += [*_finding(number, finding, diagnosis.step_us, width, path), ("", "")]
+    if not diagnosis.findings:
+        lines += [("nothing found", "bold"), ("", "")]
+    lines += _rest(diagnosis, len(shown), width, everything)
+    return text([*lines, *remarks(diagnosis.notes, width)])
+
+
+def gain_text(gain: Gain, step_us: float) -> str:
+    """`wins 17.1 ms a step (3.7%), 12.6 to 24.5 ms: simulated`."""
+    if gain.us is not None:
+        said = f"wins {time_text(gain.us)} a step ({share_text(ratio(gain.us, step_us))})"
+        high = gain.high_us if gain.high_us is not None else gain.us
+        if high > gain.low_us:
+            low = time_text(gain.low_us) if gain.low_us else "0"
+            said += f", {low} to {time_text(high)}"
+        return f"{said}: {gain.basis}"
+    if gain.high_us is not None:
+        share = share_text(ratio(gain.high_us, step_us))
+        return f"wins at most {time_text(gain.high_us)} a step ({share}); how much is not known"
+    return "what it wins is not known"
+
+
+def _header(diagnosis: Diagnosis) -> list[str]:
+    parts = [diagnosis.device or "unknown device", diagnosis.program.partition("(")[0]]
+    parts.append(f"step {time_text(diagnosis.step_us)}")
+    if diagnosis.steps:
+        parts.append(plural(diagnosis.steps, "step"))
+    parts.append(f"flags of jaxlib {diagnosis.jaxlib}")
+    return [part for part in parts if part]
+
+
+def _finding(number: int, finding: Finding, step_us: float, width: int, path: str) -> list[Line]:
+    first = f"{number}".ljust(len(INDENT))
+    lines: list[Line] = [(line, "bold") for line in paragraph(finding.title, width, first, INDENT)]
+    if finding.is_wrong:
+        lines.append((f"{INDENT}whatever the step takes: put this right first", "red"))
+    else:
+        said = gain_text(finding.gain, step_us)
+        lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
+    lines += [(line, "") for line in paragraph(finding.evidence, width, INDENT, INDENT)]
+    lines += _exhibits(finding.exhibits[:MOST_EXHIBITS], width)
+    for change in finding.changes:
+        lines += _change(change, width, path)
+    if finding.see:
+        lines.append((_typed("see", finding.see, width, path), "dim"))
+    return lines
+
+
+def _typed(word: str, command: str, width: int, path: str) -> str:
+    """What is to be typed stands on one line, so that it can be copied; a long path is left out."""
+    line = f"{INDENT}{word.ljust(4)} {command.replace('PATH', path)}"
+    return line if len(line) <= width else f"{INDENT}{word.ljust(4)} {command}"
+
+
+def _exhibits(exhibits: tuple[Exhibit, ...], width: int) -> list[Line]:
+    if not exhibits:
+        return []
+    columns = [
+        TextColumn("", least=16, most=30),
+        TextColumn("", least=10, most=22),
+        TextColumn("", right=True),
+        TextColumn("", right=True),
+        TextColumn("", least=12),
+    ]
+    rows = [
+        [
+            one.name,
+            file_name(one.source),
+            f"{one.times} ×" if one.times else "",
+            time_text(one.us) if one.us else "",
+            ", ".join(part for part in (one.description, one.note) if part),
+        ]
+        for one in exhibits
+    ]
+    indent = INDENT + "  "
+    _, *body = table(columns, rows, width - len(indent))
+    return [(f"{indent}{line}", "") for line in body]
+
+
+def _change(change: Change, width: int, path: str) -> list[Line]:
+    indent = f"{INDENT}     "
+    lines: list[Line] = [(_typed("do", change.text, width, path), "cyan")]
+    note = f"{change.kind}: {change.note}" if change.note else change.kind
+    return [*lines, *((line, "dim") for line in paragraph(note, width, indent, indent))]
+
+
+def _rest(diagnosis: Diagnosis, shown: int, width: int, everything: bool) -> list[Line]:
+    lines: list[Line] = []
+    if left := len(diagnosis.findings) - shown:
+        lines.append((f"… and {left} more: --top {len(diagnosis.findings)}", "dim"))
+    if shown > 1:
+        said = "gains don't add up: several findings may speak of the same time"
+        lines += [(line, "dim") for line in paragraph(said, width)]
+    if not everything:
+        counts = f"{plural(len(diagnosis.clear), 'rule')} found nothing"
+        if diagnosis.abstained:
+            counts += f", {plural(len(diagnosis.abstained), 'rule')} could not tell"
+        return [*lines, (f"{counts}: --all", "dim")]
+    reasons: dict[str, list[str]] = {}
+    for one in diagnosis.abstained:
+        reasons.setdefault(one.why, []).append(one.rule)
+    for why, rules in reasons.items():
+        said = f"{', '.join(rules)}: {why}"
+        lines += [(line, "") for line in paragraph(said, width, "can't tell  ", " " * 12)]
+    said = ", ".join(diagnosis.clear) or "every rule had something to say"
+    return [*lines, *((line, "") for line in paragraph(said, width, "not found   ", " " * 12))]

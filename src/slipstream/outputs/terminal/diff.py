@@ -1,0 +1,223 @@
+"""A diff as lines for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.diff.diff import Change, Diff, Part, Side, Verdict
+from slipstream.analyses.diff.schedule_moves import Move, Placing
+from slipstream.outputs.terminal.layout import TextColumn, paragraph, table
+from slipstream.outputs.terminal.words import (
+    column_unit,
+    file_name,
+    number_text,
+    plural,
+    share_text,
+)
+from slipstream.outputs.terminal.words import time_text as time
+
+TOP = 10
+MOST_MOVES = 5
+"""collectives and copies that a terminal gets"""
+LEAST_CHANGE = 0.0005
+"""share of the step below which a change is not worth a line"""
+_STYLES = {"slower": "bold red", "faster": "bold green"}
+_PARTS = {
+    "wall": "step",
+    "exposed_communication": "exposed communication",
+    "exposed_copy": "exposed copies",
+}
+
+Line = tuple[str, str]
+
+
+def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> dict[str, Any]:
+    """What `diff --json` prints: all ops, or the `top` that changed most."""
+    data = asdict(diff)
+    data["changes"] = data["changes"][:top]
+    for row, move in zip(data["moves"], diff.moves, strict=True):
+        row["change_us"] = move.change_us
+    if gate is not None:
+        low = diff.verdict.low
+        data["gate"] = {"limit": gate, "passed": None if low is None else low <= gate}
+    return data
+
+
+def render_diff(diff: Diff, width: int = 80, top: int | None = TOP) -> Text:
+    """The verdict, where the time went, and what moved in the schedule."""
+    lines = [*_sides(diff), ("", ""), *_verdict(diff.verdict, width), ("", "")]
+    lines += _parts(diff.parts, width)
+    lines += [("", ""), *_matched(diff, width)]
+    lines += _changes(diff, width, top)
+    lines += _moves(diff, width)
+    return Text("\n").join(Text(text.rstrip(), style=style) for text, style in lines)
+
+
+def _sides(diff: Diff) -> list[Line]:
+    return [(f"{name}  {_side(side)}", "bold") for name, side in
+            (("before", diff.before), ("after ", diff.after))]  # fmt: skip
+
+
+def _side(side: Side) -> str:
+    name = side.program.partition("(")[0]
+    steps = plural(side.steps, "step") if side.steps else "no steps"
+    if side.is_simulated:
+        steps = "simulated"
+    parts = (f"{name} {(side.fingerprint or '')[:8]}".strip(), steps, time(side.step_us))
+    return " · ".join(part for part in (file_name(side.source), *parts) if part)
+
+
+def _verdict(verdict: Verdict, width: int) -> list[Line]:
+    text = f"{verdict.verdict}: {_percent(verdict.change)}"
+    if verdict.low is not None and verdict.high is not None and verdict.confidence < 1:
+        bounds = f"{_percent(verdict.low)} … {_percent(verdict.high)}"
+        text += f" ({verdict.confidence:.0%}: {bounds})"
+    lines = paragraph(f"{text}; {verdict.why}", width)
+    return [(line, _STYLES.get(verdict.verdict, "bold")) for line in lines]
+
+
+def _parts(parts: Sequence[Part], width: int) -> list[Line]:
+    unit, scale, digits = column_unit([t for p in parts for t in (p.before_us, p.after_us)])
+    columns = [TextColumn("", least=12), *(TextColumn(h, right=True) for h in
+               ("before", "after", f"change, {unit}"))]  # fmt: skip
+    rows = [
+        (
+            _PARTS.get(part.name, part.name) if part.name == "wall" else
+            f"  {_PARTS.get(part.name, part.name)}",
+            number_text(part.before_us / scale, digits),
+            number_text(part.after_us / scale, digits),
+            _signed((part.after_us - part.before_us) / scale, digits),
+        )
+        for part in parts
+        if part.before_us or part.after_us
+    ]  # fmt: skip
+    heading, *lines = table(columns, rows, width)
+    return [(heading, "dim"), *((line, "") for line in lines)]
+
+
+def _matched(diff: Diff, width: int) -> list[Line]:
+    shares = share_text(diff.before.matched_share), share_text(diff.after.matched_share)
+    text = f"{shares[0]} of the device time before and {shares[1]} after is the same ops"
+    if diff.drift is not None and abs(diff.drift) >= 0.001:
+        word = "slower" if diff.drift > 0 else "faster"
+        text += (
+            f"; kernels that do the same run {abs(diff.drift):.1%} {word}, which is the clock or "
+            "the machine and is left out of `beyond`"
+        )
+    return [(line, "") for line in paragraph(text, width)]
+
+
+def _changes(diff: Diff, width: int, top: int | None) -> list[Line]:
+    least = LEAST_CHANGE * diff.before.step_us
+    shown = [c for c in diff.changes if abs(c.excess_us) > least][:top]
+    if not shown:
+        return [("", ""), ("no op changed by so much that it could matter to the step", "")]
+    unit, scale, digits = column_unit([t for c in shown for t in (c.before_us, c.after_us)])
+    columns = [
+        TextColumn("most changed", least=12),
+        TextColumn("instruction", least=14),
+        TextColumn("how"),
+        TextColumn("source", least=8, most=16),
+        TextColumn("before", right=True),
+        TextColumn("after", right=True),
+        TextColumn(f"beyond, {unit}", right=True),
+    ]
+    rows = [_change(change, scale, digits) for change in shown]
+    if all(change.kind == "same" for change in shown):
+        # What is always the same need not be said, and names get its room.
+        columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
+    heading, *body = table(columns, rows, width)
+    lines: list[Line] = [("", ""), (heading, "dim"), *((line, "") for line in body)]
+    if left := len(diff.changes) - len(shown):
+        lines.append((f"… and {left} more that changed less, or not at all", "dim"))
+    unsure = any(c.is_beyond_noise is False for c in shown)
+    notes = ["~ within the noise of the steps"] if unsure else []
+    if any(c.is_beyond_noise is None for c in shown):
+        notes.append("? too few steps to tell from noise")
+    return lines + [(" · ".join(notes), "dim")] * bool(notes)
+
+
+def _change(change: Change, scale: float, digits: int) -> tuple[str, ...]:
+    mark = {True: "", False: " ~", None: " ?"}[change.is_beyond_noise]
+    return (
+        change.description or change.category,
+        _names(change),
+        change.kind,
+        file_name(change.source),
+        number_text(change.before_us / scale, digits),
+        number_text(change.after_us / scale, digits),
+        _signed(change.excess_us / scale, digits) + mark,
+    )
+
+
+def _names(change: Change) -> str:
+    """`fusion.3 → fusion.7, fusion.8`."""
+    old, new = (_list(names) for names in (change.before, change.after))
+    return old if old == new or not new else new if not old else f"{old} → {new}"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:2]) + (f", +{len(names) - 2}" if len(names) > 2 else "")
+
+
+def _moves(diff: Diff, width: int) -> list[Line]:
+    least = LEAST_CHANGE * diff.before.step_us
+    moved = [m for m in diff.moves if abs(m.change_us) > least or m.gained or m.lost]
+    if not moved and not diff.reordered:
+        return []
+    order = (
+        f"{plural(diff.reordered, 'op')} in another order"
+        if diff.reordered
+        else "the order is the same"
+    )
+    lines: list[Line] = [("", ""), (f"schedule: {order}", "")]
+    for move in moved[:MOST_MOVES]:
+        lines += [(line, "") for line in paragraph(_move(move), width, "  ", "    ")]
+    if left := len(moved) - MOST_MOVES:
+        lines += [(f"  … and {left} more: --json", "dim")] * (left > 0)
+    return lines
+
+
+def _move(move: Move) -> str:
+    what = " · ".join(part for part in (move.description, file_name(move.source)) if part)
+    parts = [_exposure(move.before, move.after)]
+    if move.before is not None and move.after is not None:
+        if move.before.is_inline and not move.after.is_inline:
+            parts.append("off the compute stream now")
+        if move.after.is_inline and not move.before.is_inline:
+            parts.append("on the compute stream now")
+    if move.lost:
+        parts.append(f"no longer beside {_list(move.lost)}")
+    if move.gained:
+        parts.append(f"now beside {_list(move.gained)}")
+    return f"{what}: {'; '.join(parts)}"
+
+
+def _exposure(before: Placing | None, after: Placing | None) -> str:
+    if before is None or after is None:
+        side = after or before
+        word = "new" if before is None else "gone"
+        return f"{word}, exposed {time(side.exposed_us)} of {time(side.us)}" if side else word
+    return f"exposed {time(before.exposed_us)} → {time(after.exposed_us)}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "−")
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def gate_line(passed: bool | None, gate: float, verdict: Verdict) -> str:
+    """What the gate says, in one line."""
+    if passed is None:
+        return f"gate {gate:.1%}: can't be judged: {verdict.why}"
+    low = verdict.low if verdict.low is not None else verdict.change
+    if passed:
+        return f"gate {gate:.1%}: passed: nothing shows that it is slower by more than that"
+    return f"gate {gate:.1%}: failed: slower by at least {_percent(low)}"

@@ -1,0 +1,63 @@
+"""The doctor's findings as text and JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.doctor.findings import LEVELS, Finding
+from slipstream.doctor.machine_facts import Facts
+from slipstream.outputs.terminal.layout import paragraph, wrap
+from slipstream.outputs.terminal.words import plural
+
+_MARKS = {"error": "✗ ", "warning": "! ", "note": "· "}
+
+
+def doctor_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What `doctor --json` prints; of the environment only what a finding quotes."""
+    return {
+        "packages": dict(facts.packages),
+        "gpus": None if facts.gpus is None else [asdict(gpu) for gpu in facts.gpus],
+        "links": None if facts.links is None else list(facts.links),
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def render_doctor(facts: Facts, findings: Sequence[Finding], width: int = 80) -> Text:
+    """The machine in a line, then each finding: what, why, and the command."""
+    lines = wrap(_machine(facts), width)
+    for finding in findings:
+        lines += ["", *paragraph(finding.what, width, _MARKS[finding.level], "  ")]
+        lines += paragraph(finding.why, width, "  ", "  ")
+        # A command is to be copied: it stays on one line.
+        lines.append(f"    {finding.fix}")
+    return Text("\n".join([*lines, "", _verdict(findings)]))
+
+
+def _machine(facts: Facts) -> list[str]:
+    parts = []
+    if facts.gpus is None:
+        parts.append("no nvidia-smi here: GPUs and driver are not known")
+    elif not facts.gpus:
+        parts.append("no GPU")
+    else:
+        names = Counter(gpu.name for gpu in facts.gpus)
+        parts += [f"{count} × {name}" for name, count in names.items()]
+        parts.append(f"driver {facts.gpus[0].driver}")
+    if facts.links:
+        kinds = Counter(facts.links)
+        parts.append("links " + ", ".join(sorted(kinds)))
+    shown = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")
+    parts += [f"{name} {facts.packages[name]}" for name in shown if name in facts.packages]
+    return parts
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "nothing to complain of"
+    counts = Counter(finding.level for finding in findings)
+    return ", ".join(plural(counts[level], level) for level in LEVELS if counts[level])

@@ -1,0 +1,74 @@
+"""Gaps for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.gaps import CAUSES, Gaps
+from slipstream.outputs.terminal.layout import TextColumn
+from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, heading, remarks, tabled, text
+from slipstream.outputs.terminal.words import plural, ratio, share_text, time_text
+
+
+def gaps_json(result: Gaps, top: int | None = None) -> dict[str, Any]:
+    """What `gaps --json` prints."""
+    return {
+        "steps": result.steps,
+        "wall_us": result.wall_us,
+        "idle_us": result.idle_us,
+        "by_cause_us": dict(result.by_cause),
+        "gaps_per_step": result.count,
+        "waiting_us": result.waiting_us,
+        "exposed_communication_us": result.per_step.exposed_communication_us,
+        "exposed_copy_us": result.per_step.exposed_copy_us,
+        "longest": [asdict(gap) for gap in result.longest[:top]],
+        "notes": list(result.notes),
+    }
+
+
+def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of gaps, with the `top` longest."""
+    width = max(width, LEAST_WIDTH)
+    idle = share_text(ratio(result.idle_us, result.wall_us))
+    parts = [
+        f"step {time_text(result.wall_us)}",
+        f"idle {time_text(result.idle_us)} ({idle}) in {plural(result.count, 'gap')}",
+        plural(result.steps, "step"),
+    ]
+    lines = heading(parts, width)
+    columns = [
+        TextColumn("idle because"),
+        TextColumn("a step", right=True),
+        TextColumn("share", right=True),
+        TextColumn("that is", least=20),
+    ]
+    rows = [
+        [cause, time_text(us), share_text(ratio(us, result.wall_us)), CAUSES[cause]]
+        for cause, us in sorted(result.by_cause.items(), key=lambda item: -item[1])
+    ]
+    if result.waiting_us:
+        share = share_text(ratio(result.waiting_us, result.wall_us))
+        said = "not idle: compute waits for communication or copies, see overlap"
+        rows.append(["(other streams)", time_text(result.waiting_us), share, said])
+    lines += tabled(columns, rows, width)
+    if result.longest:
+        lines += [("", ""), *_longest(result, width, top)]
+    return text([*lines, *remarks(result.notes, width)])
+
+
+def _longest(result: Gaps, width: int, top: int | None) -> list[tuple[str, str]]:
+    columns = [
+        TextColumn("longest", right=True),
+        TextColumn("step", right=True),
+        TextColumn("because"),
+        TextColumn("before", least=12),
+        TextColumn("the host was in", least=12),
+    ]
+    rows = [
+        [time_text(gap.us), str(gap.step), gap.cause, gap.after or "the end", gap.doing or "–"]
+        for gap in result.longest
+    ]
+    return tabled(columns, rows, width, top)

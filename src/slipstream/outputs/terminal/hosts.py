@@ -1,0 +1,70 @@
+"""Hosts for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.hosts import Hosts
+from slipstream.outputs.terminal.layout import TextColumn
+from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, heading, remarks, tabled, text
+from slipstream.outputs.terminal.words import plural, share_text, time_text
+
+_CLOCKS = {
+    "collectives": "clocks aligned by {count} collectives",
+    "recorded": "clocks as recorded",
+    "one": "one process, one clock",
+    "unknown": "clocks can't be compared",
+}
+
+
+def hosts_json(result: Hosts) -> dict[str, Any]:
+    """What `hosts --json` prints."""
+    found = {key: value for key, value in vars(result).items() if key not in ("rows", "notes")}
+    return {
+        **found,
+        "slow": [row.device for row in result.slow],
+        "rows": [asdict(row) for row in result.rows],
+        "notes": list(result.notes),
+    }
+
+
+def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
+    """The text of hosts."""
+    width = max(width, LEAST_WIDTH)
+    parts = [plural(result.hosts, "process").replace("processs", "processes")]
+    parts += [plural(result.devices, "device"), _CLOCKS[result.clock].format(count=result.matched)]
+    if result.alignment_us is not None and result.alignment_95_us is not None:
+        within, most = time_text(result.alignment_us), time_text(result.alignment_95_us)
+        parts.append(f"ends agree within {within}, 95% within {most}")
+    columns = [TextColumn("host", least=8), TextColumn("device", least=5)]
+    headings = ("step", "compute", "clock", "starts", "comes last", "others wait")
+    columns += [TextColumn(head, right=True) for head in headings]
+    rows = [
+        [
+            row.host,
+            row.device,
+            time_text(row.step_us),
+            time_text(row.compute_us),
+            _signed(row.clock_offset_us),
+            _signed(row.start_skew_us),
+            "–" if row.last_share is None else share_text(row.last_share, 0),
+            "–" if row.caused_us is None else time_text(row.caused_us),
+        ]
+        for row in result.rows
+    ]
+    lines = [*heading(parts, width), *tabled(columns, rows, width)]
+    said = [
+        f"{row.device} of {row.host} computes for {time_text(row.compute_us)} a step, longer than "
+        "the others: it is slow itself, whoever waits for whom"
+        for row in result.slow
+    ]
+    return text([*lines, *remarks([*said, *result.notes], width)])
+
+
+def _signed(us: float | None) -> str:
+    if us is None:
+        return "–"
+    return f"{'−' if us < 0 else '+'}{time_text(abs(us))}" if us else "0"

@@ -1,0 +1,52 @@
+"""Findings about settings, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.flags.lint.findings import SEVERITIES, Finding
+from slipstream.outputs.terminal.layout import paragraph, printable
+
+_STYLES = {"abort": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
+_INDENT = "  "
+
+
+def render_findings(
+    findings: Sequence[Finding], jaxlib_version: str, gpu: str | None, width: int = 80
+) -> Text:
+    """What to change, place by place, then how much there is of each kind."""
+    text = Text()
+    for finding in findings:
+        text.append(f"{printable(str(finding.place))}: ")
+        text.append(finding.severity, style=_STYLES[finding.severity])
+        text.append(f" {finding.code}\n")
+        lines = paragraph(printable(finding.message), width, _INDENT, _INDENT)
+        text.append("\n".join(lines) + "\n")
+    text.append(summary_line(findings, jaxlib_version, gpu))
+    return text
+
+
+def summary_line(findings: Sequence[Finding], jaxlib_version: str, gpu: str | None) -> str:
+    """`jaxlib 0.10.2: 3 aborts · 1 warning`."""
+    counts = [
+        f"{count} {severity}{'' if count == 1 else 's'}"
+        for severity in SEVERITIES
+        if (count := sum(finding.severity == severity for finding in findings))
+    ]
+    on = f" on {gpu}" if gpu else ""
+    return f"jaxlib {jaxlib_version}{on}: {' · '.join(counts) or 'nothing to change'}"
+
+
+def findings_json(
+    findings: Sequence[Finding], jaxlib_version: str, gpu: str | None
+) -> dict[str, Any]:
+    """What `flags lint --json` prints."""
+    return {
+        "jaxlib": jaxlib_version,
+        "gpu": gpu,
+        "findings": [asdict(finding) for finding in findings],
+    }

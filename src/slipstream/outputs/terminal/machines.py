@@ -1,0 +1,209 @@
+"""Machines as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.machines.collectives import Curve
+from slipstream.machines.machine import Gpu, Machine, Network
+from slipstream.machines.overview import Overview, Sample
+from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
+from slipstream.outputs.terminal.words import plural, time_text
+from slipstream.units import format_bytes
+
+LINKS = {"nvswitch": "NVSwitch, NVLS", "nvlink": "NVLink", "pcie": "PCIe"}
+
+
+def list_json(gpus: Mapping[str, Gpu], networks: Mapping[str, Network]) -> dict[str, Any]:
+    """What `machines list --json` prints."""
+    return {
+        "gpus": [asdict(gpu) for gpu in gpus.values()],
+        "networks": [{"key": key, **asdict(network)} for key, network in networks.items()],
+    }
+
+
+def overview_json(found: Overview) -> dict[str, Any]:
+    """What `machines show --json` prints."""
+    machine = found.machine
+    return {
+        "spec": machine.spec,
+        "slices": machine.slices,
+        "hosts": machine.hosts,
+        "gpus_per_host": machine.gpus_per_host,
+        "devices": machine.devices,
+        "topology": machine.topology,
+        "link_domain": machine.link_domain,
+        "gpu": asdict(machine.gpu),
+        "network": asdict(machine.network),
+        "calibrated": [str(key) for key in machine.calibration],
+        "collectives": [
+            {
+                "kind": sample.kind,
+                "group": sample.group,
+                "bytes": sample.bytes,
+                "us": sample.estimate.us,
+                "basis": sample.estimate.basis,
+                "why": sample.estimate.why,
+            }
+            for sample in found.samples
+        ],
+    }
+
+
+def calibration_json(
+    curves: Sequence[Curve], kernels: Mapping[str, float], path: str
+) -> dict[str, Any]:
+    """What `machines calibrate --json` prints."""
+    return {
+        "file": path,
+        "kernels": dict(kernels),
+        "collectives": [
+            {
+                "kind": curve.kind,
+                "group": curve.group.size,
+                "hosts": curve.group.domains,
+                "bytes": list(curve.bytes),
+                "us": list(curve.us),
+                "source": curve.source,
+            }
+            for curve in curves
+        ],
+    }
+
+
+def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Network], width: int = 80) -> Text:
+    """The GPUs and networks that have a name."""
+    rows = [
+        [
+            gpu.name,
+            format_bytes(gpu.memory_bytes),
+            f"{gpu.memory_bandwidth / 1e12:.1f}",
+            f"{gpu.peak_flops['bf16'] / 1e12:.0f}",
+            f"{gpu.peak_flops['f8'] / 1e12:.0f}" if "f8" in gpu.peak_flops else "–",
+            f"{gpu.link_bandwidth / 1e9:.0f}",
+            f"{gpu.host_bandwidth / 1e9:.0f}",
+            LINKS.get(gpu.link, gpu.link),
+        ]
+        for gpu in gpus.values()
+    ]
+    columns = (
+        TextColumn("GPU"),
+        TextColumn("memory", right=True),
+        TextColumn("TB/s", right=True),
+        TextColumn("bf16, T", right=True),
+        TextColumn("f8, T", right=True),
+        TextColumn("link GB/s", right=True),
+        TextColumn("host GB/s", right=True),
+        TextColumn("link", least=6),
+    )
+    lines = [*table(columns, rows, width), ""]
+    network_rows = [
+        [key, network.name, f"{network.bandwidth / 1e9:g}", f"{network.latency_us:g}"]
+        for key, network in networks.items()
+    ]
+    network_columns = (
+        TextColumn("network"),
+        TextColumn("kind"),
+        TextColumn("GB/s a GPU", right=True),
+        TextColumn("latency, µs", right=True),
+    )
+    lines += [*table(network_columns, network_rows, width), ""]
+    lines += paragraph(
+        "Peaks, dense, one direction. A machine is 8xH200, 4x8xH100 (hosts × GPUs), "
+        "2x4x8xB200 (slices × hosts × GPUs) or a .toml file of your own.",
+        width,
+    )
+    return Text("\n".join(lines))
+
+
+def render_overview(found: Overview, width: int = 80) -> Text:
+    """One machine: its facts, their sources, and what collectives take on it."""
+    machine = found.machine
+    gpu, network = machine.gpu, machine.network
+    lines = wrap(_counts(machine), width) + [""]
+    facts = [
+        ["memory", f"{format_bytes(gpu.memory_bytes)}, {gpu.memory_bandwidth / 1e12:.2f} TB/s"],
+        ["peak", _peaks(gpu)],
+        ["cores", f"{gpu.cores}, {gpu.clock_hz / 1e9:.2f} GHz"],
+        ["link", f"{LINKS.get(gpu.link, gpu.link)}, {gpu.link_bandwidth / 1e9:.0f} GB/s each way"
+                 + (f", joins {gpu.link_domain} GPUs" if gpu.link_domain else "")],
+        ["host", f"{gpu.host_bandwidth / 1e9:.0f} GB/s each way"],
+        ["network", f"{network.name}, {network.bandwidth / 1e9:g} GB/s each way and GPU, "
+                    f"{network.latency_us:g} µs"],
+        ["measured", _calibrated(machine)],
+    ]  # fmt: skip
+    for label, text in facts:
+        lines += paragraph(text, width, f"{label:<10}", " " * 10)
+    if found.samples:
+        lines += ["", *_sample_lines(found.samples, width)]
+    lines.append("")
+    for source in (*gpu.sources, *network.sources):
+        lines += paragraph(source, width, "source    ", " " * 10)
+    return Text("\n".join(lines))
+
+
+def calibrated_lines(curves: Iterable[Curve], kernels: Mapping[str, float], path: str) -> list[str]:
+    """What was read, and where it went."""
+    lines = []
+    for curve in curves:
+        hosts = f" in {curve.group.domains} hosts" if curve.group.domains > 1 else ""
+        span = format_bytes(curve.bytes[0])
+        if len(curve.bytes) > 1:
+            span += f" to {format_bytes(curve.bytes[-1])}"
+        lines.append(
+            f"{curve.kind} · {curve.group.size} GPUs{hosts} · "
+            f"{plural(len(curve.bytes), 'size')}, {span}"
+        )
+    for kind, factor in sorted(kernels.items()):
+        lines.append(f"{kind} kernels · {factor:.2f} × what the model says")
+    return [*lines, f"wrote {path}", f"see it: slipstream machines show {path}"]
+
+
+def _counts(machine: Machine) -> list[str]:
+    parts = [f"{machine.spec}: {machine.devices} × {machine.gpu.full_name}"]
+    if machine.slices > 1:
+        parts.append(plural(machine.slices, "slice"))
+    parts.append(plural(machine.slices * machine.hosts, "host"))
+    capability = ".".join(map(str, machine.gpu.compute_capability))
+    return [*parts, f"topology {machine.topology}", f"compute capability {capability}"]
+
+
+def _peaks(gpu: Gpu) -> str:
+    stated = [f"{kind} {flops / 1e12:.0f}" for kind, flops in gpu.peak_flops.items()]
+    return ", ".join(stated) + " TFLOP/s"
+
+
+def _calibrated(machine: Machine) -> str:
+    curves, kernels = (machine.calibration.get(key) for key in ("collectives", "kernels"))
+    parts = []
+    if isinstance(curves, Sequence) and curves:
+        parts.append(plural(len(curves), "curve") + " of collectives")
+    if isinstance(kernels, Mapping) and kernels.get("scales"):
+        parts.append(f"kernels ({', '.join(kernels['scales'])})")
+    nothing = "nothing: models only; calibrate with: slipstream machines calibrate"
+    return ", ".join(parts) or nothing
+
+
+def _sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
+    sizes = list(dict.fromkeys(sample.bytes for sample in samples))
+    by_row: dict[tuple[int, str], dict[int, Sample]] = {}
+    for sample in samples:
+        by_row.setdefault((sample.group, sample.kind), {})[sample.bytes] = sample
+    rows = []
+    for (group, kind), of_size in by_row.items():
+        last = of_size[sizes[-1]]
+        times = [time_text(of_size[size].estimate.us) for size in sizes]
+        rate = f"{last.bytes / last.estimate.us / 1e3:.0f}"
+        rows.append([str(group), kind, *times, rate, last.estimate.basis])
+    columns = (
+        TextColumn("GPUs", right=True),
+        TextColumn("collective", least=12),
+        *(TextColumn(format_bytes(size), right=True) for size in sizes),
+        TextColumn("GB/s then", right=True),
+        TextColumn("basis"),
+    )
+    return table(columns, rows, width)

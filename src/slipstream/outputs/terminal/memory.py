@@ -1,0 +1,107 @@
+"""Memory for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.memory import Memory, ProgramMemory
+from slipstream.outputs.terminal.layout import TextColumn
+from slipstream.outputs.terminal.lines import (
+    LEAST_WIDTH,
+    WIDTH,
+    Line,
+    heading,
+    remarks,
+    tabled,
+    text,
+    what,
+)
+from slipstream.outputs.terminal.words import file_name, ratio, share_text
+from slipstream.units import format_bytes
+
+
+def memory_json(result: Memory) -> dict[str, Any]:
+    """What `memory --json` prints."""
+    return {
+        "model": result.model,
+        "capacity_bytes": result.capacity_bytes,
+        "programs": [_json(program) for program in result.programs],
+        "notes": list(result.notes),
+    }
+
+
+def _json(program: ProgramMemory) -> dict[str, Any]:
+    found = {**asdict(program), "peak_bytes": program.peak_bytes}
+    found["timeline"] = [{"instruction": name, "bytes": size} for name, size in program.timeline]
+    return found
+
+
+def render_memory(result: Memory, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of the memory of the first program, and a line for each other."""
+    width = max(width, LEAST_WIDTH)
+    if not result.programs:
+        lines: list[Line] = [("the profile has no copy of a program that ran", "")]
+        return text([*lines, *remarks(result.notes, width)])
+    first, *others = result.programs
+    lines = heading(_heading(first, result), width)
+    lines += _parts(first, width)
+    lines += [("", ""), *_makers(first, width, top)]
+    if others:
+        columns = [TextColumn("other programs", least=14), TextColumn("memory", right=True)]
+        rows = [[one.program, format_bytes(one.peak_bytes)] for one in others]
+        lines += [("", ""), *tabled(columns, rows, width, top)]
+    return text([*lines, *remarks(result.notes, width)])
+
+
+def _heading(program: ProgramMemory, result: Memory) -> list[str]:
+    parts = [program.program, format_bytes(program.peak_bytes)]
+    if result.capacity_bytes:
+        share = share_text(ratio(program.peak_bytes, result.capacity_bytes))
+        parts[-1] += f" of {format_bytes(result.capacity_bytes)} ({share})"
+    at = program.peak_at
+    where = ", ".join(p for p in (program.peak_description, file_name(program.peak_source)) if p)
+    return [*parts, f"most at {at}{f' ({where})' if where else ''}"]
+
+
+def _parts(program: ProgramMemory, width: int) -> list[Line]:
+    rows = [
+        ["arguments", format_bytes(program.arguments_bytes), "all of the time"],
+        [
+            "results",
+            format_bytes(program.results_bytes - program.aliased_bytes),
+            f"{format_bytes(program.aliased_bytes)} more take the place of arguments",
+        ],
+        ["temporaries", format_bytes(program.temporaries_bytes), "at most, at once"],
+    ]
+    if program.constants_bytes >= 1000:
+        rows.append(["constants", format_bytes(program.constants_bytes), ""])
+    if program.host_bytes:
+        rows.append(["host memory", format_bytes(program.host_bytes), "beside the device's"])
+    columns = [TextColumn(""), TextColumn("bytes", right=True), TextColumn("", least=10)]
+    return tabled(columns, rows, width)
+
+
+def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
+    columns = [
+        TextColumn("the peak's makers", least=14),
+        TextColumn("bytes", right=True),
+        TextColumn("kind"),
+        TextColumn("what", least=14),
+        TextColumn("source", least=8, most=20),
+        TextColumn("until", least=10),
+    ]
+    rows = [
+        [
+            maker.instruction,
+            format_bytes(maker.bytes),
+            maker.kind,
+            what(maker.phase, maker.scope, maker.description),
+            file_name(maker.source),
+            maker.last_use or "the end",
+        ]
+        for maker in program.makers
+    ]
+    return tabled(columns, rows, width, top)

@@ -1,0 +1,195 @@
+"""What links carried, as lines for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from slipstream.analyses.network.latency import Latency, Percentiles
+from slipstream.analyses.network.links import Region, Series
+from slipstream.analyses.network.network import Network
+from slipstream.analyses.network.slack import SliceCollective
+from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
+from slipstream.outputs.terminal.words import plural, share_text, time_text
+from slipstream.units import format_bytes
+
+MOST_REGIONS = 5
+MOST_COLLECTIVES = 8
+LINKS = {
+    "link": "GPU link",
+    "network": "network",
+    "host": "host memory",
+    "dcn": "between slices",
+}
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+Line = tuple[str, str]
+
+
+def network_json(found: Network) -> dict[str, Any]:
+    """What `network --json` prints."""
+    data = asdict(found)
+    for row, collective in zip(data["collectives"], found.collectives, strict=True):
+        row["stall_us"] = collective.stall_us
+    return data
+
+
+def render_network(found: Network, width: int = 80) -> Text:
+    """Rates over time, what limits, how long transfers took, and what to do about it."""
+    lines: list[Line] = [(line, "bold") for line in wrap(_header(found), width)]
+    if found.series:
+        lines += [("", ""), *_series(found.series, width)]
+    if found.regions:
+        lines += [("", ""), *_regions(found, width)]
+    if found.collectives:
+        lines += [("", ""), *_collectives(found.collectives, width)]
+    if found.latency is not None:
+        lines += [("", ""), *_latency(found.latency, width)]
+    lines += _troubles(found, width)
+    for note in found.notes:
+        lines += [(line, "dim") for line in paragraph(note, width, "· ", "  ")]
+    return Text("\n").join(Text(text.rstrip(), style=style) for text, style in lines)
+
+
+def sparkline(values: Sequence[float], width: int, most: float) -> str:
+    """Values over time as blocks, resampled to `width`; what isn't nothing shows."""
+    if not values or most <= 0:
+        return " " * width
+    edges = np.linspace(0, len(values), width + 1)
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    means = np.diff(np.interp(edges, np.arange(len(total)), total)) / np.diff(edges)
+    levels = [min(8, max(round(8 * m / most), 1 if m > 1e-9 * most else 0)) for m in means]
+    return "".join(_LEVELS[level] for level in levels)
+
+
+def _header(found: Network) -> list[str]:
+    steps = plural(found.steps, "step") if found.steps else "the whole recording"
+    parts = ["links over time", steps, time_text(found.step_us) if found.steps else ""]
+    return [part for part in (*parts, found.machine) if part]
+
+
+def _series(series: Sequence[Series], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for one in series:
+        most = max(one.rates, default=0.0)
+        name = f"{LINKS[one.link]}, {one.direction}"
+        lines.append((f"{name} · up to {_rate(most)}", ""))
+        lines.append((f"  ▕{sparkline(one.rates, width - 4, most)}▏", "cyan"))
+        facts = [
+            f"{format_bytes(one.per_step_bytes)} a step",
+            f"{_rate(one.mean)} on average",
+            f"{_rate(one.peak)} in the busiest moment",
+        ]
+        if one.capacity is not None:
+            facts.append(f"of {_rate(one.capacity)} ({one.capacity_of})")
+        if one.demand is not None:
+            facts.append(f"needs {share_text(one.demand)} of it if spread evenly")
+        if one.bound_share:
+            facts.append(f"full {share_text(one.bound_share)} of the time")
+        lines += [(line, "") for line in wrap(facts, width, indent="  ")]
+    return lines
+
+
+def _regions(found: Network, width: int) -> list[Line]:
+    """Regions in which the same flows are one row."""
+    alike: dict[tuple[str, str, tuple[str, ...]], list[Region]] = {}
+    for region in found.regions:
+        alike.setdefault((region.link, region.direction, region.ops), []).append(region)
+    columns = [
+        TextColumn("full while the device waits", least=16),
+        TextColumn("times", right=True),
+        TextColumn("exposed a step", right=True),
+        TextColumn("rate", right=True),
+        TextColumn("of it", right=True),
+    ]
+    steps = max(found.steps, 1)
+    groups = sorted(alike.items(), key=lambda group: -sum(r.exposed_us for r in group[1]))
+    rows = [
+        (
+            f"{', '.join(ops)} · {direction if link == 'host' else LINKS[link]}",
+            str(len(regions)),
+            time_text(sum(one.exposed_us for one in regions) / steps),
+            _rate(float(np.mean([one.rate for one in regions]))),
+            share_text(float(np.mean([one.share for one in regions])), 0),
+        )
+        for (link, direction, ops), regions in groups[:MOST_REGIONS]
+    ]
+    heading, *body = table(columns, rows, width)
+    lines: list[Line] = [(heading, "dim"), *((line, "") for line in body)]
+    if left := len(groups) - len(rows):
+        lines.append((f"… and {left} more: --json", "dim"))
+    return lines
+
+
+def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
+    columns = [
+        TextColumn("between slices", least=12),
+        TextColumn("type", least=8),
+        TextColumn("slack", right=True),
+        TextColumn("recv-done", right=True),
+        TextColumn("stall a step", right=True),
+        TextColumn("bytes", right=True),
+        TextColumn("needs", right=True),
+    ]
+    rows = [
+        (
+            one.name,
+            one.transfer_type.lower().replace("_", "-"),
+            time_text(one.slack_us),
+            time_text(one.recv_done_us),
+            time_text(one.per_step_us),
+            format_bytes(one.bytes) if one.bytes is not None else "–",
+            f"{one.required_gbps:.1f} Gbit/s" if one.required_gbps is not None else "–",
+        )
+        for one in found[:MOST_COLLECTIVES]
+    ]
+    heading, *body = table(columns, rows, width)
+    lines: list[Line] = [(heading, "dim"), *((line, "") for line in body)]
+    if left := len(found) - len(rows):
+        lines.append((f"… and {left} more: --json", "dim"))
+    return lines
+
+
+def _latency(latency: Latency, width: int) -> list[Line]:
+    medians = [bin.p50_us if bin is not None else 0.0 for bin in latency.bins]
+    highs = [bin.p99_us if bin is not None else 0.0 for bin in latency.bins]
+    most = max(highs)
+    lines: list[Line] = [
+        (f"transfers between slices: {_percentiles(latency.all)}", ""),
+        (f"  median ▕{sparkline(medians, width - 12, most)}▏", "cyan"),
+        (f"  99%    ▕{sparkline(highs, width - 12, most)}▏", "cyan"),
+    ]
+    for pair in latency.pairs[:3] if len(latency.pairs) > 1 else ():
+        text = f"slice {pair.source_slice} → {pair.destination_slice}: {_percentiles(pair.latency)}"
+        lines.append((f"  {text}", ""))
+    if latency.left_out:
+        left = ", ".join(f"{count} with {why}" for why, count in latency.left_out.items())
+        lines.append((f"  left out: {left}", "dim"))
+    return lines
+
+
+def _percentiles(found: Percentiles) -> str:
+    times = (found.p50_us, found.p90_us, found.p99_us, found.most_us)
+    p50, p90, p99, most = (time_text(us) for us in times)
+    return f"{found.count} · median {p50} · 90% {p90} · 99% {p99} · most {most}"
+
+
+def _troubles(found: Network, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for trouble in found.troubles:
+        lines.append(("", ""))
+        head = f"{trouble.title}: {trouble.evidence}"
+        lines += [(line, "yellow") for line in paragraph(head, width, "! ", "  ")]
+        lines += [(line, "") for line in paragraph(trouble.remedy, width, "  → ", "    ")]
+        lines.append((f"    {trouble.source}", "dim"))
+    if not found.troubles and found.latency is not None:
+        lines += [("", ""), ("none of the guide's troubles show", "")]
+    return [*lines, ("", "")] if found.notes else lines
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{format_bytes(bytes_per_second)}/s"

@@ -1,0 +1,122 @@
+"""Overlap for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.overlap import Overlap, Overlapped
+from slipstream.outputs.terminal.layout import TextColumn
+from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, Line, heading, tabled, text, what
+from slipstream.outputs.terminal.words import (
+    column_unit,
+    file_name,
+    number_text,
+    plural,
+    ratio,
+    share_text,
+    time_text,
+)
+
+
+def overlap_json(result: Overlap, top: int | None = None) -> dict[str, Any]:
+    """What `overlap --json` prints."""
+    return {
+        "steps": result.steps,
+        "per_step_us": {
+            name.removesuffix("_us"): value for name, value in asdict(result.per_step).items()
+        },
+        "by_step": [asdict(step) for step in result.by_step],
+        "phases": [asdict(phase) for phase in result.phases],
+        "ops": [{**asdict(op), "hidden_share": op.hidden_share} for op in result.ops[:top]],
+    }
+
+
+def render_overlap(result: Overlap, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of an overlap: all ops or the `top` most exposed."""
+    width = max(width, LEAST_WIDTH)
+    lines = heading(_heading(result), width)
+    if not result.ops:
+        return text([*lines, ("nothing communicates or copies in the steps", "")])
+    lines += [*_phases(result, width), ("", ""), *_ops(result, width, top)]
+    hidden = [op for op in result.ops[:top] if op.hidden_by]
+    if hidden:
+        lines += [("", ""), *_hidden_by(hidden, width)]
+    return text(lines)
+
+
+def _heading(result: Overlap) -> list[str]:
+    times = result.per_step
+    parts = [f"step {time_text(times.wall_us)}"]
+    for name, whole, exposed in (
+        ("communication", times.communication_us, times.exposed_communication_us),
+        ("copies", times.copy_us, times.exposed_copy_us),
+    ):
+        if whole:
+            share = share_text(ratio(exposed, times.wall_us))
+            parts.append(f"{name} {time_text(whole)}, exposed {time_text(exposed)} ({share})")
+    parts.append(f"{plural(result.steps, 'step')}" if result.steps else "the whole recording")
+    return parts
+
+
+def _phases(result: Overlap, width: int) -> list[Line]:
+    columns = [TextColumn("phase")]
+    columns += [
+        TextColumn(head, right=True) for head in ("communication", "exposed", "copies", "exposed")
+    ]
+    rows = [
+        [
+            phase.phase,
+            _some(phase.communication_us),
+            _some(phase.exposed_communication_us),
+            _some(phase.copy_us),
+            _some(phase.exposed_copy_us),
+        ]
+        for phase in result.phases
+    ]
+    return tabled(columns, rows, width)
+
+
+def _some(us: float) -> str:
+    return time_text(us) if us else "–"
+
+
+def _ops(result: Overlap, width: int, top: int | None) -> list[Line]:
+    unit, scale, digits = column_unit([op.per_step_us for op in result.ops])
+    columns = [
+        TextColumn("most exposed", least=14),
+        TextColumn("what", least=14),
+        TextColumn("source", least=10, most=20),
+        TextColumn(unit, right=True),
+        TextColumn("exposed", right=True),
+        TextColumn("hidden", right=True),
+    ]
+    rows = [
+        [
+            op.instruction,
+            what("", op.scope, op.description),
+            file_name(op.source),
+            number_text(op.per_step_us / scale, digits),
+            number_text(op.exposed_us / scale, digits),
+            share_text(op.hidden_share, 0),
+        ]
+        for op in result.ops
+    ]
+    return tabled(columns, rows, width, top)
+
+
+def _hidden_by(ops: list[Overlapped], width: int) -> list[Line]:
+    columns = [
+        TextColumn("hidden", least=14),
+        TextColumn("behind", least=14),
+        TextColumn("what", least=12),
+        TextColumn("time", right=True),
+    ]
+    rows = [
+        [op.instruction, hider.instruction, hider.description, time_text(hider.per_step_us)]
+        for op in ops
+        for hider in op.hidden_by[:1]
+    ]
+    return tabled(columns, rows, width)

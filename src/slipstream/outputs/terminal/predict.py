@@ -1,0 +1,170 @@
+"""Predictions for people and as JSON: one column a machine, then what to know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.outputs.terminal.layout import TextColumn, paragraph, table
+from slipstream.outputs.terminal.words import file_name, plural, share_text, time_text
+from slipstream.results.prediction import Prediction, WorstWait
+from slipstream.units import format_bytes
+
+WIDTH = 80
+
+Cell = Callable[[Prediction], str]
+
+
+def prediction_json(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """What `predict --json` and `simulate --json` print: of several machines, a list."""
+    if len(predictions) == 1:
+        return _json(predictions[0])
+    return {"predictions": [_json(prediction) for prediction in predictions]}
+
+
+def _json(prediction: Prediction) -> dict[str, Any]:
+    bounds = prediction.bounds
+    return {
+        "machine": prediction.machine,
+        "devices": prediction.devices,
+        "program": prediction.program,
+        "step_us": prediction.step_us,
+        "compute_us": prediction.compute_us,
+        "communication_us": prediction.communication_us,
+        "exposed_communication_us": prediction.exposed_communication_us,
+        "copy_us": prediction.copy_us,
+        "exposed_copy_us": prediction.exposed_copy_us,
+        "idle_us": prediction.idle_us,
+        "memory_bytes": prediction.memory_bytes,
+        "memory_capacity_bytes": prediction.memory_capacity_bytes,
+        "mfu": prediction.mfu,
+        "bounds": {**asdict(bounds), "gain": bounds.gain(prediction.step_us)},
+        "basis": dict(prediction.basis),
+        "waits": [asdict(wait) for wait in prediction.waits],
+        "messages": [asdict(notice) for notice in prediction.messages],
+    }
+
+
+def render_predictions(
+    predictions: Sequence[Prediction], width: int = WIDTH, waits: bool = False
+) -> Text:
+    """The text of predictions, side by side."""
+    lines: list[tuple[str, str]] = [(predictions[0].program, "bold")]
+    lines += [(line, "") for line in _columns(predictions, width)]
+    lines.append(("", ""))
+    for prediction in predictions:
+        lines += _remarks(prediction, width, len(predictions) > 1)
+    if waits:
+        for prediction in predictions:
+            lines += _waits(prediction, width)
+    return Text("\n").join(Text(text.rstrip(), style=style) for text, style in lines)
+
+
+# The table.
+
+
+def _columns(predictions: Sequence[Prediction], width: int) -> list[str]:
+    rows: list[tuple[str, Cell]] = [
+        ("step", lambda p: time_text(p.step_us)),
+        ("  compute", lambda p: time_text(p.compute_us)),
+    ]
+    if any(p.communication_us for p in predictions):
+        rows += [
+            ("  communication", lambda p: time_text(p.communication_us)),
+            ("    exposed", lambda p: time_text(p.exposed_communication_us)),
+        ]
+    if any(p.copy_us for p in predictions):
+        rows.append(("  exposed copies", lambda p: time_text(p.exposed_copy_us)))
+    rows += [
+        ("least possible", lambda p: time_text(p.bounds.least_us)),
+        ("  overlap could win", _gain),
+        ("MFU", lambda p: share_text(p.mfu, 0) if p.mfu is not None else "–"),
+        ("memory", _memory),
+    ]
+    if len({p.devices for p in predictions}) > 1:
+        rows.insert(1, ("  against the first", lambda p: _scaling(predictions[0], p)))
+    columns = [TextColumn(""), *(TextColumn(p.machine, right=True) for p in predictions)]
+    texts = [[name, *(cell(p) for p in predictions)] for name, cell in rows]
+    lines = table(columns, texts, width, gap=3)
+    return [*lines, *_basis(predictions, width)]
+
+
+def _gain(prediction: Prediction) -> str:
+    if not prediction.bounds.has_gain(prediction.step_us):
+        return "nothing"
+    return share_text(prediction.bounds.gain(prediction.step_us), 0)
+
+
+def _memory(prediction: Prediction) -> str:
+    capacity = format_bytes(prediction.memory_capacity_bytes)
+    if prediction.memory_bytes is None:
+        return f"of {capacity}"
+    return f"{format_bytes(prediction.memory_bytes)} of {capacity}"
+
+
+def _scaling(first: Prediction, other: Prediction) -> str:
+    """How the step changed: with a fixed batch per device, 1.00× is perfect scaling."""
+    return f"{other.step_us / first.step_us:.2f}×" if first.step_us else "–"
+
+
+def _basis(predictions: Sequence[Prediction], width: int) -> list[str]:
+    said = []
+    for prediction in predictions:
+        parts = [f"{share_text(share, 0)} {basis}" for basis, share in prediction.basis.items()]
+        text = ", ".join(parts) or "nothing runs"
+        if text not in said:
+            said.append(text)
+    return paragraph(f"of the time: {'; '.join(said)}", width)
+
+
+# What to know.
+
+
+def _remarks(prediction: Prediction, width: int, is_one_of_many: bool) -> list[tuple[str, str]]:
+    texts = []
+    if not prediction.bounds.has_gain(prediction.step_us):
+        texts.append("nothing to gain here: even perfect overlap would save less than 2%")
+    elif prediction.waits:
+        texts.append(_worst(prediction.waits[0]) + "; all of them: --waits")
+    used = prediction.memory_bytes
+    if used is not None and used > prediction.memory_capacity_bytes:
+        texts.append(
+            f"does not fit: one device needs {format_bytes(used)} and has "
+            f"{format_bytes(prediction.memory_capacity_bytes)}"
+        )
+    texts += [notice.text for notice in prediction.messages if notice.severity != "info"]
+    head = f"{prediction.machine}: " if is_one_of_many else ""
+    return [
+        (line, "yellow")
+        for text in texts
+        for line in paragraph(head + text, width, first="! ", other="  ")
+    ]
+
+
+def _worst(wait: WorstWait) -> str:
+    size = f"{format_bytes(wait.bytes)}, " if wait.bytes is not None else ""
+    place = f"{size}{file_name(wait.source)}".removesuffix(", ")
+    where = f" ({place})" if place else ""
+    return f"{wait.instruction}{where} waits {time_text(wait.us)} a step: {wait.why}"
+
+
+def _waits(prediction: Prediction, width: int) -> list[tuple[str, str]]:
+    if not prediction.waits:
+        return [("", ""), (f"{prediction.machine}: no waits", "")]
+    columns = [
+        TextColumn(f"waits on {prediction.machine}", least=12),
+        TextColumn("source"),
+        TextColumn("a step", right=True),
+        TextColumn("times", right=True),
+        TextColumn("why", least=10),
+    ]
+    rows = [
+        [w.instruction, file_name(w.source), time_text(w.us), f"{w.times}", w.why]
+        for w in prediction.waits
+    ]
+    count = plural(len(rows), "wait")
+    lines = table(columns, rows, width)
+    return [("", ""), *((line, "") for line in lines), (f"{count}, the longest first", "dim")]

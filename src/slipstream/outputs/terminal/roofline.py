@@ -1,0 +1,77 @@
+"""The roofline for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.roofline import Roofline
+from slipstream.outputs.terminal.layout import TextColumn
+from slipstream.outputs.terminal.lines import (
+    LEAST_WIDTH,
+    WIDTH,
+    heading,
+    remarks,
+    tabled,
+    text,
+    what,
+)
+from slipstream.outputs.terminal.words import file_name, share_text, time_text
+from slipstream.units import format_bytes
+
+
+def roofline_json(result: Roofline, top: int | None = None) -> dict[str, Any]:
+    """What `roofline --json` prints."""
+    found = {key: value for key, value in vars(result).items() if key not in ("rows", "notes")}
+    return {
+        **found,
+        "ops": [{**asdict(row), "lost_us": row.lost_us} for row in result.rows[:top]],
+        "notes": list(result.notes),
+    }
+
+
+def flops_text(flops: float) -> str:
+    """`209 TFLOP`."""
+    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
+        if flops >= scale:
+            return f"{flops / scale:.3g} {unit}"
+    return f"{flops:.0f} FLOP"
+
+
+def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of a roofline: all ops or the `top` that lose most."""
+    width = max(width, LEAST_WIDTH)
+    parts = [f"step {time_text(result.step_us)}", f"{flops_text(result.flops)} a step"]
+    if result.mfu is not None and result.hfu is not None:
+        parts.append(f"MFU {share_text(result.mfu)}")
+        if result.remat_flops:
+            parts.append(
+                f"HFU {share_text(result.hfu)}, recomputing {flops_text(result.remat_flops)}"
+            )
+    if result.peak_flops and result.memory_bandwidth:
+        peak = f"{flops_text(result.peak_flops)}/s {result.dtype}"
+        parts.append(f"{result.model}: {peak}, {format_bytes(result.memory_bandwidth)}/s")
+    parts.append(f"work known of {share_text(result.counted_share)} of device time")
+    lines = heading(parts, width)
+    columns = [
+        TextColumn("loses most", least=14),
+        TextColumn("what", least=14),
+        TextColumn("source", least=10, most=20),
+        TextColumn("a step", right=True),
+        TextColumn("of roof", right=True),
+        TextColumn("bound"),
+    ]
+    rows = [
+        [
+            row.instruction,
+            what(row.phase, row.scope, row.description),
+            file_name(row.source),
+            time_text(row.per_step_us),
+            "–" if row.roof_share is None else share_text(row.roof_share, 0),
+            row.bound or "–",
+        ]
+        for row in result.rows
+    ]
+    return text([*lines, *tabled(columns, rows, width, top), *remarks(result.notes, width)])

@@ -1,0 +1,58 @@
+"""The phases of a run, as they happen, on stderr: stdout is the job's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from slipstream.outputs.terminal.layout import paragraph, printable
+
+NUMBERS = {"check": 1, "profile": 2, "costs": 3, "compile": 4, "compare": 5}
+_INDENT = 11
+_MOST_WIDTH = 120
+
+
+class Telling:
+    """`2 profile  steps 5–7 captured`, a line for each phase; a spinner while one is under way."""
+
+    def __init__(self) -> None:
+        self._status: Any = None
+
+    def say(self, phase: str, text: str) -> None:
+        """A phase that ends in `…` has begun; an empty one is a warning."""
+        if phase.endswith("…"):
+            self._begin(phase.rstrip("…"), text)
+            return
+        self._end()
+        head = f"{NUMBERS[phase]} {phase}" if phase in NUMBERS else phase or "!"
+        lines = paragraph(printable(text), _width(), head.ljust(_INDENT), " " * _INDENT)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+    def _begin(self, phase: str, text: str) -> None:
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+
+        self._end()
+        head = f"{NUMBERS.get(phase, '')} {phase}".ljust(_INDENT)
+        self._status = Console(stderr=True, highlight=False).status(head + text)
+        self._status.start()
+
+    def _end(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def __enter__(self) -> Telling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+
+def _width() -> int:
+    try:
+        return min(os.get_terminal_size(sys.stderr.fileno()).columns or _MOST_WIDTH, _MOST_WIDTH)
+    except (OSError, ValueError, AttributeError):
+        return _MOST_WIDTH

@@ -1,0 +1,91 @@
+"""Slack for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.analyses.slack import Slack, SlackRow
+from slipstream.outputs.terminal.layout import TextColumn, paragraph
+from slipstream.outputs.terminal.lines import (
+    LEAST_WIDTH,
+    WIDTH,
+    Line,
+    heading,
+    remarks,
+    tabled,
+    text,
+)
+from slipstream.outputs.terminal.words import file_name, plural, time_text
+
+BLOCKED = 3
+"""how many ops without slack are explained"""
+
+
+def slack_json(result: Slack, top: int | None = None) -> dict[str, Any]:
+    """What `slack --json` prints."""
+    return {
+        "device": result.device,
+        "host": result.host,
+        "step": result.step,
+        "wall_us": result.wall_us,
+        "program": result.program,
+        "ops": [{**asdict(row), "is_zero": row.is_zero} for row in result.rows[:top]],
+        "notes": list(result.notes),
+    }
+
+
+def render_slack(result: Slack, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of slack: all ops or the first `top`."""
+    width = max(width, LEAST_WIDTH)
+    none = [row for row in result.rows if row.is_zero]
+    parts = [
+        f"step {result.step} of {result.device}, {time_text(result.wall_us)}",
+        f"{plural(len(result.rows), 'collective')} and copies",
+        f"{len(none)} without slack",
+    ]
+    lines = heading(parts, width)
+    if result.rows:
+        lines += _table(result, width, top)
+        worst = [row for row in none if row.exposed_us > 0][:BLOCKED]
+        lines += [line for row in worst for line in _blocked(row, width)]
+    else:
+        lines.append(("nothing communicates or copies in the step", ""))
+    return text([*lines, *remarks(result.notes, width)])
+
+
+def _table(result: Slack, width: int, top: int | None) -> list[Line]:
+    columns = [
+        TextColumn("op", least=14),
+        TextColumn("times", right=True),
+        TextColumn("slack", right=True),
+        TextColumn("exposed", right=True),
+        TextColumn("until", least=14),
+        TextColumn("what that is", least=10),
+    ]
+    rows = [
+        [
+            row.instruction,
+            str(row.count),
+            "none" if row.is_zero else time_text(row.slack_us),
+            time_text(row.exposed_us),
+            row.limit,
+            row.limit_description or file_name(row.limit_source),
+        ]
+        for row in result.rows
+    ]
+    return tabled(columns, rows, width, top)
+
+
+def _blocked(row: SlackRow, width: int) -> list[Line]:
+    said = f"{row.instruction} is exposed for {time_text(row.exposed_us)}: {row.limit}"
+    if row.limit_description:
+        said += f" ({row.limit_description})"
+    said += f" can't wait for it longer, and it can't begin before {row.after} ends"
+    if row.after_description:
+        said += f" ({row.after_description})"
+    if row.earlier_us > row.total_us / max(row.count, 1) * 0.05:
+        said += f"; it begins {time_text(row.earlier_us)} after that"
+    return [("", ""), *((line, "") for line in paragraph(said, width, "! ", "  "))]

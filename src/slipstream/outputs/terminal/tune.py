@@ -1,0 +1,241 @@
+"""`tune` as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from slipstream.outputs.terminal.layout import TextColumn, paragraph
+from slipstream.outputs.terminal.lines import WIDTH, Line, heading, remarks, tabled, text
+from slipstream.outputs.terminal.words import plural, time_text
+from slipstream.results.tuning import SAME, KnobEffect, Tried, Tuning
+from slipstream.units import format_bytes
+
+SCREENFUL = 12
+_ENDINGS = ("_threshold_bytes", "_bytes")
+
+
+def tuning_json(tuning: Tuning) -> dict[str, Any]:
+    """What `tune --json` prints."""
+    return {
+        "target": tuning.target,
+        "machine": tuning.machine,
+        "program": tuning.program,
+        "objective": tuning.objective,
+        "jaxlib": tuning.jaxlib,
+        "baseline": _trial(tuning.baseline) if tuning.baseline else None,
+        "best": _trial(tuning.best) if tuning.best else None,
+        "reasons": list(tuning.reasons),
+        "trust": asdict(tuning.trust) if tuning.trust else None,
+        "trials": [_trial(tried) for tried in tuning.trials],
+        "distinct_programs": tuning.distinct,
+        "knobs": [asdict(knob) for knob in tuning.knobs],
+        "left_out": dict(tuning.left_out),
+        "noise_floor": asdict(tuning.noise_floor) if tuning.noise_floor else None,
+        "stopped_because": tuning.stopped_because,
+        "is_finished": tuning.is_finished,
+        "worker_s": tuning.seconds,
+        "study": tuning.folder,
+    }
+
+
+def _trial(tried: Tried) -> dict[str, Any]:
+    return asdict(tried)
+
+
+def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) -> Text:
+    """The text of a study: the verdict, why, the ranking, the knobs."""
+    return text(
+        [
+            *heading([tuning.program, tuning.machine, f"jaxlib {tuning.jaxlib}"], width),
+            *_verdict(tuning, width),
+            ("", ""),
+            *_ranking(tuning, width, top or SCREENFUL),
+            ("", ""),
+            *_knobs(tuning.knobs, width, top or SCREENFUL),
+            *remarks(remarks_of(tuning), width),
+        ]
+    )
+
+
+def row_line(tried: Tried, width: int = WIDTH) -> str:
+    """One candidate on a line, for a search that runs."""
+    figure = _score(tried, "step") if tried.step_us is not None else tried.status
+    change = f" {tried.change:+.1%}" if tried.change is not None else ""
+    line = f"{tried.number:>3}  {figure:>9}{change:>8}  {settings_text(tried.settings)}"
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def settings_text(settings: Any) -> str:
+    """`all_gather_combine_threshold=64 MB`, short enough for a table."""
+    if not settings:
+        return "(default)"
+    return ", ".join(f"{_short(name)}={_value(name, v)}" for name, v in settings.items())
+
+
+def _short(name: str) -> str:
+    for start in ("xla_gpu_experimental_", "xla_gpu_enable_", "xla_gpu_"):
+        name = name.removeprefix(start)
+    for end in _ENDINGS:
+        name = name.removesuffix(end)
+    return name
+
+
+def _value(name: str, value: str) -> str:
+    if name.endswith("_bytes") and value.isdigit():
+        return format_bytes(int(value)).replace(" ", "")
+    return value.removeprefix("WHILE_LOOP_UNROLLING_") or "none"
+
+
+# The verdict.
+
+
+def verdict_of(tuning: Tuning) -> str:
+    """The best against the baseline, in a line."""
+    best, baseline = tuning.best, tuning.baseline
+    if best is None or baseline is None:
+        return "nothing was tried to its end yet"
+    if not best.settings:
+        is_so = "nothing is surely faster than" if tuning.measured else "nothing beats"
+        return f"{is_so} the default: {_score(baseline, tuning.objective)}"
+    said = (
+        f"{_score(baseline, tuning.objective)} → {_score(best, tuning.objective)}, "
+        f"{best.change or 0:+.1%}, {best.basis}"
+    )
+    if best.change_interval is not None:
+        low, high = best.change_interval
+        said += f" (95%: {low:+.1%} … {high:+.1%})"
+    return said
+
+
+def _verdict(tuning: Tuning, width: int) -> list[Line]:
+    lines: list[Line] = [(line, "bold") for line in paragraph(verdict_of(tuning), width)]
+    if tuning.best is None or tuning.baseline is None or not tuning.best.settings:
+        return lines
+    for name, value in tuning.best.settings.items():
+        # A list of many members has places to break, as the winner it is not to be cut short.
+        said = f"{_short(name)} = {_value(name, value).replace(',', ', ')}"
+        lines += [(line, "") for line in paragraph(said, width, "  ", "    ")]
+    for reason in tuning.reasons:
+        lines += [(line, "dim") for line in paragraph(reason, width, "- ", "  ")]
+    return lines
+
+
+def _score(tried: Tried, objective: str) -> str:
+    if objective == "memory":
+        return format_bytes(tried.memory_bytes) if tried.memory_bytes is not None else "–"
+    if objective == "compile":
+        return f"{tried.compile_s:.1f} s" if tried.compile_s is not None else "–"
+    return time_text(tried.step_us) if tried.step_us is not None else "–"
+
+
+# The tables.
+
+
+def _ranking(tuning: Tuning, width: int, top: int) -> list[Line]:
+    # What was run counts more than what was simulated, and does not stand beside it.
+    listed = tuning.measured or tuning.trials
+    scored = [t for t in listed if t.change is not None and t.status != SAME]
+    scored.sort(key=lambda tried: tried.change or 0.0)
+    rows = [_row(tried, tuning) for tried in scored]
+    columns = [
+        TextColumn("#", right=True),
+        TextColumn(tuning.objective, right=True),
+        TextColumn("change", right=True),
+        TextColumn("95%" if tuning.measured else "exposed", right=True),
+        TextColumn("by"),
+        TextColumn("settings", least=10),
+    ]
+    lines = tabled(columns, rows, width, top) if rows else []
+    run, same = len(tuning.measured), sum(t.status == SAME for t in tuning.trials)
+    count = len(tuning.trials) - run
+    summary = f"{plural(count, 'candidate')}, {plural(tuning.distinct, 'distinct program')}"
+    summary += f", {same} the same as another" if same else ""
+    summary += f"; {run} measured" if run else ""
+    return [*lines, *((line, "dim") for line in paragraph(summary, width))]
+
+
+def _row(tried: Tried, tuning: Tuning) -> list[str]:
+    return [
+        str(tried.number),
+        _score(tried, tuning.objective),
+        f"{tried.change or 0:+.1%}",
+        _interval(tried) if tuning.measured else _exposed(tried),
+        tried.origin.removeprefix("preset "),
+        settings_text(tried.settings),
+    ]
+
+
+def _exposed(tried: Tried) -> str:
+    return time_text(tried.exposed_us) if tried.exposed_us is not None else "–"
+
+
+def _interval(tried: Tried) -> str:
+    """None for those that left early."""
+    if tried.change_interval is None:
+        return "–"
+    low, high = tried.change_interval
+    return f"{low:+.1%} … {high:+.1%}"
+
+
+def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
+    moved = [knob for knob in knobs if knob.effect is not None and knob.interval is not None]
+    if not moved:
+        return []
+    columns = [
+        TextColumn("knob", least=20),
+        TextColumn("best", least=8, most=14),
+        TextColumn("effect", right=True),
+        TextColumn("95%"),
+        TextColumn("tried", right=True),
+    ]
+    # Where candidates ran, some knobs are known from the screen alone.
+    are_mixed = any(knob.basis == "measured" for knob in moved)
+    if are_mixed:
+        columns.append(TextColumn("basis"))
+    rows = [
+        [
+            _short(knob.name),
+            _value(knob.name, knob.best_value or ""),
+            f"{knob.effect:+.1%}",
+            f"{knob.interval[0]:+.1%} … {knob.interval[1]:+.1%}" if knob.interval else "",
+            str(knob.tried),
+            *([knob.basis] if are_mixed else []),
+        ]
+        for knob in moved
+    ]
+    return tabled(columns, rows, width, top)
+
+
+def remarks_of(tuning: Tuning) -> list[str]:
+    """What is to be known of a study's numbers."""
+    found = []
+    trust, best = tuning.trust, tuning.best
+    if trust is not None and best is not None and best.change is not None:
+        is_clear = -best.change > trust.margin
+        gain = "larger than that" if is_clear else "within it, so measure before you trust it"
+        ties = f"; {plural(trust.ties, 'candidate')} can't be told from it" if trust.ties else ""
+        found.append(
+            f"simulated steps are off by {trust.margin:.1%} on average ({trust.basis}); the best's "
+            f"gain is {gain}{ties}"
+        )
+    if (floor := tuning.noise_floor) is not None:
+        found.append(
+            f"noise floor: the baseline against itself changed by {floor.change:+.1%} "
+            f"({floor.low:+.1%} … {floor.high:+.1%})"
+        )
+    if best is not None and best.numbers.startswith("not checked"):
+        found.append(f"the best's results: {best.numbers}")
+    if tuning.baseline is not None and tuning.baseline.wrong:
+        found.append(f"with the default settings {tuning.baseline.wrong}; then tune again")
+    failed: dict[str, int] = {}
+    for tried in tuning.trials:
+        if not tried.is_scored:
+            failed[tried.status] = failed.get(tried.status, 0) + 1
+    found += [f"{plural(count, 'candidate')}: {status}" for status, count in failed.items()]
+    if tuning.stopped_because:
+        found.append(f"stopped: {tuning.stopped_because}")
+    return found

@@ -1,0 +1,116 @@
+"""A profile as an XPlane file, as JAX's profiler writes it: what any other command reads.
+
+The program goes along as its HloProto; one that was read from text goes along as that text, which
+Slipstream reads back and other tools leave alone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.outputs.wire import message as field
+from slipstream.profile.profile import Profile
+from slipstream.sources.proto_schema import message
+from slipstream.writing import atomic_write
+
+SIMULATED = "simulated: "
+"""how warnings begin that a simulation leaves in its file"""
+_STATS = ("hlo_op", "hlo_module", "program_id", "correlation_id", "cuda_graph_id")
+
+
+def write_timeline(profile: Profile, path: str | os.PathLike[str], program: bytes) -> Path:
+    """Write a profile of one program; `program` is its HloProto, HloModuleProto, or text."""
+    space = message("XSpace")()
+    space.hostnames.append(profile.hosts[0].name)
+    space.warnings.extend(SIMULATED + warning.message for warning in profile.warnings)
+    for index, device in enumerate(profile.devices):
+        plane = space.planes.add(id=index + 1, name=f"/device:{device.name}")
+        _Plane(plane).fill(profile, index)
+    _add_program(space, profile, program)
+    target = Path(path)
+    with atomic_write(target) as temporary:
+        temporary.write_bytes(space.SerializeToString())
+    return target
+
+
+class _Plane:
+    """One device's plane: its streams, and the names that events refer to."""
+
+    def __init__(self, plane: Any) -> None:
+        self.plane = plane
+        self.stats: dict[str, int] = {}
+        self.kinds: dict[str, int] = {}
+
+    def fill(self, profile: Profile, device: int) -> None:
+        model = self.plane.stats.add(metadata_id=self._stat("gpu_device_name"))
+        model.str_value = profile.devices[device].model
+        for number, lane in enumerate(profile.lanes):
+            if lane.device != device:
+                continue
+            line = self.plane.lines.add(id=number, name=lane.name)
+            rows = np.flatnonzero(profile.events["lane"] == number)
+            for row in rows.tolist():
+                self._add(line, profile, row)
+
+    def _add(self, line: Any, profile: Profile, row: int) -> None:
+        events = profile.events
+        event = line.events.add(
+            metadata_id=self._kind(events.text("name", row)),
+            offset_ps=int(events["start_ps"][row]),
+            duration_ps=int(events["duration_ps"][row]),
+        )
+        module, _, number = events.text("program", row).rpartition("(")
+        values: tuple[str | int, ...] = (
+            events.text("instruction", row) or events.text("op", row),
+            module,
+            int(number.rstrip(")") or 0),
+            int(events["correlation"][row]),
+            int(events["graph"][row]),
+        )
+        for name, value in zip(_STATS, values, strict=True):
+            if isinstance(value, str):
+                # A text is stored once, as the name of a stat that events refer to.
+                event.stats.add(metadata_id=self._stat(name), ref_value=self._stat(value))
+            elif value or name != "cuda_graph_id":
+                event.stats.add(metadata_id=self._stat(name), uint64_value=value)
+
+    def _stat(self, name: str) -> int:
+        if name not in self.stats:
+            self.stats[name] = number = len(self.stats) + 1
+            entry = self.plane.stat_metadata[number]
+            entry.id, entry.name = number, name
+        return self.stats[name]
+
+    def _kind(self, name: str) -> int:
+        if name not in self.kinds:
+            self.kinds[name] = number = len(self.kinds) + 1
+            entry = self.plane.event_metadata[number]
+            entry.id, entry.name = number, name
+        return self.kinds[name]
+
+
+def _add_program(space: Any, profile: Profile, program: bytes) -> None:
+    plane = space.planes.add(id=len(space.planes) + 1, name="/host:metadata")
+    stat = plane.stat_metadata[1]
+    stat.id, stat.name = 1, "Hlo Proto"
+    for number, name in enumerate(profile.programs, 1):
+        entry = plane.event_metadata[number]
+        entry.id, entry.name = number, name
+        entry.stats.add(metadata_id=1, bytes_value=_as_hlo_proto(program))
+
+
+def _as_hlo_proto(program: bytes) -> bytes:
+    """An HloModuleProto inside an HloProto, as tools expect it; what isn't one stays as it is."""
+    from google.protobuf.message import DecodeError
+
+    if program.lstrip().startswith(b"HloModule"):
+        return program
+    try:
+        is_whole = bool(message("HloProto").FromString(program).hlo_module.computations)
+    except DecodeError:
+        is_whole = False
+    return program if is_whole else field(1, program)

@@ -1,0 +1,1 @@
+"""Which instruction of the program each kernel and copy belongs to."""

@@ -1,0 +1,267 @@
+"""What a program will launch, in order: its schedule with loops unrolled.
+
+Each launch is an instruction with what its kernels may look like, so that `alignment` can tell
+which of a CUDA graph's kernels belong to which instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slipstream.profile.attribution.kernels import (
+    ATTENTION,
+    ATTENTION_GRAD,
+    BROADCAST,
+    EXCHANGE,
+    FILTER_GRAD,
+    FORWARD_CONV,
+    GATHER,
+    INPUT_GRAD,
+    MATMUL,
+    NO_FAMILY,
+    REDUCE,
+    SAME_SIDE,
+    SCATTER,
+    TO_DEVICE,
+    TO_HOST,
+    sanitized,
+)
+from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.profile.shapes import Shape
+
+HOST_MEMORY = 5
+MAX_LAUNCHES = 2_000_000
+
+_SILENT = {
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier",
+    "domain", "add-dependency", "get-dimension-size", "token",
+}  # fmt: skip
+_SILENT_TARGETS = {"AllocateBuffer", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}
+_COPIES = {"copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "slice", "bitcast"}
+_MOVES = _COPIES | {"parameter", "constant", "tuple", "get-tuple-element", "reshape"}
+_MOVES |= {"compare", "add", "subtract", "multiply", "select", "clamp", "convert", "iota"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One instruction that may launch device work, and what that work may look like."""
+
+    instruction: str
+    """the name a profile would record: for an async start, the operation inside"""
+    group: str
+    """kernels of equal fusions share one name; equal fusions share this"""
+    is_library: bool = False
+    is_copy: bool = False
+    is_collective: bool = False
+    is_memset: bool = False
+    family: int = NO_FAMILY
+    direction: int = SAME_SIDE
+    bytes: int = 0
+    skip_cost: float = 8.0
+    """how unlikely it is that it leaves no trace"""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Launches in order; `loops` are (first, last) of loops that run an unknown number of times."""
+
+    launches: tuple[Launch, ...]
+    loops: tuple[tuple[int, int], ...]
+    groups: dict[str, str]
+    """kernel name to the group of fusions that share it"""
+
+
+def unroll(program: Program) -> Schedule:
+    """The launches of one execution of a program, loops unrolled by their trip counts."""
+    known: dict[str, Launch] = {}
+    launches: list[Launch] = []
+    loops: list[tuple[int, int]] = []
+
+    def visit(computation: str, optional: bool) -> None:
+        for instruction in program.computations[computation].instructions:
+            if len(launches) > MAX_LAUNCHES:
+                return
+            if instruction.opcode == "while":
+                _visit_loop(instruction, optional)
+            elif instruction.opcode in ("call", "conditional"):
+                for called in instruction.called:
+                    visit(called, optional or instruction.opcode == "conditional")
+            elif is_silent(instruction):
+                continue
+            else:
+                launch = known.get(instruction.name)
+                if launch is None:
+                    launch = known[instruction.name] = _launch(program, instruction, optional)
+                launches.append(launch)
+
+    def _visit_loop(loop: Instruction, optional: bool) -> None:
+        body = loop.called[0]
+        first = len(launches)
+        for _ in range(1 if loop.trip_count is None else loop.trip_count):
+            visit(body, optional)
+        if loop.trip_count is None and len(launches) > first:
+            loops.append((first, len(launches) - 1))
+
+    visit(program.entry.name, False)
+    return Schedule(tuple(launches), tuple(loops), _kernel_groups(program))
+
+
+def is_silent(instruction: Instruction) -> bool:
+    return (
+        instruction.opcode in _SILENT
+        or instruction.is_done
+        or instruction.opcode.endswith("-update")
+        or instruction.custom_call_target in _SILENT_TARGETS
+    )
+
+
+def _launch(program: Program, start: Instruction, optional: bool) -> Launch:
+    inner = program.wrapped(start.name) if start.is_start else None
+    instruction = inner or start
+    is_collective = start.collective is not None or instruction.collective is not None
+    is_library, family = _library(program, instruction)
+    if is_collective:
+        family = _collective_family(start.collective or instruction.collective)
+    is_copy = _is_copy(program, instruction)
+    is_memset = instruction.opcode in ("partition-id", "replica-id")
+    return Launch(
+        instruction.name,
+        _group(program, instruction),
+        is_library,
+        is_copy,
+        is_collective,
+        is_memset,
+        family,
+        _direction(program, instruction),
+        _moved_bytes(program, instruction) if is_copy else 0,
+        0.5 if optional else _skip_cost(start, is_collective, is_memset),
+    )
+
+
+def _skip_cost(start: Instruction, is_collective: bool, is_memset: bool) -> float:
+    """Asynchronous work may be on other streams, and plain copies may have been elided."""
+    if is_memset:
+        return 0.5
+    if start.is_start or is_collective or start.opcode == "copy":
+        return 3.0
+    return 8.0
+
+
+_COLLECTIVE_FAMILIES = {
+    "all-gather": GATHER,
+    "all-reduce": REDUCE,
+    "reduce-scatter": SCATTER,
+    "all-to-all": EXCHANGE,
+    "ragged-all-to-all": EXCHANGE,
+    "collective-permute": EXCHANGE,
+    "collective-broadcast": BROADCAST,
+    "send": EXCHANGE,
+    "recv": EXCHANGE,
+}
+
+
+def _collective_family(collective: Collective | None) -> int:
+    return _COLLECTIVE_FAMILIES.get(collective.kind, NO_FAMILY) if collective else NO_FAMILY
+
+
+def _group(program: Program, instruction: Instruction) -> str:
+    if instruction.opcode in ("fusion", "fusion-start") and instruction.called:
+        return program.canonical(instruction.called[0])
+    return sanitized(instruction.name)
+
+
+def _kernel_groups(program: Program) -> dict[str, str]:
+    """Which fusions a kernel name may stand for: all that compute the same."""
+    groups: dict[str, str] = {}
+    for instruction in program.runnable:
+        if is_silent(instruction) or instruction.opcode in ("while", "call", "conditional"):
+            continue
+        group = _group(program, instruction)
+        groups[sanitized(instruction.name)] = group
+        if instruction.deduplicated_name:
+            groups.setdefault(sanitized(instruction.deduplicated_name), group)
+    return groups
+
+
+_TARGET_FAMILIES = (
+    ("conv", "Forward", FORWARD_CONV),
+    ("conv", "BackwardInput", INPUT_GRAD),
+    ("conv", "BackwardFilter", FILTER_GRAD),
+    ("conv", "BiasActivation", FORWARD_CONV),
+    ("fmha", "Backward", ATTENTION_GRAD),
+    ("fmha", "", ATTENTION),
+    ("cublas", "", MATMUL),
+    ("triangularSolve", "", MATMUL),
+)
+
+
+def _library(program: Program, instruction: Instruction) -> tuple[bool, int]:
+    """Whether a library does it, and what the library computes."""
+    if instruction.opcode == "custom-call":
+        target = instruction.custom_call_target
+        for part, other, family in _TARGET_FAMILIES:
+            if part in target and other in target:
+                return True, family
+        return True, NO_FAMILY
+    if instruction.opcode in ("convolution", "dot", "fft", "triangular-solve", "cholesky", "sort"):
+        return True, NO_FAMILY
+    config = instruction.backend_config
+    if "__cudnn$fusion" in config or "__cublas" in config:
+        return True, NO_FAMILY
+    # Fusions that are a view of a library call (dynamic-slice fusion) hold it as a custom call.
+    for name in instruction.called if instruction.opcode == "fusion" else ():
+        for inner in program.computations[name].instructions:
+            if inner.opcode == "custom-call":
+                return _library(program, inner)
+    return False, NO_FAMILY
+
+
+def _is_copy(program: Program, instruction: Instruction) -> bool:
+    """Whether a copy engine may do it: plain copies, and fusions that only slice."""
+    if instruction.opcode in _COPIES:
+        return True
+    if instruction.opcode not in ("fusion", "fusion-start"):
+        return False
+    inside = [i for name in instruction.called for i in program.computations[name].instructions]
+    return any(i.opcode in _COPIES - {"bitcast"} for i in inside) and all(
+        i.opcode in _MOVES for i in inside
+    )
+
+
+def _arrays(shape: Shape) -> Iterator[Shape]:
+    if shape.elements:
+        for element in shape.elements:
+            yield from _arrays(element)
+    else:
+        yield shape
+
+
+def _on_host(shape: Shape) -> bool:
+    return any(array.memory_space == HOST_MEMORY for array in _arrays(shape))
+
+
+def _direction(program: Program, instruction: Instruction) -> int:
+    to_host = _on_host(instruction.shape)
+    from_host = any(_on_host(operand.shape) for operand in program.operands(instruction))
+    if to_host:
+        return TO_HOST
+    return TO_DEVICE if from_host else SAME_SIDE
+
+
+def _moved_bytes(program: Program, instruction: Instruction) -> int:
+    """What one execution copies: an update's slice, not the array it is written into."""
+    inside = [instruction]
+    if instruction.called:
+        inside = list(program.computations[instruction.called[0]].instructions)
+    for inner in inside:
+        if inner.opcode == "dynamic-update-slice" and len(inner.operands) > 1:
+            operands = program.operands(inner)
+            if len(operands) > 1:
+                return operands[1].shape.bytes
+    return instruction.shape.bytes
+
+
+def launch_of(program: Program, start: Instruction) -> Launch:
+    """The launch of one instruction that is not silent; of an async start, of what is inside."""
+    return _launch(program, start, False)

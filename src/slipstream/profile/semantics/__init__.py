@@ -1,0 +1,1 @@
+"""What an instruction means: its name, category, work and origin."""

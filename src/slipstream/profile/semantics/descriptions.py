@@ -1,0 +1,292 @@
+"""One short line of what an instruction does: `x @ w1ᵀ`, `softmax`, `all-gather w1 436 MB`.
+
+Built from what is inside: matrix products first, then well-known patterns (softmax, gelu, rms
+norm), then the heaviest operations by name.  Operands that are views of an argument of the
+program are called by its name.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.dataflow import (
+    destinations,
+    fused,
+    is_weight,
+    origin,
+    parameter_name,
+)
+from slipstream.profile.semantics.matmuls import matmul
+from slipstream.profile.semantics.op_patterns import patterns
+from slipstream.units import format_bytes
+
+_MOST_NAMES = 4
+
+
+_known: WeakKeyDictionary[Program, dict[tuple[str, str], str]] = WeakKeyDictionary()
+
+
+def describe(program: Program, instruction: Instruction) -> str:
+    """What an instruction does, in a few words."""
+    known = _known.setdefault(program, {})
+    key = (instruction.computation, instruction.name)
+    if key not in known:
+        known[key] = _described(program, instruction)
+    return known[key]
+
+
+def _described(program: Program, instruction: Instruction) -> str:
+    if (starter := program.starter(instruction.name)) is not None:
+        return describe(program, starter)
+    if (start := program.partner(instruction.name)) is not None and not instruction.is_start:
+        return f"wait for {describe(program, start)}"
+    if instruction.collective is not None:
+        return _collective(program, instruction)
+    for attempt in (matmul, _memory, _update, _pattern, _call):
+        if found := attempt(program, instruction):
+            return found
+    return _plain(program, instruction)
+
+
+def _collective(program: Program, instruction: Instruction) -> str:
+    assert instruction.collective is not None
+    kind = instruction.collective.kind
+    if kind in ("reduce-scatter", "all-reduce"):
+        weights = destinations(program, instruction)
+        names = [f"∂{parameter_name(weight.op_name)}" for weight in weights]
+    else:
+        origins = (origin(program, operand) for operand in program.operands(instruction))
+        names = [parameter_name(found.op_name) for found in origins if found and found.op_name]
+    size = format_bytes(instruction.collective.bytes)
+    return " ".join(part for part in (kind, _listed(names), size) if part)
+
+
+def _listed(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" +{rest}" if rest > 0 else "")
+
+
+# Moving data.
+
+
+def _memory(program: Program, instruction: Instruction) -> str:
+    """Copies and slices: to the host, from the host, of a weight."""
+    moved = _moved(program, instruction)
+    if moved is None:
+        return ""
+    verb, size = moved
+    operands = program.operands(instruction)
+    from_host = any(operand.shape.on_host for operand in operands)
+    to_host = _result_on_host(instruction)
+    if to_host and verb != "slice":
+        return f"copy to host {size}"
+    if from_host:
+        return f"copy from host {size}"
+    found = origin(program, instruction)
+    name = parameter_name(found.op_name) if found is not None and found.op_name else ""
+    name = name or _gradient(program, instruction)
+    words = {"slice": "slice", "update": "store", "copy": "copy"}
+    return " ".join(part for part in (words[verb], name, size) if part)
+
+
+def _moved(program: Program, instruction: Instruction) -> tuple[str, str] | None:
+    """What kind of copy this is and how much it moves; None when it computes something."""
+    base = instruction.opcode.removesuffix("-start")
+    if base == "copy":
+        leaf = next(instruction.shape.leaves())
+        return "copy", format_bytes(leaf.bytes)
+    computation = fused(program, instruction)
+    inside = computation.instructions if computation is not None else (instruction,)
+    kinds = {i.opcode: i for i in inside if i.opcode in _COPIES}
+    if not kinds or any(_computes(i) for i in inside):
+        return None
+    if (update := kinds.get("dynamic-update-slice")) is not None:
+        where = program.computations[update.computation]
+        return "update", format_bytes(where.by_name[update.operands[1]].shape.bytes)
+    if (part := kinds.get("dynamic-slice")) is not None:
+        return "slice", format_bytes(part.shape.bytes)
+    if not any(i.opcode == "parameter" for i in inside):
+        return None
+    return "copy", format_bytes(instruction.shape.bytes)
+
+
+def _computes(instruction: Instruction) -> bool:
+    """Whether an operation does more than move data or count where to."""
+    return instruction.shape.is_float and instruction.opcode not in _MOVES
+
+
+_COPIES = ("copy", "dynamic-slice", "dynamic-update-slice")
+_MOVES = frozenset(
+    (
+        "parameter", "constant", "bitcast", "broadcast", "convert", "copy", "reshape", "slice",
+        "transpose", "tuple", "dynamic-slice", "dynamic-update-slice", "select",
+    )
+)  # fmt: skip
+
+
+def _result_on_host(instruction: Instruction) -> bool:
+    elements = instruction.shape.elements
+    if instruction.opcode == "copy-start" and elements:
+        return elements[0].on_host  # (result, operand, context)
+    if instruction.is_start and len(elements) > 1:
+        return elements[1].on_host  # (operands, result, context)
+    return instruction.shape.on_host
+
+
+# Computing.
+
+
+def _update(program: Program, instruction: Instruction) -> str:
+    """The optimizer's work: a fusion that takes a weight and gives a new one of its shape."""
+    computation = fused(program, instruction)
+    is_differentiated = "jvp(" in instruction.op_name
+    if computation is None or is_differentiated or instruction.computation != program.entry.name:
+        return ""
+    results = {leaf.size for leaf in instruction.shape.leaves()}
+    aliased = []
+    for operand in program.operands(instruction):
+        found = origin(program, operand)
+        if found is not None and found.shape.size in results:
+            aliased.append(found.op_name)
+    if not any(i.opcode in _STEPS and i.shape.is_float for i in computation.instructions):
+        return ""
+    weights = [parameter_name(name) for name in aliased if is_weight(name)]
+    return f"update {_listed(weights)}" if weights else ""
+
+
+_STEPS = ("add", "subtract")
+
+
+def _pattern(program: Program, instruction: Instruction) -> str:
+    computation = fused(program, instruction)
+    if computation is None:
+        return ""
+    found = patterns(program, computation)
+    if found.startswith("reduce ") and (name := _gradient(program, instruction)):
+        return f"{name} = {found.removeprefix('reduce ')}"
+    return found
+
+
+def _gradient(program: Program, instruction: Instruction) -> str:
+    """`∂w1` for the gradient of a weight; empty for anything else."""
+    if "transpose(" not in instruction.op_name:
+        return ""
+    weights = destinations(program, instruction)
+    return f"∂{parameter_name(weights[0].op_name)}" if len(weights) == 1 else ""
+
+
+def _call(program: Program, instruction: Instruction) -> str:
+    if instruction.opcode == "while":
+        return f"loop ×{instruction.trip_count}" if instruction.trip_count else "loop"
+    if instruction.opcode != "custom-call":
+        return ""
+    if instruction.custom_call_target == "AllocateBuffer":
+        return f"allocate {format_bytes(instruction.shape.bytes)}"
+    target = instruction.custom_call_target.removeprefix("__")
+    if target.startswith("cudnn$conv"):
+        return _convolution(program, instruction)
+    if target.startswith("cudnn$fmha"):
+        return "flash attention′" if "Backward" in target else "flash attention"
+    return target.replace("$", " ").replace("_", " ") or "custom call"
+
+
+def _convolution(program: Program, instruction: Instruction) -> str:
+    """`x ∗ w` forward, `dy ∗ wᵀ` and `∂w = x ∗ dy` backward."""
+    if "BackwardFilter" in instruction.custom_call_target:
+        gradient = _gradient(program, instruction)
+        return f"{gradient} = x ∗ dy" if gradient else "x ∗ dy"
+    operands = program.operands(instruction)
+    found = origin(program, operands[1]) if len(operands) > 1 else None
+    name = parameter_name(found.op_name) if found is not None and found.op_name else "filter"
+    # A backward convolution of size 1 is a forward one to cuDNN; its op name knows better.
+    is_remat = "rematted" in instruction.op_name
+    is_backward = "BackwardInput" in instruction.custom_call_target or (
+        "transpose(" in instruction.op_name and not is_remat
+    )
+    return f"dy ∗ {name}ᵀ" if is_backward else f"x ∗ {name}"
+
+
+def _plain(program: Program, instruction: Instruction) -> str:
+    """The operations of a fusion by name, the heavy ones alone if there are any."""
+    computation = fused(program, instruction)
+    if computation is None:
+        return instruction.opcode
+    result = next(instruction.shape.leaves())
+    if not result.is_float and not result.dims:
+        return "loop condition" if result.dtype == "pred" else "loop counter"
+    inside = [i for i in computation.instructions if i.shape.is_float or i.opcode in _HEAVY]
+    heavy = dict.fromkeys(_HEAVY[i.opcode] for i in inside if i.opcode in _HEAVY)
+    light = dict.fromkeys(_LIGHT[i.opcode] for i in inside if i.opcode in _LIGHT)
+    if "maximum" in light and _has_zero(computation.instructions):
+        light = {"relu" if word == "maximum" else word: None for word in light}
+    moves = dict.fromkeys(_move(i) for i in inside if i.opcode in _SHUFFLES)
+    words = list(heavy or {**light, **moves})[:3]
+    names = _weights(program, instruction)
+    if not words:
+        return _filled(computation.instructions, instruction, names)
+    if "scatter" in heavy:
+        names = _gradient(program, instruction) or names
+    if words[0] == "multiply" and names:
+        return ", ".join((f"x × {names}", *words[1:]))
+    size = "" if heavy or light or names else format_bytes(instruction.shape.bytes)
+    return " ".join(part for part in (", ".join(words), names, size) if part)
+
+
+def _has_zero(inside: tuple[Instruction, ...]) -> bool:
+    return any(i.opcode == "constant" and i.attributes.get("literal") == "0" for i in inside)
+
+
+def _weights(program: Program, instruction: Instruction) -> str:
+    found = [origin(program, operand) for operand in program.operands(instruction)]
+    return _listed([parameter_name(f.op_name) for f in found if f and is_weight(f.op_name)])
+
+
+def _move(instruction: Instruction) -> str:
+    is_split = instruction.opcode == "slice" and instruction.op_name.endswith("/split")
+    return "split" if is_split else instruction.opcode
+
+
+def _filled(inside: tuple[Instruction, ...], instruction: Instruction, names: str) -> str:
+    """Fusions that compute nothing: casts, masks and constants."""
+    size = format_bytes(sum(leaf.bytes for leaf in instruction.shape.leaves()))
+    opcodes = {i.opcode for i in inside}
+    if {"iota", "compare"} <= opcodes:
+        return f"mask {size}"
+    if "convert" in opcodes:
+        dtype = next(instruction.shape.leaves()).dtype
+        return " ".join(part for part in ("cast", names, f"to {dtype}") if part)
+    literals = {str(i.attributes.get("literal")) for i in inside if i.opcode == "constant"}
+    return f"zeros {size}" if literals <= {"0", "false"} and literals else f"fill {size}"
+
+
+_HEAVY = {
+    "scatter": "scatter",
+    "gather": "gather",
+    "sort": "sort",
+    "exponential": "exp",
+    "exponential-minus-one": "expm1",
+    "log": "log",
+    "log-plus-one": "log1p",
+    "tanh": "tanh",
+    "logistic": "sigmoid",
+    "erf": "erf",
+    "rsqrt": "rsqrt",
+    "sqrt": "sqrt",
+    "power": "power",
+    "cosine": "cos",
+    "sine": "sin",
+    "rng-bit-generator": "random bits",
+}
+_SHUFFLES = frozenset(("concatenate", "transpose", "slice", "pad", "reverse"))
+_LIGHT = {
+    "divide": "divide",
+    "multiply": "multiply",
+    "subtract": "subtract",
+    "add": "add",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "select": "select",
+    "negate": "negate",
+}

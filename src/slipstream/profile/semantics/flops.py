@@ -1,0 +1,285 @@
+"""How much work an instruction is: floating-point operations and bytes moved.
+
+Counted as XLA's own cost analysis counts (a multiply-add is two operations; exp, tanh and their
+kind are counted apart), with two differences on purpose: arithmetic on integers is no
+floating-point work, and a slice of a big buffer counts as the slice.
+
+Instructions that only run others (while, call, conditional) have no work of their own, and an
+asynchronous operation's work is on its start: summing `executions × work` over a program counts
+everything once when `starter(name)` instructions are left out.  That is `total_work`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.traffic import bytes_accessed
+from slipstream.profile.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Floating-point operations, transcendental operations and bytes read and written."""
+
+    flops: int = 0
+    transcendentals: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.flops + other.flops,
+            self.transcendentals + other.transcendentals,
+            self.bytes + other.bytes,
+        )
+
+    def __mul__(self, times: int) -> Work:
+        return Work(self.flops * times, self.transcendentals * times, self.bytes * times)
+
+
+TRANSCENDENTAL = frozenset(
+    (
+        "atan2", "cbrt", "cosine", "erf", "exponential", "exponential-minus-one", "log",
+        "log-plus-one", "logistic", "power", "rsqrt", "sine", "sqrt", "tan", "tanh",
+    )
+)  # fmt: skip
+ARITHMETIC = frozenset(
+    (
+        "abs", "add", "ceil", "clamp", "compare", "divide", "floor", "maximum", "minimum",
+        "multiply", "negate", "remainder", "round-nearest-afz", "round-nearest-even", "select",
+        "sign", "subtract", "is-finite", "convert", "real", "imag", "complex",
+    )
+)  # fmt: skip
+FREE = frozenset(
+    (
+        "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "while",
+        "add-dependency", "opt-barrier", "optimization-barrier", "partition-id", "replica-id",
+        "call", "conditional", "domain",
+    )
+)  # fmt: skip
+
+
+def work(program: Program, instruction: Instruction) -> Work:
+    """The work of one execution of an instruction."""
+    if instruction.is_start and (wrapped := program.wrapped(instruction.name)) is not None:
+        return work(program, wrapped)
+    if instruction.is_done or instruction.opcode in FREE:
+        return Work()
+    counted = _arithmetic(program, instruction)
+    return Work(counted.flops, counted.transcendentals, bytes_accessed(program, instruction))
+
+
+def flops(program: Program, instruction: Instruction) -> int:
+    """Floating-point operations of one execution of an instruction."""
+    return work(program, instruction).flops
+
+
+def total_work(program: Program) -> Work:
+    """The work of one run of the program; a loop without a known trip count counts as one turn."""
+    total = Work()
+    for instruction in program.runnable:
+        if program.starter(instruction.name) is None:
+            total += work(program, instruction) * (program.executions(instruction.name) or 1)
+    return total
+
+
+# Arithmetic.
+
+
+def _arithmetic(program: Program, instruction: Instruction) -> Work:
+    opcode = instruction.opcode.removesuffix("-start")
+    if opcode == "fusion":
+        return _contents(program, instruction)
+    operands = program.operands(instruction)
+    shapes = [operand.shape for operand in operands]
+    if opcode in ARITHMETIC:
+        # A comparison's result is no float although its operands are.
+        is_float = instruction.shape.is_float or any(shape.is_float for shape in shapes[:1])
+        return Work(flops=instruction.shape.size if is_float else 0)
+    if opcode in TRANSCENDENTAL:
+        return Work(transcendentals=instruction.shape.size)
+    count = _COUNTERS.get(opcode)
+    if count is None or not shapes:
+        return Work()
+    return count(program, instruction, shapes)
+
+
+def _contents(program: Program, instruction: Instruction) -> Work:
+    total = Work()
+    for name in instruction.called:
+        for inner in program.computations[name].instructions:
+            total += _arithmetic(program, inner)
+    return total
+
+
+def _dot(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    contracted = _dims(instruction, "lhs_contracting_dims")
+    return Work(flops=2 * instruction.shape.size * _sized(shapes[0], contracted))
+
+
+def _reduce(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    # One application of the reducer less than there are elements, for every result.
+    result = next(instruction.shape.leaves())
+    return _reducer(program, instruction) * max(shapes[0].size - result.size, 0)
+
+
+def _reduce_window(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    size = math.prod(_window(instruction).get("size", [1]))
+    return _reducer(program, instruction) * (next(instruction.shape.leaves()).size * (size - 1))
+
+
+def _scatter(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    return _reducer(program, instruction) * shapes[-1].size
+
+
+def _all_reduce(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    return _reducer(program, instruction) * sum(shape.size for shape in shapes)
+
+
+def _reducer(program: Program, instruction: Instruction) -> Work:
+    return _contents(program, instruction) if instruction.called else Work(flops=1)
+
+
+def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    target = instruction.custom_call_target
+    if "cublas" in target and "matmul" in target or target == "__cublas$gemm":
+        numbers = _config(instruction, "gemm_backend_config").get("dot_dimension_numbers", {})
+        return Work(flops=_dot_flops(shapes[:2], numbers))
+    if target.startswith("__cudnn$conv"):
+        return _cudnn_convolution(instruction, shapes)
+    if target.startswith("__cudnn$fmha"):
+        return _attention(instruction, shapes)
+    return Work()
+
+
+def _attention(instruction: Instruction, shapes: list[Shape]) -> Work:
+    """Two matrix products forward; five backward, one of them to compute the scores again.
+
+    A causal mask halves the work: fused attention doesn't compute what it masks.
+    """
+    config = _config(instruction, "cudnn_fmha_backend_config")
+    scores = [int(d) for d in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
+    if len(scores) != 4 or not all(scores):
+        return Work()
+    head = shapes[0].size // math.prod(scores[:3])
+    products = 5 if "Backward" in instruction.custom_call_target else 2
+    flops = products * 2 * math.prod(scores) * head
+    is_causal = "CAUSAL" in str(config.get("mask_type", "")) or config.get("is_causal_mask") is True
+    return Work(flops=flops // 2 if is_causal else flops, transcendentals=math.prod(scores))
+
+
+def _dot_flops(shapes: list[Shape], numbers: dict[str, Any]) -> int:
+    if len(shapes) < 2:
+        return 0
+    left, right = shapes
+    shared = {
+        key: [int(dim) for dim in numbers.get(key, [])]
+        for key in (
+            "lhs_contracting_dimensions",
+            "rhs_contracting_dimensions",
+            "rhs_batch_dimensions",
+        )
+    }
+    if not shared["lhs_contracting_dimensions"]:
+        return 0
+    once = _sized(right, shared["rhs_contracting_dimensions"] + shared["rhs_batch_dimensions"])
+    return 2 * left.size * (right.size // max(once, 1))
+
+
+def _convolution(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
+    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(instruction.attributes.get("dim_labels", "")))
+    if labels is None or len(shapes) < 2:
+        return Work()
+    image, kernel = shapes[0], shapes[1]
+    result = next(instruction.shape.leaves())
+    window = _window(instruction)
+    taps = 1
+    for place in range(len(window.get("size", []))):
+        taps *= _taps(
+            window,
+            place,
+            image.dims[labels[1].index(str(place))],
+            result.dims[labels[3].index(str(place))],
+        )
+    inputs = kernel.dims[labels[2].index("i")]
+    batch = result.dims[labels[3].index("b")]
+    features = result.dims[labels[3].index("f")]
+    return Work(flops=2 * taps * batch * features * inputs)
+
+
+def _taps(window: dict[str, list[int]], place: int, image: int, result: int) -> int:
+    """How many (output, kernel) positions of one dimension fall on real input, not padding."""
+    size, stride = window["size"][place], window["stride"][place]
+    low, spread = window["pad"][place], window["lhs_dilate"][place]
+    step = window["rhs_dilate"][place]
+    last = (image - 1) * spread
+    if spread > 1:
+        if size * result > 1_000_000:
+            return size * result // spread
+        places = (o * stride + k * step - low for o in range(result) for k in range(size))
+        return sum(1 for at in places if 0 <= at <= last and at % spread == 0)
+    count = 0
+    for k in range(size):
+        first = max(0, math.ceil((low - k * step) / stride))
+        final = min(result - 1, (last + low - k * step) // stride)
+        count += max(0, final - first + 1)
+    return count
+
+
+def _cudnn_convolution(instruction: Instruction, shapes: list[Shape]) -> Work:
+    """Every cuDNN convolution costs what the forward one costs that it belongs to."""
+    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(instruction.attributes.get("dim_labels", "")))
+    if labels is None or len(shapes) < 2:
+        return Work()
+    result = next(instruction.shape.leaves())
+    output, kernel = result, shapes[1]
+    if "BackwardInput" in instruction.custom_call_target:
+        output = shapes[0]
+    elif "BackwardFilter" in instruction.custom_call_target:
+        output, kernel = shapes[1], result
+    each = kernel.size // max(kernel.dims[labels[2].index("o")], 1)
+    return Work(flops=2 * output.size * each)
+
+
+_COUNTERS: dict[str, Callable[[Program, Instruction, list[Shape]], Work]] = {
+    "dot": _dot,
+    "convolution": _convolution,
+    "custom-call": _custom_call,
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "scatter": _scatter,
+    "all-reduce": _all_reduce,
+    "reduce-scatter": _all_reduce,
+}
+
+
+def _dims(instruction: Instruction, key: str) -> tuple[int, ...]:
+    value = instruction.attributes.get(key, ())
+    return value if isinstance(value, tuple) else ()
+
+
+def _sized(shape: Shape, dims: Iterable[int]) -> int:
+    return math.prod(shape.dims[dim] for dim in dims if dim < len(shape.dims))
+
+
+def _window(instruction: Instruction) -> dict[str, list[int]]:
+    """`{size=3x3 pad=1_1x1_1}` as lists by key; only the low padding is kept."""
+    fields = re.findall(r"(\w+)=([\dx_\-]+)", str(instruction.attributes.get("window", "")))
+    found = {key: [int(part.split("_")[0]) for part in value.split("x")] for key, value in fields}
+    rank = len(found.get("size", []))
+    ones = {"stride": 1, "lhs_dilate": 1, "rhs_dilate": 1, "pad": 0}
+    return {**{key: [value] * rank for key, value in ones.items()}, **found}
+
+
+def _config(instruction: Instruction, key: str) -> dict[str, Any]:
+    try:
+        config = json.loads(instruction.backend_config or "{}")
+    except ValueError:
+        return {}
+    found = config.get(key) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,242 @@
+"""Names people can read, out of what JAX and XLA leave in a program.
+
+JAX writes where an operation came from into its op name:
+
+    jit(step)/transpose(jvp(Model))/block/mlp/checkpoint/rematted_computation/dot_general
+    ─────────  ────────┬──────────  ────┬────  ───────────────┬─────────────   ────┬─────
+    program     transformations,      named              remat's marks         primitive
+                around a name         scopes
+
+`phase` and `scope` read that.  `describe` says what an instruction does, from what is inside
+it, and `label` puts all of it on one line:
+
+    backward · block/mlp · gelu′ · model.py:25
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import PurePosixPath
+from weakref import WeakKeyDictionary
+
+from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.profile.semantics.descriptions import describe
+
+__all__ = ["PHASES", "describe", "label", "phase", "phase_of", "primitive", "scope", "source"]
+
+PHASES = ("forward", "backward", "remat", "optimizer", "other")
+
+_OPTIMIZER = re.compile(
+    r"(?:^|[/._])(?:optimizer|optimiser|optax|adamw?|adafactor|sgd|lion|lamb|muon|momentum"
+    r"|apply_updates|apply_gradients|update_params|clip_by_global_norm)(?:$|[/._(])",
+    re.IGNORECASE,
+)
+_TRANSPOSED = re.compile(r"(?:^|[/(])transpose\(")
+_DIFFERENTIATED = re.compile(r"(?:^|[/(])jvp\(")
+_WRAPPED = re.compile(r"([\w.\-]+)\((.*)\)$")
+# Wrappers around a name that is worth keeping; what is inside jit(…) is a function's name.
+_TRANSFORMATIONS = frozenset(("jvp", "transpose", "vmap", "pmap", "checkpoint", "remat", "named"))
+_MACHINERY = frozenset(
+    (
+        "while", "body", "cond", "scan", "branch", "checkpoint", "remat", "remat2", "einsum",
+        "rematted_computation", "closed_call", "core_call", "pjit", "jit", "eval_jaxpr", "main",
+        "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin", "shard_map",
+        "xla_call", "xla_pmap", "named_call", "run_state", "core_closed_call",
+    )
+)  # fmt: skip
+_METHOD = re.compile(r"[\w<>]+\.[\w<>.]+")
+_BRANCH = re.compile(r"branch_\d+_fun")
+
+
+def phase(op_name: str) -> str:
+    """The part of a training step that an op name belongs to, as far as the name alone tells.
+
+    `rematted_computation` says remat, `transpose(…)` backward, `jvp(…)` forward, and a scope or
+    function named after an optimizer says optimizer.  Anything else is "other"; `phase_of` knows
+    the program too and tells more.
+    """
+    if "rematted_computation" in op_name:
+        return "remat"
+    if _TRANSPOSED.search(op_name):
+        return "backward"
+    if _OPTIMIZER.search(op_name):
+        return "optimizer"
+    if _DIFFERENTIATED.search(op_name):
+        return "forward"
+    return "other"
+
+
+def phase_of(program: Program, instruction: Instruction) -> str:
+    """The part of a training step that an instruction belongs to.
+
+    Where its own name doesn't tell, the operations fused into it vote.  What is left and uses
+    gradients (anything computed from the backward pass) updates the weights: optimizer.
+    """
+    phases = _phases.get(program)
+    if phases is None:
+        phases = _phases[program] = _Phases(program)
+    return phases.of(instruction)
+
+
+def scope(op_name: str) -> str:
+    """The named scopes and modules of an op name: `block/mlp`, empty when there are none."""
+    return _scope(op_name)
+
+
+def primitive(op_name: str) -> str:
+    """The JAX primitive at the end of an op name: `dot_general`, empty when there is none."""
+    elements = _elements(op_name)
+    if not elements or _WRAPPED.match(elements[-1]) or len(elements) == 1:
+        return ""
+    return elements[-1].split("[")[0]
+
+
+def source(program: Program, instruction: Instruction) -> str:
+    """Where in the user's code an instruction comes from: `model.py:24`, empty if unknown."""
+    for candidate in (instruction, *_inside(program, instruction)):
+        if candidate.source_file:
+            file = PurePosixPath(candidate.source_file.replace("\\", "/")).name
+            return f"{file}:{candidate.source_line}" if candidate.source_line else file
+    return ""
+
+
+def label(program: Program, instruction: Instruction) -> str:
+    """One line for an instruction: phase · scope · what it does · where it comes from."""
+    found = phase_of(program, instruction)
+    scopes = scope(instruction.op_name)
+    parts = (
+        found if found != "other" else "",
+        scopes if scopes != found else "",  # a scope called optimizer says it twice
+        describe(program, instruction),
+        source(program, instruction),
+    )
+    return " · ".join(part for part in parts if part)
+
+
+@lru_cache(maxsize=16384)
+def _scope(op_name: str) -> str:
+    elements = _elements(op_name)
+    if elements and not _WRAPPED.match(elements[-1]):
+        elements = elements[:-1]
+    names: list[str] = []
+    for element in elements:
+        name = _unwrapped(element)
+        is_name = name and name not in _MACHINERY and "->" not in name
+        if is_name and not _METHOD.fullmatch(name) and not _BRANCH.fullmatch(name):
+            names.append(name)
+    return "/".join(names)
+
+
+def _unwrapped(element: str) -> str:
+    """`transpose(jvp(Model))` is about Model; `jit(f)` is about nothing a user named."""
+    while (match := _WRAPPED.match(element)) is not None:
+        if match[1] not in _TRANSFORMATIONS:
+            return ""
+        element = match[2]
+    return element
+
+
+@lru_cache(maxsize=16384)
+def _elements(op_name: str) -> tuple[str, ...]:
+    """The elements of the path; slashes inside brackets don't count.
+
+    When XLA merges operations it joins their names with semicolons; the first one speaks.
+    """
+    elements: list[str] = []
+    depth, start = 0, 0
+    for at, character in enumerate(op_name):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif depth <= 0 and character == ";":
+            op_name = op_name[:at]
+            break
+        elif depth <= 0 and character == "/":
+            elements.append(op_name[start:at])
+            start = at + 1
+    elements.append(op_name[start:])
+    return tuple(element for element in elements if element)
+
+
+def _inside(program: Program, instruction: Instruction) -> tuple[Instruction, ...]:
+    if not instruction.called or instruction.opcode in ("while", "conditional", "call"):
+        return ()
+    computation = program.computations.get(instruction.called[0])
+    return computation.instructions if computation else ()
+
+
+class _Phases:
+    """The phases of a program's instructions, and what uses gradients."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.after: dict[str, frozenset[str]] = {}
+        self.found: dict[tuple[str, str], str] = {}
+
+    def of(self, instruction: Instruction) -> str:
+        key = (instruction.computation, instruction.name)
+        if key not in self.found:
+            self.found[key] = self._decide(instruction)
+        return self.found[key]
+
+    def _decide(self, instruction: Instruction) -> str:
+        told = self._told(instruction)
+        if told != "other":
+            return told
+        if (starter := self.program.starter(instruction.name)) is not None:
+            return self.of(starter)
+        computation = self.program.computations[instruction.computation]
+        if "/" not in instruction.op_name and (inherited := self._inherited(instruction)):
+            return inherited
+        if computation.name not in self.after:
+            self.after[computation.name] = self._uses_gradients(computation)
+        uses = instruction.name in self.after[computation.name]
+        return "optimizer" if uses and instruction.opcode not in _PLUMBING else "other"
+
+    def _inherited(self, instruction: Instruction) -> str:
+        """XLA's own casts and copies have no names: they belong to whom they are made for.
+
+        Collectives that sum belong to those who computed the parts.
+        """
+        computation = self.program.computations[instruction.computation]
+        collective = instruction.collective
+        sums = collective is not None and collective.kind in ("reduce-scatter", "all-reduce")
+        queue, seen = [instruction], {instruction.name}
+        while queue and len(seen) < 64:
+            value = queue.pop(0)
+            users = computation.users.get(value.name, ())
+            for other in computation.operands(value) if sums else users:
+                told = self._told(other)
+                if told != "other":
+                    return told
+                if other.name not in seen and "/" not in other.op_name:
+                    seen.add(other.name)
+                    queue.append(other)
+        loop = self.program.loop_of(instruction.name)
+        return phase(loop.op_name).replace("other", "") if loop is not None else ""
+
+    def _told(self, instruction: Instruction) -> str:
+        told = phase(instruction.op_name)
+        # A whole path without any mark is a statement too; a bare `reduce_sum` is none.
+        if told != "other" or "/" in instruction.op_name:
+            return told
+        votes: dict[str, int] = {}
+        for inner in _inside(self.program, instruction):
+            vote = phase(inner.op_name)
+            if vote != "other":
+                votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=lambda vote: votes[vote]) if votes else "other"
+
+    def _uses_gradients(self, computation: Computation) -> frozenset[str]:
+        after: set[str] = set()
+        for instruction in computation.instructions:
+            is_backward = phase(instruction.op_name) == "backward"
+            if is_backward or not after.isdisjoint(instruction.operands):
+                after.add(instruction.name)
+        return frozenset(after)
+
+
+_PLUMBING = frozenset(("tuple", "get-tuple-element", "bitcast", "parameter", "constant"))
+_phases: WeakKeyDictionary[Program, _Phases] = WeakKeyDictionary()

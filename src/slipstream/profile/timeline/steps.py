@@ -1,0 +1,300 @@
+"""Steps of a profile, found without anyone marking them.
+
+Annotations (`jax.profiler.StepTraceAnnotation`, a TPU's `Steps` line) say where steps are; without
+them a step is one execution of the program that took the most device time. A step of a device
+runs from its first event to the first event of the next step, so that what the host makes the
+device wait for counts; the last one ends with its own last event.
+
+Left out: executions cut off by the start or the end of the recording, slow first steps (warm-up),
+and pauses between steps (compilation, checkpoints).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.profile.events import Array, distinct
+from slipstream.profile.profile import Profile
+from slipstream.profile.timeline.runs import Runs
+
+WARM_UP = 1.5
+"""a first step this much slower than the median is warm-up"""
+PAUSE = 3.0
+"""a step that a wait makes this much longer than the median is followed by a pause"""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of every device: rows of (device, number, start, end)."""
+
+    basis: str
+    """`annotations`, `executions` or `recording`"""
+    rule: str
+    """the rule that found them and what it left out, as a sentence"""
+    device: Array
+    number: Array
+    start_ps: Array
+    end_ps: Array
+
+    @property
+    def count(self) -> int:
+        """How many distinct steps there are, whatever the number of devices."""
+        return len(distinct(self.number))
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def hold_all(self, profile: Profile) -> bool:
+        """Whether every event starts in a step: of one device, whose steps leave no gap."""
+        if len(profile.devices) != 1 or not len(self) or not len(profile.events):
+            return False
+        order = np.argsort(self.start_ps, kind="stable")
+        start, end = self.start_ps[order], self.end_ps[order]
+        times = profile.events["start_ps"]
+        # Where steps overlap, or stand apart, a closer look is needed.
+        whole = bool((end[:-1] == start[1:]).all())
+        return whole and bool(start[0] <= times.min() and times.max() < end[-1])
+
+    def rows_of(self, profile: Profile) -> Array:
+        """Index of the step in which each event starts, or the number of steps if in none."""
+        from slipstream.profile.grouping import owners_at
+
+        starts = profile.events["start_ps"]
+        found = np.empty(0, np.int32)
+        if len(profile.devices) != 1 or not len(self):
+            found = np.full(len(profile.events), len(self), np.int32)
+        for device in distinct(self.device).tolist():
+            steps = np.flatnonzero(self.device == device)
+            steps = steps[np.argsort(self.start_ps[steps], kind="stable")]
+            alone = len(profile.devices) == 1
+            rows = slice(None) if alone else np.flatnonzero(profile.event_devices == device)
+            # Each step opens a window, and its end opens one that belongs to no step.
+            bounds = np.stack((self.start_ps[steps], self.end_ps[steps]), axis=1).ravel()
+            owner = np.full(2 * len(steps) + 1, len(self), np.int32)
+            owner[1::2] = steps
+            inside = owners_at(starts[rows], np.maximum.accumulate(bounds), owner)
+            if alone:
+                return inside
+            found[rows] = inside
+        return found
+
+
+def find_steps(profile: Profile) -> Steps:
+    """The steps of a profile; of one without any, the whole recording of each device."""
+    marked = _device_markers(profile)
+    if marked is not None:
+        return marked
+    runs = _hottest_runs(profile)
+    if runs is None:
+        return _whole(profile)
+    runs, notes = _without_partial(runs)
+    annotated = _by_annotations(profile, runs)
+    if annotated is not None:
+        return _finish(*annotated, "annotations", "step annotations", notes)
+    number = _numbers(runs.device)
+    name = profile.events.texts[int(runs.program[0])]
+    rule = f"executions of {name}, the program with the most device time"
+    return _finish(runs, number, None, "executions", rule, notes)
+
+
+def _hottest_runs(profile: Profile) -> Runs | None:
+    """Executions, per device, of the program that took the most device time."""
+    runs = profile.runs
+    times = np.bincount(runs.program, runs.busy_ps, 1)
+    times[0] = 0
+    hottest = int(times.argmax())
+    return runs.take(runs.program == hottest) if times[hottest] else None
+
+
+def _without_partial(runs: Runs) -> tuple[Runs, list[str]]:
+    """Drop the first or last execution of a device where it has fewer events than the others."""
+    keep = np.ones(len(runs.device), bool)
+    for device in distinct(runs.device).tolist():
+        rows = np.flatnonzero(runs.device == device)
+        if len(rows) < 2:
+            continue
+        sizes = np.sort(runs.events[rows])
+        values = distinct(sizes)
+        counts = np.diff(np.searchsorted(sizes, values), append=len(sizes))
+        usual = values[counts == counts.max()].max()
+        for row in (rows[0], rows[-1]):
+            keep[row] = runs.events[row] >= usual
+    dropped = int((~keep).sum())
+    if not dropped or not keep.any():
+        return runs, []
+    return runs.take(keep), [f"{_plural(dropped, 'execution')} cut off by the recording"]
+
+
+def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Array, Array]] | None:
+    """Executions with the number of the annotated step that launched them."""
+    hosts = np.array([device.host for device in profile.devices])
+    parts = []
+    for host in distinct(hosts[runs.device]).tolist():
+        found = _annotations(profile, host)
+        if found is None:
+            return None
+        rows = np.flatnonzero(hosts[runs.device] == host)
+        start, end, number, launches = found
+        key, marks = (runs.launch, launches[0]) if launches else (runs.start_ps, start)
+        place = np.searchsorted(marks, key[rows], side="right") - 1
+        inside = place >= 0
+        place = np.maximum(place, 0)
+        if launches is not None:
+            inside &= ~_belated(key[rows], place, launches[1])
+        parts.append(
+            (rows[inside], number[place][inside], start[place][inside], end[place][inside])
+        )
+    if not sum(len(part[0]) for part in parts):
+        return None
+    rows, number, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return runs.take(rows), number, (start, end)
+
+
+def _belated(launch: Array, place: Array, last: Array) -> Array:
+    """Executions launched after their annotation had ended, where others were launched in it.
+
+    A recording may stop inside an annotation, which is then not recorded, but its work is.
+    """
+    late = launch > last[place]
+    has_own = np.zeros(len(last), bool)
+    has_own[place[~late]] = True
+    return late & has_own[place]
+
+
+_Launches = tuple[Array, Array]
+"""first and last launch"""
+
+
+def _annotations(
+    profile: Profile, host: int
+) -> tuple[Array, Array, Array, _Launches | None] | None:
+    """(start, end, step number, first and last launch if known) of a host's annotations."""
+    events = profile.host_events
+    lanes = np.array([lane.host == host and lane.role == "thread" for lane in profile.lanes])
+    if not len(events):
+        return None
+    rows = np.flatnonzero(events["is_step"] & lanes[events["lane"]])
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
+    start = events["start_ps"][rows]
+    end = start + events["duration_ps"][rows]
+    number = events["step"][rows]
+    if len(distinct(number)) < len(number):
+        number = np.arange(len(rows))
+    first, last = _launches(profile, start, end, events["lane"][rows])
+    launched = first > 0
+    if 2 * launched.sum() < len(launched):
+        # Other threads launch the work, so that only the times can tell.
+        return start, end, number, None
+    return start[launched], end[launched], number[launched], (first[launched], last[launched])
+
+
+def _launches(profile: Profile, start: Array, end: Array, lane: Array) -> _Launches:
+    """First and last device launch that each annotation's thread made inside it; 0 if none."""
+    events = profile.host_events
+    launching = np.flatnonzero(events["correlation"] > 0)
+    found, latest = np.zeros((2, len(start)), np.int64)
+    for thread in distinct(lane).tolist():
+        rows = launching[events["lane"][launching] == thread]
+        rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
+        own = np.flatnonzero(lane == thread)
+        first, last = (np.searchsorted(events["start_ps"][rows], t[own]) for t in (start, end))
+        # A thread launches in the order of the launches' numbers.
+        some = first < last
+        found[own[some]] = events["correlation"][rows[first[some]]]
+        latest[own[some]] = events["correlation"][rows[last[some] - 1]]
+    return found, latest
+
+
+def _device_markers(profile: Profile) -> Steps | None:
+    """A TPU's own `Steps` line."""
+    events = profile.host_events
+    roles = np.array([lane.role == "steps" for lane in profile.lanes], bool)
+    if not len(events) or not roles.any():
+        return None
+    rows = np.flatnonzero(events["is_step"] & roles[events["lane"]])
+    if not len(rows):
+        return None
+    device = profile.device_of_lane[events["lane"][rows]]
+    order = np.lexsort((events["start_ps"][rows], device))
+    rows, device = rows[order], device[order]
+    number = events["step"][rows]
+    if len(np.unique(np.stack((device, number)), axis=1).T) < len(rows):
+        number = _numbers(device)
+    start = events["start_ps"][rows]
+    end = start + events["duration_ps"][rows]
+    return Steps("annotations", "the device's own step markers", device, number, start, end)
+
+
+def _finish(
+    runs: Runs,
+    number: Array,
+    annotation: tuple[Array, Array] | None,
+    basis: str,
+    rule: str,
+    notes: list[str],
+) -> Steps:
+    """Join a step's executions, set its end, and leave out warm-up and pauses."""
+    order = np.lexsort((runs.start_ps, number, runs.device))
+    runs, number = runs.take(order), number[order]
+    firsts = np.flatnonzero(np.diff(runs.device, prepend=-1) | np.diff(number, prepend=-1))
+    start, end = runs.start_ps[firsts], np.maximum.reduceat(runs.end_ps, firsts)
+    if annotation is not None:
+        opened = np.minimum.reduceat(annotation[0][order], firsts)
+        closed = np.maximum.reduceat(annotation[1][order], firsts)
+        # A step that waits for its results lies wholly inside its annotation.
+        inside = (opened <= start) & (end <= closed)
+        start, end = np.where(inside, opened, start), np.where(inside, closed, end)
+    table = np.stack((runs.device[firsts].astype(np.int64), number[firsts], start, end), axis=1)
+    table = table[np.lexsort((start, table[:, 0]))]
+    table, more = _settle(table)
+    text = "; ".join([rule, *(f"left out: {note}" for note in (*notes, *more))])
+    return Steps(basis, text, table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3])
+
+
+def _settle(table: Array) -> tuple[Array, list[str]]:
+    """Steps with their waits, without warm-up; (device, number, start, end) rows in, rows out."""
+    kept, warm, pauses = [], 0, 0
+    for device in distinct(table[:, 0]).tolist():
+        steps = table[table[:, 0] == device]
+        spans = steps[:, 3] - steps[:, 2]
+        while len(steps) > 2 and spans[0] > WARM_UP * np.median(spans[1:]):
+            steps, spans, warm = steps[1:], spans[1:], warm + 1
+        periods = np.append(np.diff(steps[:, 2]), spans[-1])
+        pause = periods > PAUSE * np.median(periods)
+        steps = steps.copy()
+        # A long step is not followed by a pause, but the next may begin before its end.
+        ends = steps[:, 2] + np.where(pause, np.minimum(spans, periods), periods)
+        steps[:, 3] = ends
+        pauses += int((pause[:-1] & (periods[:-1] > spans[:-1] * 1.01)).sum())
+        kept.append(steps)
+    notes = [f"{_plural(warm, 'slow first step')} (warm-up)"] if warm else []
+    if pauses:
+        notes.append(f"{_plural(pauses, 'pause')} between steps")
+    return np.concatenate(kept), notes
+
+
+def _whole(profile: Profile) -> Steps:
+    events = profile.events
+    rows = []
+    for device in distinct(profile.event_devices).tolist():
+        own = profile.event_devices == device
+        start = events["start_ps"][own]
+        rows.append((device, 0, start.min(), (start + events["duration_ps"][own]).max()))
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    rule = "the whole recording: no program in it"
+    columns = (table[:, 1], table[:, 2], table[:, 3])
+    return Steps("recording", rule, table[:, 0].astype(np.int32), *columns)
+
+
+def _numbers(device: Array) -> Array:
+    """0, 1, 2, … along each device's executions, which are in order."""
+    firsts = np.searchsorted(device, device)
+    return np.arange(len(device)) - firsts
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Results that several rooms produce or show."""

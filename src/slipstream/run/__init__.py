@@ -1,0 +1,1 @@
+"""`slipstream run`: a job started, measured and left as it was."""

@@ -1,0 +1,343 @@
+"""Slipstream inside a job that `slipstream run` started: finds the hot program, does as ordered.
+
+    sitecustomize ── when the job imports jax ──► start(orders) ──► RUNTIME tells of every call
+                                                                     │ which program is hot?
+                       profile: Recorder     compare, loop: Conductor     apply: Applier
+
+What goes wrong here is a line in agent.log; the job goes on as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from slipstream.experiment.compare_outputs import small_results
+from slipstream.experiment.controller import Conductor, Plan
+from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.hooks import RUNTIME
+from slipstream.jaxhooks.profiler_courtesy import give_way
+from slipstream.run.agent.autopgle import Twins, facts_of, seen_note, with_both_programs
+from slipstream.run.agent.hot_program import Chooser, is_work
+from slipstream.run.agent.log import log_to
+from slipstream.run.agent.modes import Ends, Measurement, measurement_of
+from slipstream.run.agent.precomputed import Applier
+from slipstream.run.agent.program_dump import content_of
+from slipstream.run.agent.recorder import Recorder, job_facts
+from slipstream.run.agent.request import (
+    APPLY,
+    AUTO,
+    COMPARE,
+    LAYOUT,
+    LOWER,
+    TIME,
+    Orders,
+    read_orders,
+)
+from slipstream.run.agent.status import Ledger
+from slipstream.run.agent.stopwatch import take_place
+from slipstream.run.run_dir import CLAIM, Lock
+
+log = logging.getLogger("slipstream")
+
+LONGEST_WAIT_S = 600.0
+"""for compiles that still run when the job ends"""
+AGAIN = 2
+"""calls of a program that an earlier run found to be the hot one"""
+_STATES = {
+    "_gather": "warming up",
+    "_capture": "capturing",
+    "_go_on": "preparing",
+    "_compare": "comparing",
+    "_check": "checking",
+}
+
+
+def start(path: str) -> Agent:
+    """Watch this process from now on."""
+    orders = read_orders(path)
+    agent = Agent(orders)
+    log_to(Path(orders.folder) / "agent.log")
+    _hide_from_tracebacks()
+    if orders.mode == LAYOUT:
+        take_place(orders.layout)
+    RUNTIME.add(agent)
+    give_way(agent.give_way)
+    os.register_at_fork(after_in_child=agent.leave)
+    atexit.register(agent.at_exit)
+    return agent
+
+
+class Agent:
+    """One listener for all programs of the process."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.ledger = Ledger(orders)
+        self.folder = self.ledger.folder
+        self.hot: Watched | None = None
+        self.measurement: Measurement | None = None
+        self._claim = Lock(self.folder / CLAIM)
+        self._chooser = Chooser(max(orders.start - 1, 1))
+        self._expected: set[int] = set()
+        """programs that the profile fits, once compiled: JAX may compile one twice"""
+        self._twins = Twins()
+        """with `auto`: what JAX compiled twice"""
+        self._auto: dict[str, Any] = {}
+        self._firsts: dict[int, dict[str, Any] | None] = {}
+        """with `time`: what the first call of each program gave"""
+        self._lowered: Watched | None = None
+        self._writer: threading.Thread | None = None
+        self._is_over = False
+        self._lock = threading.RLock()
+
+    # What RUNTIME tells.
+
+    def on_compile(self, program: Watched) -> None:
+        self._chooser.compiled(program)
+        if self.hot is not None or self._is_over:
+            program.is_settled = True
+        elif self.orders.mode in (COMPARE, APPLY) and program.name == self.orders.program:
+            if content_of(program) == self.orders.content and self._devices_fit():
+                self._expected.add(id(program))
+        elif self.orders.mode == LOWER:
+            self._keep_lowered(program)
+        elif self.orders.mode == AUTO:
+            self._twins.compiled(program)
+
+    def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+        if program is self.hot and self.measurement is not None:
+            result = self.measurement.on_call(arguments, run)
+            self._follow_safely()
+            return result
+        if self.hot is None and self.orders.mode == AUTO:
+            self._twins.called(program)
+        result = run()
+        if self.hot is None and not self._is_over:
+            if self.orders.mode == TIME and program.calls == 1 and is_work(program):
+                self._firsts[id(program)] = small_results(result)
+            self._consider(program)
+        return result
+
+    # Which program.
+
+    def _consider(self, program: Watched) -> None:
+        with self._lock:
+            if self.hot is not None or self._is_over:
+                return
+            is_hot = self._chooser.called(program)
+            if self._expected:
+                # Seen before: nothing is left to find out but that it runs again and again.
+                is_hot = id(program) in self._expected and program.calls >= AGAIN
+            if self.orders.mode == AUTO and self._twins.plain_of(program) is None:
+                return
+            if is_hot:
+                self._take(program)
+
+    def _take(self, program: Watched) -> None:
+        if not self._is_for_us() or not self._claim.take():
+            self._say("watched elsewhere", "another process of the job is measured")
+            self.leave()
+            return
+        self.hot = program
+        for other in RUNTIME.programs:
+            other.is_settled = other is not program
+        self._say("warming up")
+        self.measurement = self._measurement(program)
+
+    def _is_for_us(self) -> bool:
+        """All ranks of a job that is timed have the same orders; the results are the first's."""
+        import jax
+
+        return self.orders.mode != TIME or jax.process_index() == 0
+
+    def _measurement(self, program: Watched) -> Measurement | None:
+        mode = self.orders.mode
+        if mode == LOWER:
+            self._is_over = True
+            self.ledger.lowered(program, is_sure=True)
+            return None
+        if mode == AUTO:
+            return self._watch_auto(program)
+        fits = id(program) in self._expected
+        is_alone = len(program.processes) == 1
+        if mode == APPLY and fits and is_alone and self.orders.chosen == "original":
+            program.is_settled = True
+            self._applied(None)
+            return None
+        ends = Ends(self._recorded, self._timed, self._applied)
+        return measurement_of(program, self.orders, fits, ends)
+
+    def _watch_auto(self, program: Watched) -> Measurement | None:
+        """JAX's second program against its first."""
+        plain = self._twins.plain_of(program)
+        assert plain is not None
+        seen_us = self._twins.seen_us(program, plain)
+        self._auto = facts_of(program, seen_us)
+        self._twins.let_go()
+        if len(program.processes) > 1:
+            # Who falls back must not do so alone, and what all have now is JAX's program.
+            program.is_settled = self._is_over = True
+            why = "with several processes AutoPGLE is watched, not compared"
+            self._say("settled", f"{why}: {seen_note(seen_us)}")
+            return None
+        program.by_jax = program.original
+        # No recording of ours: JAX's own sessions, of programs yet to come, would fail beside it.
+        plan = Plan(
+            self.folder, 1, self.orders.steps, self.orders.rounds, (), is_recorded=True,
+            checks=False,
+        )  # fmt: skip
+        conductor = Conductor(program, plan, with_both_programs(program.original, plain.original))
+        conductor.outcome.notes.append(seen_note(seen_us))
+        return conductor
+
+    def _devices_fit(self) -> bool:
+        return tuple(job_facts()["devices"]) == self.orders.devices
+
+    # What becomes of it.
+
+    def _follow_safely(self) -> None:
+        """What is only written down must not change what runs: other ranks count on that."""
+        try:
+            self._follow()
+        except Exception:
+            # Whatever it is: raised from here, it would count as a failure of this rank's step.
+            log.warning("slipstream: where it stands is not known outside", exc_info=True)
+
+    def _follow(self) -> None:
+        """Say where the loop stands, and write its receipt when it is done."""
+        measured = self.measurement
+        if isinstance(measured, Recorder):
+            self._end_with_launcher()
+            if not measured.is_over:
+                self._say("capturing" if measured.is_recording else "warming up")
+        if not isinstance(measured, Conductor) or self._is_over:
+            return
+        if measured.done.is_set():
+            self._is_over = True
+            self._writer = threading.Thread(target=self._report, args=(measured,), daemon=True)
+            self._writer.start()
+        else:
+            self._say(_STATES.get(measured.state.__name__, ""))
+
+    def _report(self, conductor: Conductor, is_whole: bool = True) -> None:
+        if not self.ledger.compared(conductor, self._auto, is_whole):
+            self._say("failed", "the receipt could not be written; see agent.log")
+            return
+        self._say("settled" if is_whole else "ended early", conductor.outcome.problem or "")
+
+    def _recorded(self, facts: dict[str, Any] | None, why: str) -> None:
+        self._is_over = True
+        self.ledger.recorded(facts, why)
+
+    def _timed(self, step_s: float, steps: int) -> None:
+        self._is_over = True
+        assert self.hot is not None
+        self.ledger.timed(self.hot, step_s, steps, self._firsts.get(id(self.hot)))
+
+    def _applied(self, problem: str | None) -> None:
+        self._is_over = True
+        self._say("failed" if problem else "applied", problem or self.orders.chosen or "")
+
+    def _keep_lowered(self, program: Watched) -> None:
+        """Keep the best candidate so far: a job may be too slow to run on this machine."""
+        best = self._lowered
+        key = (is_work(program), len(program.stablehlo))
+        if best is None or key > (is_work(best), len(best.stablehlo)):
+            self._lowered = program
+            self.ledger.lowered(program, is_sure=False)
+
+    def _say(self, state: str, why: str = "") -> None:
+        fits = self.hot is not None and id(self.hot) in self._expected
+        self.ledger.say(state, why, fits)
+
+    # The end.
+
+    def give_way(self) -> None:
+        """The job begins a profiler session of its own."""
+        if isinstance(self.measurement, (Recorder, Conductor)):
+            self.measurement.give_way()
+
+    def leave(self) -> None:
+        """Stop watching: the process runs as if we weren't there."""
+        self._is_over = True
+        self._claim.release()
+        atexit.unregister(self.at_exit)
+        RUNTIME.remove(self)
+
+    def at_exit(self) -> None:
+        """Say how far it came; compiles in the background must end before Python does."""
+        try:
+            self._end()
+        except Exception:  # whatever it is: the job has ended well, and must be seen to
+            log.warning("slipstream: the end was not written down", exc_info=True)
+
+    def _end(self) -> None:
+        measured = self.measurement
+        if isinstance(measured, (Conductor, Applier)):
+            _refuse_compiles(measured.watched)
+            measured.join(LONGEST_WAIT_S)
+        if isinstance(measured, Conductor) and not self._is_over:
+            if not measured.done.is_set():
+                why = f"the job ended while it was {self.ledger.state or 'warming up'}"
+                measured.stop(why)
+                # A rank that has voted is bound, and stays undecided: this is why.
+                measured.outcome.problem = measured.outcome.problem or why
+            self._report(measured, is_whole=False)
+        elif self._writer is not None:
+            self._writer.join(LONGEST_WAIT_S)
+        elif self.hot is None and not self._is_over:
+            self._say("nothing to measure", self._why_nothing())
+        elif isinstance(measured, Recorder) and not self._is_over:
+            measured.give_way()
+            self._say("ended early", f"the job ended while it was {self.ledger.state}")
+
+    def _why_nothing(self) -> str:
+        busiest = self._chooser.busiest()
+        if busiest is None:
+            return "the job called no jitted function"
+        name, calls = busiest
+        times = "once" if calls == 1 else f"{calls} times"
+        if self.orders.mode == AUTO:
+            return (
+                f"the job ended before JAX had compiled {name} again and run it a few times: it "
+                f"called it {times}; AutoPGLE profiles the first calls (JAX_PGLE_PROFILING_RUNS)"
+            )
+        return (
+            f"the job ended before the capture: it called {name} {times}, and "
+            f"{self.orders.start} calls come before it, without a compile in between; "
+            "shorten it with --capture 1:1"
+        )
+
+    def _end_with_launcher(self) -> None:
+        """A profile run is nobody's job: it ends when the one who wanted it is gone."""
+        if not self.orders.launcher:
+            return
+        try:
+            os.kill(self.orders.launcher, 0)
+        except ProcessLookupError:
+            os.kill(os.getpid(), signal.SIGKILL)
+        except PermissionError:
+            pass
+
+
+def _hide_from_tracebacks() -> None:
+    """What the job's own errors show is the job's: JAX leaves its own frames out, and ours."""
+    with suppress(Exception):
+        hide: Any = import_module("jax._src.traceback_util")
+        hide.register_exclusion(str(Path(__file__).parents[2]))
+
+
+def _refuse_compiles(watched: Watched) -> None:
+    def recompile(*arguments: object, **named: object) -> Any:
+        raise RuntimeError("the job is ending")
+
+    watched.recompile = recompile  # type: ignore[method-assign]

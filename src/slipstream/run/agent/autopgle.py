@@ -1,0 +1,171 @@
+"""AutoPGLE, watched: JAX profiles a program, compiles it again, and here both are timed in turn.
+
+    calls   1 … runs              + 1                  a few more   rounds × arms
+    runs    first, JAX profiles   JAX compiles again   second       original, second, first in turn
+
+What the job itself shows of it, steps before and steps after, says little: JAX's profiler ran
+during all the steps before, and JAX compiles its first program without command buffers. What the
+job would run without AutoPGLE is neither, so that is compiled here, and all are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from slipstream.costs.files import read_costs
+from slipstream.errors import BadInput, SlipstreamError
+from slipstream.experiment.controller import Outcome, Plan, Preparation
+from slipstream.experiment.variants import (
+    NO_GRAPHS,
+    STRICT,
+    Arm,
+    Variant,
+    describe_made,
+    drop_duplicates,
+    original_arm,
+)
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
+from slipstream.jaxhooks.shutdown import go_on
+from slipstream.units import format_time
+
+ENABLE, RUNS, PERCENTILE = (
+    "JAX_ENABLE_PGLE", "JAX_PGLE_PROFILING_RUNS", "JAX_PGLE_AGGREGATION_PERCENTILE",
+)  # fmt: skip
+DEFAULTS = {RUNS: "3", PERCENTILE: "90"}
+"""JAX's own, written down so that the receipt has them"""
+VARIANT = Variant("AutoPGLE", uses_costs=True)
+FIRST = NO_GRAPHS
+"""how JAX compiles what it is going to profile"""
+EMPTY = (
+    "JAX's profiler saw no kernels, so its profile is empty: another tool may hold CUPTI "
+    "(DCGM, Nsight Systems), or there is no GPU; see: slipstream doctor"
+)
+_MOST_CALLS = 200
+
+
+def variables(base: Mapping[str, str]) -> dict[str, str]:
+    """What turns AutoPGLE on; numbers that the user set count."""
+    found = {ENABLE: "true"} | {name: base.get(name) or text for name, text in DEFAULTS.items()}
+    for name, least in ((RUNS, 1), (PERCENTILE, 0)):
+        if not found[name].isdigit() or int(found[name]) < least:
+            raise BadInput(
+                f"{name} is {found[name]!r}; expected a number from {least} on: "
+                f"{name}={DEFAULTS[name]} is JAX's own"
+            )
+    return found
+
+
+class Twins:
+    """Programs that JAX compiled twice: the second time with the profile it took of the first."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, bytes], Watched] = {}
+        self._plain: dict[int, Watched] = {}
+        self._calls_s: dict[int, list[float]] = {}
+
+    def compiled(self, program: Watched) -> None:
+        plain = self._first.setdefault((program.name, program.stablehlo), program)
+        if plain is not program and plain.calls:
+            self._plain[id(program)] = plain
+
+    def called(self, program: Watched) -> None:
+        calls = self._calls_s.setdefault(id(program), [])
+        if len(calls) < _MOST_CALLS:
+            calls.append(time.perf_counter())
+
+    def plain_of(self, program: Watched) -> Watched | None:
+        return self._plain.get(id(program))
+
+    def let_go(self) -> None:
+        """Programs hold device memory; what JAX forgets is not kept here."""
+        self._first.clear()
+        self._plain.clear()
+
+    def seen_us(self, program: Watched, plain: Watched) -> dict[str, float | None]:
+        """Time from call to call, as the job shows it; without the first, which compiles."""
+        return {"before": self._pace_us(plain), "after": self._pace_us(program)}
+
+    def _pace_us(self, program: Watched) -> float | None:
+        calls = self._calls_s.get(id(program), [])[1:]
+        between = [(b - a) * 1e6 for a, b in zip(calls, calls[1:], strict=False)]
+        return median(between) if between else None
+
+
+def facts_of(program: Watched, seen_us: Mapping[str, float | None]) -> dict[str, Any]:
+    """For the receipt: how JAX went about it."""
+    config: Any = import_module("jax").config
+    return {
+        "profiling_runs": int(config.jax_pgle_profiling_runs),
+        "percentile": int(config.jax_pgle_aggregation_percentile),
+        "profile_bytes": len(profile_in(program)),
+        "compile_s": program.compile_s,
+        "seen_us": dict(seen_us),
+    }
+
+
+def seen_note(seen_us: Mapping[str, float | None]) -> str:
+    before, after = seen_us.get("before"), seen_us.get("after")
+    if before is None or after is None:
+        return "the job showed too few steps before JAX's second compile, or after it, to tell"
+    times = " → ".join(format_time(us * 1e6) for us in (before, after))
+    return (
+        f"the job's own steps, before and after JAX's second compile: {times}; one after the "
+        "other, and the first under JAX's profiler, so the verdict is not from these"
+    )
+
+
+def profile_in(program: Watched) -> bytes:
+    """The profile that JAX compiled it with."""
+    xla_client: Any = import_module("jax._src.lib").xla_client
+    options = xla_client.CompileOptions.ParseFromString(program._options)
+    return bytes(options.executable_build_options.fdo_profile or b"")
+
+
+def with_both_programs(second: Any, first: Any) -> Preparation:
+    """Arms of JAX's programs, and the original; XLA is asked whether it found every cost."""
+
+    def prepare(watched: Watched, plan: Plan, outcome: Outcome) -> None:
+        without = watched.recompile({}, b"")
+        go_on()
+        with watched.lock:
+            watched.original = without
+        original, arm = original_arm(watched), Arm(VARIANT, second)
+        profile = profile_in(watched)
+        table = None
+        if profile:
+            table = _written(profile, plan.folder / "costs.pb", outcome)
+            arm.is_strict = _is_vouched(watched)
+        else:
+            outcome.notes.append(EMPTY)
+        describe_made(arm, table)
+        plain = Arm(FIRST, first)
+        describe_made(plain)
+        outcome.arms = [original, arm, plain]
+        drop_duplicates(outcome.arms)
+
+    return prepare
+
+
+def _written(profile: bytes, file: Path, outcome: Outcome) -> Any:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(profile)
+        outcome.costs = file
+        return read_costs(file)
+    except (OSError, SlipstreamError) as problem:
+        outcome.notes.append(f"JAX's profile was not read: {problem}")
+        return None
+
+
+def _is_vouched(watched: Watched) -> bool:
+    """Whether XLA compiles it with its own check that no cost is missing."""
+    try:
+        watched.recompile(STRICT)
+    except XLA_ERRORS:
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""Arms from costs that an earlier phase made, or the one arm that an earlier run chose."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.costs.coverage import Coverage
+from slipstream.costs.files import read_costs, serialized
+from slipstream.costs.table import CostTable
+from slipstream.errors import SlipstreamError
+from slipstream.experiment.controller import Outcome, Plan, Preparation
+from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
+from slipstream.run.agent.request import Orders
+
+log = logging.getLogger("slipstream")
+
+
+def with_given_costs(orders: Orders) -> Preparation:
+    """What fills in the arms in the compare phase."""
+
+    def prepare(watched: Watched, plan: Plan, outcome: Outcome) -> None:
+        original = original_arm(watched)
+        table, outcome.costs_bytes = _costs(orders, original)
+        outcome.costs = Path(orders.costs) if orders.costs else None
+        outcome.coverage = coverage_from(orders.coverage)
+        if orders.profile:
+            outcome.profiles["before"] = Path(orders.profile)
+        costs = outcome.costs_bytes
+        arms = [original, *(make_arm(watched, one, costs, table) for one in plan.variants)]
+        drop_duplicates(arms)
+        outcome.arms = arms
+
+    return prepare
+
+
+def coverage_facts(coverage: Coverage) -> dict[str, Any]:
+    """What of a coverage a later phase needs."""
+    names = ("program", "share", "basis", "found", "fallback", "stale")
+    facts = {name: getattr(coverage, name) for name in names}
+    return facts | {"missing": len(coverage.missing)}
+
+
+def coverage_from(facts: Mapping[str, Any]) -> Coverage | None:
+    if not facts:
+        return None
+    plain = {name: facts[name] for name in ("program", "share", "basis", "found", "fallback")}
+    return Coverage(**plain, missing=(), unused=(), stale=tuple(facts.get("stale", ())))
+
+
+def _costs(orders: Orders, original: Arm) -> tuple[CostTable | None, bytes | None]:
+    if not orders.costs:
+        return None, None
+    table = read_costs(orders.costs)
+    fingerprint = original.program.fingerprint if original.program else None
+    return table, serialized(table, fingerprint)
+
+
+class Applier:
+    """Runs what an earlier comparison chose, as soon as it is compiled."""
+
+    def __init__(
+        self, watched: Watched, orders: Orders, on_end: Callable[[str | None], None]
+    ) -> None:
+        self.watched = watched
+        self._orders = orders
+        self._on_end = on_end
+        self._arm: Arm | None = None
+        self._worker = threading.Thread(target=self._work, name="slipstream", daemon=True)
+        self._worker.start()
+
+    def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+        if not self._worker.is_alive() and not self.watched.is_settled:
+            self.watched.is_settled = True
+            problem = self._arm.error if self._arm else "the chosen program was not compiled"
+            if self._arm is not None and self._arm.executable is not None:
+                self.watched.run_with(self._arm.executable)
+                problem = None
+            self._on_end(problem)
+        return run()
+
+    def join(self, timeout_s: float) -> None:
+        self._worker.join(timeout_s)
+
+    def _work(self) -> None:
+        chosen = [one for one in self._orders.variants if one.name == self._orders.chosen]
+        try:
+            table, costs = _costs(self._orders, original_arm(self.watched))
+            for variant in chosen:
+                self._arm = make_arm(self.watched, variant, costs, table)
+        except (OSError, SlipstreamError, *XLA_ERRORS):
+            log.warning("slipstream: the chosen program was not compiled", exc_info=True)

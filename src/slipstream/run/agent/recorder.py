@@ -1,0 +1,169 @@
+"""The profile phase inside the job: record some steps of one program, save it, prove it usable."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.profiler import Session, SessionFailed
+from slipstream.jaxhooks.shutdown import ENDING, in_background
+from slipstream.run.agent.program_dump import content_of, save_program
+
+log = logging.getLogger("slipstream")
+
+TRIES = 4
+"""how often a profiler that can't be had is asked for again, some calls later"""
+
+
+class Recorder:
+    """Goes around each call of the hot program; `on_end` gets the facts, or why there are none."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        folder: Path,
+        steps: int,
+        policy: str,
+        options: Any,
+        on_end: Callable[[dict[str, Any] | None, str], None],
+        session: type[Session] = Session,
+    ) -> None:
+        self.watched = watched
+        self.folder = folder
+        self.steps = steps
+        self._policy = policy
+        self._options = options
+        self._on_end = on_end
+        self._kind = session
+        self._session: Session | None = None
+        self._left = 1
+        """calls until something happens: the capture begins, or is over"""
+        self._failures = 0
+        self._first = 0
+        self.is_over = False
+
+    @property
+    def is_recording(self) -> bool:
+        return self._session is not None
+
+    def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+        with self.watched.lock:
+            result = run()
+            self._left -= 1
+            if self._left == 0 and not self.is_over:
+                _wait(result)
+                self._begin() if self._session is None else self._end()
+            return result
+
+    def give_way(self) -> None:
+        """The job wants the profiler for itself: later, then."""
+        with self.watched.lock:
+            if self._session is not None:
+                self._session.abandon()
+                self._again("the job's own profiler session began")
+
+    def _begin(self) -> None:
+        session = self._kind(self.folder / "profiles" / "before", self._options)
+        try:
+            session.start()
+        except SessionFailed as problem:
+            self._again(str(problem))
+            return
+        self._session, self._left, self._first = session, self.steps, self.watched.calls
+
+    def _again(self, why: str) -> None:
+        self._session = None
+        self._failures += 1
+        if self._failures >= TRIES:
+            self.is_over = True
+            self._on_end(None, why)
+            return
+        self._left = self.steps * 5 * self._failures
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        self.is_over = True
+        try:
+            assert session is not None
+            profile = session.stop()
+        except SessionFailed as problem:
+            self._on_end(None, str(problem))
+            return
+        # Hashing and saving take a moment: the job need not wait for it, unless it ends.
+        in_background(lambda: self._save(profile), "slipstream-profile")
+
+    def _save(self, profile: Path) -> None:
+        try:
+            facts = self._facts(profile)
+            self._prove(profile)
+            self._on_end(facts, "")
+        except Exception as error:
+            # Whatever it is: somebody outside waits for this run to have a profile or not.
+            log.warning("slipstream: the profile could not be saved", exc_info=True)
+            self._on_end(None, f"{type(error).__name__}: {error}")
+
+    def _prove(self, profile: Path) -> None:
+        """Compile with the costs once, where XLA's log is ours to read: does it take them?"""
+        facts = job_facts()
+        if facts["platform"] != "gpu" or facts["processes"] != 1 or self._kind is not Session:
+            return
+        if ENDING.is_set():
+            return
+        from slipstream.costs.files import serialized
+        from slipstream.experiment.costing import costs_of
+
+        try:
+            table, _ = costs_of(profile, self._policy, self.watched)
+            self.watched.recompile({}, serialized(table, table.programs[0].fingerprint))
+        except Exception:
+            # Only a line in a log is lost; the profile is there, and what reads it may fail too.
+            log.warning("slipstream: the program was not compiled with its costs", exc_info=True)
+
+    def _facts(self, profile: Path) -> dict[str, Any]:
+        programs = save_program(self.watched, self.folder / "programs")
+        recordings = sorted(profile.glob("**/*.xplane.pb"))
+        return {
+            "program": self.watched.name,
+            "content": content_of(self.watched),
+            "compile_s": self.watched.compile_s,
+            "steps": [self._first, self._first + self.steps - 1],
+            "bytes": sum(file.stat().st_size for file in recordings),
+            "files": [*recordings, *programs.values()],
+            **job_facts(),
+        }
+
+
+def job_facts() -> dict[str, Any]:
+    """What else must be the same for a profile to fit."""
+    import jax
+
+    jaxlib: Any = import_module("jaxlib")
+    return {
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "platform": jax.default_backend(),
+        "devices": [str(device.device_kind) for device in jax.local_devices()],
+        "processes": jax.process_count(),
+    }
+
+
+def profiler_options(attributes: Mapping[str, Any]) -> Any:
+    """`jax.profiler.ProfileOptions` with some attributes set; None for JAX's own."""
+    if not attributes:
+        return None
+    import jax
+
+    options = jax.profiler.ProfileOptions()
+    for name, value in attributes.items():
+        setattr(options, name, value)
+    return options
+
+
+def _wait(values: Any) -> None:
+    import jax
+
+    jax.block_until_ready(values)  # type: ignore[no-untyped-call]

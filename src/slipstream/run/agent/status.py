@@ -1,0 +1,138 @@
+"""What the agent writes down in its phase's folder: where it stands, and what came of it.
+
+Whatever can't be written is a line in agent.log: the job goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import SlipstreamError
+from slipstream.experiment.compare_outputs import write_results
+from slipstream.experiment.controller import Conductor
+from slipstream.experiment.receipt import FILE as RECEIPT
+from slipstream.experiment.receipt import receipt_of
+from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.run.agent.program_dump import content_of, save_program
+from slipstream.run.agent.recorder import job_facts
+from slipstream.run.agent.request import Orders
+from slipstream.run.run_dir import FAILED, STATUS, seal, write_json
+
+log = logging.getLogger("slipstream")
+
+OURS = (OSError, SlipstreamError, RuntimeError, ValueError)
+"""what writing down a result may raise: disks, files of ours, and what XLA raises for itself"""
+
+
+class Ledger:
+    """The folder of one phase on one rank, as the process that is measured sees it."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.folder = Path(orders.folder)
+        self.state = ""
+
+    def say(self, state: str, why: str = "", profile_fits: bool = False) -> None:
+        """Where the loop stands, for whoever waits outside."""
+        if not state or state == self.state:
+            return
+        self.state = state
+        facts = {"state": state, "why": why, "process": os.getpid(), "profile_fits": profile_fits}
+        try:
+            write_json(self.folder / STATUS, facts)
+        except OURS:
+            log.warning("slipstream: %s (which could not be written down)", state)
+
+    def compared(
+        self, conductor: Conductor, more: Mapping[str, Any], is_whole: bool = True
+    ) -> bool:
+        """The receipt of a loop; `more` is what is known of AutoPGLE."""
+        try:
+            self._compared(conductor, more, is_whole)
+        except OURS:
+            log.warning("slipstream: the receipt could not be written", exc_info=True)
+            return False
+        return True
+
+    def _compared(self, conductor: Conductor, more: Mapping[str, Any], is_whole: bool) -> None:
+        receipt = receipt_of(conductor, reads_profiles=False)
+        program = save_program(conductor.watched, self.folder / "programs")
+        files = {what: str(file) for what, file in program.items()}
+        receipt = replace(receipt, files={**receipt.files, **files})
+        if more:
+            receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(more)})
+        receipt.write(self.folder)
+        facts = {
+            "program": conductor.watched.name,
+            "content": content_of(conductor.watched),
+            "chosen": receipt.chosen,
+            "verdict": receipt.verdict,
+            "reused_profile": conductor.plan.is_recorded,
+            **job_facts(),
+        }
+        if is_whole:
+            seal(self.folder, [self.folder / RECEIPT, *program.values()], facts)
+
+    def recorded(self, facts: dict[str, Any] | None, why: str) -> None:
+        """A profile that is whole, or why there is none."""
+        try:
+            if facts is None:
+                write_json(self.folder / FAILED, {"why": why})
+                return
+            files = facts.pop("files")
+            seal(self.folder, files, facts | {"xla_flags": self.orders.xla_flags})
+        except OURS:
+            log.warning("slipstream: the profile could not be saved", exc_info=True)
+            self._give_up()
+
+    def timed(
+        self, program: Watched, step_s: float, steps: int, results: Mapping[str, Any] | None = None
+    ) -> None:
+        """The time of a step, and what its first call gave where that was kept."""
+        try:
+            facts = {"program": program.name, "content": content_of(program), **job_facts()}
+            facts["environment"] = {name: os.environ.get(name) for name in self.orders.variables}
+            if results is not None:
+                write_results(self.folder, results)
+            seal(self.folder, [], facts | {"step_s": step_s, "steps": steps})
+        except OURS:
+            log.warning("slipstream: the time could not be written down", exc_info=True)
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # On a full disk nothing can be written, but files can be taken away.
+        with suppress(OSError):
+            (self.folder / "orders.json").unlink()
+
+    def lowered(self, program: Watched, is_sure: bool) -> None:
+        """The hot program as JAX lowered it, or the best candidate so far."""
+        try:
+            files = save_program(program, self.folder / "programs")
+            facts = {
+                "program": program.name,
+                "content": content_of(program),
+                "stablehlo": str(files["stablehlo"]),
+                "is_sure": is_sure,
+                **job_facts(),
+            }
+            if is_sure:
+                _remove_others(files.values())
+                seal(self.folder, files.values(), facts)
+            else:
+                write_json(self.folder / "candidate.json", facts)
+        except OURS:
+            log.warning("slipstream: the program could not be saved", exc_info=True)
+
+
+def _remove_others(files: Iterable[Path]) -> None:
+    """Of the candidates, the one that it is stays."""
+    kept = set(files)
+    for file in next(iter(kept)).parent.iterdir():
+        if file not in kept:
+            file.unlink()

@@ -1,0 +1,163 @@
+"""The compile and compare phases: the job itself, with the agent inside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import SlipstreamError
+from slipstream.experiment.receipt import Receipt, bare_receipt, read_receipt
+from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.run import nsys
+from slipstream.run.agent.autopgle import variables
+from slipstream.run.agent.request import APPLY, AUTO, COMPARE, LOOP
+from slipstream.run.context import Context, Ended
+from slipstream.run.launcher import job_environment, running
+from slipstream.run.preflight import Checked
+from slipstream.run.profile_phase import Given
+from slipstream.run.rank import is_launched
+from slipstream.run.run_dir import STATUS, read_json, sealed, write_json
+
+CONCLUSIVE = ("faster", "slower", "no different")
+"""verdicts that need not be sought again"""
+
+
+class ComparePhase:
+    """Phases 4 and 5; whatever fails in them, the job runs to its own end."""
+
+    def __init__(self, context: Context, checked: Checked, given: Given | None) -> None:
+        self.context = context
+        self.checked = checked
+        self.given = given
+        self.phase = context.store.compare
+        self.variants: Sequence[Variant] = (*DEFAULT_VARIANTS, *checked.variants)
+        self._mode = ""
+        self._known: dict[str, Any] | None = None
+        """what an earlier run found, where it is of just what would be compared now"""
+        self._receipt: Receipt | None = None
+
+    def run(self) -> Ended:
+        try:
+            orders: Path | None = self._prepare()
+        except (OSError, SlipstreamError) as problem:
+            self.context.warn(f"{problem}; the job runs as it is")
+            self._mode, orders = "", None
+        settings = self.context.settings
+        environment = job_environment(os.environ, orders, self._environment())
+        stdout = sys.stderr if settings.is_json else None
+        is_guarded = is_launched(os.environ)
+        with running(settings.command, environment, stdout, is_guarded=is_guarded) as job:
+            code = job.wait(self._follow)
+        assert code is not None
+        if self._receipt is None:
+            self._receipt = self._made(code)
+        return Ended(code, self._receipt)
+
+    def _prepare(self) -> Path:
+        """Orders for the agent: apply what is known, compare with given costs, or do it all."""
+        store = self.context.store
+        more: dict[str, Any] = {"variants": self.variants}
+        if self.given is not None:
+            more |= self.given.orders(store)
+        self._known = self._known_result()
+        if self._known is not None:
+            self._mode = APPLY
+            (self.phase / STATUS).unlink(missing_ok=True)
+            return self.context.orders(APPLY, self.phase, **more, chosen=self._known["chosen"])
+        self._mode = self._new_mode()
+        store.clear(self.phase)
+        write_json(self.phase / "inputs.json", self._inputs())
+        return self.context.orders(self._mode, self.phase, **more)
+
+    def _new_mode(self) -> str:
+        if self.context.settings.auto:
+            return AUTO
+        return LOOP if self.given is None else COMPARE
+
+    def _environment(self) -> dict[str, str]:
+        """For the job; AutoPGLE is what the user asked for, whatever becomes of us."""
+        ours = variables(os.environ) if self.context.settings.auto else {}
+        settings = self.context.settings
+        if settings.nsys:
+            ours |= nsys.variables(self.context.store.folder, os.environ)
+        return {**self.checked.environment, **ours}
+
+    def _known_result(self) -> dict[str, Any] | None:
+        """Of a comparison of the same things, its facts."""
+        found = sealed(self.phase)
+        # Ranks that switch programs must do so at the same call, which a comparison sees to.
+        if found is None or self.given is None or self.context.place.count > 1:
+            return None
+        same = read_json(self.phase / "inputs.json") == self._inputs()
+        content = found.get("content") == self.given.facts.get("content")
+        return found if same and content and found.get("verdict") in CONCLUSIVE else None
+
+    def _inputs(self) -> dict[str, Any]:
+        given = self.given
+        return {
+            "content": given.facts.get("content") if given else None,
+            "costs": given.costs.digest if given else None,
+            "variants": [[v.name, dict(v.flags), v.uses_costs] for v in self.variants],
+            "jaxlib": given.facts.get("jaxlib") if given else None,
+        }
+
+    def _follow(self) -> bool:
+        """While the job runs: tell the verdict as soon as there is one. Never ends the job."""
+        if self._mode and self._receipt is None and self._is_settled():
+            self._receipt = self._made(0)
+        return False
+
+    def _is_settled(self) -> bool:
+        if self._mode == APPLY and (read_json(self.phase / STATUS) or {}).get("state") == "applied":
+            return True
+        found = sealed(self.phase)
+        return found is not None and found != self._known
+
+    def _made(self, code: int) -> Receipt:
+        """The receipt; whatever goes wrong with it, the job's end is the job's."""
+        try:
+            return self._result(code)
+        except Exception as problem:
+            why = f"the receipt could not be made: {type(problem).__name__}: {problem}"
+            self.context.warn(why)
+            return bare_receipt(why)
+
+    def _result(self, code: int) -> Receipt:
+        found, status = sealed(self.phase), read_json(self.phase / STATUS) or {}
+        if found is not None and found == self._known:
+            return self._applied(found, status, code)
+        receipt = self._written(code)
+        is_other = bool(receipt.arms) and not status.get("profile_fits")
+        if self._mode in (COMPARE, APPLY) and is_other:
+            self.context.warn("the profile was of another program, so the job was recorded again")
+            shutil.rmtree(self.context.store.profile, ignore_errors=True)
+            shutil.rmtree(self.context.store.costs, ignore_errors=True)
+        return self.context.finish(receipt)
+
+    def _written(self, code: int) -> Receipt:
+        """What the agent wrote; where it could not, why."""
+        try:
+            return read_receipt(self.phase)
+        except (OSError, ValueError, TypeError):
+            return bare_receipt(self.context.why_not(self.phase, code))
+
+    def _applied(self, found: Mapping[str, Any], status: Mapping[str, Any], code: int) -> Receipt:
+        chosen = found["chosen"]
+        if status.get("state") != "applied":
+            why = status.get("why") or "the program of the earlier run did not run here"
+            self.context.warn(f"what an earlier run found was not used: {why}")
+        elif chosen == "original":
+            self.context.say("compare", "as an earlier run found, nothing beats the original")
+        else:
+            self.context.say("compare", f"as an earlier run found, {chosen} is faster: it runs")
+        try:
+            earlier = read_receipt(self.context.store.folder)
+            self.context.tell_wrong(earlier)
+            return earlier
+        except (OSError, ValueError, TypeError):
+            # The launcher of that run was gone before its job had a verdict.
+            return self.context.finish(self._written(code))

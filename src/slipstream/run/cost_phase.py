@@ -1,0 +1,145 @@
+"""The costs phase: out of the recordings of all ranks, one table for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from slipstream.costs.table import ProgramCosts
+from slipstream.errors import SlipstreamError
+from slipstream.jaxhooks.profiler import SessionFailed
+from slipstream.run.agent.precomputed import coverage_facts
+from slipstream.run.nsys import recording_of
+from slipstream.run.rank import Place
+from slipstream.run.run_dir import DONE, FAILED, Store, read_json, seal, sealed, sha256, write_json
+
+FILE = "costs.pb"
+LONGEST_WAIT_S = 300.0
+"""for the other ranks' profiles, or for the first rank's costs"""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A cost file, or why there is none."""
+
+    file: Path
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def digest(self) -> str | None:
+        return sha256(self.file) if self.problem is None else None
+
+    @property
+    def text(self) -> str:
+        share = self.facts["coverage"]["share"]
+        shown = "all" if share >= 0.9995 else f"{share:.1%}"
+        return f"{self.facts['instructions']} instructions · {shown} of device time has a cost"
+
+
+def reused_costs(store: Store) -> Costs | None:
+    """The costs of an earlier run, if they are of the profile that is here now."""
+    facts = sealed(store.costs)
+    if facts is None or facts.get("profile") != _profile_digest(store):
+        return None
+    return Costs(store.costs / FILE, facts)
+
+
+def make_costs(store: Store, place: Place, policy: str) -> Costs:
+    """On the first rank: extract and merge. On the others: wait for that."""
+    file = store.costs / FILE
+    try:
+        if not place.is_first:
+            return _awaited(store)
+        return _extracted(store, place, policy, file)
+    except (SlipstreamError, SessionFailed, OSError) as problem:
+        if place.is_first and place.count > 1:
+            _tell_others(store, str(problem))
+        return Costs(file, {}, str(problem))
+
+
+def _tell_others(store: Store, why: str) -> None:
+    """They wait for costs, or for this: their job must not start much later than ours."""
+    try:
+        write_json(store.costs / FAILED, {"why": why})
+    except (SlipstreamError, OSError):
+        # On a full disk nothing can be written, but files can be taken away.
+        with suppress(OSError):
+            (store.profile / DONE).unlink()
+
+
+def _extracted(store: Store, place: Place, policy: str, file: Path) -> Costs:
+    from slipstream.costs.merge import merge_costs
+    from slipstream.experiment.costing import costs_of_program
+    from slipstream.sources.hlo.reader import read_program
+
+    tables, coverages = [], []
+    for rank in range(place.count):
+        own = store.of(rank)
+        _wait_for(own.profile)
+        (program,) = (own.profile / "programs").glob("*.hlo.pb")
+        recording = recording_of(own.profile)
+        table, coverage = costs_of_program(recording, policy, read_program(program))
+        tables.append(replace(table, programs=tuple(map(_without_number, table.programs))))
+        coverages.append(coverage)
+    table = merge_costs(tables) if len(tables) > 1 else tables[0]
+    store.clear(store.costs)
+    files = [Path(written) for written in table.write(file)]
+    facts = {
+        "instructions": len(table),
+        "coverage": coverage_facts(min(coverages, key=lambda one: one.share)),
+        "policy": policy,
+        "ranks": place.count,
+        "profile": _profile_digest(store),
+        "xla": _xla_words(store.profile / "log.txt"),
+    }
+    seal(store.costs, files, facts)
+    return Costs(file, facts)
+
+
+def _without_number(costs: ProgramCosts) -> ProgramCosts:
+    """Each process numbers its programs for itself."""
+    return replace(costs, program=costs.program.partition("(")[0])
+
+
+def _awaited(store: Store) -> Costs:
+    first = store.of(0).profile / DONE
+    return Costs(store.costs / FILE, _wait_for(store.costs, lambda: not first.exists()))
+
+
+def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    end = time.monotonic() + LONGEST_WAIT_S
+    while (facts := sealed(phase)) is None:
+        if (failed := read_json(phase / FAILED)) is not None:
+            raise SessionFailed(str(failed.get("why")))
+        if is_given_up():
+            raise SessionFailed("the first rank gave its profile up")
+        if time.monotonic() > end:
+            raise SessionFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
+        time.sleep(0.2)
+    return facts
+
+
+def _profile_digest(store: Store) -> str:
+    """What the first rank's profile is, all files of it."""
+    return sha256(store.of(0).profile / "done.json")
+
+
+def _xla_words(log: Path) -> dict[str, Any]:
+    """What XLA said of the costs, where the profile run compiled with them."""
+    from slipstream.compiler.messages import parse_messages
+
+    try:
+        messages = parse_messages(log.read_text(errors="replace"))
+    except OSError:
+        return {}
+    said = {message.code: message.text for message in messages}
+    if "pgle-used" not in said:
+        return {}
+    # Its checker speaks up where something is missing, and only then.
+    missing = said.get("pgle-missing", "0").split()[0]
+    return {"used": said["pgle-used"], "missing": int(missing) if missing.isdigit() else None}

@@ -1,0 +1,247 @@
+"""One process for all GPUs of the node, or one for each: which runs the job's step faster?
+
+    round 1   one process  ·  one per device
+    round 2   one per device  ·  one process      … whole short runs, in turn
+
+Each run is the job from its start until some steps were timed; then it is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+from slipstream.experiment.receipt import Receipt, bare_receipt
+from slipstream.experiment.stats import Comparison, compare
+from slipstream.outputs.terminal.receipt import verdict_text
+from slipstream.run.agent.request import LAYOUT
+from slipstream.run.context import Context, Ended, Say, signal_name, write_receipt
+from slipstream.run.launcher import Job, job_environment, stop_all
+from slipstream.run.preflight import Checked, check
+from slipstream.run.run_dir import STATUS, read_json, sealed
+from slipstream.run.settings import Settings
+
+LONGEST_RUN_S = 1800.0
+GRACE_S = 1.0
+"""for a run that was timed, to end by itself"""
+VIRTUAL = "xla_force_host_platform_device_count"
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many processes share the devices."""
+
+    name: str
+    processes: int
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What there is to share."""
+
+    count: int
+    is_virtual: bool = False
+    """CPU devices that XLA was told to make"""
+
+    def variables(self, processes: int, base: Mapping[str, str]) -> dict[str, str]:
+        """Virtual devices are made by each process for itself."""
+        if not self.is_virtual:
+            return {}
+        each = f"--{VIRTUAL}={self.count // processes}"
+        return {"XLA_FLAGS": re.sub(rf"--{VIRTUAL}=\d+", each, base.get("XLA_FLAGS", ""))}
+
+    def of_process(self, process: int, processes: int) -> list[int] | None:
+        if self.is_virtual:
+            return None
+        each = self.count // processes
+        return list(range(process * each, (process + 1) * each))
+
+
+class RunFailed(Exception):
+    """A run that came to no time; its arguments are why, and the job's exit code."""
+
+
+def run_layouts(settings: Settings, say: Say) -> Ended:
+    """Time both layouts, in turn."""
+    context = Context(settings, say)
+    checked = check(settings.presets, settings.flags)
+    devices = devices_here(checked, os.environ)
+    layouts = (Layout("one process", 1), Layout("one process per device", devices.count))
+    context.found["check"] = {"jaxlib": checked.jaxlib, "gpus": list(checked.gpus)}
+    kind = "virtual CPU devices" if devices.is_virtual else f"× {checked.gpus[0]}"
+    context.say("check", f"{devices.count} {kind} · {settings.rounds} rounds of two short runs")
+    with context.store.open():
+        context.store.clear(context.store.folder / "layouts")
+        return _Rounds(context, checked, devices, layouts).run()
+
+
+def devices_here(checked: Checked, base: Mapping[str, str]) -> Devices:
+    """BadInput where there is nothing to share out."""
+    virtual = re.search(rf"--{VIRTUAL}=(\d+)", base.get("XLA_FLAGS", ""))
+    if virtual and base.get("JAX_PLATFORMS", "cpu") == "cpu" and int(virtual[1]) > 1:
+        return Devices(int(virtual[1]), is_virtual=True)
+    visible = base.get("CUDA_VISIBLE_DEVICES")
+    count = len(checked.gpus)
+    if visible is not None:
+        count = min(count, len([one for one in visible.split(",") if one.strip()]))
+    if count > 1:
+        return Devices(count)
+    have = f"one GPU ({checked.gpus[0]})" if count == 1 else "no GPU that the job would see"
+    raise BadInput(
+        f"--compare-layouts shares out the GPUs of a node, and here is {have}; to try it without "
+        f"several: JAX_PLATFORMS=cpu XLA_FLAGS=--{VIRTUAL}=2 slipstream run --compare-layouts …"
+    )
+
+
+class _Rounds:
+    """All runs, and what comes of them."""
+
+    def __init__(
+        self, context: Context, checked: Checked, devices: Devices, layouts: tuple[Layout, ...]
+    ) -> None:
+        self.context = context
+        self.checked = checked
+        self.devices = devices
+        self.layouts = layouts
+        self.times_s: dict[str, list[float]] = {layout.name: [] for layout in layouts}
+        self.facts: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> Ended:
+        code, problem = 0, None
+        try:
+            for number in range(self.context.settings.rounds):
+                turn = self.layouts if number % 2 == 0 else self.layouts[::-1]
+                for layout in turn:
+                    self.context.say("compare…", f"round {number + 1}: {layout.name}")
+                    self.times_s[layout.name].append(self._time(layout, number))
+        except RunFailed as failed:
+            problem, code = failed.args
+        receipt = self._receipt(problem)
+        timed = " + ".join(str(len(times)) for times in self.times_s.values())
+        names = ", ".join(layout.name for layout in self.layouts)
+        self.context.say("compare", f"{timed} runs, in turn: {names}")
+        self.context.say("verdict", verdict_text(receipt.to_json()))
+        write_receipt(receipt, self.context.store.folder)
+        return Ended(code, receipt)
+
+    def _time(self, layout: Layout, number: int) -> float:
+        """Seconds of a step in one run: those of the slowest process."""
+        folder = self.context.store.folder / "layouts" / f"round{number}-{layout.processes}"
+        coordinator = f"localhost:{_free_port()}"
+        jobs: list[Job] = []
+        with ExitStack() as stack:
+            stack.callback(stop_all, jobs, GRACE_S)
+            ranks = [folder / f"rank{process}" for process in range(layout.processes)]
+            for process, rank in enumerate(ranks):
+                rank.mkdir(parents=True)
+                place = {
+                    "coordinator": coordinator,
+                    "processes": layout.processes,
+                    "process": process,
+                    "devices": self.devices.of_process(process, layout.processes),
+                }
+                log = stack.enter_context((rank / "log.txt").open("wb"))
+                jobs.append(self._start(layout, rank, place, log))
+            return self._await(layout, jobs, ranks)
+
+    def _start(self, layout: Layout, rank: Path, place: Mapping[str, Any], log: Any) -> Job:
+        settings = self.context.settings
+        orders = self.context.orders(LAYOUT, rank, layout=place)
+        base = {**os.environ, **self.checked.environment}
+        more = {**self.checked.environment, **self.devices.variables(layout.processes, base)}
+        environment = job_environment(os.environ, orders, more)
+        return Job(settings.command, environment, log, log, ends_with_us=True)
+
+    def _await(self, layout: Layout, jobs: list[Job], ranks: list[Path]) -> float:
+        end = time.monotonic() + LONGEST_RUN_S
+        while not all(found := [sealed(rank) for rank in ranks]):
+            codes = [job.poll() for job in jobs]
+            for code, rank in zip(codes, ranks, strict=True):
+                if code is not None and sealed(rank) is None:
+                    raise RunFailed(self._why(layout, rank, code), code)
+                if not (rank / "orders.json").exists():
+                    why = f"{layout.name}: the time could not be written into {rank}; disk full?"
+                    raise RunFailed(why, 1)
+            if time.monotonic() > end:
+                raise RunFailed(f"{layout.name}: no step was timed in {LONGEST_RUN_S:.0f} s", 1)
+            time.sleep(_POLL_S)
+        facts = [one for one in found if one is not None]
+        for one in facts:
+            if one["processes"] != layout.processes:
+                raise RunFailed(
+                    f"{layout.name}: the job runs as {one['processes']} process, not as "
+                    f"{layout.processes}; it has to call jax.distributed.initialize()", 1
+                )  # fmt: skip
+        self.facts[layout.name] = facts[0]
+        return max(float(one["step_s"]) for one in facts)
+
+    def _why(self, layout: Layout, rank: Path, code: int) -> str:
+        status = read_json(rank / STATUS) or {}
+        ended = f"was ended by {signal_name(code)}" if code > 128 else f"ended with code {code}"
+        said = f": {status['why']}" if status.get("why") else ""
+        return (
+            f"{layout.name}: the job {ended} before its steps were timed{said}; see {rank}/log.txt"
+        )
+
+    def _receipt(self, problem: str | None) -> Receipt:
+        before, after = (self.times_s[layout.name] for layout in self.layouts)
+        found = compare(before, after)
+        contents = {facts["content"] for facts in self.facts.values()}
+        if problem is None and len(contents) > 1:
+            problem = "the layouts run different programs, so their steps can't be compared"
+        verdict, why = (found.verdict, found.why) if problem is None else ("can't tell", problem)
+        bare = bare_receipt(why, verdict)
+        has_times = bool(before and after)
+        return replace(
+            bare,
+            chosen=self.layouts[1 if verdict == "faster" else 0].name,
+            step_us={
+                "before": found.before_us if has_times else None,
+                "after": found.after_us if has_times else None,
+            },
+            change=_change(found) if has_times and problem is None else None,
+            pgle={"applied": None, "why": "not looked at: layouts are compared, as they are"},
+            arms=tuple(self._arm(layout, found) for layout in self.layouts),
+            program={"name": next((f["program"] for f in self.facts.values()), None)},
+            devices=tuple(next((f["devices"] for f in self.facts.values()), ())),
+            repeat={**bare.repeat, **self.context.settings.repeat()},
+            notes=(*bare.notes, *self.context.notes),
+            phases={**self.context.found, "layouts": dict(self.times_s)},
+        )
+
+    def _arm(self, layout: Layout, found: Comparison) -> dict[str, Any]:
+        times = sorted(self.times_s[layout.name])
+        content = self.facts.get(layout.name, {}).get("content")
+        is_second = layout is self.layouts[1]
+        return {
+            "name": layout.name, "flags": {}, "uses_costs": False, "processes": layout.processes,
+            "fingerprint": None, "content": content, "same_program_as": None, "error": None,
+            "memory_bytes": None, "rounds": len(times),
+            "step_us": times[len(times) // 2] * 1e6 if times else None,
+            "comparison": asdict(found) if is_second and times else None,
+        }  # fmt: skip
+
+
+def _change(found: Comparison) -> dict[str, float]:
+    return {
+        "estimate": found.change,
+        "low": found.low,
+        "high": found.high,
+        "confidence": found.confidence,
+        "rounds": found.rounds,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        return int(server.getsockname()[1])

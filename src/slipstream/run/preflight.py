@@ -1,0 +1,115 @@
+"""Before the job starts: settings that would end it, and a machine that would spoil a profile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slipstream.doctor.machine_facts import Facts, read_facts
+from slipstream.errors import BadInput, Missing
+from slipstream.experiment.variants import Variant
+from slipstream.flags.catalogue.catalogue import Catalogue, installed_catalogue
+from slipstream.flags.environment import read_environment
+from slipstream.flags.lint.findings import FAILING
+from slipstream.flags.lint.lint import lint
+from slipstream.flags.presets.presets import compose
+
+_NOT_FOR_US = ("command-buffers", "no-jax")
+"""kernels in command buffers are attributed; a job without jax simply runs"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the job gets, and what was found."""
+
+    environment: Mapping[str, str]
+    """variables to set for the job, on top of the user's"""
+    variants: tuple[Variant, ...]
+    """flag sets to try, each an arm of its own"""
+    flags: Mapping[str, str]
+    """of presets and --flags: XLA flags that the whole job has"""
+    jaxlib: str | None
+    gpus: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check(
+    presets: Sequence[str],
+    flags: Sequence[str],
+    base: Mapping[str, str] | None = None,
+    facts: Facts | None = None,
+) -> Checked:
+    """BadInput where a job with these settings would end at start, with the fix."""
+    base = os.environ if base is None else base
+    try:
+        catalogue = installed_catalogue()
+    except Missing as missing:
+        if presets or flags:
+            raise
+        return Checked({}, (), {}, None, (), (f"flags are not checked: {missing}",))
+    facts = facts or read_facts(base, is_profiled=True)
+    gpus = tuple(gpu.name for gpu in facts.gpus or ())
+    gpu = gpus[0] if gpus else None
+    for_job, variants = _flag_sets(flags, catalogue)
+    composed = compose(presets, catalogue, gpu) if presets else None
+    names = {**(composed.xla_flags if composed else {}), **for_job}
+    environment = _environment(names, composed.variables if composed else {}, base)
+    _refuse_fatal({**base, **environment}, catalogue, gpu)
+    version = catalogue.jaxlib_version
+    return Checked(environment, variants, names, version, gpus, _warnings(facts))
+
+
+def _flag_sets(
+    flags: Sequence[str], catalogue: Catalogue
+) -> tuple[dict[str, str], tuple[Variant, ...]]:
+    """Flags that only a whole process can have, and those that each compile can."""
+    from slipstream.compiler.options import divide
+
+    for_job: dict[str, str] = {}
+    variants = []
+    for one in flags:
+        options = divide(one, catalogue)
+        for_job |= options.xla_flags
+        if options.compiler_options:
+            name = " ".join(f"{k}={v}" for k, v in options.compiler_options.items())
+            variants.append(Variant(name, options.compiler_options))
+    return for_job, tuple(variants)
+
+
+def _environment(
+    flags: Mapping[str, str], variables: Mapping[str, str], base: Mapping[str, str]
+) -> dict[str, str]:
+    # What the user set comes last, and so counts.
+    words = [*(f"--{name}={value}" for name, value in flags.items()), base.get("XLA_FLAGS", "")]
+    environment = {name: value for name, value in variables.items() if name not in base}
+    return environment | ({"XLA_FLAGS": " ".join(words).strip()} if flags else {})
+
+
+def _refuse_fatal(environment: Mapping[str, str], catalogue: Catalogue, gpu: str | None) -> None:
+    found = lint(read_environment(environment), catalogue, gpu)
+    fatal = [finding for finding in found if finding.severity in FAILING]
+    if not fatal:
+        return
+    texts = "; ".join(dict.fromkeys(_with_fix(f.message, f.fix) for f in fatal))
+    raise BadInput(
+        f"the job was not started, its settings would end it: {texts}; see all: "
+        "slipstream flags lint"
+    )
+
+
+def _with_fix(message: str, fix: str | None) -> str:
+    if fix is None or fix in message:
+        return message
+    return f"{message} (write {fix})" if fix else f"{message} (take it out)"
+
+
+def _warnings(facts: Facts) -> tuple[str, ...]:
+    from slipstream.doctor.doctor import examine
+    from slipstream.doctor.findings import ERROR, WARNING
+
+    return tuple(
+        f"{finding.what}: {finding.why}; {finding.fix}"
+        for finding in examine(facts)
+        if finding.level in (ERROR, WARNING) and finding.code not in _NOT_FOR_US
+    )

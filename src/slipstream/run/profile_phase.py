@@ -1,0 +1,190 @@
+"""The profile phase: the job, for a few steps, recorded; then it is ended. And its costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.experiment.receipt import bare_receipt
+from slipstream.run import nsys
+from slipstream.run.agent.request import PROFILE
+from slipstream.run.context import SIGNALLED, Context, Ended
+from slipstream.run.cost_phase import Costs, make_costs, reused_costs
+from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
+from slipstream.run.preflight import Checked
+from slipstream.run.replay import Kept
+from slipstream.run.run_dir import DONE, FAILED, Store, read_json, sealed
+from slipstream.units import format_bytes
+
+VERBOSE = {
+    "TF_CPP_MIN_LOG_LEVEL": "0",
+    "TF_CPP_VMODULE": "gpu_hlo_schedule=1,profile_guided_latency_estimator=1",
+}
+"""makes XLA say which costs its scheduler found; for the profile run, whose log is ours"""
+LONGEST_GRACE_S = 60.0
+"""for the other ranks' captures, once ours is done"""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A profile, and the costs in it where there are some."""
+
+    facts: Mapping[str, Any]
+    costs: Costs
+
+    def orders(self, store: Store) -> dict[str, Any]:
+        """What the agent has to know of it."""
+        has_costs = self.costs.problem is None
+        return {
+            "program": self.facts["program"],
+            "content": self.facts["content"],
+            "devices": tuple(self.facts["devices"]),
+            "costs": str(self.costs.file) if has_costs else None,
+            "coverage": self.costs.facts.get("coverage", {}),
+            "profile": str(nsys.recording_of(store.profile)),
+        }
+
+
+class ProfilePhase:
+    """Phases 2 and 3."""
+
+    def __init__(self, context: Context, checked: Checked) -> None:
+        self.context = context
+        self.checked = checked
+        self.store = context.store
+
+    def run(self) -> Given | Ended | None:
+        """A profile and its costs; Ended where the job ended by itself; None without a profile."""
+        facts = self._fitting()
+        if facts is not None:
+            self.context.say("profile", f"{_captured(facts)} · from an earlier run")
+        else:
+            ended = self._record()
+            if ended is not None:
+                return ended
+            facts = sealed(self.store.profile)
+        if facts is None or not self.context.all_ranks(_is_recorded):
+            return None
+        self.context.found["profile"] = facts
+        return Given(facts, self._costs())
+
+    def _fitting(self) -> dict[str, Any] | None:
+        """The facts of a profile of before, unless something that matters was changed since."""
+        facts = sealed(self.store.profile)
+        if facts is None or not self.context.all_ranks(_is_recorded):
+            return None
+        # Whether it is of the same program, the agent finds out inside the job.
+        now = (self.checked.jaxlib, self._xla_flags)
+        is_nsys = facts.get("profiler") == "nsys"
+        if self.context.settings.nsys != is_nsys:
+            self.context.warn("the profile in the folder is of another profiler: not used")
+            return None
+        if now != (facts.get("jaxlib"), facts.get("xla_flags")):
+            text = "the profile in the folder is of other flags or another jaxlib: not used"
+            self.context.warn(text)
+            return None
+        return facts
+
+    @property
+    def _xla_flags(self) -> str:
+        own = os.environ.get("XLA_FLAGS", "")
+        return self.checked.environment.get("XLA_FLAGS", own).strip()
+
+    def _record(self) -> Ended | None:
+        """Run the job until some steps are recorded; Ended where it ended by itself."""
+        context, settings = self.context, self.context.settings
+        phase = self.store.clear(self.store.profile)
+        if context.place.is_first:
+            shutil.rmtree(self.store.costs, ignore_errors=True)
+        orders = context.orders(
+            PROFILE, phase, xla_flags=self._xla_flags, is_recorded_outside=settings.nsys
+        )
+        environment = job_environment(os.environ, orders, self.checked.environment)
+        command = settings.command
+        if settings.nsys:
+            environment |= nsys.variables(self.store.folder, os.environ)
+            command = nsys.under_nsys(command, phase)
+        is_verbose = not environment.keys() & VERBOSE.keys()
+        environment |= VERBOSE if is_verbose else {}
+        context.say("profile…", f"the job runs for some steps, for a profile; log: {phase}/log.txt")
+        with Kept(phase / "output.txt") as output, Kept(phase / "log.txt") as log:
+            streams = (output.writing, log.writing)
+            with running(command, environment, *streams, ends_with_us=True) as job:
+                code = self._until_ended(job, phase)
+        if code is None:
+            self._tell(phase)
+            return None
+        # The job was over before the capture, or somebody ended it: then that was the job.
+        output.replay(sys.stderr if settings.is_json else sys.stdout)
+        log.replay(sys.stderr, is_verbose)
+        return Ended(code, context.finish(bare_receipt(context.why_not(phase, code))))
+
+    def _until_ended(self, job: Job, phase: Path) -> int | None:
+        """The job's exit code where its end is the end of all; None where we ended it."""
+        code = job.wait(self._until_over())
+        if code is None and job.signals.ending:
+            # It was asked to end, just before the capture was done: that may take a moment.
+            code = job.wait_at_most(PATIENCE_S)
+        before = len(job.signals.ending)
+        if code is None:
+            nsys.end(job, phase) if self.context.settings.nsys else job.stop()
+            late = job.signals.ending[before:]
+            # Meant for the job, which was ending on our account: it is not started again.
+            return SIGNALLED + late[-1] if late else None
+        return None if sealed(phase) is not None and not before else code
+
+    def _until_over(self) -> Callable[[], bool]:
+        """All ranks end their profile runs together: who loses another in the middle, fails."""
+        began: list[float] = []
+
+        def is_over() -> bool:
+            if not _is_over(self.store):
+                return False
+            began.append(time.monotonic())
+            is_out = began[-1] - began[0] > LONGEST_GRACE_S
+            return is_out or self.context.all_ranks(_is_over)
+
+        return is_over
+
+    def _tell(self, phase: Path) -> None:
+        facts = sealed(phase)
+        if facts is not None:
+            self.context.say("profile", _captured(facts))
+            return
+        failed = read_json(phase / FAILED) or {}
+        why = failed.get("why", "it could not be written; is the disk full?")
+        self.context.warn(f"no profile: {why}")
+
+    def _costs(self) -> Costs:
+        context = self.context
+        found, text = reused_costs(self.store), " · from an earlier run"
+        if found is None:
+            found, text = make_costs(self.store, context.place, context.settings.policy), ""
+        if found.problem is not None:
+            context.warn(f"no costs: {found.problem}")
+        else:
+            context.say("costs", found.text + text)
+        context.found["costs"] = found.facts
+        return found
+
+
+def _is_recorded(store: Store) -> bool:
+    return sealed(store.profile) is not None
+
+
+def _is_over(store: Store) -> bool:
+    """Done, failed, or not even that could be written: then the agent takes its orders away."""
+    phase = store.profile
+    said = (phase / DONE).exists() or (phase / FAILED).exists()
+    return said or (phase.exists() and not (phase / "orders.json").exists())
+
+
+def _captured(facts: Mapping[str, Any]) -> str:
+    first, last = facts["steps"]
+    return f"steps {first}–{last} of {facts['program']} captured · {format_bytes(facts['bytes'])}"

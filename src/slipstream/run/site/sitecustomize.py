@@ -1,0 +1,88 @@
+"""Runs when Python starts in a job of `slipstream run`; does nothing until the job imports jax.
+
+Python looks for one `sitecustomize` only, so the one that this hides is run first. Nothing here
+may end the job: what fails is left out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from typing import Any
+
+
+def _chain(here: str) -> None:
+    """Take this folder out of the way, and run the sitecustomize that would have run without it."""
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != here]
+    import importlib.machinery
+    import importlib.util
+
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+class _WhenImported:
+    """Finds jax like everybody else does, and calls the agent when its import is done."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "jax":
+            return None
+        import importlib.util
+
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            _run_after(spec.loader)
+        return spec
+
+
+def _run_after(loader: Any) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: Any) -> None:
+        execute(module)
+        try:
+            from slipstream.run.agent.agent import start
+
+            start(os.environ["SLIPSTREAM_AGENT"])
+        except Exception as error:
+            # Whatever it is: this is inside the job's own import of jax.
+            _note(error)
+
+    loader.exec_module = exec_module
+
+
+def _end_as_interrupted() -> None:
+    """A job that Ctrl-C ended is ended by that signal, which Python forgets if code is compiled
+    after it, by an import in our last thread, say. Registered first, so it comes last."""
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and "slipstream.run" in sys.modules:
+        import signal
+
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _note(error: BaseException) -> None:
+    """One line for whoever started the job; never on the job's own output."""
+    try:
+        with open(os.environ["SLIPSTREAM_AGENT"] + ".problem", "w") as file:
+            file.write(f"{type(error).__name__}: {error}\n")
+    except Exception:
+        pass
+
+
+try:
+    _chain(os.path.dirname(os.path.abspath(__file__)))
+finally:
+    if os.environ.get("SLIPSTREAM_AGENT") and "jax" not in sys.modules:
+        sys.meta_path.insert(0, _WhenImported())
+        atexit.register(_end_as_interrupted)

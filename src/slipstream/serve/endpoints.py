@@ -1,0 +1,160 @@
+"""What the page asks, and how it is answered; parameters are texts of an address.
+
+What the first view doesn't need is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import BadInput
+from slipstream.profile.events import Array, Table
+from slipstream.profile.profile import Profile
+from slipstream.serve import encoding
+from slipstream.serve.scene import Scene
+from slipstream.serve.session import Session
+
+Parameters = Mapping[str, str]
+Question = Callable[[Session, Parameters], Any]
+PATIENCE_S = 600.0
+MOST_EXPORTED = 2_000_000
+
+
+def scene(session: Session, parameters: Parameters) -> dict[str, Any]:
+    """Lanes and times; waits until the profile has been read."""
+    found = session.scene(PATIENCE_S)
+    return {
+        "generation": session.state.generation,
+        "title": " · ".join(member.name for member in found.members),
+        "facts": _facts(found),
+        "end_us": found.span_us,
+        "stepped": any(len(member.profile.steps) for member in found.members),
+        "lanes": [
+            {
+                "id": number,
+                "name": lane.name,
+                "title": lane.title,
+                "group": lane.group,
+                "kind": "lane" if lane.layer.is_host else "stream",
+                "depths": len(lane.tracks),
+                "collapsed": lane.collapsed,
+            }
+            for number, lane in enumerate(found.lanes)
+        ],
+        "warnings": [w.message for member in found.members for w in member.profile.warnings],
+    }
+
+
+def _facts(found: Scene) -> list[str]:
+    profiles = [member.profile for member in found.members]
+    events = sum(len(p.events) for p in profiles)
+    hosts = sum(len(p.hosts) for p in profiles)
+    devices = sum(len(p.devices) for p in profiles)
+    steps = [p.steps.count for p in profiles if len(p.steps) and p.steps.basis != "recording"]
+    return [
+        f"{events:,} device events",
+        f"{hosts} host{'s' * (hosts != 1)}, {devices} device{'s' * (devices != 1)}",
+        " and ".join(f"{count:,}" for count in steps) + " steps" if steps else "no steps",
+    ]
+
+
+def slices(session: Session, parameters: Parameters) -> bytes:
+    found = session.scene(PATIENCE_S)
+    window = _window(parameters)
+    pixels = int(_number(parameters, "pixels"))
+    lanes, tops = (_numbers(parameters.get(name, "")) for name in ("lanes", "tops"))
+    return encoding.slices(found, *window, pixels, lanes, tops)
+
+
+def search(session: Session, parameters: Parameters) -> dict[str, Any]:
+    from slipstream.serve import search
+
+    text = parameters.get("text", "")[:200]
+    return search.search(session.scene(PATIENCE_S), text, *_window(parameters))
+
+
+def detail(session: Session, parameters: Parameters) -> dict[str, Any] | None:
+    from slipstream.serve import details
+
+    lane, depth = (int(_number(parameters, name)) for name in ("lane", "depth"))
+    start_us = _number(parameters, "start_us")
+    return details.detail(session.scene(PATIENCE_S), lane, start_us, depth)
+
+
+def summary(session: Session, parameters: Parameters) -> dict[str, Any]:
+    from slipstream.serve import range_summary
+
+    return range_summary.summary(session.scene(PATIENCE_S), *_window(parameters))
+
+
+def perfetto(session: Session, parameters: Parameters) -> bytes:
+    """What is in a window, of one of the profiles, as a trace that ui.perfetto.dev opens."""
+    from slipstream.outputs.perfetto.trace import perfetto_bytes
+
+    found = session.scene(PATIENCE_S)
+    number = int(_number(parameters, "member"))
+    if not 0 <= number < len(found.members):
+        raise BadInput(f"there is no profile {number} (there are {len(found.members)}); reload")
+    from_us, to_us = _window(parameters)
+    layers = found.members[number].layers
+    window = (found.ps(layers[0], from_us), found.ps(layers[0], to_us)) if layers else (0, 0)
+    return b"".join(perfetto_bytes(_cut(found.members[number].profile, *window)))
+
+
+def _cut(profile: Profile, from_ps: int, to_ps: int) -> Profile:
+    events = _seen(profile.events, from_ps, to_ps)
+    host_events = _seen(profile.host_events, from_ps, to_ps)
+    count = len(events) + len(host_events)
+    if count > MOST_EXPORTED:
+        raise BadInput(
+            f"{count:,} events are in sight, more than Perfetto opens with ease "
+            f"({MOST_EXPORTED:,}); zoom in, or write them all: slipstream export PATH -o FILE"
+        )
+    return replace(profile, events=profile.events.take(events),
+                   host_events=profile.host_events.take(host_events))  # fmt: skip
+
+
+def _seen(table: Table, from_ps: int, to_ps: int) -> Array:
+    starts = table["start_ps"]
+    return np.flatnonzero((starts < to_ps) & (starts + table["duration_ps"] > from_ps))
+
+
+def _window(parameters: Parameters) -> tuple[float, float]:
+    from_us, to_us = (_number(parameters, name) for name in ("from_us", "to_us"))
+    if not from_us < to_us:
+        raise BadInput(f"the window ends before it begins ({from_us} to {to_us} µs); reload")
+    return from_us, to_us
+
+
+def _number(parameters: Parameters, name: str) -> float:
+    try:
+        value = float(parameters.get(name, ""))
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < 1e15:
+        raise BadInput(f"{name} is {parameters.get(name)!r}, expected a number; reload the page")
+    return value
+
+
+def _numbers(text: str) -> list[int]:
+    """Numbers of `0-3,8`: what lists of lanes look like in an address."""
+    found: list[int] = []
+    for part in text.split(",")[:10_000]:
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found += range(int(first), min(int(last or first), int(first) + 10_000) + 1)
+    return found
+
+
+QUESTIONS: dict[str, Question] = {
+    "/api/scene": scene,
+    "/api/slices": slices,
+    "/api/search": search,
+    "/api/detail": detail,
+    "/api/summary": summary,
+    "/api/perfetto": perfetto,
+}

@@ -1,0 +1,221 @@
+"""Program and estimates as plain arrays: what `clock` runs.
+
+A node is an instruction that does something at run time; `order` is the schedule with its loops
+unrolled, as indices of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slipstream.errors import BadInput
+from slipstream.machines.machine import Estimate
+from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.events import Array
+from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.simulate.graphs import regions
+from slipstream.simulate.overheads import Overheads
+from slipstream.simulate.streams import COMPUTE, CORES, NO_ENGINE, Streams, communicates, engine
+
+KERNEL, START, DONE, READ = range(4)
+"""kinds of nodes: work on the compute stream, work beside it, a wait, the host's wait"""
+MOST_NODES = 20_000_000
+"""executed instructions a simulation takes: some 2 GB"""
+PS_PER_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """One instruction that does something when it runs."""
+
+    kind: int
+    instruction: Instruction
+    duration_ps: int = 0
+    host_ps: int = 0
+    """what it keeps the launching thread busy for"""
+    stream: int = COMPUTE
+    engine: int = NO_ENGINE
+    slot: int = -1
+    """which asynchronous operation it begins or waits for"""
+    is_communication: bool = False
+    is_modelled: bool = False
+    """whether its duration leaves out what collectives beside it take"""
+    graph: int = 0
+    gap_ps: int = 0
+    """between the kernel before it and itself"""
+
+
+@dataclass
+class Plan:
+    """Nodes, the order in which they are launched, and what was assumed."""
+
+    program: Program
+    streams: list[str]
+    nodes: list[Node] = field(default_factory=list)
+    order: Array = field(default_factory=lambda: np.empty(0, np.int32))
+    slots: int = 0
+    assumptions: list[tuple[str, str]] = field(default_factory=list)
+    """(code, sentence) of what the program doesn't say"""
+
+
+def plan(
+    program: Program,
+    estimates: Mapping[str, Estimate],
+    kinds: frozenset[str],
+    overheads: Overheads | None = None,
+) -> Plan:
+    """What runs, where, for how long and in what order; `kinds` is what graphs capture."""
+    return _Planner(program, estimates, kinds, overheads or Overheads()).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        program: Program,
+        estimates: Mapping[str, Estimate],
+        kinds: frozenset[str],
+        overheads: Overheads,
+    ) -> None:
+        self.program = program
+        self.estimates = estimates
+        self.kinds = kinds
+        self.overheads = overheads
+        self.streams = Streams(program)
+        self.made = Plan(program, self.streams.names)
+        self.orders: dict[str, Array] = {}
+        self.slots: dict[str, int] = {}
+        self.graphs = 0
+
+    def plan(self) -> Plan:
+        self.made.order = self._order(self.program.entry.name)
+        self.made.slots = len(self.slots)
+        return self.made
+
+    def _order(self, name: str) -> Array:
+        """The nodes of one run of a computation, in launch order."""
+        if name not in self.orders:
+            self.orders[name] = np.empty(0, np.int32)  # for computations that call themselves
+            self.orders[name] = self._made_order(self.program.computations[name])
+        return self.orders[name]
+
+    def _made_order(self, computation: Computation) -> Array:
+        graph_of = regions(self.program, computation.name, self.kinds)
+        first_graph, last_graph = self.graphs, 0
+        self.graphs += max(graph_of.values(), default=0)
+        parts: list[Array] = []
+        loose: list[int] = []
+        for instruction in computation.instructions:
+            called = self._called(instruction)
+            if called is not None:
+                parts += [np.array(loose, np.int32), called]
+                loose = []
+                continue
+            graph = graph_of.get(instruction.name, 0)
+            node = self._node(instruction, graph and graph + first_graph, graph == last_graph)
+            if node is not None:
+                loose.append(len(self.made.nodes))
+                self.made.nodes.append(node)
+                last_graph = graph
+        order = np.concatenate([*parts, np.array(loose, np.int32)])
+        _refuse_huge(self.program, len(order))
+        return order
+
+    # Control flow.
+
+    def _called(self, instruction: Instruction) -> Array | None:
+        if instruction.opcode == "while":
+            return self._loop(instruction)
+        if instruction.opcode == "call":
+            return np.concatenate([self._order(name) for name in instruction.called])
+        return self._branches(instruction) if instruction.opcode == "conditional" else None
+
+    def _loop(self, loop: Instruction) -> Array:
+        body = self._order(loop.called[0])
+        if loop.trip_count is not None:
+            _refuse_huge(self.program, len(body) * loop.trip_count)
+            return np.tile(body, loop.trip_count)
+        self.made.assumptions.append(
+            ("unknown-trip-count", f"{loop.name} runs an unknown number of times, counted as once")
+        )
+        return np.concatenate((self._read(loop), body))
+
+    def _branches(self, conditional: Instruction) -> Array:
+        branches = [self._order(name) for name in conditional.called]
+        lengths = [sum(self.made.nodes[i].duration_ps for i in b.tolist()) for b in branches]
+        longest = lengths.index(max(lengths))
+        self.made.assumptions.append(
+            (
+                "conditional",
+                f"{conditional.name} has {len(branches)} branches; the longest counts "
+                f"({conditional.called[longest]})",
+            )
+        )
+        return np.concatenate((self._read(conditional), branches[longest]))
+
+    def _read(self, instruction: Instruction) -> Array:
+        host_ps = round(self.overheads.read_us * PS_PER_US)
+        self.made.nodes.append(Node(READ, instruction, host_ps=host_ps))
+        return np.array([len(self.made.nodes) - 1], np.int32)
+
+    # Single instructions.
+
+    def _node(self, instruction: Instruction, graph: int, is_inside: bool) -> Node | None:
+        """The node of an instruction; `is_inside` a graph that an earlier one launches."""
+        if instruction.is_done:
+            start = self.program.partner(instruction.name) or self._by_channel(instruction)
+            waits = start is not None and start.name in self.slots
+            return Node(DONE, instruction, slot=self.slots[start.name]) if start and waits else None
+        if is_silent(instruction):
+            return None
+        estimate = self.estimates.get(instruction.name)
+        duration_ps = round(estimate.us * PS_PER_US) if estimate is not None else 0
+        modelled = estimate is not None and estimate.basis != "measured"
+        talks = communicates(self.program, instruction)
+        host_us = self.overheads.launch_us if not graph else self.overheads.graph_us
+        host_ps = 0 if graph and is_inside else round(host_us * PS_PER_US)
+        if not instruction.is_start or graph or _is_sync(instruction):
+            return Node(
+                KERNEL, instruction, duration_ps, host_ps, is_communication=talks,
+                is_modelled=modelled, graph=graph, gap_ps=self._gap(instruction, graph),
+            )  # fmt: skip
+        slot = self.slots.setdefault(instruction.name, len(self.slots))
+        stream = self.streams.of[instruction.name]
+        busy = engine(self.program, instruction)
+        return Node(
+            START, instruction, duration_ps, host_ps, stream, busy, slot, talks,
+            modelled and busy == CORES,
+        )  # fmt: skip
+
+    def _gap(self, instruction: Instruction, graph: int) -> int:
+        us = self.overheads.graph_gap_us if graph else self.overheads.gap_us
+        if instruction.custom_call_target.startswith(("__cublas", "__cudnn")):
+            us += self.overheads.library_us
+        return round(us * PS_PER_US)
+
+    def _by_channel(self, done: Instruction) -> Instruction | None:
+        """The send or receive that a loop carries to its wait: the one of the same channel."""
+        channel = done.collective.channel_id if done.collective is not None else None
+        if channel is None:
+            return None
+        opcode = done.opcode.removesuffix("-done")
+        for name in self.slots:
+            start = self.program.instruction(name)
+            same = start.collective is not None and start.collective.channel_id == channel
+            if same and start.opcode == opcode:
+                return start
+        return None
+
+
+def _is_sync(start: Instruction) -> bool:
+    return start.collective is not None and start.collective.is_sync
+
+
+def _refuse_huge(program: Program, nodes: int) -> None:
+    if nodes > MOST_NODES:
+        raise BadInput(
+            f"{program.name} executes more than {MOST_NODES:,} instructions in one step, too many "
+            "to simulate; simulate one iteration of its outer loop, or fewer steps in one call"
+        )

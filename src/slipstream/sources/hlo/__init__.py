@@ -1,0 +1,1 @@
+"""HLO text and protos into a Program."""

@@ -1,0 +1,140 @@
+"""Files and bytes of a compiled program into a Program: HLO text, HloProto, HloModuleProto."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import BadInput
+from slipstream.profile.program import Program
+from slipstream.sources.hlo.text import program_from_text
+
+__all__ = ["program_from_proto", "program_from_text", "read_program"]
+
+_NEXT_STEP = (
+    "write it with compiled.as_text(), or dump it with "
+    "XLA_FLAGS='--xla_dump_to=dump --xla_dump_hlo_as_proto'"
+)
+
+
+def read_program(path: str | os.PathLike[str]) -> Program:
+    """The program in a file: HLO text (`.hlo`, `.txt`) or proto (`.pb`), compressed or not.
+
+    What the file holds decides, not what it is called.
+    """
+    source = os.fspath(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadInput(f"{source}: can't be read ({reason}); expected an HLO file") from error
+    data = _unpacked(data, source)
+    if _is_text(data):
+        return program_from_text(data.decode("utf-8", "replace"), source=source)
+    if not data or Path(source.removesuffix(".gz")).suffix in (".hlo", ".txt"):
+        raise BadInput(
+            f"{source}, byte 0: saw {bytes(data[:16])!r}, expected text that begins with "
+            f"'HloModule'; {_NEXT_STEP}"
+        )
+    return program_from_proto(data, source=source)
+
+
+def program_from_proto(
+    data: bytes,
+    *,
+    source: str = "HLO proto",
+    jaxlib_version: str | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> Program:
+    """The program in a serialized HloProto or HloModuleProto; BadInput when there is none."""
+    from slipstream.sources.hlo.proto import ModuleReader
+
+    module = _parse_module(data, source)
+    try:
+        return ModuleReader(module).program(jaxlib_version, flags or {})
+    except (KeyError, IndexError, ValueError, StopIteration, OverflowError) as error:
+        raise BadInput(
+            f"{source}, {len(data)} bytes: program {module.name!r} contradicts itself "
+            f"({type(error).__name__}: {error}), expected every id to name an instruction or "
+            f"computation of it; {_NEXT_STEP}"
+        ) from error
+
+
+def _parse_module(data: bytes, source: str) -> Any:
+    from google.protobuf.message import DecodeError
+
+    from slipstream.sources.proto_schema import message
+
+    # An HloProto begins with a module, a module begins with its name: only one of them parses.
+    for kind in ("HloProto", "HloModuleProto"):
+        try:
+            parsed = message(kind).FromString(data)
+        except DecodeError:
+            continue
+        module = parsed.hlo_module if kind == "HloProto" else parsed
+        if module.computations:
+            return module
+    at = _bad_byte(data)
+    seen = f"the data end inside the field that begins with {bytes(data[at : at + 8])!r}"
+    if at == len(data):
+        seen = f"fields that are no program, the first one {bytes(data[:12])!r}"
+    raise BadInput(
+        f"{source}, byte {at} of {len(data)}: saw {seen}, "
+        f"expected an HloProto or HloModuleProto with computations; {_NEXT_STEP}"
+    )
+
+
+def _bad_byte(data: bytes) -> int:
+    """Where the outermost message stops making sense, for a person with a hex viewer."""
+    at = 0
+    while at < len(data):
+        tag, after = _varint(data, at)
+        size, end = 0, after
+        if tag & 7 == 0:
+            _, end = _varint(data, after)
+        elif tag & 7 == 2:
+            size, end = _varint(data, after)
+        elif tag & 7 in (1, 5):
+            size = 8 if tag & 7 == 1 else 4
+        else:
+            return at
+        if tag < 8 or end < 0 or end + size > len(data):
+            return at
+        at = end + size
+    return at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A variable-length integer and where it ends; -1 when the data end first."""
+    value = 0
+    for place in range(10):
+        if at < 0 or at + place >= len(data):
+            break
+        value |= (data[at + place] & 0x7F) << (7 * place)
+        if data[at + place] < 0x80:
+            return value, at + place + 1
+    return 0, -1
+
+
+def _unpacked(data: bytes, source: str) -> bytes:
+    try:
+        if data[:2] == b"\x1f\x8b":
+            return gzip.decompress(data)
+        if data[:6] == b"\xfd7zXZ\x00":
+            return lzma.decompress(data)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise BadInput(
+            f"{source}, {len(data)} bytes: the compressed data are damaged or cut short ({error}); "
+            f"copy the file again, or {_NEXT_STEP}"
+        ) from error
+    return data
+
+
+def _is_text(data: bytes) -> bool:
+    head = data[:4096].lstrip()
+    return head.startswith((b"HloModule", b"//", b"/*")) and b"\x00" not in head

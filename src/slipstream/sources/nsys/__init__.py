@@ -1,0 +1,1 @@
+"""Nsight Systems: SQLite exports, reports and nsys-jax archives."""

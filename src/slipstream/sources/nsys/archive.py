@@ -1,0 +1,305 @@
+"""nsys-jax archives: NVTX ranges projected onto the device, and the programs, in one zip.
+
+The archive has no kernels: each row of its projection is a range, with the time from the first to
+the last device operation that it launched. The ranges of instructions become the events here, so
+an instruction's gaps between its kernels count as its time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import BadInput, missing_extra
+from slipstream.profile.attribution.executions import graph_number
+from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
+from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
+from slipstream.profile.program import Program
+from slipstream.sources.hlo.dumps import Dumps, dump_of
+from slipstream.sources.hlo.reader import program_from_proto, program_from_text
+from slipstream.sources.nsys.ranges import COMPILE, INSTRUCTION, PROGRAM, Label, parse_label
+
+_PROJECTION = re.compile(r"(^|/)nvtx_gpu_proj_trace/(?!.*files\.parquet$).*\.parquet(/[^/]+)?$")
+_COLUMNS = ["Name", "Projected Start", "Projected Duration", "Orig Start", "Orig Duration"]
+_COLUMNS += ["PID", "TID", "NumGPUOps", "RangeId", "ParentId"]
+_COLLECTIVE = re.compile(r"(all-|ragged-all|reduce-scatter|collective-|send|recv)")
+_VERSIONS = {"NvDriverVersion": "driver_version", "CudaDriverVersion": "cuda_driver_version"}
+
+
+def read_archive(path: Path, dumps: Dumps | None = None) -> list[Profile]:
+    """The Profiles of an archive, one a process."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if _PROJECTION.search(name)]
+            if not names:
+                raise BadInput(
+                    f"{path} holds no nvtx_gpu_proj_trace: it is no archive of nsys-jax; "
+                    "make one with: nsys-jax -o profile.zip -- python train.py"
+                )
+            own = Dumps.of(_dumps(path, archive.namelist()), str(path))
+            machine = _Machine.of(archive, path)
+            tables = [_read_table(archive, name, _COLUMNS) for name in names]
+    except zipfile.BadZipFile as error:
+        raise BadInput(f"{path} is not a whole zip file ({error}); copy it again") from None
+    parts = [part for table in tables for part in _by_process(table)]
+    return [_Reader(path, part, machine, dumps or own, len(parts) > 1).profile() for part in parts]
+
+
+def _dumps(path: Path, names: list[str]) -> Iterator[Any]:
+    for name in names:
+        dump = dump_of(name, partial(_read_program, path, name))
+        if dump is not None:
+            yield dump
+
+
+def _read_program(path: Path, name: str) -> Program:
+    with zipfile.ZipFile(path) as archive:
+        data = archive.read(name)
+    if name.endswith(".xz"):
+        data = lzma.decompress(data)
+    elif name.endswith(".gz"):
+        data = gzip.decompress(data)
+    return _program(data)
+
+
+@lru_cache(maxsize=32)
+def _program(data: bytes) -> Program:
+    """Processes of one run dump the same programs: each is parsed once."""
+    if data.startswith(b"HloModule"):
+        return program_from_text(data.decode("utf-8", "replace"), source="a dump in the archive")
+    return program_from_proto(data, source="a dump in the archive")
+
+
+Columns = dict[str, Array]
+
+
+def _read_table(archive: zipfile.ZipFile, name: str, wanted: list[str]) -> Columns:
+    """Columns of a Parquet file in the archive; those it does not have are left out."""
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise missing_extra("pyarrow", "parquet", "reading nsys-jax archives") from None
+    file = parquet.ParquetFile(io.BytesIO(archive.read(name)))
+    names = [one for one in wanted if one in file.schema_arrow.names]
+    table = file.read(columns=names)
+    return {one: table.column(one).to_numpy(zero_copy_only=False) for one in names}
+
+
+def _by_process(table: Columns) -> list[Columns]:
+    if not len(table["Name"]):
+        return []
+    processes = np.unique(table["PID"])
+    return [{k: c[table["PID"] == one] for k, c in table.items()} for one in processes.tolist()]
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What the archive says of the machine."""
+
+    name: str
+    versions: dict[str, str]
+    models: dict[int, str]
+    threads: dict[int, str]
+
+    @classmethod
+    def of(cls, archive: zipfile.ZipFile, path: Path) -> _Machine:
+        said = dict(_pairs(archive, "system-metadata.parquet", "name", "value"))
+        models = _pairs(archive, "device-metadata.parquet", "cuDevice", _MODEL)
+        threads = _pairs(archive, "thread-metadata.parquet", "TID", "Name")
+        versions = {ours: str(said[key]) for key, ours in _VERSIONS.items() if said.get(key)}
+        name = str(said.get("Hostname") or path.stem)
+        return cls(name, versions, {int(k): str(v) for k, v in models}, dict(threads))
+
+
+_MODEL = "('TARGET_INFO_GPU', 'name')"
+
+
+def _pairs(archive: zipfile.ZipFile, file: str, key: str, value: str) -> list[tuple[Any, Any]]:
+    """Two columns of a table of the archive, where it has them."""
+    found: list[tuple[Any, Any]] = []
+    for name in archive.namelist():
+        if name == file or name.startswith(f"{file}/"):
+            table = _read_table(archive, name, [key, value])
+            if key in table and value in table:
+                found += zip(table[key].tolist(), table[value].tolist(), strict=True)
+    return found
+
+
+class _Reader:
+    """Reads one process of an archive."""
+
+    def __init__(
+        self, path: Path, table: Columns, machine: _Machine, dumps: Dumps, several: bool
+    ) -> None:
+        self.path, self.machine, self.dumps = path, machine, dumps
+        known = np.array([isinstance(text, str) for text in table["Name"].tolist()], bool)
+        self.outside = int(table["NumGPUOps"][~known].sum())
+        table = {key: column[known] for key, column in table.items()}
+        order = np.argsort(table["RangeId"], kind="stable")
+        self.table = {key: column[order] for key, column in table.items()}
+        self.pid = int(table["PID"][0]) if len(order) else 0
+        self.name = f"{machine.name}/{self.pid}" if several or machine.name else str(self.pid)
+        self.texts = Texts()
+        self.labels: list[Label] = [parse_label(text) for text in self.table["Name"].tolist()]
+        self.rows, self.programs = self._instructions()
+
+    def profile(self) -> Profile:
+        threads, thread = np.unique(self.table["TID"], return_inverse=True)
+        ordinals = sorted(self.machine.models) or [0]
+        devices = [Device(f"GPU:{one}", 0, one, "gpu", self._model(one)) for one in ordinals[:1]]
+        known, doubts = self._known_programs()
+        lanes, lane = self._lanes(known)
+        found = [Lane(f"{self._thread(one)}/{one}", 0, None, "thread") for one in threads.tolist()]
+        return Profile(
+            (Host(self.name, str(self.path), self.machine.versions),),
+            tuple(devices),
+            (*lanes, *found),
+            self._events(lane),
+            self._host_events(thread + len(lanes)),
+            programs=known,
+            warnings=(*doubts, *self._doubts(len(ordinals))),
+        )
+
+    def _model(self, ordinal: int) -> str:
+        return self.machine.models.get(ordinal, "")
+
+    def _thread(self, thread: int) -> str:
+        return self.machine.threads.get(thread) or "thread"
+
+    def _instructions(self) -> tuple[Array, list[str]]:
+        """Rows of instructions that hold no other, and the program that each is of."""
+        place = {int(one): row for row, one in enumerate(self.table["RangeId"].tolist())}
+        parents = [place.get(p, -1) if p == p else -1 for p in self.table["ParentId"].tolist()]
+        # None while XLA compiles; parents come before their children.
+        program: list[str | None] = []
+        inner = np.zeros(len(parents), bool)
+        for row, (parent, label) in enumerate(zip(parents, self.labels, strict=True)):
+            above = program[parent] if 0 <= parent < row else ""
+            if above is not None and label.kind in (PROGRAM, COMPILE):
+                above = label.name if label.kind == PROGRAM else None
+            program.append(above)
+            inner[row] = label.kind == INSTRUCTION and above is not None
+        holds = [p for row, p in enumerate(parents) if p >= 0 and inner[row]]
+        inner[holds] = False
+        rows = np.flatnonzero(inner)
+        return rows, [program[row] or "" for row in rows.tolist()]
+
+    def _known_programs(self) -> tuple[Programs, tuple[Warning, ...]]:
+        names = dict.fromkeys(name for name in self.programs if name)
+        names |= {x.name: None for x in self.labels if x.kind == COMPILE and x.name}
+        graphs = self._graph_programs()
+        return self.dumps.programs([name for name in names if name not in graphs])
+
+    def _graph_programs(self) -> set[str]:
+        """Programs with CUDA graphs, whose kernels the projection does not tell apart."""
+        pairs = zip(self._names(), self.programs, strict=True)
+        return {program for label, program in pairs if graph_number(label) is not None}
+
+    def _names(self) -> list[str]:
+        return [self.labels[row].name for row in self.rows.tolist()]
+
+    def _lanes(self, known: Programs) -> tuple[list[Lane], Array]:
+        """Streams are not recorded: as many lanes as it takes for none to overlap."""
+        keys = list(zip(self.programs, self._names(), strict=True))
+        kinds = {
+            key: "Communication" if _is_collective(*key, known) else "Compute" for key in set(keys)
+        }
+        starts = self.table["Projected Start"][self.rows]
+        ends = (starts + self.table["Projected Duration"][self.rows]).tolist()
+        free: dict[str, list[int]] = {"Compute": [], "Communication": []}
+        lane: list[tuple[str, int]] = [("", 0)] * len(keys)
+        for row in np.argsort(starts, kind="stable").tolist():
+            kind, start = kinds[keys[row]], int(starts[row])
+            busy = free[kind]
+            first = next((i for i, until in enumerate(busy) if until <= start), len(busy))
+            busy[first : first + 1] = [ends[row]]
+            lane[row] = (kind, first)
+        made = sorted(set(lane), key=lambda one: (one[0] != "Compute", one[1]))
+        titles = [f"{kind} {n + 1}" if n else kind for kind, n in made]
+        place = {one: i for i, one in enumerate(made)}
+        numbers = np.array([place[one] for one in lane], np.int32)
+        return [Lane(title, 0, 0) for title in titles], numbers
+
+    def _events(self, lane: Array) -> Table:
+        rows = self.rows
+        names = self.texts.map(self._names())
+        counts = self.table["NumGPUOps"][rows].tolist()
+        nothing = np.zeros(len(rows), np.int32)
+        columns = {
+            **self._times("Projected Start", "Projected Duration", rows),
+            "lane": lane,
+            "name": names,
+            "op": names,
+            "program": self.texts.map(self.programs),
+            "details": self.texts.map([f"device operations:{count}" for count in counts]),
+            # Ranges are numbered as they were opened, which is launch order.
+            "correlation": self.table["RangeId"][rows],
+            "graph": nothing,
+            "instruction": nothing,
+            "execution": nothing,
+        }
+        return _table(EVENT_COLUMNS, columns, self.texts)
+
+    def _host_events(self, lane: Array) -> Table:
+        rows = np.arange(len(self.labels))
+        steps = [label.step for label in self.labels]
+        columns = {
+            **self._times("Orig Start", "Orig Duration", rows),
+            "lane": lane,
+            "name": self.texts.map(self.table["Name"].tolist()),
+            "correlation": self.table["RangeId"],
+            "step": np.array([step or 0 for step in steps], np.int64),
+            "is_step": np.array([step is not None for step in steps], bool),
+        }
+        return _table(HOST_COLUMNS, columns, self.texts)
+
+    def _times(self, start: str, duration: str, rows: Array) -> Columns:
+        # Times on the host come as floating point, which holds nanoseconds of half a year.
+        begin = np.nan_to_num(self.table[start][rows]).astype(np.int64)
+        length = np.nan_to_num(self.table[duration][rows]).astype(np.int64)
+        return {"start_ps": begin * 1000, "duration_ps": np.maximum(length, 0) * 1000}
+
+    def _doubts(self, devices: int) -> Iterator[Warning]:
+        name = self.path.name
+        if self._graph_programs():
+            yield Warning(
+                "whole-graphs",
+                f"{name} gives one time for each CUDA graph, so what runs in them can't be told "
+                "apart; read the .sqlite export of the report instead",
+            )
+        inside = int(self.table["NumGPUOps"][self.rows].sum())
+        if self.outside > 0.005 * (inside + self.outside):
+            yield Warning(
+                "no-launch",
+                f"{name}: {self.outside} device operations were launched outside any range, and "
+                f"are not counted beside {inside} of XLA's instructions",
+            )
+        if devices > 1:
+            yield Warning(
+                "one-device",
+                f"{name} is of a process with {devices} GPUs, and does not say what ran on which: "
+                "all is shown as one; read the .sqlite export of the report instead",
+            )
+
+
+def _is_collective(program: str, label: str, known: Programs) -> bool:
+    if program not in known or label not in known[program]:
+        return _COLLECTIVE.match(label) is not None
+    found = known[program].instruction(label)
+    start = known[program].starter(label)
+    return any(one is not None and one.collective is not None for one in (found, start))
+
+
+def _table(columns: tuple[Column, ...], arrays: Columns, texts: Texts) -> Table:
+    typed = {c.name: arrays[c.name].astype(c.dtype, copy=False) for c in columns}
+    return Table(columns, typed, texts.values)

@@ -1,0 +1,217 @@
+"""Tables of an Nsight Systems export as columns: whatever tables and columns it has.
+
+Exports differ by release: tables appear when there is something in them, columns come and go, and
+a name is an index into `StringIds` or the text itself. Here a caller asks for columns and what
+stands for "not there"; native code reads them (see `sqlite_pages`), or SQL where it can't.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import BadInput
+from slipstream.profile.events import Array
+from slipstream.sources.files import open_bytes
+from slipstream.sources.nsys.sqlite_pages import IGNORED, MIXED, TEXT, Pages, intern, read_rows
+
+_AT_ONCE = 65536
+"""rows that SQL hands over at once"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of one table by name; text columns are numbers of `texts`, -1 for none."""
+
+    columns: Mapping[str, Array]
+    texts: Mapping[str, list[str]] = field(default_factory=dict)
+    rowid: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    digest: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    """equal for rows whose mixed columns are equal"""
+
+    def __len__(self) -> int:
+        return len(self.rowid)
+
+    def __getitem__(self, column: str) -> Array:
+        return self.columns[column]
+
+
+class Export:
+    """An open export."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # A log beside the file holds rows that the file itself does not have yet.
+        settled = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal"))
+        options = "mode=ro&immutable=1" if settled else "mode=ro"
+        try:
+            self.connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?{options}", uri=True, check_same_thread=False
+            )
+            # Names of kernels are what somebody's compiler made of them, not always UTF-8.
+            self.connection.text_factory = lambda text: text.decode("utf-8", "replace")
+            found = self.connection.execute(
+                "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
+            )
+            self._roots = {str(name): int(root) for name, root in found}
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise damaged(path, error) from None
+        self._pages = Pages.of(open_bytes(path)) if settled else None
+        self._columns: dict[str, dict[str, str]] = {}
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def has(self, table: str) -> bool:
+        return table in self._roots
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Name and declared type of a table's columns; none if there is no such table."""
+        if table not in self._columns:
+            found = self.connection.execute(f'PRAGMA table_info("{table}")')
+            self._columns[table] = {row[1]: row[2].upper() for row in found}
+        return self._columns[table]
+
+    def first_of(self, table: str, *names: str) -> str | None:
+        """The first of some columns that a table has: old and new names of one thing."""
+        known = self.columns(table)
+        return next((name for name in names if name in known), None)
+
+    def read(
+        self,
+        table: str,
+        numbers: Mapping[str, int],
+        texts: Sequence[str] = (),
+        mixed: Sequence[str] = (),
+    ) -> Rows:
+        """Columns of a table; `numbers` says what stands for NULL and for a missing column."""
+        known = self.columns(table)
+        if not known:
+            empty = np.empty(0, np.int64)
+            return Rows(dict.fromkeys((*numbers, *texts), empty), {t: [] for t in texts})
+        asked = _Asked(
+            {name: fill for name, fill in numbers.items() if name in known},
+            numbers,
+            [name for name in texts if name in known],
+            texts,
+            # A column goes to one place only.
+            [name for name in mixed if name in known and name not in numbers],
+        )
+        rows = self._read_pages(table, asked) if self._pages else None
+        return asked.completed(rows or self._read_sql(table, asked))
+
+    def _read_pages(self, table: str, asked: _Asked) -> Rows | None:
+        known = list(self.columns(table))
+        slots = np.full(len(known), IGNORED, np.int64)
+        fills = np.zeros(len(known), np.int64)
+        for place, (name, fill) in enumerate(asked.numbers.items()):
+            slots[known.index(name)], fills[known.index(name)] = place + 2, fill
+        for place, name in enumerate(asked.texts):
+            slots[known.index(name)] = TEXT + 2 + len(asked.numbers) + 2 * place
+        for name in asked.mixed:
+            slots[known.index(name)] = MIXED
+        assert self._pages is not None
+        count = 2 + len(asked.numbers) + 2 * len(asked.texts)
+        found = read_rows(self._pages, self._roots[table], slots, fills, count)
+        if found is None:
+            return None
+        columns = dict(zip(asked.numbers, found[2:], strict=False))
+        texts = {}
+        for name in asked.texts:
+            at = int(slots[known.index(name)]) - TEXT
+            columns[name], texts[name] = intern(self._pages.data, found[at], found[at + 1])
+        return Rows(columns, texts, found[0], found[1])
+
+    def _read_sql(self, table: str, asked: _Asked) -> Rows:
+        names = (*asked.numbers, *asked.texts, *asked.mixed)
+        listed = ", ".join(("rowid", *(f'"{name}"' for name in names)))
+        fills = [asked.numbers.get(name) for name in names]
+        words: dict[str, dict[str, int]] = {name: {} for name in asked.texts}
+        pieces = []
+        cursor = self.connection.execute(f'SELECT {listed} FROM "{table}"')
+        while rows := cursor.fetchmany(_AT_ONCE):
+            pieces.append(_numbered(rows, asked, fills, words))
+        table_ = np.concatenate(pieces, axis=1) if pieces else np.empty((len(names) + 2, 0), int)
+        columns = dict(zip((*asked.numbers, *asked.texts), table_[2:], strict=False))
+        return Rows(columns, {n: list(w) for n, w in words.items()}, table_[0], table_[1])
+
+    def select(self, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Rows of a small table, by SQL; a missing column is None everywhere."""
+        known = self.columns(table)
+        if not known:
+            return iter(())
+        listed = ", ".join(f'"{name}"' if name in known else "NULL" for name in names)
+        return iter(self.connection.execute(f'SELECT {listed} FROM "{table}"').fetchall())
+
+    def rows_by_id(
+        self, table: str, ids: Sequence[int], names: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        """Some rows of a table in the order asked for."""
+        known = self.columns(table)
+        listed = ", ".join(f'"{name}"' if name in known else "NULL" for name in names)
+        query = f'SELECT {listed} FROM "{table}" WHERE rowid = ?'
+        return [self.connection.execute(query, (one,)).fetchone() for one in ids]
+
+    def strings(self, ids: Array) -> dict[int, str]:
+        """The texts of some ids in `StringIds`."""
+        wanted = set(ids.tolist())
+        with suppress(sqlite3.Error):
+            found = self.connection.execute("SELECT id, value FROM StringIds")
+            return {number: str(text) for number, text in found if number in wanted}
+        return {}
+
+
+def damaged(path: Path, error: Exception) -> BadInput:
+    """The error for a file that SQLite itself can't read."""
+    return BadInput(
+        f"{path} is not a whole SQLite file ({error}); export it again with: "
+        "nsys export --type sqlite report.nsys-rep"
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What to read of a table: only columns it has."""
+
+    numbers: Mapping[str, int]
+    fills: Mapping[str, int]
+    texts: Sequence[str]
+    asked_texts: Sequence[str]
+    mixed: Sequence[str]
+
+    def completed(self, rows: Rows) -> Rows:
+        """With the columns that the table does not have."""
+        columns = dict(rows.columns)
+        for name, fill in self.fills.items():
+            if name not in columns:
+                columns[name] = np.full(len(rows), fill, np.int64)
+        missing = [name for name in self.asked_texts if name not in columns]
+        columns |= {name: np.full(len(rows), -1, np.int32) for name in missing}
+        texts = {**rows.texts, **{name: [] for name in missing}}
+        return Rows(columns, texts, rows.rowid, rows.digest)
+
+
+def _numbered(
+    rows: list[tuple[Any, ...]],
+    asked: _Asked,
+    fills: list[int | None],
+    words: dict[str, dict[str, int]],
+) -> Array:
+    """Rows as whole numbers: rowid, digest, numbers, and texts by their number."""
+    numbers, texts = len(asked.numbers), len(asked.texts)
+    out = []
+    for row in rows:
+        values = [f if v is None else v for v, f in zip(row[1:], fills, strict=True)]
+        for place, name in enumerate(asked.texts, numbers):
+            known = words[name]
+            text = row[1 + place]
+            values[place] = -1 if text is None else known.setdefault(str(text), len(known))
+        digest = hash(tuple(values[numbers + texts :]))
+        out.append((row[0], digest, *values[: numbers + texts]))
+    return np.ascontiguousarray(np.array(out, np.int64).T)

@@ -1,0 +1,143 @@
+"""Protobuf message classes, built at run time from a table of our own.
+
+The readers need a few dozen messages out of the several hundred that XLA and its profiler
+define.  `schema_tables.py` holds the fields we use, with the numbers they have on the wire; every
+other field of a message is skipped while reading and kept when the message is written back.
+That makes a `.proto` compiler, generated files and a copy of XLA's definitions unnecessary,
+and parsing still runs at the speed of the protobuf runtime's C core.
+
+    HloModuleProto = message("HloModuleProto")
+    module = HloModuleProto.FromString(data)
+
+Nothing is built, and protobuf is not imported, before the first call of `message`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from slipstream.sources.proto_tables import PROFILER, XLA
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+_TABLES = {"xla": XLA, "tensorflow.profiler": PROFILER}
+_SCALARS = frozenset(
+    ("string", "bytes", "bool", "double", "float", "int32", "int64", "uint32", "uint64")
+)
+
+
+@cache
+def message(name: str) -> Any:
+    """The message class called `name`; nested ones are `Outer.Inner`."""
+    from google.protobuf import message_factory
+
+    pool = _pool()
+    for package in _TABLES:
+        try:
+            descriptor = pool.FindMessageTypeByName(f"{package}.{name}")
+        except KeyError:
+            continue
+        return message_factory.GetMessageClass(descriptor)
+    import difflib
+
+    near = difflib.get_close_matches(name, message_names(), n=3)
+    hint = f"; near it: {', '.join(near)}" if near else ""
+    raise KeyError(f"no message {name!r} in the schema tables{hint}")
+
+
+def message_names() -> list[str]:
+    """Every name that `message` takes."""
+    return [name for table in _TABLES.values() for name, _ in _paragraphs(table)]
+
+
+class _Field(NamedTuple):
+    name: str
+    number: int
+    type: str
+    repeated: bool
+    optional: bool
+    oneof: str
+
+
+def _paragraphs(table: str) -> Iterator[tuple[str, list[_Field]]]:
+    for paragraph in table.strip().split("\n\n"):
+        name, *lines = paragraph.split("\n")
+        yield name, [_field(line) for line in lines]
+
+
+def _field(line: str) -> _Field:
+    name, number, kind, *oneof = line.split()
+    return _Field(
+        name,
+        int(number),
+        kind.rstrip("*?"),
+        repeated=kind.endswith("*"),
+        optional=kind.endswith("?"),
+        oneof=oneof[0].lstrip("@") if oneof else "",
+    )
+
+
+@cache
+def _pool() -> DescriptorPool:
+    # A pool of our own: the default one may already hold the real definitions (a process that
+    # imported TensorFlow or xprof), and two definitions of one name don't go together.
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    for package, table in _TABLES.items():
+        file = descriptor_pb2.FileDescriptorProto(
+            name=f"slipstream/{package}.proto", package=package, syntax="proto3"
+        )
+        for name, fields in _paragraphs(table):
+            _declare(file, name, fields)
+        pool.Add(file)
+    return pool
+
+
+def _declare(file: FileDescriptorProto, name: str, fields: list[_Field]) -> None:
+    outer, _, inner = name.partition(".")
+    if inner:
+        target = next(m for m in file.message_type if m.name == outer).nested_type.add(name=inner)
+    else:
+        target = file.message_type.add(name=name)
+    for field in fields:
+        if field.type.startswith("map<"):
+            _declare_map(target, f".{file.package}.", name, field)
+        else:
+            _declare_field(target, f".{file.package}.", field)
+
+
+def _declare_field(target: DescriptorProto, prefix: str, field: _Field) -> None:
+    proto = target.field.add(name=field.name, number=field.number)
+    proto.label = proto.LABEL_REPEATED if field.repeated else proto.LABEL_OPTIONAL
+    if field.type in _SCALARS:
+        proto.type = getattr(proto, f"TYPE_{field.type.upper()}")
+    else:
+        proto.type = proto.TYPE_MESSAGE
+        proto.type_name = prefix + field.type
+    # proto3 spells an optional scalar as a oneof with one member.
+    oneof = f"_{field.name}" if field.optional else field.oneof
+    proto.proto3_optional = field.optional
+    if oneof:
+        names = [declared.name for declared in target.oneof_decl]
+        if oneof not in names:
+            target.oneof_decl.add(name=oneof)
+            names.append(oneof)
+        proto.oneof_index = names.index(oneof)
+
+
+def _declare_map(target: DescriptorProto, prefix: str, owner: str, field: _Field) -> None:
+    """A map is a repeated nested message with fields `key` and `value`."""
+    key, value = field.type.removeprefix("map<").removesuffix(">").split(",")
+    camel = "".join(part.capitalize() for part in field.name.split("_"))
+    entry = target.nested_type.add(name=f"{camel}Entry")
+    entry.options.map_entry = True
+    _declare_field(entry, prefix, _Field("key", 1, key, False, False, ""))
+    _declare_field(entry, prefix, _Field("value", 2, value, False, False, ""))
+    proto = target.field.add(name=field.name, number=field.number)
+    proto.label, proto.type = proto.LABEL_REPEATED, proto.TYPE_MESSAGE
+    proto.type_name = f"{prefix}{owner}.{camel}Entry"

@@ -1,0 +1,1 @@
+"""XPlane files, as JAX's profiler writes them."""

@@ -1,0 +1,1 @@
+"""Candidates timed on real devices."""

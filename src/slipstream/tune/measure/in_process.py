@@ -1,0 +1,203 @@
+"""Candidates on real devices: compiled in one process, and run in turn.
+
+    compile_ahead   several candidates at once
+    prepare         compile, run once, compare the result with the baseline's
+    time            one step
+
+A candidate that crashes takes the process with it: the others are compiled again in a new one, when
+their turn comes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from slipstream.compiler.options import divide
+from slipstream.compiler.worker.closing import Closing
+from slipstream.compiler.worker.process import Process, WorkerFailed
+from slipstream.errors import BadInput
+from slipstream.results.tuning import CRASH, DIFFERENT, HANG, REFUSED
+from slipstream.tune.apply import as_options
+from slipstream.tune.measure.ab_window import (
+    BASELINE,
+    NULL,
+    STEPS,
+    ArmFailed,
+    Schedule,
+    is_of_memory,
+    status_of,
+)
+
+BENCH = "slipstream.bench.bench"
+CHECKED = "as the baseline's"
+
+
+class Measure(Protocol):
+    """A way to run candidates; `baseline` and `null` are always there."""
+
+    def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
+        """A hint: these are prepared next. What goes wrong is told by `prepare`."""
+        ...
+
+    def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
+        """Ready to be timed; the memory it needs. ArmFailed where it can't be, or is wrong."""
+        ...
+
+    def time(self, name: str) -> float:
+        """Seconds of one step."""
+        ...
+
+    def numbers(self, name: str) -> str:
+        """Whether its results are the baseline's, in words."""
+        ...
+
+    @property
+    def schedule(self) -> Schedule:
+        """How often it is worth looking at the times."""
+        ...
+
+
+class InProcess(Closing):
+    """A target's function on the devices of this machine, compiled with `compiler_options`."""
+
+    schedule = STEPS
+
+    def __init__(
+        self,
+        module: str,
+        function: str,
+        *,
+        use_gpu: bool,
+        tolerance: float = 0.01,
+        timeout_s: float = 600.0,
+        patience_s: float | None = None,
+        costs: Path | None = None,
+    ) -> None:
+        """`patience_s`: after so long a candidate hangs; `timeout_s` where it is not given."""
+        self._module, self._function = module, function
+        self._use_gpu = use_gpu
+        self._tolerance = tolerance
+        self._timeout_s = timeout_s
+        self._patience_s = min(patience_s or timeout_s, timeout_s)
+        self._costs = costs
+        self._arms: dict[str, dict[str, str]] = {}
+        """what was ready once, and its options"""
+        self._there: set[str] = set()
+        """what is ready in the process that runs now"""
+        self._process: Process | None = None
+        self._has_numbers = True
+
+    def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
+        programs = {}
+        for name, settings in candidates.items():
+            with suppress(ArmFailed):
+                programs[name] = self._options(settings)
+        if len(programs) > 1:
+            self._restart()
+            with suppress(ArmFailed):
+                self._ask("ahead", programs=programs)
+
+    def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
+        options = self._options(settings)
+        memory = self._made(name, options)
+        self._arms[name] = options
+        return memory
+
+    def _options(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """As one program can have them."""
+        written = as_options(settings, self._costs)
+        flags = {name: value for name, value in written.items() if name.startswith("xla_")}
+        divided = divide(flags)
+        if for_all := [*(written.keys() - flags.keys()), *divided.xla_flags]:
+            text = f"{', '.join(for_all)}: only for a whole process, not for one program"
+            raise ArmFailed(REFUSED, text)
+        return dict(divided.compiler_options)
+
+    def time(self, name: str) -> float:
+        self._restart()
+        if name not in self._there and name in self._arms:
+            self._made(name, self._arms[name])
+        return float(self._ask("time", name=name)["seconds"])
+
+    def numbers(self, name: str) -> str:
+        """A candidate that is ready was compared, where there was something to compare."""
+        if self._has_numbers:
+            return CHECKED
+        return "not checked: the step makes NaN or infinity of made-up arguments"
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _made(self, name: str, options: Mapping[str, str]) -> int | None:
+        self._restart()
+        memory: int | None = self._ask("compile", name=name, options=options)["memory_bytes"]
+        difference = float(self._ask("check", name=name)["difference"])
+        if not difference <= self._tolerance:
+            raise ArmFailed(
+                DIFFERENT,
+                f"results differ from the baseline's by {difference:.2g} of the largest value; "
+                f"{self._tolerance:g} is allowed",
+            )
+        self._there.add(name)
+        return memory
+
+    def _restart(self) -> None:
+        """A process with the baseline."""
+        if self._process is not None:
+            return
+        self._there = set()
+        self._process = Process("", use_gpu=self._use_gpu, module=BENCH)
+        self._ask("start", module=self._module, function=self._function)
+        for name in (BASELINE, NULL):
+            self._ask("compile", name=name, options={})
+        self._has_numbers = bool(self._ask("check", name=BASELINE)["is_finite"])
+
+    def _ask(self, do: str, **request: Any) -> dict[str, Any]:
+        assert self._process is not None
+        process, hung = self._process, threading.Event()
+        is_own = do == "start" or request.get("name") in (BASELINE, NULL)
+
+        def end() -> None:
+            hung.set()
+            process.kill()
+
+        alarm = threading.Timer(self._timeout_s if is_own else self._patience_s, end)
+        alarm.start()
+        try:
+            return process.ask(do, **request)[0]
+        except WorkerFailed as failed:
+            raise self._failure(failed, do, request, hung.is_set()) from None
+        finally:
+            alarm.cancel()
+
+    def _failure(
+        self, failed: WorkerFailed, do: str, request: Mapping[str, Any], is_hung: bool
+    ) -> Exception:
+        text = str(failed.answer.get("line", "")) or f"code {failed.answer.get('code')}"
+        if failed.died:
+            self.close()
+            # Whoever killed the process is not started again.
+            self._arms.pop(str(request.get("name", "")), None)
+        if do == "start" or request.get("name") in (BASELINE, NULL):
+            last = failed.log.strip().splitlines()[-1:] or [text]
+            return BadInput(
+                f"{self._module}:{self._function} can't be run here ({text}; {last[0][:200]}); "
+                "expected a function of devices that returns a jitted function and its arguments"
+            )
+        if is_hung:
+            return ArmFailed(HANG, f"took more than {self._patience_s:.0f} s")
+        if failed.died:
+            return ArmFailed(CRASH, f"the process died: {text}")
+        return ArmFailed(status_of(text), _telling(text))
+
+
+def _telling(text: str) -> str:
+    """The line of an error that says what it was; some carry a whole traceback along."""
+    lines = text.splitlines() or [""]
+    return next(filter(is_of_memory, lines), lines[0]).strip()[:300]

@@ -1,0 +1,103 @@
+"""Why the best is better, in sentences: what the step is made of now, and what settings mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.space.program_traits import Traits
+from slipstream.tune.space.space import Space
+from slipstream.tune.space.threshold_grid import layer_bytes
+from slipstream.units import PS_PER_US, format_bytes, format_time
+
+NOTICEABLE = 0.002
+"""of the step: what moves less is not worth a sentence"""
+_THRESHOLDS = {
+    "xla_gpu_all_gather_combine_threshold_bytes": "all-gather",
+    "xla_gpu_reduce_scatter_combine_threshold_bytes": "reduce-scatter",
+    "xla_gpu_all_reduce_combine_threshold_bytes": "all-reduce",
+}
+
+
+def layer_facts(traits: Traits, space: Space) -> dict[str, Any]:
+    """What one layer weighs to each threshold, for a study to keep."""
+    layers = traits.layers
+    if layers is None or layers.layers is None:
+        return {}
+    found: dict[str, Any] = {"layers": layers.layers, "basis": layers.layer_weights.basis}
+    for flag, kind in _THRESHOLDS.items():
+        knob = space.knob(flag)
+        if knob is not None:
+            size = layer_bytes(kind, traits)
+            found[flag] = {"kind": kind, "layer_bytes": size, "default": knob.default}
+    return found
+
+
+def reasons(
+    settings: Mapping[str, str], baseline: Outcome, best: Outcome, layers: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Sentences, the most telling first."""
+    return (
+        *_parts(baseline, best),
+        *_collectives(baseline, best),
+        *_thresholds(settings, best, layers),
+    )
+
+
+def _parts(baseline: Outcome, best: Outcome) -> Iterator[str]:
+    before, after = baseline.parts_us or {}, best.parts_us or {}
+    step = baseline.step_us or 0.0
+    changes = {name: after[name] - before[name] for name in before if name in after}
+    for name, change in sorted(changes.items(), key=lambda pair: -abs(pair[1])):
+        if step and abs(change) / step >= NOTICEABLE:
+            yield (
+                f"{name} {'falls' if change < 0 else 'rises'} from {_time(before[name])} to "
+                f"{_time(after[name])}"
+            )
+
+
+def _collectives(baseline: Outcome, best: Outcome) -> Iterator[str]:
+    before, after = baseline.collectives or {}, best.collectives or {}
+    for kind in sorted({*before, *after}):
+        count_before, bytes_before = before.get(kind, (0, 0))
+        count, size = after.get(kind, (0, 0))
+        if count != count_before:
+            yield (
+                f"{count} {kind}s a step instead of {count_before}, "
+                f"{format_bytes(size / max(count, 1))} each on average instead of "
+                f"{format_bytes(bytes_before / max(count_before, 1))}"
+            )
+
+
+def _thresholds(
+    settings: Mapping[str, str], best: Outcome, layers: Mapping[str, Any]
+) -> Iterator[str]:
+    for flag, kind in _THRESHOLDS.items():
+        facts = layers.get(flag)
+        if facts is None or kind not in (best.collectives or {}):
+            continue
+        yield threshold_sentence(settings.get(flag), facts, layers["layers"])
+
+
+def threshold_sentence(value: str | None, facts: Mapping[str, Any], layers: int | None) -> str:
+    """A threshold against what one of the model's layers weighs."""
+    kind, layer = facts["kind"], facts["layer_bytes"]
+    counted = "one device's share of a layer's gradients" if kind == "reduce-scatter" else (
+        "a layer's gradients" if kind == "all-reduce" else "a layer's weights"
+    )  # fmt: skip
+    weighs = f"{counted}: {format_bytes(layer)}, {layers} layers"
+    size = int(value if value is not None else facts["default"])
+    is_default = "default " if value is None else ""
+    if size < layer:
+        pieces = -(-layer // max(size, 1))
+        meaning = f"cuts a layer in {pieces} or more, so that each piece overlaps with the rest"
+    elif size < 2 * layer:
+        meaning = "holds one layer and not two: one collective a layer"
+    else:
+        meaning = f"holds {size // layer} layers; in a loop over layers, all of one turn"
+    return f"the {is_default}{kind} threshold of {format_bytes(size)} {meaning} ({weighs})"
+
+
+def _time(us: float) -> str:
+    return format_time(us * PS_PER_US)

@@ -1,0 +1,1 @@
+"""Candidates compiled and simulated."""

@@ -1,0 +1,249 @@
+"""The search: workers that ask, try out and tell, until there is a reason to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import Protocol
+
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.search.seeds import SIMPLIFY, Suggestion
+from slipstream.tune.search.study import Candidate, Row, Study
+from slipstream.tune.search.trial_owner import UNOWNED_S
+
+PATIENCE = 50
+"""candidates in a row of which none is better than the best before them"""
+BETTER = 0.001
+"""less is no improvement"""
+COUNTED = "candidates were tried"
+LEAVE_S = 10.0
+"""for a worker whose rig was ended"""
+SIMPLIFY_SHARE = 5
+"""of so many candidates, one is kept for the end, to find out what the best can do without"""
+
+
+class Trial(Protocol):
+    """Something that can try candidates out, one at a time."""
+
+    def try_out(self, settings: Mapping[str, str]) -> Outcome: ...
+
+
+class NoWorker(Exception):
+    """Nobody was there to try a candidate out in time: it stays to be tried."""
+
+
+Rig = Callable[[], AbstractContextManager[Trial]]
+"""makes what one worker tries its candidates out with"""
+OnTold = Callable[[Candidate, Outcome], None]
+
+
+class Search:
+    """Workers on one study, in threads: what they start (compilers, jobs) are processes."""
+
+    def __init__(
+        self,
+        study: Study,
+        rig: Rig,
+        *,
+        trials: int,
+        budget_s: float,
+        jobs: int | Callable[[], int] = 1,
+        on_told: OnTold = lambda candidate, outcome: None,
+        simplifies: bool = True,
+    ) -> None:
+        self._study = study
+        self._rig = rig
+        self._trials = trials
+        self._end = time.monotonic() + budget_s
+        self._budget_s = budget_s
+        self._jobs = jobs if callable(jobs) else lambda: jobs
+        """how many workers there may be, which may change"""
+        self._on_told = on_told
+        self._simplifies = simplifies
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._why = ""
+        self._errors: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+        self._stack = ExitStack()
+        self._idle: list[Trial] = []
+        """rigs that a later worker takes over, with the processes that they keep"""
+
+    def run(self) -> str:
+        """Until the budget is spent or nothing is left; the reason."""
+        try:
+            with self._stack:
+                why = self._all()
+        finally:
+            # An interrupt ends the rigs; those who waited for them give their candidates back.
+            self._stop.set()
+            for thread in self._threads:
+                thread.join(LEAVE_S)
+        if self._errors:
+            raise self._errors[0]
+        return f"{len(_taken(self._study.rows()))} {COUNTED}" if why == COUNTED else why
+
+    def _all(self) -> str:
+        reserve = min(self._trials // SIMPLIFY_SHARE, 12) if self._simplifies else 0
+        try:
+            self._workers(self._trials - reserve, has_patience=True)
+            why = self._why
+            if self._simplifies and time.monotonic() < self._end and not self._errors:
+                self._simplify()
+                if why == COUNTED:
+                    # What was kept for that and not needed is the search's again.
+                    self._workers(self._trials, has_patience=True)
+        except KeyboardInterrupt:
+            # Before the rigs end: what comes of that is no candidate's outcome.
+            self._stop.set()
+            raise
+        return why
+
+    def _simplify(self) -> None:
+        """The best with each of its settings taken back: what makes no difference goes."""
+        for _ in range(2):
+            rows = self._study.rows()
+            if any(row.state == "waiting" for row in rows):
+                # Not even what was suggested is done: there is no best to speak of yet.
+                return self._workers(self._trials, has_patience=False, only_waiting=True)
+            best = best_row(rows, self._study.objective)
+            if best is None or not best.settings:
+                return
+            taken = [Suggestion(_without(best.settings, [n]), SIMPLIFY) for n in best.settings]
+            self._study.enqueue(taken[: max(self._trials - len(_taken(rows)), 0)])
+            self._workers(self._trials, has_patience=False, only_waiting=True)
+            rows, objective = self._study.rows(), self._study.objective
+            idle = [n for n in best.settings if _is_idle(rows, best, n, objective)]
+            if len(idle) < 2:
+                return
+            self._study.enqueue([Suggestion(_without(best.settings, idle), SIMPLIFY)])
+            self._workers(self._trials, has_patience=False, only_waiting=True)
+
+    def _workers(self, most: int, *, has_patience: bool, only_waiting: bool = False) -> None:
+        self._why = ""
+        self._threads = threads = list[threading.Thread]()
+        while True:
+            # Who joins later works, too, as long as there is work.
+            while not (self._why or self._stop.is_set()) and len(threads) < self._jobs():
+                arguments = (most, has_patience, only_waiting)
+                threads.append(threading.Thread(target=self._work, args=arguments, daemon=True))
+                threads[-1].start()
+            alive = [thread for thread in threads if thread.is_alive()]
+            if not alive:
+                return
+            alive[0].join(0.2)
+
+    def _work(self, most: int, has_patience: bool, only_waiting: bool) -> None:
+        try:
+            rig: Trial | None = None
+            while (candidate := self._next(most, has_patience, only_waiting)) is not None:
+                rig = rig or self._taken_rig()
+                self._try(rig, candidate)
+            if rig is not None:
+                self._idle.append(rig)
+        except BaseException as error:
+            # A thread's error is the search's: the others end, and `run` raises it.
+            self._errors.append(error)
+            self._stop.set()
+
+    def _try(self, rig: Trial, candidate: Candidate) -> None:
+        try:
+            outcome = rig.try_out(candidate.settings)
+        except NoWorker:
+            return self._study.release(candidate)
+        except BaseException:
+            self._study.release(candidate)
+            raise
+        if self._stop.is_set():
+            return self._study.release(candidate)
+        self._study.tell(candidate, outcome)
+        self._on_told(candidate, outcome)
+
+    def _taken_rig(self) -> Trial:
+        with self._lock:
+            return self._idle.pop() if self._idle else self._stack.enter_context(self._rig())
+
+    def _next(self, most: int, has_patience: bool, only_waiting: bool) -> Candidate | None:
+        with self._lock:
+            while True:
+                rows = self._study.rows()
+                if why := self._reason(rows, most, has_patience, only_waiting):
+                    if self._is_uncertain(rows):
+                        time.sleep(0.5)
+                        self._study.reap()
+                        continue
+                    self._why = self._why or why
+                    return None
+                candidate = self._study.ask()
+                if candidate is None:
+                    self._why = self._why or "the search proposes nothing new"
+                return candidate
+
+    def _is_uncertain(self, rows: list[Row]) -> bool:
+        """A trial that may be a dead process's will turn out so within seconds."""
+        if self._stop.is_set() or time.monotonic() > self._end + UNOWNED_S:
+            return False
+        return self._study.has_unowned()
+
+    def _reason(
+        self, rows: list[Row], most: int, has_patience: bool, only_waiting: bool
+    ) -> str | None:
+        taken = _taken(rows)
+        waiting = [r for r in rows if r.state == "waiting"]
+        if self._stop.is_set():
+            return "stopped"
+        if time.monotonic() >= self._end:
+            return f"the budget of {self._budget_s:.0f} s is spent"
+        if len(taken) >= most:
+            return COUNTED
+        if len(taken) >= self._study.space.size:
+            return "every setting of the space was tried"
+        if only_waiting and not waiting:
+            return "nothing waits"
+        if has_patience and not waiting and _is_stale(taken, self._study.objective):
+            return f"none of the last {PATIENCE} candidates was better than those before"
+        return None
+
+
+def _taken(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.state in ("done", "running") and row.repeat_of is None]
+
+
+def best_row(rows: list[Row], objective: str) -> Row | None:
+    """The best; of those as good as it, the one with the fewest settings."""
+    scored = [(score, row) for row in rows if (score := _score(row, objective)) is not None]
+    if not scored:
+        return None
+    least = min(score for score, _ in scored)
+    close = [(score, row) for score, row in scored if score <= least * (1 + BETTER)]
+    return min(close, key=lambda pair: (len(pair[1].settings), pair[0], pair[1].number))[1]
+
+
+def _score(row: Row, objective: str) -> float | None:
+    if row.outcome is None or row.state != "done" or row.repeat_of is not None:
+        return None
+    return row.outcome.score(objective)
+
+
+def _is_stale(taken: list[Row], objective: str) -> bool:
+    scores = [s for row in taken if (s := _score(row, objective)) is not None]
+    if len(scores) <= PATIENCE:
+        return False
+    return min(scores[-PATIENCE:]) > min(scores[:-PATIENCE]) * (1 - BETTER)
+
+
+def _without(settings: Mapping[str, str], names: list[str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name not in names}
+
+
+def _is_idle(rows: list[Row], best: Row, name: str, objective: str) -> bool:
+    """Whether the best is as good without this setting."""
+    wanted = _without(best.settings, [name])
+    reference = _score(best, objective)
+    for row in rows:
+        score = _score(row, objective)
+        if score is not None and reference is not None and dict(row.settings) == wanted:
+            return score <= reference * (1 + BETTER)
+    return False

@@ -1,0 +1,304 @@
+"""Candidates and what became of them, in a database that outlives every process.
+
+    ask ─► a candidate, RUNNING, ours ─► tell ─► COMPLETE, or PRUNED if it can't win
+
+Optuna keeps the trials and proposes new ones (TPE). A trial whose process died is found by its
+owner (on this host) or by its heart, which stopped beating (on others); it is marked FAIL and asked
+for again, once. Settings that were tried before are answered from the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.search.seeds import SEARCH, Suggestion
+from slipstream.tune.search.storage import GRACE_S, HEARTBEAT_S, import_optuna, open_storage
+from slipstream.tune.search.trial_owner import is_dead, owner
+from slipstream.tune.space.knob import Knob
+from slipstream.tune.space.space import Space
+
+MOST_REPEATS = 40
+"""proposals in a row that were tried before: the search has nothing new"""
+FEWEST_BEFORE = 4
+"""candidates that one must be worse than half of, to be given up while it is measured"""
+Key = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One trial that this process is to try out."""
+
+    number: int
+    settings: Mapping[str, str]
+    origin: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial as the database has it."""
+
+    number: int
+    settings: Mapping[str, str]
+    origin: str
+    state: str
+    """`done`, `running`, `waiting` or `interrupted`"""
+    outcome: Outcome | None
+    repeat_of: int | None
+    seconds: float
+    """from ask to tell"""
+
+
+class Study:
+    """One search; any number of threads and processes may use the same."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        space: Space,
+        objective: str,
+        seed: int = 0,
+        grace_s: int = GRACE_S,
+    ) -> None:
+        optuna = import_optuna()
+        self.space = space
+        self.objective = objective
+        self._optuna = optuna
+        self._lock = threading.RLock()
+        self._mine: dict[int, Any] = {}
+        self._heart: threading.Thread | None = None
+        self._is_closed = threading.Event()
+        storage = open_storage(optuna, url, grace_s)
+        self._study = optuna.create_study(
+            storage=storage, study_name=name, load_if_exists=True, direction="minimize"
+        )
+        self._storage = storage
+        self._study.sampler = optuna.samplers.TPESampler(
+            seed=self._place(seed), multivariate=True, constant_liar=True, n_startup_trials=8
+        )
+        self._study.pruner = optuna.pruners.MedianPruner(FEWEST_BEFORE, n_min_trials=FEWEST_BEFORE)
+
+    def _place(self, seed: int) -> int:
+        """Where the search begins: the same for the same study, elsewhere beside other workers."""
+        beside = os.getpid() if self._trials(self._states.RUNNING) else 0
+        return (seed + len(self._study.get_trials(deepcopy=False)) + beside) % 2**31
+
+    def close(self) -> None:
+        self._is_closed.set()
+        if self._heart is not None:
+            self._heart.join()
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    # What is to be tried.
+
+    def enqueue(self, suggestions: Sequence[Suggestion], most: int | None = None) -> None:
+        """To be tried next, in this order; settings that the study has already are left out."""
+        with self._lock:
+            known = {_key(row.settings) for row in self.rows() if row.settings is not None}
+            limit = len(known) + (len(suggestions) if most is None else most)
+            for one in suggestions:
+                if _key(one.settings) not in known and len(known) < limit:
+                    known.add(_key(one.settings))
+                    facts = {"origin": one.origin, "settings": dict(one.settings)}
+                    self._study.enqueue_trial(self._encoded(one.settings), user_attrs=facts)
+
+    def ask(self) -> Candidate | None:
+        """A candidate that nobody tried; None if the search proposes nothing new."""
+        with self._lock:
+            self.reap()
+            for _ in range(MOST_REPEATS):
+                trial = self._study.ask()
+                trial.set_user_attr("owner", owner())
+                settings = self._suggested(trial)
+                trial.set_user_attr("settings", settings)
+                if not self._is_repeat(trial, settings):
+                    self._mine[trial._trial_id] = trial
+                    self._beat(trial._trial_id)
+                    self._keep_beating()
+                    origin = trial.user_attrs.get("origin", SEARCH)
+                    return Candidate(trial.number, settings, origin)
+            return None
+
+    def tell(self, candidate: Candidate, outcome: Outcome) -> None:
+        """What became of a candidate; a result that came too late is not taken twice."""
+        with self._lock:
+            trial_id = next(i for i, t in self._mine.items() if t.number == candidate.number)
+            trial = self._mine.pop(trial_id)
+            finished = self._optuna.exceptions.UpdateFinishedTrialError
+            # Somebody may have thought us dead; then it is tried again elsewhere.
+            with suppress(finished):
+                trial.set_user_attr("outcome", outcome.to_json())
+                score = outcome.score(self.objective)
+                if score is None:
+                    self._study.tell(trial, state=self._states.PRUNED)
+                else:
+                    self._study.tell(trial, score)
+
+    def is_hopeless(self, candidate: Candidate, change: float, rounds: int) -> bool:
+        """Whether Optuna's pruner gives it up: most before it were better after as many rounds."""
+        with self._lock:
+            trial = next(t for t in self._mine.values() if t.number == candidate.number)
+            trial.report(change, rounds)
+            return bool(trial.should_prune())
+
+    def release(self, candidate: Candidate) -> None:
+        """A candidate that is not tried out after all: somebody else may."""
+        with self._lock:
+            trial_id = next(i for i, t in self._mine.items() if t.number == candidate.number)
+            self._fail(trial_id)
+            del self._mine[trial_id]
+            self._retry_failed()
+
+    def reap(self) -> None:
+        """Find trials whose process died, and see to it that they are asked for again."""
+        with self._lock:
+            for trial in self._trials(self._states.RUNNING):
+                if trial._trial_id not in self._mine and is_dead(trial):
+                    self._fail(trial._trial_id)
+            self._optuna.storages.fail_stale_trials(self._study)
+            self._retry_failed()
+
+    def _retry_failed(self) -> None:
+        trials = self._study.get_trials(deepcopy=False)
+        retried = {trial.user_attrs.get("retry_of") for trial in trials}
+        for trial in trials:
+            if trial.state != self._states.FAIL or "repeat_of" in trial.user_attrs:
+                continue
+            params = trial.params or trial.system_attrs.get("fixed_params")
+            if params and trial.number not in retried:
+                facts = {"origin": trial.user_attrs.get("origin", SEARCH)}
+                facts |= {"retry_of": trial.number}
+                if "settings" in trial.user_attrs:
+                    facts["settings"] = trial.user_attrs["settings"]
+                self._study.enqueue_trial(dict(params), user_attrs=facts)
+
+    def _fail(self, trial_id: int) -> None:
+        # Whoever comes second finds it finished.
+        with suppress(self._optuna.exceptions.UpdateFinishedTrialError):
+            self._storage.set_trial_state_values(trial_id, self._states.FAIL)
+
+    def _is_repeat(self, trial: Any, settings: Mapping[str, str]) -> bool:
+        """Whether these settings were tried, or are being tried; then the trial ends here."""
+        key = _key(settings)
+        for row in self.rows():
+            if row.number >= trial.number and row.state != "done":
+                continue
+            is_taken = row.state in ("done", "running") and row.number != trial.number
+            if is_taken and row.repeat_of is None and _key(row.settings) == key:
+                trial.set_user_attr("repeat_of", row.number)
+                score = row.outcome.score(self.objective) if row.outcome else None
+                if score is not None:
+                    self._study.tell(trial, score)
+                else:
+                    self._study.tell(trial, state=self._states.FAIL)
+                return True
+        return False
+
+    # What is known.
+
+    def rows(self) -> list[Row]:
+        """Every trial, in the order in which they were asked for."""
+        return [self._row(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    def programs(self) -> dict[str, Outcome]:
+        """What became of each program that was simulated, by its hash."""
+        told = [row.outcome for row in self.rows() if row.outcome is not None]
+        return {outcome.program: outcome for outcome in told if outcome.is_ok}
+
+    def note(self, name: str, text: str) -> None:
+        """Something to keep with the study."""
+        self._study.set_user_attr(name, text)
+
+    def notes(self) -> dict[str, str]:
+        found: dict[str, str] = self._study.user_attrs
+        return found
+
+    def has_unowned(self) -> bool:
+        """Whether a trial runs of which nobody says that it is theirs."""
+        running = self._trials(self._states.RUNNING)
+        return any("owner" not in trial.user_attrs for trial in running)
+
+    def importances(self) -> dict[str, float]:
+        """Each knob's share of what the objective was seen to do; empty where that can't be said.
+
+        By PED-ANOVA, over knobs that every candidate had.
+        """
+        evaluator = self._optuna.importance.PedAnovaImportanceEvaluator()
+        done = [t for t in self._trials(self._states.COMPLETE) if t.params]
+        if len({trial.value for trial in done}) < 3:
+            return {}
+        found: dict[str, float] = self._optuna.importance.get_param_importances(
+            self._study, evaluator=evaluator
+        )
+        return found
+
+    def _row(self, trial: Any) -> Row:
+        states = self._states
+        names = {
+            states.RUNNING: "running", states.WAITING: "waiting", states.FAIL: "interrupted",
+        }  # fmt: skip
+        outcome = trial.user_attrs.get("outcome")
+        began, ended = trial.datetime_start, trial.datetime_complete
+        return Row(
+            trial.number,
+            trial.user_attrs.get("settings") or {},
+            trial.user_attrs.get("origin", SEARCH),
+            names.get(trial.state, "done"),
+            Outcome.from_json(outcome) if outcome else None,
+            trial.user_attrs.get("repeat_of"),
+            (ended - began).total_seconds() if began and ended else 0.0,
+        )
+
+    def _trials(self, state: Any) -> list[Any]:
+        found: list[Any] = self._study.get_trials(deepcopy=False, states=(state,))
+        return found
+
+    @property
+    def _states(self) -> Any:
+        return self._optuna.trial.TrialState
+
+    # Settings as Optuna has them.
+
+    def _suggested(self, trial: Any) -> dict[str, str]:
+        chosen = {}
+        for knob in self.space.knobs:
+            if knob.is_ordered:
+                position = trial.suggest_int(knob.name, 0, len(knob.values) - 1)
+                chosen[knob.name] = knob.ladder[position]
+            else:
+                chosen[knob.name] = trial.suggest_categorical(knob.name, list(knob.values))
+        return self.space.without_defaults(chosen)
+
+    def _encoded(self, settings: Mapping[str, str]) -> dict[str, Any]:
+        return {k.name: _encode(k, settings.get(k.name, k.default)) for k in self.space.knobs}
+
+    # The heart.
+
+    def _keep_beating(self) -> None:
+        if self._heart is None:
+            self._heart = threading.Thread(target=self._beats, daemon=True)
+            self._heart.start()
+
+    def _beats(self) -> None:
+        while not self._is_closed.wait(HEARTBEAT_S):
+            with self._lock:
+                for trial_id in self._mine:
+                    self._beat(trial_id)
+
+    def _beat(self, trial_id: int) -> None:
+        self._storage.record_heartbeat(trial_id)
+
+
+def _encode(knob: Knob, value: str) -> Any:
+    return knob.ladder.index(value) if knob.is_ordered else value
+
+
+def _key(settings: Mapping[str, str]) -> Key:
+    return tuple(sorted(settings.items()))

@@ -1,0 +1,81 @@
+"""Arguments that are made up: the same each time, and such that a step makes numbers of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.bench.bench import Bench
+from slipstream.bench.synthetic_inputs import made_up
+
+STEP = """
+import jax, jax.numpy as jnp
+
+def build(devices, function=None):
+    place = jax.sharding.SingleDeviceSharding(devices[0])
+    shape = lambda *size: jax.ShapeDtypeStruct(size, jnp.float32, sharding=place)
+    weights = {"up": shape(300, 8), "down": shape(8, 300)}
+    state = {"first": weights, "params": weights, "second": weights}
+
+    def step(state, batch):
+        hidden = batch @ state["params"]["up"] @ state["params"]["down"]
+        moved = jax.tree.map(lambda p, m, v: p - m / (jnp.sqrt(v) + 1), *(
+            state[name] for name in ("params", "first", "second")))
+        return {**state, "params": moved}, jnp.mean(ROOT(hidden))
+
+    return jax.jit(step, donate_argnums=0), state, shape(4, 300)
+"""
+
+
+def shapes():
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    one = jax.ShapeDtypeStruct((40, 30), jnp.float32, sharding=place)
+    count = jax.ShapeDtypeStruct((), jnp.int32, sharding=place)
+    weights = {"a": {"kernel": one}, "b": {"kernel": one}}
+    return {"moments": {"mu": weights, "nu": weights}, "params": weights, "count": count}
+
+
+def test_of_subtrees_that_are_alike_only_the_weights_keep_both_signs():
+    paths, _ = jax.tree_util.tree_flatten_with_path(shapes())
+    for way, signed in ((0, {"mu", "nu", "params"}), (1, {"params"}), (2, set())):
+        arrays = [np.asarray(one.on_devices()) for one in made_up(shapes(), way)]
+        again = [np.asarray(one.on_devices()) for one in made_up(shapes(), way)]
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
+        found = {
+            name
+            for (path, _), array in zip(paths, arrays, strict=True)
+            for name in ("mu", "nu", "params")
+            if f"'{name}'" in str(path) and (array < 0).any()
+        }
+        assert found == signed
+        assert all(np.isfinite(array).all() for array in arrays)
+
+
+@pytest.mark.parametrize(
+    ("root", "way", "is_finite"),
+    [("jnp.abs", 1, True), ("jnp.sqrt", 2, True), ("lambda x: x / 0", 2, False)],
+)
+def test_arguments_are_made_up_until_the_step_gives_numbers(root, way, is_finite, tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text(STEP.replace("ROOT", f"({root})"))
+    bench = Bench()
+    bench.start(str(file), "build")
+    bench.compile("baseline", {})
+    assert bench.check("baseline") == {"difference": 0.0, "is_finite": is_finite}
+    expected = [one.on_devices() for one in made_up(bench._abstract, way)]
+    made = [one.on_devices() for one in bench._made]
+    assert all(np.array_equal(a, b) for a, b in zip(expected, made, strict=True))
+    assert bench.time("baseline")["seconds"] > 0
+
+
+def test_large_results_are_compared_by_values_spread_over_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("slipstream.bench.bench._SAMPLE", 100)
+    file = tmp_path / "step.py"
+    file.write_text(STEP.replace("ROOT", "(jnp.abs)"))
+    bench = Bench()
+    bench.start(str(file), "build")
+    bench.compile("baseline", {})
+    bench.check("baseline")
+    assert {len(one) for one in bench._expected} == {1, 96}
+    bench._expected = [one + 1 for one in bench._expected]
+    assert bench.check("baseline")["difference"] > 0.1

@@ -1,0 +1,38 @@
+"""Results that stop being numbers are told once, with the call and the program."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from slipstream.experiment.nan_check import Numbers, are_finite
+
+NAN = jnp.float32(jnp.nan)
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ([jnp.ones(3), jnp.float32(1), jnp.array(2, jnp.bfloat16), jax.random.key(0)], True),
+        ([jnp.ones(3), NAN], False),
+        ((jnp.full((1, 1), jnp.inf, jnp.bfloat16),), False),
+        # Only single floats: a mask of many may hold what it likes.
+        ([jnp.full(3, jnp.nan), jnp.int32(3)], True),
+        (0, True),
+    ],
+)
+def test_single_floats_are_looked_at(result, expected):
+    assert are_finite(result) is expected
+
+
+def test_the_first_odd_result_is_told_once():
+    numbers = Numbers()
+    assert numbers.note(5, "original", [jnp.float32(1)]) is None
+    told = numbers.note(6, "costs", [NAN])
+    assert told is not None and "until call 6, which the program 'costs' ran" in told
+    assert numbers.note(7, "original", [NAN]) is None
+
+
+def test_what_was_none_before_us_is_not_told():
+    numbers = Numbers()
+    assert numbers.note(5, "original", [NAN]) is None
+    assert numbers.note(6, "costs", [NAN]) is None

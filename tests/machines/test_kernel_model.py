@@ -1,0 +1,325 @@
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slipstream.costs.measure import measure
+from slipstream.machines.gemm_model import Product, product_us, tensor_dtype
+from slipstream.machines.kernel_features import Kernel, kernel
+from slipstream.machines.kernel_model import (
+    kernel_scales,
+    kernel_time,
+    kernel_us,
+    launch_overhead_us,
+    parameters,
+)
+from slipstream.machines.machine import Machine
+from slipstream.machines.topology import machine
+from slipstream.profile.program import Program
+from slipstream.simulate.recorded import hottest_program
+from slipstream.sources.hlo.reader import program_from_text
+from slipstream.sources.load import load
+
+H200 = machine("H200")
+
+TEXT = """HloModule step, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+%loop (p: bf16[4096,4096]) -> bf16[4096,4096] {
+  %p = bf16[4096,4096]{1,0} parameter(0)
+  ROOT %n = bf16[4096,4096]{1,0} negate(%p)
+}
+
+%reduced (p.1: f32[4096,4096]) -> f32[4096] {
+  %p.1 = f32[4096,4096]{1,0} parameter(0)
+  %zero = f32[] constant(0)
+  ROOT %r = f32[4096]{0} reduce(%p.1, %zero), dimensions={DIMENSION}, to_apply=%add
+}
+
+%turned (p.2: bf16[4096,4096]) -> bf16[4096,4096] {
+  %p.2 = bf16[4096,4096]{1,0} parameter(0)
+  ROOT %t = bf16[4096,4096]{1,0} transpose(%p.2), dimensions={1,0}
+}
+
+%dotted (a: bf16[4096,2048], b: bf16[2048,8192]) -> bf16[4096,8192] {
+  %a = bf16[4096,2048]{1,0} parameter(0)
+  %b = bf16[2048,8192]{1,0} parameter(1)
+  ROOT %dot = bf16[4096,8192]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%scattered (e: f32[1000,64], i: s32[512,1], u: f32[512,64]) -> f32[1000,64] {
+  %e = f32[1000,64]{1,0} parameter(0)
+  %i = s32[512,1]{1,0} parameter(1)
+  %u = f32[512,64]{1,0} parameter(2)
+  ROOT %s = f32[1000,64]{1,0} scatter(%e, %i, %u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%add
+}
+
+ENTRY %main (x: bf16[4096,4096], y: f32[4096,4096], a: bf16[4096,2048], b: bf16[2048,8192], e: f32[1000,64], i: s32[512,1], u: f32[512,64]) -> bf16[4096,4096] {
+  %x = bf16[4096,4096]{1,0} parameter(0)
+  %y = f32[4096,4096]{1,0} parameter(1)
+  %a = bf16[4096,2048]{1,0} parameter(2)
+  %b = bf16[2048,8192]{1,0} parameter(3)
+  %e = f32[1000,64]{1,0} parameter(4)
+  %i = s32[512,1]{1,0} parameter(5)
+  %u = f32[512,64]{1,0} parameter(6)
+  %loop_fusion = bf16[4096,4096]{1,0} fusion(%x), kind=kLoop, calls=%loop
+  %reduce_fusion = f32[4096]{0} fusion(%y), kind=kInput, calls=%reduced
+  %transpose_fusion = bf16[4096,4096]{1,0} fusion(%x), kind=kInput, calls=%turned
+  %gemm_fusion = bf16[4096,8192]{1,0} fusion(%a, %b), kind=kCustom, calls=%dotted, backend_config={"fusion_backend_config":{"kind":"__triton_gemm"}}
+  %library = (bf16[4096,8192]{1,0}, s8[33554432]{0}) custom-call(%a, %b), custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]},"precision_config":{"operand_precision":["DEFAULT","DEFAULT"]}}}
+  %scatter_fusion = f32[1000,64]{1,0} fusion(%e, %i, %u), kind=kInput, calls=%scattered
+  %stranger = bf16[4096,4096]{1,0} custom-call(%x), custom_call_target="somebody_else"
+  %sorted = (bf16[4096,4096]{1,0}, s8[1024]{0}) custom-call(%x), custom_call_target="__cub$DeviceRadixSort"
+  %offload = bf16[4096,4096]{1,0:S(5)} copy(%x)
+  %part = bf16[4096,4096]{1,0} get-tuple-element(%sorted), index=0
+  ROOT %copy = bf16[4096,4096]{1,0} copy(%x)
+}
+"""  # noqa: E501
+
+
+@cache
+def program(dimension: int = 1) -> Program:
+    return program_from_text(TEXT.replace("DIMENSION", str(dimension)))
+
+
+def asked(name: str) -> Kernel:
+    return kernel(program(), program().instruction(name))
+
+
+def test_each_instruction_is_of_a_class() -> None:
+    kinds = {
+        "loop_fusion": "loop",
+        "reduce_fusion": "reduce",
+        "transpose_fusion": "transpose",
+        "gemm_fusion": "gemm",
+        "library": "gemm",
+        "scatter_fusion": "scatter",
+        "stranger": "other",
+        "sorted": "sort",
+        "offload": "host copy",
+        "part": "free",
+        "copy": "copy",
+    }
+    assert {name: asked(name).kind for name in kinds} == kinds
+    columns = program(0)
+    assert kernel(columns, columns.instruction("reduce_fusion")).kind == "columns"
+
+
+def test_a_product_is_the_same_whoever_computes_it() -> None:
+    expected = Product(1, 4096, 8192, 2048, "bf16", 1)
+    assert asked("gemm_fusion").product == asked("library").product == expected
+    assert expected.flops == 2 * 4096 * 8192 * 2048
+    assert asked("gemm_fusion").is_triton
+    assert not asked("library").is_triton
+
+
+def test_work_is_counted() -> None:
+    size = 4096 * 4096
+    assert asked("loop_fusion") == Kernel("loop", 4 * size, elements=size, operations=size)
+    assert asked("offload").bytes == 2 * size
+    assert asked("scatter_fusion").elements == 512 * 64
+    assert asked("scatter_fusion").channels == 32
+
+
+def test_a_gather_through_a_conversion_reads_what_it_gathers(data: Path) -> None:
+    found = load(data / "accuracy/gpt_scan.no_graphs.xplane.pb.gz").programs
+    step = next(p for p in found.values() if "loop_add_subtract_fusion.5" in p)
+    # The parameter is 1 GB of logits, of which 16384 are used.
+    assert kernel(step, step.instruction("loop_add_subtract_fusion.5")).bytes < 1e6
+
+
+def test_estimates_say_what_they_rest_on() -> None:
+    found = {name: kernel_time(H200, program(), program().instruction(name)) for name in (
+        "loop_fusion", "gemm_fusion", "stranger", "offload", "part"
+    )}  # fmt: skip
+    assert {name: (e.kind, e.basis) for name, e in found.items()} == {
+        "loop_fusion": ("fusion", "modelled"),
+        "gemm_fusion": ("gemm", "modelled"),
+        "stranger": ("other", "default"),
+        "offload": ("copy", "modelled"),
+        "part": ("other", "modelled"),
+    }
+    assert found["part"].us == 0
+    assert "4096 × 8192 × 2048 in bf16 at" in found["gemm_fusion"].why
+    assert found["offload"].why.startswith("33.6 MB at")
+    assert "unknown" in found["stranger"].why
+
+
+def test_other_gpus_scale_by_their_facts() -> None:
+    h100, a100 = machine("H100"), machine("A100")
+    loop, gemm = (program().instruction(name) for name in ("loop_fusion", "gemm_fusion"))
+    ours, theirs = (kernel_time(m, program(), loop).us for m in (H200, h100))
+    assert 1.1 < theirs / ours < 4.81 / 3.35
+    ours, theirs = (kernel_time(m, program(), gemm).us for m in (H200, a100))
+    assert 2 < theirs / ours < 989.4 / 312 * 1.2
+
+
+def test_more_work_takes_longer_and_no_product_beats_the_peak() -> None:
+    gpu, own = H200.gpu, parameters()["gemm"]
+    for dtype in ("bf16", "tf32", "f8"):
+        before = 0.0
+        for size in (256, 512, 1024, 2048, 4096, 8192, 16384):
+            us = product_us(Product(1, size, size, size, dtype), gpu, own)
+            assert us > before
+            assert us >= 2 * size**3 / gpu.peak_flops[dtype] * 1e6
+            before = us
+
+
+def test_registers_that_run_out_cost_time() -> None:
+    calm = Kernel("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=50)
+    crowded = replace(calm, pressure=800)
+    us = [kernel_us(each, H200.gpu, parameters()) for each in (calm, crowded)]
+    assert 1.5 < us[1] / us[0] < 3
+
+
+def test_rows_that_lie_apart_and_share_a_mask_cost_time() -> None:
+    together = Kernel("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=300)
+    us = [kernel_us(replace(together, apart=n), H200.gpu, parameters()) for n in (1, 8, 16)]
+    assert us[0] < us[1] < us[2] < 2 * us[0]
+
+
+def test_what_a_library_adds_to_a_product_is_read_after_it() -> None:
+    product = Product(1, 16384, 4096, 1024, "bf16", 1)
+    plain = Kernel("gemm", 300_000_000, 134_217_728, product=product)
+    more = replace(plain, bytes=plain.bytes + 134_217_728, added=134_217_728)
+    longer = kernel_us(more, H200.gpu, parameters()) - kernel_us(plain, H200.gpu, parameters())
+    # A recorded pair took 23.6 µs longer.
+    assert 20 < longer < 40
+
+
+def test_a_dot_says_what_its_operands_are_rounded_to() -> None:
+    assert tensor_dtype("f32") == "tf32"
+    assert tensor_dtype("f32", "{high,high}") == "f32"
+    assert tensor_dtype("f32", " dot_bf16_bf16_f32") == "bf16"
+    assert tensor_dtype("f32", " dot_f32_f32_f32") == "f32"
+    assert tensor_dtype("bf16", " None") == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("recording", "name", "expected"),
+    [
+        # One row of each of 16 heads, masked by position; 16 rows of one head.
+        ("gpt_scan.default", "fusion.75", {"apart": 16, "strided": 0}),
+        ("gpt_scan.cublas", "fusion.137", {"apart": 1, "strided": 0}),
+        # Turned twice; two of three parts turned twice; turned once.
+        ("gpt_scan.cublas", "input_transpose_fusion", {"strided": 1 << 25}),
+        ("gpt_scan.cublas", "input_transpose_fusion.4", {"strided": 1 << 26}),
+        ("gpt_scan.cublas", "input_transpose_fusion.5", {"strided": 0}),
+        ("gpt_cudnn.cublas", "cublas-lt-matmul.33", {"added": 16384 * 1536 * 2}),
+        ("gpt_cudnn.cublas", "custom-call.87", {"added": 0}),
+    ],
+)
+def test_what_kernels_of_models_ask_for(
+    data: Path, recording: str, name: str, expected: dict[str, int]
+) -> None:
+    step = hottest_program(load(data / f"accuracy/{recording}.xplane.pb.gz"))
+    assert step is not None
+    found = kernel(step, step.instruction(name))
+    assert {field: getattr(found, field) for field in expected} == expected
+
+
+MASKED = """HloModule step, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+%masked (p: f32[64,128,128]) -> f32[64,128] {
+  %p = f32[64,128,128]{2,1,0} parameter(0)
+  %row = s32[128,128]{1,0} iota(), iota_dimension=0
+  %column = s32[128,128]{1,0} iota(), iota_dimension=1
+  %mask = pred[128,128]{1,0} compare(%row, %column), direction=GE
+  %masks = pred[64,128,128]{2,1,0} broadcast(%mask), dimensions={1,2}
+  %zero = f32[] constant(0)
+  %zeros = f32[64,128,128]{2,1,0} broadcast(%zero), dimensions={}
+  %kept = f32[64,128,128]{2,1,0} select(%masks, %p, %zeros)
+  ROOT %r = f32[64,128]{1,0} reduce(%kept, %zero), dimensions={2}, to_apply=%add
+}
+
+ENTRY %main (x: f32[64,128,128]) -> f32[64,128] {
+  %x = f32[64,128,128]{2,1,0} parameter(0)
+  ROOT %fusion = f32[64,128]{1,0} fusion(%x), kind=kInput, calls=%maskedCONFIG
+}
+"""
+
+
+def test_what_is_broadcast_is_computed_for_every_element() -> None:
+    """XLA's own emitters do; Triton computes the mask of a tile once."""
+    config = ', backend_config={"fusion_backend_config":{"kind":"__triton"}}'
+    size = 64 * 128 * 128
+    for text, expected in (("", 5 * size), (config, 2 * size + 3 * 128 * 128)):
+        found = program_from_text(MASKED.replace("CONFIG", text))
+        # Two positions, a comparison, a choice, a sum.
+        assert kernel(found, found.instruction("fusion")).operations == expected
+
+
+def test_launches() -> None:
+    assert 0 <= launch_overhead_us(H200, True) < 1 < launch_overhead_us(H200, False) < 10
+
+
+def test_calibration_scales_classes_to_what_was_measured() -> None:
+    gemm = program().instruction("library")
+    said = kernel_time(H200, program(), gemm).us
+    scales = kernel_scales(H200, program(), {"library": said * 1.25})
+    assert scales == {"gemm": pytest.approx(1.25)}
+    sharper: Machine = replace(H200, calibration={"kernels": {"scales": scales}})
+    estimate = kernel_time(sharper, program(), gemm)
+    assert estimate.basis == "calibrated"
+    assert estimate.us == pytest.approx(said * 1.25)
+    untouched = kernel_time(sharper, program(), program().instruction("loop_fusion"))
+    assert untouched.basis == "modelled"
+
+
+def recorded_kernels(data: Path) -> Iterator[tuple[str, Kernel, float]]:
+    recording: dict[str, Any] = json.loads(
+        gzip.decompress((data / "accuracy/kernels.json.gz").read_bytes())
+    )
+    for group in recording["groups"]:
+        found = program_from_text(group["hlo"])
+        for name, us in group["us"].items():
+            if name in found:
+                yield group["name"], kernel(found, found.instruction(name)), us
+
+
+def test_recorded_kernels_are_met(data: Path) -> None:
+    """Errors weighted by time, as scripts/fit_kernels.py prints them, with some room."""
+    limits = {"gemm": 0.06, "loop": 0.05, "reduce": 0.06, "columns": 0.14, "rows": 0.1}
+    limits |= {"attention": 0.03, "convolution": 0.25}
+    off, whole = dict.fromkeys(limits, 0.0), dict.fromkeys(limits, 0.0)
+    for _, each, us in recorded_kernels(data):
+        assert each.kind != "other"
+        if each.kind in limits:
+            off[each.kind] += abs(kernel_us(each, H200.gpu, parameters()) - us)
+            whole[each.kind] += us
+    assert {kind: off[kind] / whole[kind] < limits[kind] for kind in limits} == dict.fromkeys(
+        limits, True
+    )
+
+
+@pytest.mark.parametrize(
+    "recording",
+    ["accuracy/gpt_scan.default", "accuracy/gpt_cudnn.cublas", "accuracy/mixer.default", "single"],
+)
+def test_steps_of_models_are_met_without_a_profile(data: Path, recording: str) -> None:
+    """The sum over a step's kernels; none of these took part in the fit."""
+    profile = load(data / f"{recording}.xplane.pb.gz")
+    measured = modelled = 0.0
+    for each in measure(profile):
+        found = profile.programs[each.program]
+        us = kernel_time(H200, found, found.instruction(each.instruction)).us
+        measured += float(np.median(each.us)) * each.us.shape[1]
+        modelled += us * each.us.shape[1]
+    assert abs(modelled / measured - 1) < 0.12

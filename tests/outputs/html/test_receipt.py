@@ -1,0 +1,40 @@
+"""Receipts as pages: the verdict, the programs, and how to repeat them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from slipstream.outputs.html.receipt import receipt_page
+from slipstream.outputs.terminal.receipt import verdict_text
+
+RECEIPTS = sorted((Path(__file__).parents[3] / "docs" / "receipts").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RECEIPTS, ids=lambda path: path.stem)
+def test_a_receipt_is_told_in_full(path):
+    receipt = json.loads(path.read_text(encoding="utf-8"))
+    text = receipt_page(receipt)
+    said = re.sub(r"<[^>]+>", "", text.replace("&gt;", ">").replace("&amp;", "&"))
+    verdict = verdict_text(receipt)
+    assert verdict[1:] in said
+    for arm in receipt["arms"]:
+        assert arm["name"] in said
+    assert ("All numbers are predicted" in said) == (receipt["basis"] == "predicted")
+    assert 'id="repeat-command"' in text
+
+
+def test_a_program_that_was_turned_down_is_named():
+    receipt = json.loads((RECEIPTS[0].parent / "gpt.json").read_text(encoding="utf-8"))
+    assert receipt["chosen"] == "original" and "costs, not kept" in receipt_page(receipt)
+
+
+def test_a_receipt_with_hardly_anything_in_it():
+    """A job that ended before anything was compared has a page too."""
+    receipt = json.loads(RECEIPTS[0].read_text(encoding="utf-8"))
+    nothing = {"arms": [], "overlap": {}, "change": None, "notes": ["it stopped"], "program": {}}
+    nothing |= {"step_us": {"before": None, "after": None}, "bounds": {}, "versions": {}}
+    nothing |= {"devices": [], "repeat": {}, "pgle": {}}
+    text = receipt_page({**receipt, **nothing})
+    assert "it stopped" in text and "<h1>A job" in text

@@ -1,0 +1,143 @@
+"""A diagnosis for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slipstream.outputs.html.sections.findings import findings_section
+from slipstream.outputs.terminal.diagnose import diagnose_json, gain_text, render_diagnosis
+from slipstream.results.diagnosis import (
+    Abstention,
+    Change,
+    Diagnosis,
+    Exhibit,
+    Finding,
+    Gain,
+)
+
+COPIES = Finding(
+    "host-copies",
+    "host copies are serialised by command buffers",
+    "2 copies ran in line with the kernels: 38.8 ms of the step.",
+    Gain(17_200.0, 12_600.0, 24_500.0, "simulated", "simulated twice"),
+    (
+        Change("flag", "--xla_gpu_enable_command_buffer=", "turns CUDA graphs off"),
+        Change("command", "slipstream costs extract PATH -o costs.pb"),
+    ),
+    (
+        Exhibit("wrapped_dynamic-slice", 19_400.0, 8, "/home/me/model.py:18", "copy 134 MB"),
+        Exhibit("copy.1", 12.0, 0, "", "", "exposed"),
+    ),
+    "slipstream overlap PATH",
+    ("https://example.com",),
+)
+UNKNOWN = Finding(
+    "pgle-unused", "much is exposed", "23.6 ms.", Gain(None, 0.0, 23_000.0, "bound"), ()
+)
+DIAGNOSIS = Diagnosis(
+    "jit_step(1)",
+    "NVIDIA H200",
+    3,
+    460_000.0,
+    "0.11.2",
+    (COPIES, UNKNOWN),
+    (Abstention("straggler", "one device was recorded"),),
+    ("float32", "remat"),
+    ("no steps were found",),
+)
+
+
+def test_the_whole_text() -> None:
+    assert (
+        render_diagnosis(DIAGNOSIS, everything=True, path="logs").plain
+        == """\
+NVIDIA H200 · jit_step · step 460 ms · 3 steps · flags of jaxlib 0.11.2
+
+1  host copies are serialised by command buffers
+   wins 17.2 ms a step (3.7%), 12.6 ms to 24.5 ms: simulated
+   2 copies ran in line with the kernels: 38.8 ms of the step.
+     wrapped_dynamic-slice  model.py:18  8 ×  19.4 ms  copy 134 MB
+     copy.1                                     12 µs  exposed
+   do   --xla_gpu_enable_command_buffer=
+        flag: turns CUDA graphs off
+   do   slipstream costs extract logs -o costs.pb
+        command
+   see  slipstream overlap logs
+
+2  much is exposed
+   wins at most 23 ms a step (5.0%); how much is not known
+   23.6 ms.
+
+gains don't add up: several findings may speak of the same time
+can't tell  straggler: one device was recorded
+not found   float32, remat
+
+! no steps were found"""
+    )
+
+
+def test_less_of_it() -> None:
+    lines = render_diagnosis(DIAGNOSIS, top=1).plain.splitlines()
+    assert lines[-4:] == [
+        "… and 1 more: --top 2",
+        "2 rules found nothing, 1 rule could not tell: --all",
+        "",
+        "! no steps were found",
+    ]
+
+
+def test_nothing_found() -> None:
+    healthy = Diagnosis("", "", 0, 0.0, "0.11.2", (), (), ("float32",))
+    assert render_diagnosis(healthy).plain.splitlines() == [
+        "unknown device · step 0 ps · flags of jaxlib 0.11.2",
+        "",
+        "nothing found",
+        "",
+        "1 rule found nothing: --all",
+    ]
+
+
+def test_a_long_path_is_left_out() -> None:
+    shown = render_diagnosis(DIAGNOSIS, path="/a/long/way" * 8).plain
+    assert "see  slipstream overlap PATH" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("gain", "text"),
+    [
+        (Gain(50.0, 0.0, 60.0, "modelled"), "wins 50 µs a step (5.0%), 0 to 60 µs: modelled"),
+        (Gain(50.0, 50.0, 50.0, "measured"), "wins 50 µs a step (5.0%): measured"),
+        (Gain(None, 0.0, None, "unknown"), "what it wins is not known"),
+    ],
+)
+def test_what_is_won(gain: Gain, text: str) -> None:
+    assert gain_text(gain, 1000.0) == text
+
+
+def test_json() -> None:
+    found = diagnose_json(DIAGNOSIS, top=1)
+    assert len(found["findings"]) == 1
+    gain = found["findings"][0]["gain"]
+    assert gain["share"] == pytest.approx(17.2 / 460)
+    assert list(found["abstained"]) == [{"rule": "straggler", "why": "one device was recorded"}]
+
+
+def test_what_is_wrong_has_no_gain() -> None:
+    wrong = Finding(
+        "wrong-results", "results are wrong", "b reads f32[8] as f32[4].",
+        Gain(None, 0.0, None, "unknown"), (), (Exhibit("b", 0.0, note="f32[8] as f32[4]"),),
+        is_wrong=True,
+    )  # fmt: skip
+    found = replace(DIAGNOSIS, findings=(wrong,))
+    assert render_diagnosis(found).plain.splitlines()[2:6] == [
+        "1  results are wrong",
+        "   whatever the step takes: put this right first",
+        "   b reads f32[8] as f32[4].",
+        "     b        f32[8] as f32[4]",
+    ]
+    assert diagnose_json(found)["findings"][0]["is_wrong"] is True
+    section = str(findings_section(found).body)
+    assert "results, not time" in section and "gain not known" not in section

@@ -1,0 +1,41 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from slipstream.outputs.terminal.layout import TextColumn, elide, paragraph, table, wrap
+
+
+def test_elide_keeps_both_ends():
+    assert elide("loop_multiply_add_fusion.12", 14) == "loop_mu…ion.12"
+    assert elide("short", 14) == "short"
+    assert elide("anything", 1) == "…"
+    assert elide("anything", 0) == ""
+
+
+@given(st.text(), st.integers(0, 30))
+def test_elided_text_fits(text, width):
+    assert cell_len(elide(text, width)) <= width
+
+
+def test_wrap_breaks_between_parts_only():
+    assert wrap(["one", "two two", "three"], 15) == ["one · two two", "three"]
+    assert wrap([], 10) == []
+
+
+def test_paragraph():
+    assert paragraph("a few words in lines", 9, "! ", "  ") == [
+        "! a few",
+        "  words",
+        "  in",
+        "  lines",
+    ]
+
+
+def test_table_shrinks_what_may_shrink():
+    columns = [TextColumn("name", least=6), TextColumn("ms", right=True)]
+    rows = [("a_long_name_indeed", "1.00"), ("b", "20.00")]
+    assert table(columns, rows, 17) == [
+        "name           ms",
+        "a_lon…deed   1.00",
+        "b           20.00",
+    ]

@@ -1,0 +1,161 @@
+"""A job of several processes on CPU, with or without Slipstream, and one thing that goes wrong.
+
+    python ranks_job.py RANK SIZE PORT OUT FAULT
+
+The program holds a collective, so ranks that ran different arms would hang or fail. What ran at
+each call, and what came out, is written to OUT/<RANK>.json when the job ends.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import jax
+
+RANK, SIZE, PORT = (int(word) for word in sys.argv[1:4])
+OUT = Path(sys.argv[4])
+FAULT, _, WHO = sys.argv[5].partition("@")
+IS_ME = str(RANK) == WHO
+CALLS = int(os.environ.get("JOB_CALLS", "0"))
+"""or else until all ranks are settled, and some more"""
+PLANTED = {"original": 0.010, "no fusion": 0.008}
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(
+    f"127.0.0.1:{PORT}", SIZE, RANK, heartbeat_timeout_seconds=10, shutdown_timeout_seconds=5
+)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax._src import distributed  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+
+MESH = Mesh(np.array(jax.devices()), ("x",))
+
+
+def step(state, batch):
+    local = jnp.tanh(batch @ state)
+    return state + 1e-3 * jax.lax.with_sharding_constraint(
+        local.T @ local / local.shape[0], NamedSharding(MESH, PartitionSpec())
+    ), jnp.exp(local).sum()
+
+
+def inputs():
+    batch = np.random.default_rng(0).normal(size=(8 * SIZE, 16)).astype(np.float32)
+    state = np.eye(16, dtype=np.float32)
+    rows = NamedSharding(MESH, PartitionSpec("x"))
+    everywhere = NamedSharding(MESH, PartitionSpec())
+    return (
+        jax.make_array_from_callback(state.shape, everywhere, lambda i: state[i]),
+        jax.make_array_from_callback(batch.shape, rows, lambda i: batch[i]),
+    )
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def optimized(jitted, trace):
+    """The step, optimised with planted times, and with what FAULT says gone wrong."""
+    from slipstream.api.optimize import Optimized
+    from slipstream.experiment import controller as conductor
+    from slipstream.experiment import plan
+    from slipstream.experiment.variants import Variant
+    from slipstream.jaxhooks.compiled_program import Watched
+    from slipstream.jaxhooks.hooks import RUNTIME
+    from slipstream.jaxhooks.profiler import Session, SessionFailed
+
+    def timer(arm, run):
+        result = run()
+        jax.block_until_ready(result)
+        return result, PLANTED[arm.name]
+
+    runner = type(RUNTIME)._runner
+
+    def traced(runtime, replicated, program):
+        if program.name == "jit_step":
+            is_original = program.executable is program.original
+            trace.append((program.calls, "original" if is_original else "other"))
+        return runner(runtime, replicated, program)
+
+    def kill_in(name):
+        before = getattr(conductor.Conductor, name)
+
+        def state(self, *arguments):
+            if self._calls or name != "_capture":
+                die()
+            return before(self, *arguments)
+
+        setattr(conductor.Conductor, name, state)
+
+    def fails(*arguments, **named):
+        raise (SessionFailed if FAULT == "profiler" else RuntimeError)("planted")
+
+    type(RUNTIME)._runner = traced
+    folder = OUT / "run"
+    if IS_ME:
+        if FAULT == "profiler":
+            Session.start = fails
+        elif FAULT == "compile":
+            Watched.recompile = fails
+        elif FAULT == "disk":
+            (OUT / "full").write_text("no folder can be made in here")
+            folder = OUT / "full" / "run"
+        elif FAULT == "other-program":
+            before = Watched.recompile
+            Watched.recompile = lambda self, flags, costs=None: before(self, {}, costs)
+        elif FAULT.startswith("kill-"):
+            kill_in(f"_{FAULT.removeprefix('kill-')}")
+    variants = (Variant("no fusion", {"xla_disable_hlo_passes": "fusion"}),)
+    plan_ = plan.Plan(folder, start=5, variants=variants, rounds=8, patience_s=60.0)
+    return Optimized(jitted, plan_, timer)
+
+
+def digest(*arrays):
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.asarray(array.addressable_data(0)).tobytes())
+    return found.hexdigest()
+
+
+def is_over(number):
+    """One answer for all ranks, after the same call."""
+    client, name = distributed.global_state.client, f"job/{number}"
+    client.key_value_set(f"{name}/{RANK}", str(int(getattr(call, "is_settled", True))))
+    settled = [client.blocking_key_value_get(f"{name}/{rank}", 60_000) for rank in range(SIZE)]
+    return number >= CALLS and set(settled) == {"1"}
+
+
+trace: list = []
+call = jax.jit(step, donate_argnums=0)
+if FAULT != "without":
+    call = optimized(call, trace)
+state, batch = inputs()
+results, goes_on = [], True
+while goes_on:
+    for _ in range(25):
+        state, loss = call(state, batch)
+        results.append((digest(state), digest(loss)))
+        if FAULT == "without" and WHO and IS_ME and len(results) == 12:
+            die()
+        if not getattr(call, "is_settled", True):
+            time.sleep(0.01)
+    goes_on = not is_over(len(results))
+report = {"results": results, "trace": trace}
+if FAULT != "without":
+    (conductor,) = call._conductors.values()
+    outcome = conductor.outcome
+    report |= {
+        "settled": call.is_settled,
+        "chosen": outcome.chosen,
+        "problem": outcome.problem,
+        "costs": hashlib.sha256(outcome.costs_bytes or b"").hexdigest(),
+        "times": {arm.name: arm.times_s for arm in outcome.arms},
+        "errors": {arm.name: arm.error for arm in outcome.arms if arm.error},
+    }
+(OUT / f"{RANK}.json").write_text(json.dumps(report))

@@ -1,0 +1,275 @@
+"""What goes wrong around a job, in each phase: the job ends as it would have, and nothing half-done
+is trusted later."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from run_jobs import Started, is_alive, plain, run, run_short, train, wait_while_alive
+from slipstream.run.run_dir import sealed
+
+JOB = [sys.executable, "train.py", "30"]
+SLOW = """
+import os, time
+if "HOLD" in os.environ:
+    from slipstream.run.agent import precomputed as given
+    from slipstream.jaxhooks.shutdown import ENDING
+    make = given.make_arm
+
+    def held(*arguments):
+        while os.path.exists(os.environ["HOLD"]) and not ENDING.is_set():
+            time.sleep(0.01)
+        return make(*arguments)
+
+    given.make_arm = held
+"""
+"""the user's own sitecustomize, with which nothing is compiled anew while a file is there"""
+STATES = {
+    "warming up": ("profile", ("--capture", "1000000:3")),
+    "capturing": ("profile", ("--capture", "5:1000000")),
+    "preparing": ("compare", ("--rounds", "8")),
+    "comparing": ("compare", ("--rounds", "1000000")),
+    "checking": ("compare", ("--rounds", "8", "--capture", "5:1000000")),
+    "settled": ("compare", ("--rounds", "8")),
+}
+"""each lasts until the job is told to end, with these options"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("failures")
+    train(folder)
+    (folder / "own").mkdir()
+    (folder / "own" / "sitecustomize.py").write_text(SLOW)
+    (folder / "hold").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def profiled(place):
+    """A folder with profile and costs that are done."""
+    done = run(place / "profiled", JOB, "--rounds", "8", cwd=place)
+    assert done.is_as_without_us(), done.err
+    return place / "profiled"
+
+
+@pytest.fixture
+def begun(place, profiled, tmp_path):
+    """Starts a run in a folder of its own, and waits until it is in a state, which it stays in."""
+    runs = []
+
+    def begin(state):
+        phase, options = STATES[state]
+        folder = tmp_path / "out"
+        if phase == "compare":
+            for part in ("profile", "costs"):
+                shutil.copytree(profiled / part, folder / part)
+        more = {"PYTHONPATH": str(place / "own"), "HOLD": str(place / "hold")}
+        more = more if state == "preparing" else {}
+        runs.append(started := Started(folder, JOB, *options, cwd=place, **more))
+        if state == "warming up":
+            output = folder / "profile" / "rank0" / "output.txt"
+            started.wait_until(lambda: output.exists() and "step 1" in output.read_text())
+        else:
+            started.wait_for(phase, state)
+        return started
+
+    yield begin
+    for one in runs:
+        one.end_all()
+
+
+def check_again(place, folder):
+    """A run in the same folder afterwards goes all the way."""
+    done = run(folder, JOB, "--rounds", "8", cwd=place)
+    assert done.is_as_without_us(), done.err
+    assert sealed(folder / "profile" / "rank0") and sealed(folder / "compare" / "rank0")
+    assert done.receipt["arms"]
+
+
+def interrupted(started):
+    """Ctrl-C, and again if it was lost: one that meets a destructor is, in any Python."""
+    for _ in range(4):
+        started.send(signal.SIGINT)
+        try:
+            started.process.wait(30)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    return started.wait()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
+    started = begun(state)
+    done = interrupted(started)
+    # JAX makes a ValueError of an interrupt that meets a comparison in one of its C++ caches.
+    is_jax_error = done.code == 1 and "Cache keys should be comparable" in done.err
+    assert done.code == 130 or is_jax_error, done.err
+    assert "KeyboardInterrupt" in done.err
+    phase, _ = STATES[state]
+    # A profile run that was interrupted is not followed by the job itself.
+    assert (started.folder / "compare").exists() == (phase == "compare")
+    # What was not done is not taken for done.
+    assert (sealed(started.folder / phase / "rank0") is None) == (state != "settled")
+    if state in ("capturing", "comparing"):
+        check_again(place, started.folder)
+
+
+def test_ctrl_c_just_after_the_capture_is_not_lost(place, tmp_path):
+    """The profile run is ending then, on our account; the job must not start after it."""
+    script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    (tmp_path / "stubborn.py").write_text(script + (place / "train.py").read_text())
+    started = Started(tmp_path / "late", [sys.executable, "stubborn.py", "30"], cwd=tmp_path)
+    started.wait_until((started.folder / "profile" / "rank0" / "done.json").exists)
+    done = interrupted(started)
+    assert done.code == 130
+    assert not (started.folder / "compare").exists()
+    started.end_all()
+
+
+@pytest.mark.parametrize("state", ["capturing", "comparing"])
+def test_a_killed_launcher(begun, place, state):
+    """A profile run dies with it; the job itself goes on to its own end."""
+    started = begun(state)
+    phase, _ = STATES[state]
+    pid = started.status(phase)["process"]
+    started.send(signal.SIGKILL)
+    started.process.wait(30)
+    if phase == "compare":
+        assert is_alive(pid)
+        refused = run_short(started.folder, JOB, cwd=place)
+        assert refused.code == 2
+        assert "a job of an earlier slipstream run still runs" in refused.err
+        started.let_end()
+    wait_while_alive(pid)
+    if phase == "compare":
+        assert started.wait().has_right_output()
+    else:
+        check_again(place, started.folder)
+
+
+def test_ctrl_c_and_kill_between_the_phases(place, profiled, tmp_path):
+    """The costs phase has no job; here it is a second rank's, and waits for the first one's."""
+    folder = tmp_path / "between"
+    for rank in ("rank0", "rank1"):
+        shutil.copytree(profiled / "profile" / "rank0", folder / "profile" / rank)
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, 137)):
+        (folder / "lock.rank1").unlink(missing_ok=True)
+        started = Started(folder, JOB, "--rank", "1/2", cwd=place)
+        started.wait_until((folder / "lock.rank1").exists)
+        wait_until_idle(started.process.pid)
+        started.send(number)
+        assert started.wait().code == code
+        started.let_end()
+        assert not (folder / "costs").exists() and not (folder / "compare").exists()
+    check_again(place, folder)
+
+
+def wait_until_idle(pid):
+    """Until it uses no processor: it waits for something."""
+    before = None
+    while before != (before := Path(f"/proc/{pid}/stat").read_text().split()[13:15]):
+        time.sleep(0.3)
+
+
+def test_two_runs_in_one_folder(begun, place):
+    started = begun("comparing")
+    second = run_short(started.folder, JOB, cwd=place)
+    assert second.code == 2
+    assert "another slipstream run works in" in second.err
+    started.let_end()
+    done = started.wait()
+    assert done.is_as_without_us(), done.err
+    assert done.receipt["arms"]
+
+
+def test_a_profile_of_another_program_is_not_used(profiled, tmp_path):
+    folder = tmp_path / "other"
+    for part in ("profile", "costs"):
+        shutil.copytree(profiled / part, folder / part)
+    train(tmp_path, size=48, name="other.py")
+    done = run(folder, [sys.executable, "other.py", "30"], "--rounds", "8", cwd=tmp_path)
+    assert done.is_as_without_us(size=48), done.err
+    assert "the profile was of another program" in done.err
+    assert sealed(folder / "compare" / "rank0")["reused_profile"] is False
+    assert not (folder / "profile" / "rank0").exists()
+
+
+def test_a_damaged_profile_is_made_again(place, profiled, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(profiled / "profile", folder / "profile")
+    (recording,) = (folder / "profile").rglob("*.xplane.pb")
+    recording.write_bytes(recording.read_bytes()[:-10])
+    assert sealed(folder / "profile" / "rank0") is None
+    done = run(folder, JOB, "--rounds", "8", cwd=place)
+    assert done.is_as_without_us(), done.err
+    assert "from an earlier run" not in done.err
+
+
+def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path):
+    """XLA:CPU is recorded by the host tracer: without it, there is as little as without CUPTI."""
+    options = '{"host_tracer_level": 0, "python_tracer_level": 0}'
+    done = run(
+        tmp_path / "empty", JOB, "--rounds", "8", cwd=place, SLIPSTREAM_PROFILER_OPTIONS=options
+    )
+    assert done.is_as_without_us(), done.err
+    assert "no costs: the recording shows no work of the device; most likely" in done.err
+    assert "DCGM" in done.err
+    names = {arm["name"]: arm["error"] for arm in done.receipt["arms"]}
+    assert names["costs"] == "there are no costs for this program"
+    assert names["no command buffers"] is None
+
+
+def test_a_fault_of_ours_is_not_the_jobs(place, tmp_path):
+    """Reading profiles fails in a way nobody thought of: the job's end stays the job's."""
+    own = tmp_path / "faulty"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
+        "import slipstream.run.cost_phase, slipstream.run.context\n"
+        "def fails(*arguments): raise ZeroDivisionError('planted')\n"
+        "slipstream.run.cost_phase._extracted = fails\n"
+        "slipstream.run.context.with_overlap = fails\n"
+    )
+    done = run(tmp_path / "out", JOB, "--rounds", "8", cwd=place, PYTHONPATH=str(own))
+    assert done.is_as_without_us(), done.err
+    assert "ZeroDivisionError: planted; the job runs without a profile" in done.err
+    assert "the profiles were not read: ZeroDivisionError: planted" in done.err
+    assert "verdict" in done.phases
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk with room for a few files: a tmpfs where one may be mounted, else a limit on files."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    try:
+        is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    except OSError:
+        is_mounted = False
+    yield folder, ([] if is_mounted else ["prlimit", "--fsize=20000"])
+    if is_mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("options", [(), ("--in-place",)])
+def test_a_full_disk(small_disk, place, options):
+    folder, limit = small_disk
+    job = [*limit, sys.executable, "train.py", "300"]
+    done = run_short(folder / "out", job, *options, cwd=place)
+    assert done.is_as_without_us(), done.err
+    assert "can't tell" in done.err
+    # Nothing that is there says more than that.
+    facts = [sealed(done.parent) for done in folder.rglob("done.json")]
+    assert [fact["verdict"] for fact in facts] in ([], ["can't tell"])
+
+
+def test_the_job_here_is_the_job_there(place):
+    """What the other tests expect of a job, one that runs without us prints."""
+    assert plain([sys.executable, "train.py", "500"], place).is_as_without_us()

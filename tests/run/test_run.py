@@ -1,0 +1,187 @@
+"""`slipstream run` on a real job: the phases, the folder, the receipt, and doing it again."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from run_jobs import Started, run, train
+from slipstream.costs.files import read_costs
+from slipstream.experiment.receipt import read_receipt
+from slipstream.run.run_dir import read_json, seal, sealed, write_json
+from slipstream.sources.hlo.reader import read_program
+from slipstream.sources.load import load
+
+FLAGS = "--xla_cpu_multi_thread_eigen=false"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    train(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job():
+    return [sys.executable, "train.py", "30"]
+
+
+@pytest.fixture(scope="module")
+def first(place, job):
+    return run(place / "out", job, "--flags", FLAGS, "--rounds", "8", cwd=place)
+
+
+@pytest.fixture
+def again(first, tmp_path):
+    """The folder of the first run, to run in again."""
+    return shutil.copytree(first.folder, tmp_path / "again")
+
+
+def test_the_job_prints_and_ends_as_without_us(first):
+    assert first.is_as_without_us(), first.err
+    assert first.steps > 30
+
+
+def test_the_phases_are_told_in_order(first):
+    assert first.phases == [
+        "1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict",
+    ]  # fmt: skip
+    assert "steps 5–7 of jit_f captured" in first.err
+
+
+def test_the_receipt_holds_every_arm_and_the_way_to_repeat_it(first, job):
+    receipt = first.receipt
+    assert next(iter(receipt)) == "verdict"
+    names = [arm["name"] for arm in receipt["arms"]]
+    assert names == [
+        "original", "costs", "no command buffers", "costs, no command buffers",
+        "xla_cpu_multi_thread_eigen=False",
+    ]  # fmt: skip
+    assert receipt["basis"] == "measured"
+    assert receipt["repeat"]["job"] == job
+    assert receipt["pgle"]["applied"] is False
+    assert "only XLA:GPU's scheduler takes costs" in receipt["pgle"]["why"]
+    assert receipt["overlap"]["before"]["wall"] > 0
+    assert read_receipt(first.folder).verdict == receipt["verdict"]
+
+
+def test_the_folder_holds_what_other_commands_read(first):
+    profile = first.folder / "profile" / "rank0"
+    facts = sealed(profile)
+    assert facts["program"] == "jit_f"
+    assert facts["steps"] == [5, 7]
+    assert len(load(profile / "profiles" / "before").events)
+    program = read_program(profile / "programs" / "jit_f.hlo.pb")
+    assert program.name == "jit_f"
+    assert (profile / "programs" / "jit_f.stablehlo").read_bytes().startswith(b"ML\xefR")
+    table = read_costs(first.folder / "costs" / "costs.pb")
+    assert set(table.of(None)) <= {i.name for i in program.entry.instructions}
+
+
+def test_what_is_done_is_not_done_again(again, place, job):
+    stamp = again / "profile" / "rank0" / "done.json"
+    before = stamp.stat().st_mtime_ns
+    done = run(again, job, "--json", cwd=place)
+    assert done.code == 0
+    assert stamp.stat().st_mtime_ns == before
+    assert done.err.count("from an earlier run") == 2
+    # With --json stdout is the receipt's, and the job's own goes to stderr.
+    assert json.loads(done.out)["verdict"] == done.receipt["verdict"]
+    assert f"end {done.err.rpartition('end ')[2].split()[0]} " in done.err
+
+
+@pytest.mark.parametrize("chosen", ["original", "no command buffers"])
+def test_a_verdict_is_not_sought_again(again, place, job, chosen):
+    conclude(again, chosen)
+    started = Started(again, job, "--flags", FLAGS, cwd=place)
+    started.wait_for("compare", "applied")
+    started.let_end()
+    done = started.wait()
+    assert done.is_as_without_us(), done.err
+    said = "nothing beats the original" if chosen == "original" else f"{chosen} is faster: it runs"
+    assert f"5 compare  as an earlier run found, {said}" in done.err
+    assert "verdict" not in done.phases
+
+
+def test_a_verdict_whose_launcher_was_gone_gets_its_receipt(again, place, job):
+    """The job came to its verdict after `slipstream run` had been killed."""
+    conclude(again, "original")
+    (again / "receipt.json").unlink()
+    started = Started(again, job, "--flags", FLAGS, cwd=place)
+    started.wait_for("compare", "applied")
+    started.let_end()
+    done = started.wait()
+    assert done.is_as_without_us(), done.err
+    assert read_json(again / "receipt.json")["verdict"] == "faster"
+
+
+def test_a_verdict_on_another_program_counts_for_nothing(again, tmp_path):
+    conclude(again, "original")
+    train(tmp_path, size=40, name="other.py")
+    job = [sys.executable, "other.py", "30"]
+    done = run(again, job, "--flags", FLAGS, "--rounds", "8", cwd=tmp_path)
+    assert done.is_as_without_us(size=40), done.err
+    assert "the profile was of another program" in done.err
+    assert "as an earlier run found" not in done.err
+    assert done.receipt["arms"]
+
+
+def conclude(folder, chosen):
+    """Make it that of a run that came to a verdict: on a busy CPU they seldom do."""
+    phase = folder / "compare" / "rank0"
+    facts = sealed(phase)
+    for file in (folder / "receipt.json", phase / "receipt.json"):
+        write_json(file, read_json(file) | {"verdict": "faster", "chosen": chosen})
+    seal(phase, [phase / "receipt.json"], facts | {"verdict": "faster", "chosen": chosen})
+
+
+def test_other_flags_make_another_profile(again, place, job):
+    stamp = again / "profile" / "rank0" / "done.json"
+    before = stamp.stat().st_mtime_ns
+    flags = "--xla_cpu_multi_thread_eigen=true"
+    other = run(again, job, "--rounds", "8", cwd=place, XLA_FLAGS=flags)
+    assert "other flags or another jaxlib: not used" in other.err
+    assert stamp.stat().st_mtime_ns != before
+    assert sealed(stamp.parent)["xla_flags"] == flags
+
+
+def test_in_place_the_job_runs_once(place, job, tmp_path):
+    out = tmp_path / "once"
+    done = run(out, job, "--in-place", "--rounds", "8", cwd=place)
+    assert done.is_as_without_us(), done.err
+    assert not (out / "profile").exists()
+    assert done.receipt["verdict"] in ("faster", "slower", "no different", "can't tell")
+    assert len(done.receipt["arms"]) == 4
+    assert sealed(out / "compare" / "rank0")["reused_profile"] is False
+
+
+def test_settings_that_would_end_the_job_are_refused_before_it_starts(tmp_path):
+    job = [sys.executable, "-c", "open('started', 'w')"]
+    flags = "--xla_gpu_enable_async_all_gather=true"
+    done = run(tmp_path / "refused", job, cwd=tmp_path, XLA_FLAGS=flags)
+    assert done.code == 2
+    assert "would end it" in done.err and "xla_gpu_enable_async_all_gather" in done.err
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--capture", "5"), "expected START:COUNT"),
+        (("--preset", "gpuu"), "there is no preset 'gpuu'"),
+        (("--flags", "--xla_gpu_nonsense=1"), "xla_gpu_nonsense"),
+        (("--in-place", "--simulate", "8xH200"), "--in-place has no place"),
+    ],
+)
+def test_bad_options_say_what_is_expected(tmp_path, options, said):
+    done = run(tmp_path / "bad", ["true"], *options, cwd=tmp_path)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_command_that_is_not_there(tmp_path):
+    done = run(tmp_path / "none", ["no-such-command"], cwd=tmp_path)
+    assert done.code == 2
+    assert "no-such-command can't be started" in done.err

@@ -1,0 +1,182 @@
+"""nsys-jax archives: real ones against plain sums over their Parquet, and small ones."""
+
+import io
+import re
+import sys
+import zipfile
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from recorded import protos
+from slipstream import BadInput, Missing, Profile, load, ops, summary
+from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
+from slipstream.profile.validation import check
+
+ARCHIVE = "nsysjax_pax_fsdp4_a100_proc{}.zip"
+STEP = "pjit__wrapped_step_fn(40)"
+
+
+@cache
+def archived(folder: Path, *processes: int) -> Profile:
+    return load([folder / ARCHIVE.format(number) for number in processes])
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    with zipfile.ZipFile(path) as archive:
+        table = parquet.read_table(io.BytesIO(archive.read("nvtx_gpu_proj_trace/trace.parquet")))
+    return table.to_pylist()
+
+
+def plain_sums(path: Path) -> dict[tuple[str, str], int]:
+    """Nanoseconds by program and instruction, for programs that have an id."""
+    rows = rows_of(path)
+    modules = {}
+    for row in rows:
+        found = re.search(r"hlo_module=(\w+),program_id=(\d+)#", row["Name"] or "")
+        if found:
+            modules[row["RangeId"]] = "{}({})".format(*found.groups())
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        op = re.search(r"Thunk:#.*hlo_op=([^#]+)#", row["Name"] or "")
+        if op and row["ParentId"] in modules:
+            sums[modules[row["ParentId"]], op.group(1)] += row["Projected Duration"]
+    return dict(sums)
+
+
+def times(profile: Profile) -> dict[tuple[str, str], int]:
+    found = ops(profile, whole=True).ops
+    return {(op.program, op.instruction): round(op.total_us * 1000) for op in found}
+
+
+def test_an_archive_has_the_sums_of_its_projection(external: Path) -> None:
+    found = archived(external, 0)
+    check(found)
+    assert times(found) == plain_sums(external / ARCHIVE.format(0))
+    assert found.devices[0].model == "NVIDIA A100-SXM4-40GB"
+    assert [lane.name for lane in found.lanes[:2]] == ["Compute", "Communication"]
+    assert ops(found).attributed_share == 1.0
+
+
+def test_the_steps_of_an_archive_take_127_ms(external: Path) -> None:
+    found = archived(external, 0)
+    runs = found.runs
+    step = runs.program == list(found.events.texts).index(STEP)
+    assert step.sum() == 5
+    assert np.median((runs.end_ps - runs.start_ps)[step]) / 1e9 == pytest.approx(127.46, abs=0.01)
+    # Steps count the wait for the next one too.
+    assert summary(found).step_median_us / 1e3 == pytest.approx(131.2, abs=0.1)
+    assert found.programs[STEP].program_id == 40
+
+
+def test_collectives_of_an_archive_are_communication(external: Path) -> None:
+    found = archived(external, 0)
+    events = found.events
+    own = kinds(found) == COMMUNICATION
+    names = ("all-", "reduce-scatter")
+    sums = plain_sums(external / ARCHIVE.format(0))
+    wanted = sum(ns for (_, op), ns in sums.items() if op.startswith(names))
+    assert int(events["duration_ps"][own].sum()) == wanted * 1000
+    lanes = {found.lanes[lane].name for lane in np.unique(events["lane"][own]).tolist()}
+    assert lanes == {"Communication"}
+
+
+def test_archives_of_several_processes_are_one_run(external: Path) -> None:
+    found = archived(external, 0, 1)
+    check(found)
+    both = defaultdict(int)
+    for number in (0, 1):
+        for key, value in plain_sums(external / ARCHIVE.format(number)).items():
+            both[key] += value
+    assert times(found) == dict(both)
+    assert len({host.name for host in found.hosts}) == len(found.devices) == 2
+    # The archives don't say when they began, so nothing may compare their times.
+    assert "clock-skew" in [warning.code for warning in found.warnings]
+
+
+Range = tuple[str, int, int]
+
+
+def write(path: Path, ranges: list[Range], **files: bytes) -> Path:
+    """An archive of ranges (text, depth, µs); each begins where the one before it ends."""
+    columns = defaultdict(list)
+    parents: list[int] = []
+    at = 0
+    for number, (text, depth, time) in enumerate(ranges, 1):
+        parents = [*parents[:depth], number]
+        columns["Name"].append(text)
+        columns["Projected Start"].append(at)
+        columns["Projected Duration"].append(time * 1000)
+        columns["Orig Start"].append(float(at))
+        columns["Orig Duration"].append(float(time * 1000))
+        columns["PID"].append(77)
+        columns["TID"].append(78)
+        columns["NumGPUOps"].append(1)
+        columns["RangeId"].append(float(number))
+        columns["ParentId"].append(float(parents[-2]) if depth else None)
+        at += 0 if text.startswith("TSL:Xla") else time * 1000
+    with zipfile.ZipFile(path, "w") as archive:
+        buffer = io.BytesIO()
+        parquet.write_table(pa.table(dict(columns)), buffer)
+        archive.writestr("nvtx_gpu_proj_trace/trace.parquet", buffer.getvalue())
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+SMALL = [
+    ("TSL:XlaCompile:#module=jit_f,program_id=1#", 0, 50),
+    ("TSL:XlaModule:#hlo_module=gemm_fusion_dot.1#", 1, 50),
+    ("TSL:Thunk:#hlo_op=gemm_fusion_dot.1#", 2, 50),
+    ("TSL:XlaModule:#hlo_module=jit_f,program_id=1#", 0, 100),
+    ("TSL:Thunk:#hlo_op=while.1#", 1, 60),
+    ("TSL:Thunk:#hlo_op=dot.1,unique_hlo_op_id=4#", 2, 60),
+    ("TSL:Thunk:#name=a,hlo_op=all-reduce-start.1#", 1, 40),
+]
+
+
+def test_loops_and_what_xla_tries_out_while_it_compiles_do_not_count(tmp_path: Path) -> None:
+    found = load(write(tmp_path / "run.zip", SMALL))
+    check(found)
+    wanted = {("jit_f(1)", "dot.1"): 60_000, ("jit_f(1)", "all-reduce-start.1"): 40_000}
+    assert times(found) == wanted
+
+
+def test_a_folder_of_archives_is_one_run_and_other_zips_are_left_alone(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write(tmp_path / f"rank{number}.zip", SMALL)
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
+        archive.writestr("train.py", "")
+    assert len(load(tmp_path).hosts) == 2
+    with pytest.raises(BadInput, match="no archive of nsys-jax"):
+        load(tmp_path / "code.zip")
+
+
+def test_graphs_in_an_archive_are_told_of_and_not_guessed_at(tmp_path: Path) -> None:
+    name = "dump/module_4634.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb"
+    ranges = [
+        ("TSL:XlaModule:#hlo_module=jit_step,program_id=4634#", 0, 100),
+        ("TSL:Thunk:#hlo_op=command_buffer_1#", 1, 100),
+    ]
+    proto = protos("off_default")["jit_step(4634)"]
+    found = load(write(tmp_path / "run.zip", ranges, **{name: proto}))
+    check(found)
+    assert not found.events["instruction"].any()
+    assert "whole-graphs" in [warning.code for warning in found.warnings]
+
+
+def test_reading_an_archive_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "run.zip", SMALL)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(Missing, match=r"slipstream\[parquet\]"):
+        load(path)
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(BadInput, match="not a whole zip"):
+        load(broken)

@@ -1,0 +1,232 @@
+"""Space, fingerprints and the screen, with the real compiler, on a step that compiles quickly."""
+
+import itertools
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+import slipstream.tune.search.screen
+from slipstream.analyses.soundness import Soundness, WrongBitcast
+from slipstream.compiler.compile import compiler, machine_of
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue.catalogue import installed_catalogue
+from slipstream.flags.catalogue.values import option_complaint
+from slipstream.outputs.terminal.tune import remarks_of
+from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, Tried, Tuning
+from slipstream.tune.folder import read_study
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.search.fingerprint import fingerprint_of
+from slipstream.tune.search.screen import Screen
+from slipstream.tune.search.seeds import suggestions
+from slipstream.tune.space.program_traits import Traits, traits_of
+from slipstream.tune.space.space import Asked, space_of
+from slipstream.tune.studies import Order, begin, resume, show, tune
+
+MACHINE = "2xH200"
+GATHER = "xla_gpu_all_gather_combine_threshold_bytes"
+GRAPHS = "xla_gpu_enable_command_buffer"
+BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory, step_file, session_cache, quick):
+    """The step's program, and one whose instructions have other names and places."""
+    before = dict(os.environ)
+    os.environ["XDG_CACHE_HOME"] = str(session_cache)
+    os.environ["XLA_FLAGS"] = quick
+    with compiler(f"{step_file}:build", on=MACHINE) as session:
+        found = session.compile()
+        target = session.portable_target()
+    os.environ.clear()
+    os.environ.update(before)
+    return found, target
+
+
+def test_knobs_are_those_that_the_program_can_feel(compiled):
+    traits = traits_of(compiled[0].program, machine_of(MACHINE))
+    assert traits.loops == 2 and traits.products > 0 and traits.host_copies == 0
+    assert "all-gather" in traits.in_loops and "collective-permute" not in traits.collectives
+    space = space_of(traits, installed_catalogue())
+    names = {knob.name for knob in space.knobs}
+    assert {GATHER, GRAPHS, "xla_gpu_enable_while_loop_double_buffering"} <= names
+    assert space.left_out["xla_gpu_enable_pipelined_p2p"] == "the program has no collective-permute"
+    assert space.left_out["xla_gpu_autotune_level"] == "only a run can tell: --measure"
+    measured = space_of(traits, installed_catalogue(), is_measured=True)
+    assert measured.knob("xla_gpu_autotune_level") is not None
+    assert measured.left_out["NCCL_PROTO"].startswith("a variable of the whole process")
+    gather = space.knob(GATHER)
+    assert gather is not None and "all-gather" in gather.why
+    layer = traits.layers.layer_weights.bytes
+    sizes = [int(value) for value in gather.values[1:]]
+    assert min(sizes) <= 2**20 * 2 and max(sizes) >= layer
+
+
+def test_without_collectives_or_loops_there_are_no_knobs_for_them():
+    space = space_of(Traits(1, 1, products=3), installed_catalogue(), is_measured=True)
+    names = " ".join(knob.name for knob in space.knobs)
+    for word in ("gather", "reduce_scatter", "collective", "latency", "loop", "NCCL", "offload"):
+        assert word not in names, word
+    assert "triton_gemm" in names
+
+
+def test_every_value_is_one_that_this_jaxlib_takes(compiled):
+    traits = traits_of(compiled[0].program, machine_of(MACHINE))
+    catalogue = installed_catalogue()
+    for knob in space_of(traits, catalogue, is_measured=True).knobs:
+        assert len(set(knob.values)) == len(knob.values) > 1
+        assert "{" not in knob.why and knob.why.endswith(".")
+        if not knob.is_flag:
+            continue
+        flag = catalogue.flags[knob.name]
+        assert knob.default == flag.default
+        for value in knob.values[1:]:
+            spelled = value.capitalize() if flag.kind == "bool" else value
+            assert option_complaint(flag, spelled, catalogue.jaxlib_version) is None
+
+
+def test_users_add_and_forbid_knobs(compiled):
+    traits = traits_of(compiled[0].program, machine_of(MACHINE))
+    catalogue = installed_catalogue()
+    added = {"xla_gpu_graph_min_graph_size": ("7",), "MY_VARIABLE": ("1",)}
+    asked = Asked((GRAPHS,), added, (GATHER, *added))
+    space = space_of(traits, catalogue, asked=asked)
+    assert [knob.name for knob in space.knobs] == [GATHER, *added]
+    assert space.left_out[GRAPHS] == "forbidden"
+    for wrong, match in (
+        (Asked(("xla_nothing",)), "there is no knob 'xla_nothing'"),
+        (Asked(added={"xla_gpu_nothing_at_all": ("1",)}), "has no flag xla_gpu_nothing_at_all"),
+        (Asked(added={"xla_gpu_graph_min_graph_size": ("many",)}), "the value is 'many'"),
+    ):
+        with pytest.raises(BadInput, match=match):
+            space_of(traits, catalogue, asked=wrong)
+
+
+def test_the_first_suggestions_are_the_default_and_the_presets(compiled):
+    traits = traits_of(compiled[0].program, machine_of(MACHINE))
+    space = space_of(traits, installed_catalogue())
+    found = suggestions(space, traits, installed_catalogue(), "H200", 5)
+    assert found[0].settings == {}
+    origins = [one.origin for one in found]
+    assert "preset fsdp" in origins and "preset cuda-graphs-off" in origins
+    assert origins.count("probe") <= 5
+    for one in found:
+        for name, value in one.settings.items():
+            knob = space.knob(name)
+            assert knob is not None and value in knob.values and value != knob.default
+
+
+def test_outcomes_of_the_screen(compiled):
+    found, target = compiled
+    with Screen(target, machine_of(MACHINE)) as screen:
+        default = screen.try_out({})
+        same = screen.try_out({BY_DIM: "true"})
+        launched = screen.try_out({GRAPHS: ""})
+        refused = screen.try_out({"xla_no_such_flag": "1"})
+    assert default.status == OK and default.step_us and default.step_us > 0
+    assert default.memory_bytes == found.memory.peak_bytes
+    assert default.program == fingerprint_of(found.program).schedule
+    assert default.collectives is not None and default.collectives["all-gather"][0] > 0
+    # One program, however it came about; another way to launch it is another candidate.
+    assert same.program == default.program and same.step_us == default.step_us
+    assert launched.program != default.program and launched.work == default.work
+    assert refused.status == REFUSED and "xla_no_such_flag" in refused.note
+    with Screen(target, machine_of(MACHINE), most_memory_bytes=1000) as screen:
+        tight = screen.try_out({})
+    assert tight.status == NO_FIT and "of 1 kB" in tight.note
+
+
+def test_what_is_wrong_never_wins_and_a_wrong_baseline_is_told_of(compiled, monkeypatch):
+    found = Soundness((WrongBitcast("b", "bf16[2]", "f32[2]", 4, 8, "feeds"),))
+    monkeypatch.setattr(slipstream.tune.search.screen, "soundness", lambda program: found)
+    with Screen(compiled[1], machine_of(MACHINE)) as screen:
+        default, same = screen.try_out({}), screen.try_out({BY_DIM: "true"})
+    assert (default.status, default.wrong) == (OK, found.text)
+    assert (same.status, same.note, same.score("step")) == (WRONG, found.text, None)
+    assert Outcome.from_json(same.to_json()) == same
+    baseline = Tried(0, {}, OK, "default", wrong=default.wrong)
+    said = Tuning(
+        "t", MACHINE, "p", "step", "0", baseline, baseline, (baseline,), (), {}, (), None, None, "",
+        1.0, "s",
+    )  # fmt: skip
+    assert any(
+        text.startswith("with the default settings the program's results are wrong: b reads")
+        for text in remarks_of(said)
+    )
+
+
+_SIZES = itertools.count(17)
+
+
+def test_a_compiler_that_hangs_or_dies_is_the_candidates_outcome_and_the_next_one_works(compiled):
+    _, target = compiled
+    # A second try must not find it compiled.
+    fresh = {"xla_gpu_graph_min_graph_size": str(next(_SIZES))}
+    with Screen(target, machine_of(MACHINE), timeout_s=0.05) as screen:
+        hung = screen.try_out(fresh)
+        assert hung.status == HANG and "more than 0 s" in hung.note
+    with Screen(target, machine_of(MACHINE)) as screen:
+        session = screen._session
+        threading.Thread(target=_kill_first_worker, args=[session], daemon=True).start()
+        assert screen.try_out(fresh).status == CRASH
+        assert screen.try_out(fresh).status == OK
+
+
+def _kill_first_worker(session) -> None:
+    while not session._workers:
+        pass
+    (worker,) = session._workers.values()
+    os.kill(worker._child.pid, signal.SIGSEGV)
+
+
+def test_fingerprints_tell_order_and_content_but_not_names(compiled):
+    program = compiled[0].program
+    found = fingerprint_of(program)
+    with compiler(compiled[1], on=MACHINE) as session:
+        other = session.compile(flags={GATHER: "1"}).program
+    assert fingerprint_of(other) == fingerprint_of(other)
+    assert (fingerprint_of(other).schedule == found.schedule) == (
+        other.content_hash == program.content_hash
+    )
+
+
+ASKED = Asked(only=(GATHER, GRAPHS, BY_DIM))
+
+
+def test_a_whole_search_and_its_report(target, tmp_path):
+    folder = tmp_path / "study"
+    told = []
+    order = Order(on=MACHINE, trials=6, budget_s=300, folder=folder, jobs=2, asked=ASKED)
+    found = tune(target, order, on_told=lambda candidate, outcome: told.append(candidate.number))
+    assert len(found.trials) == 6 == len(told)
+    assert found.baseline is not None and found.baseline.settings == {}
+    assert found.best is not None and found.best.change is not None and found.best.change <= 0
+    assert found.best.step_us == min(t.step_us for t in found.trials if t.step_us is not None)
+    assert {t.status for t in found.trials} <= {"ok", "same program"}
+    assert all(t.same_program_as is not None for t in found.trials if t.status == "same program")
+    assert found.stopped_because == "6 candidates were tried"
+    assert found.trust is not None and found.trust.margin > 0.02
+    # An edited script changes nothing; the study goes on where it was.
+    Path(target.rpartition(":")[0]).touch()
+    again = resume(folder, trials=8, jobs=1)
+    assert [t.number for t in again.trials[:6]] == [t.number for t in found.trials]
+    assert len(again.trials) == 8
+    shown = show(folder)
+    assert [t.settings for t in shown.trials] == [t.settings for t in again.trials]
+    with pytest.raises(BadInput, match="holds a study already"):
+        tune(target, order)
+
+
+def test_a_study_of_another_jaxlib_is_not_gone_on_with(target, tmp_path):
+    folder = tmp_path / "study"
+    begin(target, Order(on=MACHINE, folder=folder, asked=ASKED))
+    file = folder / "study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "jaxlib": "0.4.1"}))
+    with pytest.raises(BadInput, match=r"of jaxlib 0\.4\.1, and"):
+        resume(folder)
+    assert read_study(folder).jaxlib == "0.4.1"
+    with pytest.raises(BadInput, match="holds no study"):
+        show(tmp_path)

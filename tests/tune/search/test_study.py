@@ -1,0 +1,265 @@
+"""Studies: nothing is lost or doubled, whoever dies; failures are kept and never win."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from slipstream.errors import BadInput
+from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, NO_FIT, OK, OUT_OF_MEMORY
+from slipstream.tune.folder import Facts, read_study
+from slipstream.tune.outcome import Outcome
+from slipstream.tune.report.report import open_study
+from slipstream.tune.search.search import Search, best_row
+from slipstream.tune.search.seeds import Suggestion
+from slipstream.tune.search.storage import sqlite_url
+from slipstream.tune.search.study import Row, Study
+from slipstream.tune.space.knob import Knob
+from slipstream.tune.space.space import Space
+
+SPACE = Space(
+    (
+        Knob("xla_a", ("0", "1", "2", "3"), "a", is_ordered=True),
+        Knob("xla_b", ("x", "y", "z"), "b"),
+        Knob("xla_c", ("false", "true"), "c"),
+    )
+)
+
+
+def score(settings: dict[str, str]) -> float:
+    """Best at a=2 with b=y, where c makes no difference."""
+    base = 100.0 + 10 * abs(int(settings.get("xla_a", "0")) - 2)
+    return base - (5 if settings.get("xla_b") == "y" and settings.get("xla_a") == "2" else 0)
+
+
+class Arithmetic:
+    """Tries candidates out in no time."""
+
+    def try_out(self, settings):
+        return Outcome(OK, step_us=score(settings), program=str(sorted(settings.items())))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def study(tmp_path: Path):
+    opened = Study(sqlite_url(tmp_path), "test", SPACE, "step")
+    yield opened
+    opened.close()
+
+
+def test_the_first_candidates_are_those_that_were_suggested(study):
+    study.enqueue([Suggestion({}, "default"), Suggestion({"xla_b": "y"}, "preset one")])
+    study.enqueue([Suggestion({"xla_b": "y"}, "twice")])
+    first, second = study.ask(), study.ask()
+    assert (first.settings, first.origin) == ({}, "default")
+    assert (second.settings, second.origin) == ({"xla_b": "y"}, "preset one")
+    for one in (first, second):
+        study.tell(one, Outcome(OK, step_us=score(one.settings)))
+    assert len(study.rows()) == 2
+
+
+SMALL = Space((Knob("xla_a", ("0", "2"), "a", is_ordered=True), *SPACE.knobs[1:]))
+
+
+def test_a_search_finds_what_only_two_knobs_together_do_and_drops_the_idle_one(tmp_path):
+    study = Study(sqlite_url(tmp_path), "test", SMALL, "step")
+    why = Search(study, Arithmetic, trials=24, budget_s=120, jobs=2).run()
+    best = best_row(study.rows(), "step")
+    assert best is not None and best.settings == {"xla_a": "2", "xla_b": "y"}
+    assert why == "every setting of the space was tried"
+    done = [row for row in study.rows() if row.state == "done" and row.repeat_of is None]
+    assert sorted(Counter(str(row.settings) for row in done).values()) == [1] * 12
+    assert study.importances()["xla_c"] < study.importances()["xla_a"]
+    study.close()
+
+
+@pytest.mark.parametrize("status", FAILURES)
+def test_a_failure_is_recorded_as_such_and_never_wins(study, status):
+    study.enqueue([Suggestion({}, "default"), Suggestion({"xla_c": "true"}, "fast and wrong")])
+    study.tell(study.ask(), Outcome(OK, step_us=100.0))
+    study.tell(study.ask(), Outcome(status, step_us=1.0, note="why"))
+    (kept,) = [row for row in study.rows() if row.settings]
+    assert kept.outcome == Outcome(status, step_us=1.0, note="why")
+    assert kept.state == "done"
+    best = best_row(study.rows(), "step")
+    assert best is not None and best.settings == {}
+
+
+def test_the_kinds_of_failure_have_names():
+    assert {CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, NO_FIT} < set(FAILURES)
+
+
+def test_a_candidate_that_is_given_back_is_asked_for_again(study):
+    study.enqueue([Suggestion({"xla_b": "z"}, "preset one")])
+    study.release(study.ask())
+    again = study.ask()
+    assert (again.settings, again.origin) == ({"xla_b": "z"}, "preset one")
+
+
+def test_a_trial_of_another_host_is_left_alone_until_its_heart_stops(tmp_path, monkeypatch):
+    url = sqlite_url(tmp_path)
+    there = Study(url, "test", SPACE, "step")
+    there.enqueue([Suggestion({"xla_b": "z"}, "preset one")])
+    with monkeypatch.context() as patched:
+        patched.setattr("slipstream.tune.search.study.owner", lambda: ["elsewhere", 1, "0"])
+        lost = there.ask()
+    # Its heart beat once, and never again.
+    there.close()
+    here = Study(url, "test", SPACE, "step")
+    here.reap()
+    assert [row.state for row in here.rows()] == ["running"]
+    here.close()
+    here = Study(url, "test", SPACE, "step", grace_s=1)
+    while len(here.rows()) == 1:
+        time.sleep(0.1)
+        here.reap()
+    assert [row.state for row in here.rows()] == ["interrupted", "waiting"]
+    again = here.ask()
+    assert (again.settings, again.origin) == (lost.settings, "preset one")
+    here.tell(again, Outcome(OK, step_us=1.0))
+    here.close()
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from test_study import SPACE, Arithmetic
+from slipstream.tune.report.report import open_study
+from slipstream.tune.search.search import Search
+from slipstream.tune.search.study import Row, Study
+
+class Slow(Arithmetic):
+    def try_out(self, settings):
+        print("trying", flush=True)
+        time.sleep(0.05)
+        return super().try_out(settings)
+
+study = Study({url!r}, "test", SPACE, "step")
+Search(study, Slow, trials={trials}, budget_s=120, jobs=2, simplifies=False).run()
+study.close()
+"""
+
+
+def worker(url: str, trials: int) -> subprocess.Popen:
+    code = WORKER.format(folder=str(Path(__file__).parent), url=url, trials=trials)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def settled(url: str, trials: int) -> None:
+    """Every candidate was tried to its end, once."""
+    study = Study(url, "test", SPACE, "step")
+    rows = study.rows()
+    study.close()
+    assert len(check_settled(rows)) == trials
+
+
+def check_settled(rows: list[Row]) -> Counter:
+    """Each candidate that was tried, by its settings."""
+    done = Counter(
+        tuple(sorted(row.settings.items()))
+        for row in rows
+        if row.state == "done" and row.repeat_of is None
+    )
+    assert set(done.values()) == {1}
+    assert not [row for row in rows if row.state in ("running", "waiting")]
+    interrupted = [row for row in rows if row.state == "interrupted" and row.repeat_of is None]
+    assert all(tuple(sorted(row.settings.items())) in done for row in interrupted)
+    return done
+
+
+def test_a_search_killed_in_the_middle_and_resumed_has_lost_or_doubled_nothing(tmp_path, target):
+    """The command as it is typed, with real compiles."""
+    knob = "xla_gpu_graph_min_graph_size"
+    tune, study = [sys.executable, "-m", "slipstream", "tune"], tmp_path / "study"
+    options = ["--add", f"{knob}=2,3,4,6,7,9,11", "--only", knob, "--jobs", "2", "--trials", "8"]
+    first = subprocess.Popen(
+        [*tune, target, "--on", "1xH200", "--study", study, *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a kill leaves behind goes with the test.
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    # The first that is told: the others wait, or are being tried.
+    assert any("(default)" in line for line in first.stderr)
+    first.kill()
+    first.wait()
+    first.stderr.close()
+    facts = read_study(study)
+    before = [row for row in rows_of(study, facts) if row.state == "done"]
+    assert 1 <= len(before) < 8
+    second = [*tune, "resume", study, "--jobs", "2"]
+    subprocess.run(second, check=True, timeout=240, stdout=subprocess.DEVNULL)
+    rows = rows_of(study, facts)
+    assert [row for row in rows if row.number in {one.number for one in before}] == before
+    assert len(check_settled(rows)) == 8
+    assert {row.outcome.status for row in rows if row.outcome is not None} == {OK}
+
+
+def rows_of(folder: Path, facts: Facts) -> list[Row]:
+    study = open_study(folder, facts)
+    rows = study.rows()
+    study.close()
+    return rows
+
+
+def test_a_storage_that_cannot_be_used_says_so(tmp_path):
+    with pytest.raises(BadInput, match="can't be used .unable to open"):
+        Study(f"sqlite:////{tmp_path}/no/such/folder/x.sqlite3", "test", SPACE, "step")
+
+
+# PostgreSQL: Debian's package, started here.
+
+
+@pytest.fixture(scope="module")
+def postgresql():
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("no PostgreSQL: install Debian's package postgresql")
+    programs = found[-1].parent
+    # Not below pytest's folder, which other users can't enter, and short: it holds a socket.
+    folder = Path(tempfile.mkdtemp(prefix="slipstream-"))
+    # It refuses to run as root: then it runs as the user that its package made.
+    prefix = []
+    if os.getuid() == 0:
+        prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        subprocess.run(["chown", "postgres", folder], check=True)
+        folder.chmod(0o755)
+    data, logs = folder / "data", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    make = [*prefix, programs / "initdb", "-D", data, "-U", "tune", "-A", "trust", "--no-sync"]
+    subprocess.run(make, check=True, cwd="/", **logs)
+    options = ["-D", data, "-k", folder, "-c", "listen_addresses=", "-F"]
+    server = subprocess.Popen([*prefix, programs / "postgres", *options], cwd="/", **logs)
+    ready = [programs / "pg_isready", "-h", folder, "-q"]
+    while subprocess.run(ready).returncode != 0:
+        assert server.poll() is None
+        time.sleep(0.1)
+    yield f"postgresql://tune@/postgres?host={folder}"
+    server.send_signal(signal.SIGINT)
+    server.wait()
+    shutil.rmtree(folder)
+
+
+def test_two_workers_share_a_study_in_postgresql_and_one_may_die(postgresql):
+    first, second = worker(postgresql, 18), worker(postgresql, 18)
+    for _ in range(3):
+        assert first.stdout.readline() == "trying\n"
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    first.stdout.close()
+    output, _ = second.communicate(timeout=120)
+    assert second.returncode == 0, output
+    assert output.count("trying") > 0
+    settled(postgresql, 18)
