@@ -17,7 +17,7 @@ from run_jobs import wait_until
 from slipstream.api.optimize import Optimized
 from slipstream.errors import BadInput
 from slipstream.experiment import prepare as preparing
-from slipstream.experiment.controller import Plan
+from slipstream.experiment.controller import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
 from slipstream.experiment.variants import Variant
 from slipstream.jaxhooks.compiled_program import Watched
@@ -49,7 +49,7 @@ SLOWER = planted({"original": 1.0, "no fusion": 1.1})
 
 
 def optimized(function, tmp_path, timer=FASTER, variants=(OTHER,), checks=False):
-    plan = Plan(tmp_path, start=1, steps=1, rounds=8, variants=variants, checks=checks)
+    plan = ExperimentPlan(tmp_path, start=1, steps=1, rounds=8, variants=variants, checks=checks)
     return Optimized(function, plan, timer)
 
 
@@ -199,7 +199,7 @@ def test_inside_another_jit_it_is_part_of_that(tmp_path):
     for _ in range(10):
         result = outer(matrix(), matrix(1))
     assert_bitwise(result, jax.jit(lambda w, x: jax.jit(f)(w, x) * 2)(matrix(), matrix(1)))
-    assert step._conductors == {} and not step.is_settled
+    assert step._controllers == {} and not step.is_settled
     assert jax.grad(lambda x: step(matrix(), x).sum())(matrix(1)).shape == (32, 32)
 
 
@@ -208,7 +208,7 @@ def test_without_jit_nothing_is_measured(tmp_path):
     with jax.disable_jit():
         for _ in range(10):
             result = step(matrix(), matrix(1))
-    assert step._conductors == {}
+    assert step._controllers == {}
     assert result.shape == (32, 32)
 
 
@@ -250,7 +250,7 @@ def test_threads_may_call_at_once(tmp_path):
         thread.join(150)
     assert not any(thread.is_alive() for thread in threads)
     assert step.is_settled and seen <= plain
-    assert len(step._conductors) == 1
+    assert len(step._controllers) == 1
 
 
 def test_a_call_that_comes_while_another_is_measured_waits_for_nobody(tmp_path):

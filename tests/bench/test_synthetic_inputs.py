@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.bench.bench import Bench
-from slipstream.bench.synthetic_inputs import made_up
+from slipstream.bench.synthetic_inputs import synthetic_inputs
 
 STEP = """
 import jax, jax.numpy as jnp
@@ -38,8 +38,8 @@ def shapes():
 def test_of_subtrees_that_are_alike_only_the_weights_keep_both_signs():
     paths, _ = jax.tree_util.tree_flatten_with_path(shapes())
     for way, signed in ((0, {"mu", "nu", "params"}), (1, {"params"}), (2, set())):
-        arrays = [np.asarray(one.on_devices()) for one in made_up(shapes(), way)]
-        again = [np.asarray(one.on_devices()) for one in made_up(shapes(), way)]
+        arrays = [np.asarray(one.on_devices()) for one in synthetic_inputs(shapes(), way)]
+        again = [np.asarray(one.on_devices()) for one in synthetic_inputs(shapes(), way)]
         assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
         found = {
             name
@@ -62,7 +62,7 @@ def test_arguments_are_made_up_until_the_step_gives_numbers(root, way, is_finite
     bench.start(str(file), "build")
     bench.compile("baseline", {})
     assert bench.check("baseline") == {"difference": 0.0, "is_finite": is_finite}
-    expected = [one.on_devices() for one in made_up(bench._abstract, way)]
+    expected = [one.on_devices() for one in synthetic_inputs(bench._abstract, way)]
     made = [one.on_devices() for one in bench._made]
     assert all(np.array_equal(a, b) for a, b in zip(expected, made, strict=True))
     assert bench.time("baseline")["seconds"] > 0

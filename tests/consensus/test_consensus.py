@@ -17,10 +17,10 @@ from slipstream.consensus import consensus as council_module
 from slipstream.consensus.consensus import Council, session_name, stop
 from slipstream.consensus.kvstore import FolderStore, StoreGone
 from slipstream.experiment import agenda, failure, recordings
-from slipstream.experiment.controller import Conductor
-from slipstream.experiment.plan import Plan
+from slipstream.experiment.controller import Controller
+from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
-from slipstream.experiment.rounds import Field
+from slipstream.experiment.rounds import Rounds
 from slipstream.experiment.variants import Arm, Variant
 from slipstream.experiment.votes import disagreement
 from slipstream.jaxhooks.listener import JobFailed
@@ -131,9 +131,9 @@ class Rank:
         self.planted = {"original": 1.0, "a": 0.9, "b": 1.1} | changes.get("planted", {})
         self.fails = changes.get("fails", set())
         council = Council(tuple(range(size)), number, store, "job", patience_s)
-        plan = Plan(tmp_path, start=2, steps=2, rounds=8, patience_s=patience_s)
+        plan = ExperimentPlan(tmp_path, start=2, steps=2, rounds=8, patience_s=patience_s)
         prepare = changes.get("prepare", self.prepare)
-        self.conductor = Conductor(self.watched, plan, prepare, self.timer, council)
+        self.controller = Controller(self.watched, plan, prepare, self.timer, council)
 
     def prepare(self, watched, plan, outcome):
         arms = [Arm(Variant(name), executable=name) for name in self.planted]
@@ -148,7 +148,7 @@ class Rank:
         if getattr(self.store, "is_dead", False):
             raise Killed
         self.watched.calls += 1
-        return self.conductor.on_call((), self.run)
+        return self.controller.on_call((), self.run)
 
     def run(self):
         self.ran[self.watched.calls] = self.watched.executable
@@ -164,7 +164,7 @@ def simulate(ranks, calls=None, pause_s=0.0005):
             while left:
                 rank.call()
                 left -= 1
-                if calls is None and rank.conductor.done.is_set():
+                if calls is None and rank.controller.done.is_set():
                     left = min(left, 10)
                 time.sleep(pause_s)
         except Killed:
@@ -193,8 +193,8 @@ def test_all_ranks_choose_the_arm_that_the_slowest_rank_says_is_faster(simulated
     ranks[0].planted["b"] = ranks[2].planted["b"] = 0.9
     simulate(ranks)
     assert_nobody_ran_another_arm(ranks)
-    assert {rank.conductor.outcome.chosen for rank in ranks} == {"b"}
-    times = [{arm.name: arm.times_s for arm in r.conductor.outcome.arms} for r in ranks]
+    assert {rank.controller.outcome.chosen for rank in ranks} == {"b"}
+    times = [{arm.name: arm.times_s for arm in r.controller.outcome.arms} for r in ranks]
     assert times[0] == times[1] == times[2]
     assert set(times[0]["a"]) == {1.5} and set(times[0]["b"]) == {0.95}
     assert {"original", "a", "b"} == set(ranks[0].ran.values())
@@ -218,7 +218,7 @@ def test_whatever_happens_at_any_word_no_rank_runs_another_arm(simulated, tmp_pa
         simulate(ranks)
         assert_nobody_ran_another_arm(ranks)
         survivors = [r for r in ranks if r.number != who or not how.startswith("killed")]
-        assert {rank.conductor.outcome.chosen for rank in survivors} <= {"original", "a"}
+        assert {rank.controller.outcome.chosen for rank in survivors} <= {"original", "a"}
         if faulty.count < at:
             break
         at += 1 if at < 12 else 3
@@ -229,7 +229,7 @@ def test_a_rank_that_never_joins_leaves_all_as_they_were(simulated, tmp_path):
     ranks = [Rank(0, 2, MemoryStore(), tmp_path)]
     simulate(ranks)
     assert set(ranks[0].ran.values()) == {"original"}
-    assert ranks[0].conductor.outcome.problem == "rank 1 did not join within 0 s"
+    assert ranks[0].controller.outcome.problem == "rank 1 did not join within 0 s"
 
 
 @pytest.mark.parametrize("begins", [(3, 14), (14, 3), (5, 5), (10, 9)])
@@ -241,7 +241,7 @@ def test_ranks_that_begin_at_different_calls_do_not_wait_for_each_other(
     ranks = []
     for number, begin in enumerate(begins):
         rank = Rank(number, 2, store, tmp_path, 60.0)
-        rank.conductor.done.set()
+        rank.controller.done.set()
         rank.begin, rank.late = begin, None
         rank.run = lambda rank=rank, run=rank.run: (run(), meeting.wait(60))
         ranks.append(rank)
@@ -250,17 +250,17 @@ def test_ranks_that_begin_at_different_calls_do_not_wait_for_each_other(
         for call in range(1, 20_000):
             rank.watched.calls = call
             if call == rank.begin:
-                plan, council = rank.conductor.plan, rank.conductor.council
+                plan, council = rank.controller.plan, rank.controller.council
                 council = Council(council.ranks, council.me, store, "late", 60.0)
-                rank.conductor = Conductor(rank.watched, plan, rank.prepare, rank.timer, council)
-            rank.conductor.on_call((), rank.run)
-            if call > max(begins) and rank.conductor.done.is_set():
+                rank.controller = Controller(rank.watched, plan, rank.prepare, rank.timer, council)
+            rank.controller.on_call((), rank.run)
+            if call > max(begins) and rank.controller.done.is_set():
                 return
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(job, ranks))
     assert_nobody_ran_another_arm(ranks)
-    assert [rank.conductor.outcome.chosen for rank in ranks] == ["a", "a"]
+    assert [rank.controller.outcome.chosen for rank in ranks] == ["a", "a"]
 
 
 def test_a_rank_that_joins_after_the_end_does_not_wait(simulated, tmp_path):
@@ -270,23 +270,23 @@ def test_a_rank_that_joins_after_the_end_does_not_wait(simulated, tmp_path):
     late = Rank(1, 2, store, tmp_path, patience_s=60.0)
     late.watched.calls = 500
     simulate([late], calls=6)
-    assert late.conductor.done.is_set()
+    assert late.controller.done.is_set()
     assert set(late.ran.values()) == {"original"}
 
 
 def test_a_chair_that_is_late_is_not_waited_for(simulated, tmp_path, monkeypatch):
-    before = agenda.Agenda.compare
+    before = agenda.Proposals.compare
 
     def late(self, call):
         time.sleep(0.5)
         return before(self, call)
 
-    monkeypatch.setattr(agenda.Agenda, "compare", late)
+    monkeypatch.setattr(agenda.Proposals, "compare", late)
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path) for number in range(2)]
     simulate(ranks, calls=30)
     assert_nobody_ran_another_arm(ranks)
-    assert {r.conductor.outcome.problem for r in ranks} == {"rank 0 did not decide within 0 s"}
+    assert {r.controller.outcome.problem for r in ranks} == {"rank 0 did not decide within 0 s"}
 
 
 def test_an_arm_that_fails_everywhere_is_out_everywhere(simulated, tmp_path):
@@ -296,8 +296,8 @@ def test_an_arm_that_fails_everywhere_is_out_everywhere(simulated, tmp_path):
     assert_nobody_ran_another_arm(ranks)
     for rank in ranks:
         assert "a" not in rank.ran.values() and "b" in rank.ran.values()
-        assert rank.conductor.outcome.chosen == "original"
-        assert {arm.name for arm in rank.conductor.outcome.arms if arm.error} == {"a"}
+        assert rank.controller.outcome.chosen == "original"
+        assert {arm.name for arm in rank.controller.outcome.arms if arm.error} == {"a"}
 
 
 def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(
@@ -329,17 +329,17 @@ def test_ranks_that_ran_different_programs_are_found_out(simulated, tmp_path, mo
     """By nothing that the council lets happen: the turns of one rank are planted."""
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path, 60.0) for number in range(2)]
-    before = Field.next_arm
+    before = Rounds.next_arm
 
     def other(self):
-        mixed_up = self._council is ranks[1].conductor.council
+        mixed_up = self._council is ranks[1].controller.council
         return self.arms[-1] if mixed_up and before(self) is self.arms[1] else before(self)
 
-    monkeypatch.setattr(Field, "next_arm", other)
+    monkeypatch.setattr(Rounds, "next_arm", other)
     simulate(ranks)
-    (problem,) = {rank.conductor.outcome.problem for rank in ranks}
+    (problem,) = {rank.controller.outcome.problem for rank in ranks}
     assert "rank 0 ran 'a' at call" in problem and "rank 1 ran 'b' at call" in problem
-    assert {rank.conductor.outcome.chosen for rank in ranks} == {"original"}
+    assert {rank.controller.outcome.chosen for rank in ranks} == {"original"}
 
 
 @pytest.mark.parametrize("where", ["_comes_to", "_begin_work", "look", "_follow"])
@@ -349,12 +349,12 @@ def test_a_fault_of_ours_on_one_rank_never_lets_it_run_another_program(
     """Before its vote a rank may go alone; after it, the others count on it."""
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path, 2.0) for number in range(2)]
-    owner = Field if where == "look" else Conductor
+    owner = Rounds if where == "look" else Controller
     before = getattr(owner, where)
 
     def fails(self, *arguments):
-        if getattr(self, "council", None) is ranks[1].conductor.council or (
-            where == "look" and self._council is ranks[1].conductor.council
+        if getattr(self, "council", None) is ranks[1].controller.council or (
+            where == "look" and self._council is ranks[1].controller.council
         ):
             raise KeyError("planted")
         return before(self, *arguments)
@@ -372,7 +372,7 @@ def test_a_fault_of_ours_on_one_rank_never_lets_it_run_another_program(
             raise Killed from None
         except KeyError:
             ranks[1].watched.run_with("original")
-            assert ranks[1].conductor.done.is_set()
+            assert ranks[1].controller.done.is_set()
 
     ranks[1].call = in_runtime
     simulate(ranks)
@@ -380,7 +380,7 @@ def test_a_fault_of_ours_on_one_rank_never_lets_it_run_another_program(
     is_bound = where in ("look", "_follow")
     assert [type(error) for error in errors] == ([KeyError] if is_bound else [])
     if not is_bound:
-        assert {rank.conductor.outcome.chosen for rank in ranks} == {"original"}
+        assert {rank.controller.outcome.chosen for rank in ranks} == {"original"}
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -392,14 +392,14 @@ def test_one_rank_may_close_at_any_time(simulated, tmp_path, who, when):
 
     def closing():
         if ranks[who].watched.calls == when:
-            ranks[who].conductor.stop("closed")
+            ranks[who].controller.stop("closed")
         return call()
 
     ranks[who].call = closing
     simulate(ranks)
     assert_nobody_ran_another_arm(ranks)
-    assert {rank.conductor.outcome.chosen for rank in ranks} == {"original"}
-    assert all("closed" in rank.conductor.outcome.problem for rank in ranks)
+    assert {rank.controller.outcome.chosen for rank in ranks} == {"original"}
+    assert all("closed" in rank.controller.outcome.problem for rank in ranks)
 
 
 def test_preparation_that_fails_on_one_rank_ends_it_on_all(simulated, tmp_path, caplog):
@@ -409,7 +409,7 @@ def test_preparation_that_fails_on_one_rank_ends_it_on_all(simulated, tmp_path, 
     store = MemoryStore()
     ranks = [Rank(0, 2, store, tmp_path, 60.0), Rank(1, 2, store, tmp_path, 60.0, prepare=fails)]
     simulate(ranks)
-    assert {r.conductor.outcome.problem for r in ranks} == {"rank 1: MemoryError: planted"}
+    assert {r.controller.outcome.problem for r in ranks} == {"rank 1: MemoryError: planted"}
     assert {arm for rank in ranks for arm in rank.ran.values()} == {"original"}
 
 

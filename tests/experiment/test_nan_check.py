@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from slipstream.experiment.nan_check import Numbers, are_finite
+from slipstream.experiment.nan_check import NanCheck, are_finite
 
 NAN = jnp.float32(jnp.nan)
 
@@ -25,7 +25,7 @@ def test_single_floats_are_looked_at(result, expected):
 
 
 def test_the_first_odd_result_is_told_once():
-    numbers = Numbers()
+    numbers = NanCheck()
     assert numbers.note(5, "original", [jnp.float32(1)]) is None
     told = numbers.note(6, "costs", [NAN])
     assert told is not None and "until call 6, which the program 'costs' ran" in told
@@ -33,6 +33,6 @@ def test_the_first_odd_result_is_told_once():
 
 
 def test_what_was_none_before_us_is_not_told():
-    numbers = Numbers()
+    numbers = NanCheck()
     assert numbers.note(5, "original", [NAN]) is None
     assert numbers.note(6, "costs", [NAN]) is None

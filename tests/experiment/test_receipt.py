@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from analyses.test_soundness import CONTIGUOUS
-from slipstream.experiment.plan import Outcome
+from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.experiment.receipt import receipt_of, wrong_notes
 from slipstream.experiment.variants import COSTS, NO_GRAPHS, Arm, Variant
 from slipstream.run.context import Context
@@ -21,7 +21,7 @@ def receipt():
     """Of a loop whose original and costs are wrong, and whose third arm is not."""
     made = [(Variant("original"), CONTIGUOUS), (COSTS, CONTIGUOUS), (NO_GRAPHS, SOUND)]
     arms = [Arm(variant, program=program_from_text(text)) for variant, text in made]
-    outcome = Outcome("jit_step", arms=arms, notes=["first"])
+    outcome = ExperimentOutcome("jit_step", arms=arms, notes=["first"])
     return receipt_of(SimpleNamespace(outcome=outcome, watched=SimpleNamespace(compile_s=1.0)))
 
 

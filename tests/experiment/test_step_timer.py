@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from slipstream.experiment import step_timer as turn
-from slipstream.experiment.step_timer import CALLS, SMALL_BYTES, Turns, small
+from slipstream.experiment.step_timer import CALLS, SMALL_BYTES, StepTimer, small
 from slipstream.experiment.variants import Arm, Variant
 
 ARMS = [Arm(Variant(name, {})) for name in ("original", "other")]
@@ -46,7 +46,7 @@ def step_s(monkeypatch, device: Device, between=lambda device, result: None) -> 
     monkeypatch.setattr(turn.time, "perf_counter", lambda: device.now_s)
     monkeypatch.setattr(turn, "wait", device.wait)
     monkeypatch.setattr(turn, "small", lambda result: [result])
-    turns, times = Turns(), []
+    turns, times = StepTimer(), []
     for number in range(3 * CALLS):
         result, seconds = turns(ARMS[number // CALLS % 2], device.run)
         between(device, result)
@@ -86,7 +86,7 @@ def test_only_small_results_are_kept_and_real_steps_are_timed():
     loss = jnp.float32(1)
     assert small([big, loss]) == [loss] and small([big]) == []
     step = jax.jit(lambda x: (x @ x, x.sum()), donate_argnums=0)
-    state, turns, times = jnp.eye(64), Turns(), []
+    state, turns, times = jnp.eye(64), StepTimer(), []
     for _ in range(2 * CALLS):
         (state, _), seconds = turns(ARMS[0], lambda state=state: step(state))
         times.append(seconds)

@@ -63,7 +63,7 @@ def die():
 def optimized(jitted, trace):
     """The step, optimised with planted times, and with what FAULT says gone wrong."""
     from slipstream.api.optimize import Optimized
-    from slipstream.experiment import controller as conductor
+    from slipstream.experiment import controller as controller
     from slipstream.experiment import plan
     from slipstream.experiment.variants import Variant
     from slipstream.jaxhooks.compiled_program import Watched
@@ -84,14 +84,14 @@ def optimized(jitted, trace):
         return runner(runtime, replicated, program)
 
     def kill_in(name):
-        before = getattr(conductor.Conductor, name)
+        before = getattr(controller.Controller, name)
 
         def state(self, *arguments):
             if self._calls or name != "_capture":
                 die()
             return before(self, *arguments)
 
-        setattr(conductor.Conductor, name, state)
+        setattr(controller.Controller, name, state)
 
     def fails(*arguments, **named):
         raise (SessionFailed if FAULT == "profiler" else RuntimeError)("planted")
@@ -112,7 +112,7 @@ def optimized(jitted, trace):
         elif FAULT.startswith("kill-"):
             kill_in(f"_{FAULT.removeprefix('kill-')}")
     variants = (Variant("no fusion", {"xla_disable_hlo_passes": "fusion"}),)
-    plan_ = plan.Plan(folder, start=5, variants=variants, rounds=8, patience_s=60.0)
+    plan_ = plan.ExperimentPlan(folder, start=5, variants=variants, rounds=8, patience_s=60.0)
     return Optimized(jitted, plan_, timer)
 
 
@@ -148,8 +148,8 @@ while goes_on:
     goes_on = not is_over(len(results))
 report = {"results": results, "trace": trace}
 if FAULT != "without":
-    (conductor,) = call._conductors.values()
-    outcome = conductor.outcome
+    (controller,) = call._controllers.values()
+    outcome = controller.outcome
     report |= {
         "settled": call.is_settled,
         "chosen": outcome.chosen,

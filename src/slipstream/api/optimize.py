@@ -24,7 +24,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from slipstream.errors import BadInput
-from slipstream.experiment.controller import Conductor, Plan
+from slipstream.experiment.controller import Controller, ExperimentPlan
 from slipstream.experiment.prepare import Timer
 from slipstream.experiment.receipt import Receipt
 from slipstream.experiment.receipt_writer import receipt_when_ready, write_receipt_later
@@ -54,17 +54,17 @@ def optimize(
     against the original, call by call. `folder` keeps profiles, costs and receipts.
     """
     more = tuple(Variant(_flags_name(one), dict(one)) for one in flags)
-    plan = Plan(_folder(folder), start, steps, rounds, (*DEFAULT_VARIANTS, *more), policy)
+    plan = ExperimentPlan(_folder(folder), start, steps, rounds, (*DEFAULT_VARIANTS, *more), policy)
     return Optimized(function, plan)
 
 
 class Optimized:
     """What `optimize` returns: called like the function it was made from."""
 
-    def __init__(self, function: Any, plan: Plan, timer: Timer | None = None) -> None:
+    def __init__(self, function: Any, plan: ExperimentPlan, timer: Timer | None = None) -> None:
         self.plan = plan
         self._timer = timer
-        self._conductors: dict[int, Conductor] = {}
+        self._controllers: dict[int, Controller] = {}
         self._strangers: WeakKeyDictionary[Watched, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._now = threading.local()
@@ -106,53 +106,53 @@ class Optimized:
     def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         if not getattr(self._now, "is_inside", False):
             # Another function of this name, perhaps: it is not kept slow for long.
-            if id(program) not in self._conductors:
+            if id(program) not in self._controllers:
                 self._strangers[program] = self._strangers.get(program, 0) + 1
             return run()
-        conductor = self._conductor(program)
-        if conductor is None:
+        controller = self._controller(program)
+        if controller is None:
             return run()
-        was_done = conductor.done.is_set()
-        result = conductor.on_call(arguments, run)
-        if conductor.done.is_set() and not was_done:
-            self._on_settled(conductor)
+        was_done = controller.done.is_set()
+        result = controller.on_call(arguments, run)
+        if controller.done.is_set() and not was_done:
+            self._on_settled(controller)
         return result
 
-    def _conductor(self, program: Watched) -> Conductor | None:
+    def _controller(self, program: Watched) -> Controller | None:
         with self._lock:
-            found = self._conductors.get(id(program))
+            found = self._controllers.get(id(program))
             if found is None and not self._is_closed:
                 folder = self.plan.folder
-                if self._conductors:
-                    folder = folder / f"signature{len(self._conductors) + 1}"
-                found = Conductor(program, replace(self.plan, folder=folder), timer=self._timer)
-                self._conductors[id(program)] = found
+                if self._controllers:
+                    folder = folder / f"signature{len(self._controllers) + 1}"
+                found = Controller(program, replace(self.plan, folder=folder), timer=self._timer)
+                self._controllers[id(program)] = found
             return found
 
-    def _on_settled(self, conductor: Conductor) -> None:
+    def _on_settled(self, controller: Controller) -> None:
         # An ahead-of-time compiled program asks for its fast path once, when it is first called.
         if hasattr(self._call, "_executable"):
             cast("Any", self._call)._call = None
         if self._is_closed:
             self._stop_listening()
-        if conductor.council.is_chair:
-            write_receipt_later(conductor)
+        if controller.council.is_chair:
+            write_receipt_later(controller)
 
     @property
     def is_settled(self) -> bool:
         """Whether every signature seen so far has its program."""
-        conductors = list(self._conductors.values())
-        return bool(conductors) and all(c.done.is_set() for c in conductors)
+        controllers = list(self._controllers.values())
+        return bool(controllers) and all(c.done.is_set() for c in controllers)
 
     def receipts(self) -> list[Receipt]:
         """One for each signature that is settled."""
-        settled = [c for c in list(self._conductors.values()) if c.done.is_set()]
-        return [receipt_when_ready(conductor) for conductor in settled]
+        settled = [c for c in list(self._controllers.values()) if c.done.is_set()]
+        return [receipt_when_ready(controller) for controller in settled]
 
     def report(self) -> str:
         """What was found, in words."""
         lines = [receipt.sentence() for receipt in self.receipts()]
-        waiting = sum(not c.done.is_set() for c in list(self._conductors.values()))
+        waiting = sum(not c.done.is_set() for c in list(self._controllers.values()))
         if waiting or not lines:
             lines.append(f"{waiting or 'no'} program{'s' if waiting != 1 else ''} still measured")
         return "\n".join(lines)
@@ -164,15 +164,15 @@ class Optimized:
         """
         with self._lock:
             self._is_closed = True
-        for conductor in list(self._conductors.values()):
-            if not conductor.done.is_set():
-                conductor.stop("it was closed before the comparison was done")
-                if conductor.done.is_set():
-                    self._on_settled(conductor)
+        for controller in list(self._controllers.values()):
+            if not controller.done.is_set():
+                controller.stop("it was closed before the comparison was done")
+                if controller.done.is_set():
+                    self._on_settled(controller)
         self._stop_listening()
 
     def _stop_listening(self) -> None:
-        if all(conductor.done.is_set() for conductor in list(self._conductors.values())):
+        if all(controller.done.is_set() for controller in list(self._controllers.values())):
             RUNTIME.remove(self)
 
 

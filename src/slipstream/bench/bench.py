@@ -24,7 +24,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from slipstream.bench.synthetic_inputs import WAYS, MadeUp, made_up
+from slipstream.bench.synthetic_inputs import WAYS, SyntheticInput, synthetic_inputs
 from slipstream.compiler.worker.rpc import Answer, answer_all
 from slipstream.experiment.compare_outputs import difference
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS
@@ -40,7 +40,7 @@ class Bench:
         self._lowered: Any = None
         self._abstract: tuple[Any, ...] = ()
         self._tree: Any = None
-        self._made: list[MadeUp] = []
+        self._made: list[SyntheticInput] = []
         self._arguments: list[Any] = []
         """on the devices; None until it is put there, and after a step wrote over it"""
         self._donated: list[int] = []
@@ -66,7 +66,7 @@ class Bench:
         return {"platform": devices[0].platform, "devices": len(devices)}
 
     def _make_up(self, way: int) -> None:
-        self._made = made_up(self._abstract, way)
+        self._made = synthetic_inputs(self._abstract, way)
         self._arguments = [None] * len(self._made)
 
     def ahead(self, programs: dict[str, dict[str, str]]) -> Answer:

@@ -22,7 +22,7 @@ _BLOCK = 1_000_003
 """so many numbers are drawn, and repeated; a prime, so that no two rows are the same"""
 
 
-class MadeUp:
+class SyntheticInput:
     """An array for an abstract one; what is no abstract one stays as it is."""
 
     def __init__(self, leaf: Any, number: int, *, is_positive: bool) -> None:
@@ -64,7 +64,7 @@ class MadeUp:
         return np.resize(values.astype(kind), self._leaf.shape)
 
 
-def made_up(arguments: Any, way: int) -> list[MadeUp]:
+def synthetic_inputs(arguments: Any, way: int) -> list[SyntheticInput]:
     """An array for each leaf, in the order of the leaves."""
     import jax
 
@@ -73,7 +73,8 @@ def made_up(arguments: Any, way: int) -> list[MadeUp]:
     leaves = [leaf for _, leaf in found]
     positive = {0: set(), 1: _companions(paths, leaves), 2: set(range(len(leaves)))}[way]
     return [
-        MadeUp(leaf, number, is_positive=number in positive) for number, leaf in enumerate(leaves)
+        SyntheticInput(leaf, number, is_positive=number in positive)
+        for number, leaf in enumerate(leaves)
     ]
 
 

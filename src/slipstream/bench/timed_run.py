@@ -1,7 +1,7 @@
 """A short run of a job: from its start until some steps were timed; then it is ended.
 
     command + variables ─► a fresh process group, with an agent inside ─► the time of a step
-                             │ crash, hang, out of memory: RunFailed, with the log
+                             │ crash, hang, out of memory: TimedRunFailed, with the log
 
 The job is the user's command as it is, a launcher in front of it or not; what it prints goes into a
 log. All its ranks have the same orders, and the first is timed.
@@ -39,7 +39,7 @@ _POLL_S = 0.05
 _COUNTERS = Path("/proc/vmstat")
 
 
-class RunFailed(Exception):
+class TimedRunFailed(Exception):
     """A run that came to no time: its kind, and what was seen."""
 
     def __init__(self, kind: str, why: str) -> None:
@@ -49,7 +49,7 @@ class RunFailed(Exception):
 
 
 @dataclass(frozen=True)
-class ShortRuns:
+class TimedRuns:
     """How a job is run, again and again."""
 
     command: tuple[str, ...]
@@ -67,7 +67,7 @@ class ShortRuns:
         command: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """What the agent wrote down: `step_s`, `content`, `environment` …; RunFailed if nothing."""
+        """What the agent wrote down: `step_s`, `content`, …; TimedRunFailed if it has none."""
         folder.mkdir(parents=True)
         names = tuple(dict.fromkeys([*variables, "XLA_FLAGS"]))
         orders = Orders(TIME, str(folder.absolute()), self.start, self.steps, variables=names)
@@ -93,9 +93,13 @@ class ShortRuns:
             if code is not None:
                 return code
             if not (folder / "orders.json").exists():
-                raise RunFailed(DIED, f"the time could not be written into {folder}; disk full?")
+                raise TimedRunFailed(
+                    DIED, f"the time could not be written into {folder}; disk full?"
+                )
             if time.monotonic() > end:
-                raise RunFailed(HUNG, f"no steps were timed in {timeout_s:g} s; see {folder / LOG}")
+                raise TimedRunFailed(
+                    HUNG, f"no steps were timed in {timeout_s:g} s; see {folder / LOG}"
+                )
             time.sleep(_POLL_S)
         return None
 
@@ -105,7 +109,7 @@ def _grace_s(command: Sequence[str]) -> float:
     return LAUNCHER_GRACE_S if is_launcher else GRACE_S
 
 
-def _failure(folder: Path, code: int | None, is_killed: bool) -> RunFailed:
+def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
     """What ended a job, by its log, its exit code and the system's count of kills."""
     said = _last_lines(folder / LOG)
     ended = "ended with code 0 before its steps were timed"
@@ -116,13 +120,15 @@ def _failure(folder: Path, code: int | None, is_killed: bool) -> RunFailed:
     culprit = next((line for line in reversed(said) if _NO_MEMORY.search(line)), None)
     place = f"see {folder / LOG}"
     if code and culprit is not None:
-        return RunFailed(MEMORY, f"the job {ended}: {culprit.strip()[:200]}; {place}")
+        return TimedRunFailed(MEMORY, f"the job {ended}: {culprit.strip()[:200]}; {place}")
     if code == _KILLED and is_killed:
-        return RunFailed(MEMORY, f"the job {ended}, for want of the host's memory; {place}")
+        return TimedRunFailed(MEMORY, f"the job {ended}, for want of the host's memory; {place}")
     status = read_json(folder / STATUS) or {}
     problem = folder / "orders.json.problem"
     why = str(status.get("why") or "") or _own_problem(problem) or (said[-1] if said else "")
-    return RunFailed(DIED, f"the job {ended}{f': {why.strip()[:200]}' if why else ''}; {place}")
+    return TimedRunFailed(
+        DIED, f"the job {ended}{f': {why.strip()[:200]}' if why else ''}; {place}"
+    )
 
 
 def _own_problem(file: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from slipstream.consensus.consensus import Council, Words, stop
-from slipstream.experiment.plan import Outcome, Plan
+from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.votes import disagreement
 
 SPACING_S = 0.5
@@ -18,10 +18,10 @@ PREPARING_S = 3600.0
 """after which a recompilation that is not done is given up"""
 
 
-class Agenda:
+class Proposals:
     """Whether to begin, to go on, to compare or to stop, by what the ranks have said."""
 
-    def __init__(self, council: Council, plan: Plan, outcome: Outcome) -> None:
+    def __init__(self, council: Council, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         self._council = council
         self._plan = plan
         self._outcome = outcome

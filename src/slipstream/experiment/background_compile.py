@@ -6,7 +6,7 @@ import logging
 import threading
 
 from slipstream.consensus.consensus import Council, Words
-from slipstream.experiment.plan import Outcome, Plan
+from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import Preparation
 from slipstream.experiment.votes import vote_of
 from slipstream.jaxhooks.compiled_program import Watched
@@ -15,10 +15,16 @@ from slipstream.jaxhooks.shutdown import Ending, in_background
 log = logging.getLogger("slipstream")
 
 
-class Workshop:
+class BackgroundCompile:
     """One thread, for one program."""
 
-    def __init__(self, prepare: Preparation, watched: Watched, plan: Plan, outcome: Outcome):
+    def __init__(
+        self,
+        prepare: Preparation,
+        watched: Watched,
+        plan: ExperimentPlan,
+        outcome: ExperimentOutcome,
+    ):
         self._prepare = prepare
         self._watched = watched
         self._plan = plan

@@ -19,20 +19,28 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.consensus.consensus import Council, NoCouncil, Words, council_of, stop
-from slipstream.experiment.agenda import Agenda
-from slipstream.experiment.background_compile import Workshop
-from slipstream.experiment.failure import Failure
-from slipstream.experiment.plan import LOOKS, Outcome, Plan
+from slipstream.experiment.agenda import Proposals
+from slipstream.experiment.background_compile import BackgroundCompile
+from slipstream.experiment.failure import StepFailure
+from slipstream.experiment.plan import LOOKS, ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import Preparation, Timer, prepare_arms, wait
 from slipstream.experiment.receipt import Receipt
 from slipstream.experiment.recordings import Recordings
-from slipstream.experiment.rounds import Field
-from slipstream.experiment.step_timer import Turns
+from slipstream.experiment.rounds import Rounds
+from slipstream.experiment.step_timer import StepTimer
 from slipstream.experiment.variants import Arm
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.jaxhooks.listener import JobFailed
 
-__all__ = ["LOOKS", "Conductor", "Outcome", "Plan", "Preparation", "Timer", "prepare_arms"]
+__all__ = [
+    "LOOKS",
+    "Controller",
+    "ExperimentOutcome",
+    "ExperimentPlan",
+    "Preparation",
+    "Timer",
+    "prepare_arms",
+]
 
 log = logging.getLogger("slipstream")
 
@@ -42,30 +50,30 @@ MEET_EVERY = 5
 State = Callable[[Sequence[Any], Callable[[], Any]], Any]
 
 
-class Conductor:
+class Controller:
     """The loop of one program; `on_call` goes around each of its calls."""
 
     def __init__(
         self,
         watched: Watched,
-        plan: Plan,
+        plan: ExperimentPlan,
         prepare: Preparation | None = None,
         timer: Timer | None = None,
         council: Council | None = None,
     ) -> None:
         self.watched = watched
         self.plan = plan
-        self.outcome = Outcome(watched.name)
+        self.outcome = ExperimentOutcome(watched.name)
         self.done = threading.Event()
         self.receipt: Receipt | None = None
         """filled in by whoever wants one, once the loop is done"""
         self.state: State = self._gather
-        self._timer = timer or Turns()
+        self._timer = timer or StepTimer()
         self._calls = 0
         """in this state"""
         self._recordings = Recordings(self.outcome, plan.profiler_options, self._without_profile)
-        self._workshop = Workshop(prepare or prepare_arms, watched, plan, self.outcome)
-        self._field: Field | None = None
+        self._background = BackgroundCompile(prepare or prepare_arms, watched, plan, self.outcome)
+        self._rounds: Rounds | None = None
         self._best: Arm | None = None
         self._next = 0
         """the call of the next meeting, where one is set"""
@@ -84,20 +92,20 @@ class Conductor:
             )
         except NoCouncil as problem:
             self.council = Council()
-            self._agenda = Agenda(self.council, self.plan, self.outcome)
+            self._proposals = Proposals(self.council, self.plan, self.outcome)
             self._settle(str(problem))
             return
         self.outcome.council = self.council
-        self._agenda = Agenda(self.council, self.plan, self.outcome)
-        if self.council.is_chair and not self._agenda.attend(self.watched.calls + 1):
+        self._proposals = Proposals(self.council, self.plan, self.outcome)
+        if self.council.is_chair and not self._proposals.attend(self.watched.calls + 1):
             self._settle("the other ranks can't be reached")
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         # Another thread's call, or one from inside the program's own callbacks, is not measured
         # and waits for nobody. Across processes calls have one order, which is kept.
         if not self.watched.lock.acquire(blocking=not self.council.is_alone):
-            if self._field is not None:
-                self._field.is_disturbed = True
+            if self._rounds is not None:
+                self._rounds.is_disturbed = True
             return run()
         try:
             return run() if self.done.is_set() else self.state(arguments, run)
@@ -124,7 +132,7 @@ class Conductor:
     def _gather(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         call = self.watched.calls
         if self.council.is_alone or (call % MEET_EVERY == 0 and self._comes_to(call)):
-            decision = self._meet(call, lambda at: self._agenda.begin(at, self._calls))
+            decision = self._meet(call, lambda at: self._proposals.begin(at, self._calls))
             if decision["do"] == "capture":
                 wait(arguments)
                 self._calls = 0
@@ -140,10 +148,10 @@ class Conductor:
         return run()
 
     def _comes_to(self, call: int) -> bool:
-        problem = self._agenda.come_to(call)
+        problem = self._proposals.come_to(call)
         if problem is not None:
             self._leave(problem)
-        return self._agenda.attends
+        return self._proposals.attends
 
     # Capturing: the profile that the costs come from.
 
@@ -171,22 +179,22 @@ class Conductor:
 
     def _begin_work(self) -> None:
         self.state = self._go_on
-        self._agenda.restart_clock()
+        self._proposals.restart_clock()
         if not self.done.is_set():
-            self._workshop.begin(self.council)
+            self._background.begin(self.council)
 
     def join(self, timeout_s: float) -> None:
         """Wait for compiles in the background: Python must not end under them."""
-        self._workshop.join(timeout_s)
+        self._background.join(timeout_s)
 
     def _go_on(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         call = self.watched.calls
         if call < self._next:
             return run()
-        decision = self._meet(call, self._agenda.compare)
+        decision = self._meet(call, self._proposals.compare)
         self._next = int(decision.get("next", call + 1))
         if decision["do"] == "compare":
-            self._field = Field(self.outcome, decision["arms"], self.plan, self.council)
+            self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.council)
             self.state = self._compare
             return self._compare(arguments, run)
         return run()
@@ -194,34 +202,34 @@ class Conductor:
     # Comparing: each call runs one arm, a few of them make a turn; all ranks know the order.
 
     def _compare(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        assert self._field is not None
-        arm = self._field.next_arm()
-        if self._field.begins_turn:
+        assert self._rounds is not None
+        arm = self._rounds.next_arm()
+        if self._rounds.begins_turn:
             # What ran before is not this arm's time.
             wait(arguments)
-            self._field.is_disturbed = False
+            self._rounds.is_disturbed = False
         self.watched.run_with(arm.executable)
         try:
             result, seconds = self._timer(arm, run)
-            if self._field.is_warming:
+            if self._rounds.is_warming:
                 # A program that fails does so the first times: then its arguments are there still.
                 wait(result)
         except Exception as error:
             # Anything that a program or its callbacks raise; what is the job's is raised again.
             return self._without(arm, error, arguments, run)
-        self._field.ran(self.watched.calls, arm.name, result, is_done=seconds is not None)
-        if seconds is not None and self._field.took(arm, seconds):
-            self._follow(self._field.look())
+        self._rounds.ran(self.watched.calls, arm.name, result, is_done=seconds is not None)
+        if seconds is not None and self._rounds.took(arm, seconds):
+            self._follow(self._rounds.look())
         return result
 
     def _without(
         self, arm: Arm, error: Exception, arguments: Sequence[Any], run: Callable[[], Any]
     ) -> Any:
         """An arm that fails at run time (memory, say) is out, and the original takes its step."""
-        assert self._field is not None
+        assert self._rounds is not None
         if arm.executable is self.watched.original:
             raise error
-        failure = Failure(error, self.watched, self.council)
+        failure = StepFailure(error, self.watched, self.council)
         # Unless it failed on all ranks, the others are inside this arm's collectives, where any
         # other program would meet them.
         if not failure.is_shared() or not failure.is_repeatable(arguments):
@@ -229,12 +237,12 @@ class Conductor:
         log.warning("slipstream: the program %r failed and is out: %s", arm.name, failure.why)
         self.watched.run_with(self.watched.original)
         arm.error, arm.executable = failure.why[:300], None
-        self._field.drop(arm)
-        if len(self._field.arms) < 2:
+        self._rounds.drop(arm)
+        if len(self._rounds.arms) < 2:
             self._settle(None)
         getattr(run, "reset", bool)()
         result = run()
-        self._field.ran(self.watched.calls, "original", result, is_done=True)
+        self._rounds.ran(self.watched.calls, "original", result, is_done=True)
         return result
 
     def _follow(self, decision: Words) -> None:

@@ -20,14 +20,14 @@ _MOST_BYTES = 1 << 20
 """a script is shorter"""
 
 
-def surroundings() -> dict[str, Any]:
+def launch_facts() -> dict[str, Any]:
     """Command, folder, time, and the variables that this job listens to."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    environment = telling(os.environ, _script())
+    environment = relevant_variables(os.environ, _script())
     return {"command": sys.argv, "environment": environment, "when": when, "cwd": os.getcwd()}
 
 
-def telling(environment: Mapping[str, str], script: str) -> dict[str, str]:
+def relevant_variables(environment: Mapping[str, str], script: str) -> dict[str, str]:
     """Variables of XLA and its friends, and those that the script names; never a secret."""
     named = {*_QUOTED.findall(script), *_WRITTEN_OUT.findall(script)}
     return {

@@ -13,7 +13,7 @@ FAILED_S = 30.0
 """how long a rank on which an arm failed waits to hear that it failed on all"""
 
 
-class Failure:
+class StepFailure:
     """What went wrong, and what is left of the step."""
 
     def __init__(self, error: Exception, watched: Watched, council: Council) -> None:

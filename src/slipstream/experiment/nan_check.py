@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class Numbers:
+class NanCheck:
     """Looks at the results of each step, until one that was a number is none any more."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ LOOKS = (10, 16, 30)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """How the loop goes about it."""
 
     folder: Path
@@ -40,7 +40,7 @@ class Plan:
 
 
 @dataclass
-class Outcome:
+class ExperimentOutcome:
     """What one loop found, as it stands when the program is settled."""
 
     program: str

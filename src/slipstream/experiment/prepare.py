@@ -7,20 +7,20 @@ from typing import Any
 
 from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
-from slipstream.experiment.plan import Outcome, Plan
+from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.jaxhooks.shutdown import go_on
 from slipstream.units import format_bytes
 
-Preparation = Callable[[Watched, Plan, Outcome], None]
+Preparation = Callable[[Watched, ExperimentPlan, ExperimentOutcome], None]
 """fills in the outcome's arms; with several processes, on all of them the same"""
 
 Timer = Callable[[Arm, Callable[[], Any]], tuple[Any, float | None]]
 """runs one call of an arm: its result, and a step's time in seconds once the arm's turn is over"""
 
 
-def prepare_arms(watched: Watched, plan: Plan, outcome: Outcome) -> None:
+def prepare_arms(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
     """Costs out of the profile, shared by all ranks, and the program compiled in every variant."""
     from slipstream.experiment.costing import costs_of
     from slipstream.experiment.shared_costs import shared_costs
@@ -41,7 +41,7 @@ def prepare_arms(watched: Watched, plan: Plan, outcome: Outcome) -> None:
     outcome.arms = arms
 
 
-def _write(table: CostTable, plan: Plan, outcome: Outcome) -> None:
+def _write(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
     """For people. Ranks tune kernels together, so one that can't write compiles all the same."""
     council = outcome.council
     folder = plan.folder if council.is_chair else plan.folder / f"rank{council.me}"

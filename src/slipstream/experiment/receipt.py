@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.experiment.environment import surroundings
+from slipstream.experiment.environment import launch_facts
 from slipstream.units import format_time
 from slipstream.writing import atomic_write
 
 if TYPE_CHECKING:
-    from slipstream.experiment.controller import Conductor
+    from slipstream.experiment.controller import Controller
     from slipstream.profile.program import Program
 
 FILE = "receipt.json"
@@ -103,18 +103,18 @@ def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
         program={},
         versions=_versions(),
         devices=(),
-        repeat=surroundings(),
+        repeat=launch_facts(),
         files={},
     )
 
 
-def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
+def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
     """The receipt of a loop that is done; without its profiles, `with_overlap` adds them later."""
-    outcome = conductor.outcome
+    outcome = controller.outcome
     arms = {arm.name: arm for arm in outcome.arms}
-    described = tuple(_arm(conductor, arm) for arm in outcome.arms)
-    shown = outcome.comparisons.get(outcome.chosen) or _most_telling(conductor)
-    verdict, why = _verdict(conductor, shown)
+    described = tuple(_arm(controller, arm) for arm in outcome.arms)
+    shown = outcome.comparisons.get(outcome.chosen) or _most_telling(controller)
+    verdict, why = _verdict(controller, shown)
     before = arms.get("original")
     after = arms.get(outcome.chosen)
     read = outcome.profiles if reads_profiles else {}
@@ -128,7 +128,7 @@ def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
             "after": shown.after_us if shown else None,
         },
         change=_change(shown),
-        pgle=_pgle(conductor),
+        pgle=_pgle(controller),
         overlap=overlap,
         memory_bytes={
             "before": before.memory_bytes if before else None,
@@ -139,11 +139,11 @@ def receipt_of(conductor: Conductor, reads_profiles: bool = True) -> Receipt:
         program={
             "name": outcome.program,
             "fingerprint": before.program.fingerprint if before and before.program else None,
-            "compile_s": conductor.watched.compile_s,
+            "compile_s": controller.watched.compile_s,
         },
         versions=_versions(),
         devices=_devices(),
-        repeat=surroundings(),
+        repeat=launch_facts(),
         files={name: str(path) for name, path in outcome.profiles.items()}
         | ({"costs": str(outcome.costs)} if outcome.costs else {}),
         notes=(*outcome.notes, *wrong_notes(described)),
@@ -167,17 +167,17 @@ def with_overlap(receipt: Receipt) -> Receipt:
     return replace(receipt, overlap=overlap, bounds=_bounds(overlap.get("before")))
 
 
-def _most_telling(conductor: Conductor) -> Any:
+def _most_telling(controller: Controller) -> Any:
     """Where nothing was chosen, the arm with the costs is what people ask about."""
-    found = conductor.outcome.comparisons
-    variants = [arm.variant for arm in conductor.outcome.arms]
+    found = controller.outcome.comparisons
+    variants = [arm.variant for arm in controller.outcome.arms]
     costs = [one.name for one in variants if one.uses_costs and not one.flags]
     asked = next((found[name] for name in costs if name in found), None)
     return asked or min(found.values(), key=lambda c: c.change, default=None)
 
 
-def _verdict(conductor: Conductor, shown: Any) -> tuple[str, str]:
-    outcome = conductor.outcome
+def _verdict(controller: Controller, shown: Any) -> tuple[str, str]:
+    outcome = controller.outcome
     if outcome.problem:
         return "can't tell", outcome.problem
     if shown is None:
@@ -208,11 +208,11 @@ def _change(shown: Any) -> dict[str, float] | None:
     }
 
 
-def _pgle(conductor: Conductor) -> dict[str, Any]:
+def _pgle(controller: Controller) -> dict[str, Any]:
     """Whether the costs reached the scheduler of the hot program, and what it made of them."""
     from slipstream.experiment.variants import is_reordered
 
-    outcome = conductor.outcome
+    outcome = controller.outcome
     coverage = outcome.coverage
     arm = next((a for a in outcome.arms if a.variant.uses_costs and a.program), None)
     original = outcome.arms[0].program if outcome.arms else None
@@ -240,8 +240,8 @@ def _applied_why(arm: Any, is_gpu: bool) -> str:
     )
 
 
-def _arm(conductor: Conductor, arm: Any) -> dict[str, Any]:
-    found = conductor.outcome.comparisons.get(arm.name)
+def _arm(controller: Controller, arm: Any) -> dict[str, Any]:
+    found = controller.outcome.comparisons.get(arm.name)
     return {
         "name": arm.name,
         "flags": dict(arm.variant.flags),

@@ -6,7 +6,7 @@ import logging
 import threading
 
 from slipstream.errors import SlipstreamError
-from slipstream.experiment.controller import Conductor
+from slipstream.experiment.controller import Controller
 from slipstream.experiment.receipt import Receipt, receipt_of
 from slipstream.jaxhooks.shutdown import ENDING, in_background
 
@@ -15,24 +15,24 @@ log = logging.getLogger("slipstream")
 _LOCK = threading.Lock()
 
 
-def receipt_when_ready(conductor: Conductor) -> Receipt:
+def receipt_when_ready(controller: Controller) -> Receipt:
     """The receipt of a loop that is done; made now where nobody has made it."""
     with _LOCK:
-        if conductor.receipt is None:
-            conductor.receipt = receipt_of(conductor)
-        return conductor.receipt
+        if controller.receipt is None:
+            controller.receipt = receipt_of(controller)
+        return controller.receipt
 
 
-def write_receipt_later(conductor: Conductor) -> threading.Thread:
+def write_receipt_later(controller: Controller) -> threading.Thread:
     """Write it into the loop's folder, in a thread."""
-    return in_background(lambda: _write(conductor), "slipstream-receipt")
+    return in_background(lambda: _write(controller), "slipstream-receipt")
 
 
-def _write(conductor: Conductor) -> None:
+def _write(controller: Controller) -> None:
     try:
         # What was found first, then what the profiles show: a process may end in between.
-        receipt_of(conductor, reads_profiles=False).write(conductor.plan.folder)
-        receipt_when_ready(conductor).write(conductor.plan.folder)
+        receipt_of(controller, reads_profiles=False).write(controller.plan.folder)
+        receipt_when_ready(controller).write(controller.plan.folder)
     except (OSError, SlipstreamError) as problem:
         log.warning("slipstream: the receipt was not written: %s", problem)
     except Exception:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slipstream.experiment.plan import Outcome
+from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.jaxhooks.profiler import Session, SessionFailed
 
 
@@ -14,7 +14,7 @@ class Recordings:
     """Those of one loop; `on_failure` hears the name of one that there won't be, and why."""
 
     def __init__(
-        self, outcome: Outcome, options: Any, on_failure: Callable[[str, str], None]
+        self, outcome: ExperimentOutcome, options: Any, on_failure: Callable[[str, str], None]
     ) -> None:
         self._outcome = outcome
         self._options = options

@@ -7,8 +7,8 @@ from typing import Any
 
 from slipstream.consensus.audit_log import Logbook, contradiction
 from slipstream.consensus.consensus import Council, Words, stop
-from slipstream.experiment.nan_check import Numbers
-from slipstream.experiment.plan import LOOKS, Outcome, Plan
+from slipstream.experiment.nan_check import NanCheck
+from slipstream.experiment.plan import LOOKS, ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.stats import compare
 from slipstream.experiment.variants import Arm
 
@@ -16,11 +16,15 @@ MOST_DISTURBED = 100
 """turns that are run again because another thread ran the program too"""
 
 
-class Field:
+class Rounds:
     """The arms that run, the original first; every rank walks through the same turns."""
 
     def __init__(
-        self, outcome: Outcome, names: Sequence[str], plan: Plan, council: Council
+        self,
+        outcome: ExperimentOutcome,
+        names: Sequence[str],
+        plan: ExperimentPlan,
+        council: Council,
     ) -> None:
         by_name = {arm.name: arm for arm in outcome.arms}
         self.arms = [by_name[name] for name in names]
@@ -30,10 +34,10 @@ class Field:
         self._plan = plan
         self._council = council
         self._logbook = Logbook()
-        self._numbers = Numbers()
+        self._nan_check = NanCheck()
         self._turns: list[Arm] = []
         self._warming = plan.warm_rounds
-        self._rounds = 0
+        self._completed = 0
         self._disturbed = 0
         self.begins_turn = True
 
@@ -44,7 +48,7 @@ class Field:
     def next_arm(self) -> Arm:
         if not self._turns:
             # Forwards, then backwards: what drifts is shared out evenly.
-            forwards = self._rounds % 2 == 0
+            forwards = self._completed % 2 == 0
             self._turns = self.arms[::-1] if forwards else list(self.arms)
         return self._turns[-1]
 
@@ -53,7 +57,7 @@ class Field:
         nobody waits for a step in the middle of a turn."""
         self._logbook.note(call, arm)
         self.begins_turn = is_done
-        odd = self._numbers.note(call, arm, result) if is_done else None
+        odd = self._nan_check.note(call, arm, result) if is_done else None
         if odd is not None:
             self._outcome.notes.append(odd)
 
@@ -70,8 +74,8 @@ class Field:
         if self._warming:
             self._warming -= 1
             return False
-        self._rounds += 1
-        return self._rounds in LOOKS or self._rounds >= self._plan.rounds
+        self._completed += 1
+        return self._completed in LOOKS or self._completed >= self._plan.rounds
 
     def drop(self, arm: Arm) -> None:
         """An arm that failed is out; the round begins anew."""
@@ -79,11 +83,11 @@ class Field:
         self._outcome.comparisons.pop(arm.name, None)
         self._turns = []
         for other in self.arms:
-            del other.times_s[self._rounds :]
+            del other.times_s[self._completed :]
 
     def look(self) -> Words:
         """Who is faster, and is it worth going on? One answer for all ranks."""
-        meeting = f"look-{self._rounds}-{len(self.arms)}"
+        meeting = f"look-{self._completed}-{len(self.arms)}"
         times = {arm.name: arm.times_s for arm in self.arms}
         self._council.say(meeting, {"times": times, "ran": self._logbook.turn_page()})
         proposal = self._council.proposed(
@@ -126,7 +130,7 @@ class Field:
         found = self._outcome.comparisons
         _, *others = self.arms
         verdicts = [found[arm.name].verdict for arm in others]
-        if self._rounds < self._plan.rounds and (
+        if self._completed < self._plan.rounds and (
             "can't tell" in verdicts or set(verdicts) == {"no different"}
         ):
             return {"do": "go on"}

@@ -23,7 +23,7 @@ SMALL_BYTES = 1 << 16
 """of a result that is kept until the next call is under way; more would take the job's memory"""
 
 
-class Turns:
+class StepTimer:
     """A timer of steps; one for each comparison."""
 
     def __init__(self, calls: int = CALLS) -> None:

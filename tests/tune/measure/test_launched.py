@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from run_jobs import environment, is_alive, wait_until, wait_while_alive
 from slipstream.bench import timed_run as shortrun
-from slipstream.bench.timed_run import DIED, MEMORY, RunFailed, ShortRuns
+from slipstream.bench.timed_run import DIED, MEMORY, TimedRunFailed, TimedRuns
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
 from slipstream.experiment.compare_outputs import read_results
@@ -52,7 +52,7 @@ FAST = {"xla_cpu_enable_fast_math": "true"}
 
 
 def launched(folder: Path, command: list[str], timeout_s: float = 120.0, **base: str) -> Launched:
-    runs = ShortRuns(tuple(command), timeout_s=timeout_s, base=environment(**base))
+    runs = TimedRuns(tuple(command), timeout_s=timeout_s, base=environment(**base))
     return Launched(runs, folder, installed_catalogue())
 
 
@@ -106,7 +106,7 @@ sys.exit(max(rank.wait() for rank in ranks))
 def test_a_launcher_in_front_of_the_job_stays_there_and_its_first_rank_is_timed(tmp_path, job):
     launcher = tmp_path / "launcher.py"
     launcher.write_text(LAUNCHER)
-    runs = ShortRuns((sys.executable, str(launcher), *job), base=environment())
+    runs = TimedRuns((sys.executable, str(launcher), *job), base=environment())
     facts = runs.time(tmp_path / "run", {"MY_VARIABLE": "1"})
     assert facts["processes"] == 2 and facts["step_s"] > 0
     assert facts["environment"]["MY_VARIABLE"] == "1"
@@ -170,7 +170,7 @@ class Told:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: dict = {"step_s": 1.0, "content": "a"}
-        monkeypatch.setattr(ShortRuns, "time", self.time)
+        monkeypatch.setattr(TimedRuns, "time", self.time)
 
     def time(self, folder, variables, command, timeout_s):
         folder.mkdir(parents=True)
@@ -212,6 +212,6 @@ def test_memory_of_the_host(tmp_path, monkeypatch, script, kills, kind, said):
     counter.write_text("pgfault 1\noom_kill 4\n")
     monkeypatch.setattr(shortrun, "_COUNTERS", counter)
     more = f"echo oom_kill {4 + kills} > {shlex.quote(str(counter))}; {script}"
-    with pytest.raises(RunFailed, match=said) as found:
-        ShortRuns(("sh", "-c", more), base=dict(os.environ)).time(tmp_path / "run", {})
+    with pytest.raises(TimedRunFailed, match=said) as found:
+        TimedRuns(("sh", "-c", more), base=dict(os.environ)).time(tmp_path / "run", {})
     assert found.value.kind == kind

@@ -2,7 +2,7 @@
 
     sitecustomize ── when the job imports jax ──► start(orders) ──► RUNTIME tells of every call
                                                                      │ which program is hot?
-                       profile: Recorder     compare, loop: Conductor     apply: Applier
+                       profile: Recorder     compare, loop: Controller     apply: Applier
 
 What goes wrong here is a line in agent.log; the job goes on as it is.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.experiment.compare_outputs import small_results
-from slipstream.experiment.controller import Conductor, Plan
+from slipstream.experiment.controller import Controller, ExperimentPlan
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.jaxhooks.hooks import RUNTIME
 from slipstream.jaxhooks.profiler_courtesy import give_way
@@ -191,13 +191,13 @@ class Agent:
             return None
         program.by_jax = program.original
         # No recording of ours: JAX's own sessions, of programs yet to come, would fail beside it.
-        plan = Plan(
+        plan = ExperimentPlan(
             self.folder, 1, self.orders.steps, self.orders.rounds, (), is_recorded=True,
             checks=False,
         )  # fmt: skip
-        conductor = Conductor(program, plan, with_both_programs(program.original, plain.original))
-        conductor.outcome.notes.append(seen_note(seen_us))
-        return conductor
+        controller = Controller(program, plan, with_both_programs(program.original, plain.original))
+        controller.outcome.notes.append(seen_note(seen_us))
+        return controller
 
     def _devices_fit(self) -> bool:
         return tuple(job_facts()["devices"]) == self.orders.devices
@@ -219,7 +219,7 @@ class Agent:
             self._end_with_launcher()
             if not measured.is_over:
                 self._say("capturing" if measured.is_recording else "warming up")
-        if not isinstance(measured, Conductor) or self._is_over:
+        if not isinstance(measured, Controller) or self._is_over:
             return
         if measured.done.is_set():
             self._is_over = True
@@ -228,11 +228,11 @@ class Agent:
         else:
             self._say(_STATES.get(measured.state.__name__, ""))
 
-    def _report(self, conductor: Conductor, is_whole: bool = True) -> None:
-        if not self.ledger.compared(conductor, self._auto, is_whole):
+    def _report(self, controller: Controller, is_whole: bool = True) -> None:
+        if not self.ledger.compared(controller, self._auto, is_whole):
             self._say("failed", "the receipt could not be written; see agent.log")
             return
-        self._say("settled" if is_whole else "ended early", conductor.outcome.problem or "")
+        self._say("settled" if is_whole else "ended early", controller.outcome.problem or "")
 
     def _recorded(self, facts: dict[str, Any] | None, why: str) -> None:
         self._is_over = True
@@ -263,7 +263,7 @@ class Agent:
 
     def give_way(self) -> None:
         """The job begins a profiler session of its own."""
-        if isinstance(self.measurement, (Recorder, Conductor)):
+        if isinstance(self.measurement, (Recorder, Controller)):
             self.measurement.give_way()
 
     def leave(self) -> None:
@@ -282,10 +282,10 @@ class Agent:
 
     def _end(self) -> None:
         measured = self.measurement
-        if isinstance(measured, (Conductor, Applier)):
+        if isinstance(measured, (Controller, Applier)):
             _refuse_compiles(measured.watched)
             measured.join(LONGEST_WAIT_S)
-        if isinstance(measured, Conductor) and not self._is_over:
+        if isinstance(measured, Controller) and not self._is_over:
             if not measured.done.is_set():
                 why = f"the job ended while it was {self.ledger.state or 'warming up'}"
                 measured.stop(why)

@@ -19,7 +19,7 @@ from typing import Any
 
 from slipstream.costs.files import read_costs
 from slipstream.errors import BadInput, SlipstreamError
-from slipstream.experiment.controller import Outcome, Plan, Preparation
+from slipstream.experiment.controller import ExperimentOutcome, ExperimentPlan, Preparation
 from slipstream.experiment.variants import (
     NO_GRAPHS,
     STRICT,
@@ -129,7 +129,7 @@ def profile_in(program: Watched) -> bytes:
 def with_both_programs(second: Any, first: Any) -> Preparation:
     """Arms of JAX's programs, and the original; XLA is asked whether it found every cost."""
 
-    def prepare(watched: Watched, plan: Plan, outcome: Outcome) -> None:
+    def prepare(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         without = watched.recompile({}, b"")
         go_on()
         with watched.lock:
@@ -151,7 +151,7 @@ def with_both_programs(second: Any, first: Any) -> Preparation:
     return prepare
 
 
-def _written(profile: bytes, file: Path, outcome: Outcome) -> Any:
+def _written(profile: bytes, file: Path, outcome: ExperimentOutcome) -> Any:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(profile)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from slipstream.experiment.controller import Conductor, Plan
+from slipstream.experiment.controller import Controller, ExperimentPlan
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.jaxhooks.profiler import Outside, Session
 from slipstream.run.agent.precomputed import Applier, with_given_costs
@@ -43,10 +43,10 @@ def measurement_of(program: Watched, orders: Orders, fits: bool, ends: Ends) -> 
         return Stopwatch(program, orders.steps, ends.timed)
     if orders.mode == APPLY and fits and not is_shared:
         return Applier(program, orders, ends.applied)
-    plan = Plan(
+    plan = ExperimentPlan(
         # Ranks that agree through a folder need one that is the same for all.
         folder.parent if is_shared else folder,
         1, orders.steps, orders.rounds, orders.variants, orders.policy,
         is_recorded=fits, profiler_options=options,
     )  # fmt: skip
-    return Conductor(program, plan, with_given_costs(orders) if fits else None)
+    return Controller(program, plan, with_given_costs(orders) if fits else None)

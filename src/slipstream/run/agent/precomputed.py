@@ -12,7 +12,7 @@ from slipstream.costs.coverage import Coverage
 from slipstream.costs.files import read_costs, serialized
 from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
-from slipstream.experiment.controller import Outcome, Plan, Preparation
+from slipstream.experiment.controller import ExperimentOutcome, ExperimentPlan, Preparation
 from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
 from slipstream.run.agent.request import Orders
@@ -23,7 +23,7 @@ log = logging.getLogger("slipstream")
 def with_given_costs(orders: Orders) -> Preparation:
     """What fills in the arms in the compare phase."""
 
-    def prepare(watched: Watched, plan: Plan, outcome: Outcome) -> None:
+    def prepare(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         original = original_arm(watched)
         table, outcome.costs_bytes = _costs(orders, original)
         outcome.costs = Path(orders.costs) if orders.costs else None

@@ -15,7 +15,7 @@ from typing import Any
 
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.compare_outputs import write_results
-from slipstream.experiment.controller import Conductor
+from slipstream.experiment.controller import Controller
 from slipstream.experiment.receipt import FILE as RECEIPT
 from slipstream.experiment.receipt import receipt_of
 from slipstream.jaxhooks.compiled_program import Watched
@@ -50,30 +50,30 @@ class Ledger:
             log.warning("slipstream: %s (which could not be written down)", state)
 
     def compared(
-        self, conductor: Conductor, more: Mapping[str, Any], is_whole: bool = True
+        self, controller: Controller, more: Mapping[str, Any], is_whole: bool = True
     ) -> bool:
         """The receipt of a loop; `more` is what is known of AutoPGLE."""
         try:
-            self._compared(conductor, more, is_whole)
+            self._compared(controller, more, is_whole)
         except OURS:
             log.warning("slipstream: the receipt could not be written", exc_info=True)
             return False
         return True
 
-    def _compared(self, conductor: Conductor, more: Mapping[str, Any], is_whole: bool) -> None:
-        receipt = receipt_of(conductor, reads_profiles=False)
-        program = save_program(conductor.watched, self.folder / "programs")
+    def _compared(self, controller: Controller, more: Mapping[str, Any], is_whole: bool) -> None:
+        receipt = receipt_of(controller, reads_profiles=False)
+        program = save_program(controller.watched, self.folder / "programs")
         files = {what: str(file) for what, file in program.items()}
         receipt = replace(receipt, files={**receipt.files, **files})
         if more:
             receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(more)})
         receipt.write(self.folder)
         facts = {
-            "program": conductor.watched.name,
-            "content": content_of(conductor.watched),
+            "program": controller.watched.name,
+            "content": content_of(controller.watched),
             "chosen": receipt.chosen,
             "verdict": receipt.verdict,
-            "reused_profile": conductor.plan.is_recorded,
+            "reused_profile": controller.plan.is_recorded,
             **job_facts(),
         }
         if is_whole:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.timed_run import ShortRuns
+from slipstream.bench.timed_run import TimedRuns
 from slipstream.costs.files import write_costs
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
@@ -134,7 +134,7 @@ def _launched(
     base = {**os.environ, **order.environment}
     space = facts.space.without(set_already(base), "the environment sets it already")
     typed = {k.name: k.default for k in space.knobs if in_command(k.name, order.command)}
-    runs = ShortRuns(order.command, order.start, order.steps, facts.timeout_s, order.cwd, base)
+    runs = TimedRuns(order.command, order.start, order.steps, facts.timeout_s, order.cwd, base)
     measure = Launched(
         runs,
         folder,

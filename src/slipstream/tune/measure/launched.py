@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.timed_run import DIED, HUNG, MEMORY, RunFailed, ShortRuns
+from slipstream.bench.timed_run import DIED, HUNG, MEMORY, TimedRunFailed, TimedRuns
 from slipstream.errors import BadInput
 from slipstream.experiment.compare_outputs import largest_difference, read_results
 from slipstream.flags.catalogue.catalogue import Catalogue
@@ -54,7 +54,7 @@ class Launched:
 
     def __init__(
         self,
-        runs: ShortRuns,
+        runs: TimedRuns,
         folder: Path,
         catalogue: Catalogue,
         *,
@@ -96,7 +96,7 @@ class Launched:
             facts = self._runs.time(folder, variables, command, self._patience_s())
             self._check_settings(variables, facts)
             self._check(name, folder, facts, time.monotonic() - began)
-        except RunFailed as failed:
+        except TimedRunFailed as failed:
             raise self._failure(name, _KINDS[failed.kind], failed.why) from None
         shutil.rmtree(folder)
         return float(facts["step_s"])
