@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "flags")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "flags" / "lint")]
 
 from guides import GUIDE_LINES  # noqa: E402
 

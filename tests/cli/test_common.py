@@ -7,17 +7,6 @@ import pytest
 from slipstream.cli import common
 
 
-def test_unknown_names_suggest_the_nearest():
-    error = common.unknown("grouping", "instrction", ("instruction", "phase"))
-    assert str(error) == (
-        "there is no grouping 'instrction'; did you mean instruction? "
-        "choose from: instruction, phase"
-    )
-    assert str(common.unknown("format", "zzz", ("csv", "parquet"))) == (
-        "there is no format 'zzz'; choose from: csv, parquet"
-    )
-
-
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

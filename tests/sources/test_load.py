@@ -114,7 +114,7 @@ def refusal(path: Path) -> str:
 def test_what_is_not_there(tmp_path: Path) -> None:
     gpu_space().write(tmp_path / "train.xplane.pb")
     path = tmp_path / "trian.xplane.pb"
-    assert refusal(path) == f"{path} does not exist; in that folder there is: train.xplane.pb"
+    assert refusal(path) == f"{path} does not exist; did you mean train.xplane.pb?"
     path = tmp_path / "logs" / "a.xplane.pb"
     assert refusal(path) == f"{path} does not exist (nor does its folder {tmp_path / 'logs'})"
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -151,10 +148,3 @@ def _until_closed(write: Callable[[], None]) -> None:
         # Whoever read this has seen enough (`| head`); Python's own flush at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
-
-
-def unknown(what: str, name: str, valid: Sequence[str]) -> BadInput:
-    """The error for a name that doesn't exist: the nearest that does, then all."""
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
-    guess = f"; did you mean {close[0]}?" if close else ";"
-    return BadInput(f"there is no {what} {name!r}{guess} choose from: {', '.join(valid)}")

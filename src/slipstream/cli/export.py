@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.common import DumpsOption, PathArgument, RunOption, echo, open_profile, unknown
+from slipstream.cli.common import DumpsOption, PathArgument, RunOption, echo, open_profile
+from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 
 SUFFIXES = {
@@ -53,12 +54,12 @@ def export(
     """
     chosen = format or _format_of(output)
     if chosen not in FORMATS:
-        raise unknown("format", chosen, FORMATS)
+        raise BadInput(no_such("format", chosen, FORMATS))
     from slipstream.outputs import tables
     from slipstream.outputs.perfetto import trace as perfetto
 
     if table not in tables.TABLES:
-        raise unknown("table", table, tables.TABLES)
+        raise BadInput(no_such("table", table, tables.TABLES))
     if chosen == "perfetto" and table != "events":
         raise BadInput("a Perfetto trace holds events and host events; --table is for the others")
     if open and chosen != "perfetto":

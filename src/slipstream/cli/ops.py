@@ -15,8 +15,9 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
-    unknown,
 )
+from slipstream.did_you_mean import no_such
+from slipstream.errors import BadInput
 
 DEFAULT_TOP = 20
 
@@ -45,7 +46,7 @@ def ops(
     from slipstream.analyses.groupings import GROUPINGS
 
     if by not in GROUPINGS:
-        raise unknown("grouping", by, GROUPINGS)
+        raise BadInput(no_such("grouping", by, GROUPINGS))
     # Loaded while the profile is being read.
     from slipstream.analyses.ops import ops as analyse
     from slipstream.outputs.json import ops_json

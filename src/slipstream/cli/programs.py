@@ -14,8 +14,8 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
-    unknown,
 )
+from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
@@ -77,4 +77,4 @@ def find_program(profile: Profile, name: str) -> Program:
             "this profile holds no programs; record it with host tracing on, "
             "and with the program compiled or run while the profiler is on"
         )
-    raise unknown("program", name, list(profile.programs))
+    raise BadInput(no_such("program", name, list(profile.programs)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from slipstream.compiler.cache import cache_folder, digest
 from slipstream.compiler.targets import Target
 from slipstream.compiler.worker.process import WorkerFailed
+from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput, Missing, SlipstreamError
 from slipstream.machines.machine import Machine
 
@@ -77,10 +77,9 @@ def _lower(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
         return BadInput(f"{target.label} {answer['text']}")
     if answer["error"] == "AttributeError" and target.function in answer["text"]:
         names = answer["names"]
-        near = difflib.get_close_matches(target.function, names, n=1, cutoff=0.4)
         known = ", ".join(name for name in names if not name.startswith("_")) or "no function"
-        guess = f"; did you mean {target.module}:{near[0]}?" if near else f"; it has {known}"
-        return BadInput(f"{target.module} has no function {target.function}{guess}")
+        guess = did_you_mean(target.function, names, cutoff=0.4)
+        return BadInput(f"{target.module} has no function {target.function}; {guess}it has {known}")
     where = f" at {answer['place']}" if answer["place"] else ""
     return BadInput(
         f"{target.label} raised {_shortened(answer['line'])}{where}; the whole traceback: {log}"

@@ -10,8 +10,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue.catalogue import Catalogue, Flag, installed_catalogue
+from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue, Flag, installed_catalogue
 from slipstream.flags.catalogue.values import flag_complaint, normal, option_complaint, repaired
 from slipstream.flags.environment import Found, Place
 
@@ -127,8 +128,7 @@ def _refused(name: str, value: str, catalogue: Catalogue) -> BadInput:
     past = fate(found, [found], catalogue)
     if past is not None:
         return BadInput(f"{past.message}")
-    near = catalogue.nearest(name)
-    guess = f"did you mean {near[0]}? " if near else ""
+    guess = did_you_mean(name, catalogue.flags, cutoff=SIMILAR)
     return BadInput(
         f"jaxlib {catalogue.jaxlib_version} knows no flag {name}; {guess}see: slipstream flags list"
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
 from slipstream.costs.measure import measure
 from slipstream.costs.scheduler_names import asked, lookup_name
 from slipstream.costs.table import Cost, CostTable
+from slipstream.did_you_mean import close_matches
 from slipstream.profile.attribution.launch_sequence import HOST_MEMORY
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -85,8 +85,7 @@ def _coverage(
     share = 1.0 if found and len(found) == len(times) else covered / total if total else 0.0
     lost = sorted(times.keys() - found, key=lambda name: (-weights[name], name))
     missing = tuple(
-        MissingCost(name, times[name], tuple(get_close_matches(name, unused, 2, 0.7)))
-        for name in lost
+        MissingCost(name, times[name], close_matches(name, unused, 2, 0.7)) for name in lost
     )
     return Coverage(
         program.name, share, basis, len(found), missing, unused,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag, default_catalogue
 from slipstream.flags.catalogue.env_vars import SETTINGS, Setting
@@ -13,7 +13,7 @@ from slipstream.flags.catalogue.history import FlagHistory, catalogue_of, histor
 from slipstream.flags.catalogue.notes import Note, notes
 from slipstream.flags.catalogue.replacements import REPLACEMENTS, Replacement, replacement_of
 
-MOST_NEAR = 3
+MOST_SUGGESTED = 3
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def _place_changes(then: Flag, now: Flag) -> tuple[str, ...]:
 
 
 def _unknown(name: str, names: Iterable[str]) -> BadInput:
-    near = difflib.get_close_matches(name, sorted(names), n=MOST_NEAR, cutoff=0.6)
-    guess = f"did you mean {' or '.join(near)}?" if near else "no release had anything like it;"
+    guess = did_you_mean(name, sorted(names), MOST_SUGGESTED, cutoff=0.6)
     return BadInput(
-        f"there is no flag or variable {name!r}; {guess} see: slipstream flags list --grep WORD"
+        f"there is no flag or variable {name!r} in any release; {guess}"
+        "see: slipstream flags list --grep WORD"
     )

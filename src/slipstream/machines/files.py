@@ -19,7 +19,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.did_you_mean import nearest
+from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
@@ -137,7 +137,7 @@ def _check_keys(data: Mapping[str, Any], known: tuple[str, ...], place: str) -> 
     for key in data:
         if key not in known:
             raise BadInput(
-                f"{place} has the key {key!r}{nearest(key, known)} known: {', '.join(known)}"
+                f"{place} has the key {key!r}; {did_you_mean(key, known)}known: {', '.join(known)}"
             )
 
 

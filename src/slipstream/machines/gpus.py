@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from slipstream.did_you_mean import nearest
+from slipstream.did_you_mean import did_you_mean, no_such
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Gpu, Network
 
@@ -47,7 +47,7 @@ def gpu(name: str) -> Gpu:
     found = names.get(_plain(name))
     if found is None:
         raise BadInput(
-            f"there is no GPU {name!r} here{nearest(name, gpus())} choose from: "
+            f"there is no GPU {name!r} here; {did_you_mean(name, gpus())}choose from: "
             f"{', '.join(gpus())}; or describe your own in a TOML file (docs/machines.md)"
         )
     return gpus()[found]
@@ -56,10 +56,7 @@ def gpu(name: str) -> Gpu:
 def network(name: str) -> Network:
     """The network called so; BadInput with the nearest otherwise."""
     if name not in networks():
-        raise BadInput(
-            f"there is no network {name!r}{nearest(name, networks())} choose from: "
-            f"{', '.join(networks())}"
-        )
+        raise BadInput(no_such("network", name, networks()))
     return networks()[name]
 
 

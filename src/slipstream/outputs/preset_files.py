@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 from slipstream.flags.presets.guides import GUIDES, HERE
 from slipstream.flags.presets.presets import Chosen, Composed
@@ -31,7 +32,7 @@ _TODAY = {
 def render(composed: Composed, form: str) -> str:
     """Presets as text of one form, a key of `FORMS`; comments say why, where the form has any."""
     if form not in FORMS:
-        raise BadInput(f"there is no form {form!r}; choose from: {', '.join(FORMS)}")
+        raise BadInput(no_such("form", form, FORMS))
     return FORMS[form](composed)
 
 

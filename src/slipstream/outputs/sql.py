@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, fields
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import ProgramSummary, programs
+from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput, missing_extra
 from slipstream.outputs.query_rows import Rows
 from slipstream.outputs.tables import arrow_table, device_name
@@ -48,8 +48,8 @@ def _bad_query(message: str) -> BadInput:
     reason = message.split("\n\nLINE ")[0].strip()
     if unknown := re.search(r"Table with name (\w+) does not exist", reason):
         # DuckDB knows only the tables that were built for this query, so its own guess is poor.
-        close = difflib.get_close_matches(unknown[1].lower(), TABLES, 1)
-        reason = unknown[0] + "".join(f"; did you mean {name}?" for name in close)
+        guess = did_you_mean(unknown[1], TABLES).rstrip()
+        reason = f"{unknown[0]}; {guess}" if guess else unknown[0]
     return BadInput(
         f"the query failed: {reason}\n"
         f"tables: {', '.join(TABLES)}\n"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mmap
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
 import numpy as np
 
+from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
 from slipstream.sources.xplane.prefetch import mapped_ahead
@@ -197,8 +198,5 @@ def is_archive(path: Path) -> bool:
 def _nearby(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (nor does its folder {path.parent})"
-    from difflib import get_close_matches
-
-    names: Iterable[str] = (p.name for p in path.parent.iterdir())
-    close = get_close_matches(path.name, list(names), 3)
-    return f"; in that folder there is: {', '.join(close)}" if close else ""
+    guess = did_you_mean(path.name, (p.name for p in path.parent.iterdir()), most=3, cutoff=0.6)
+    return f"; {guess}".rstrip("; ")

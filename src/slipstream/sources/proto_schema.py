@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from slipstream.did_you_mean import did_you_mean
 from slipstream.sources.proto_tables import PROFILER, XLA
 
 if TYPE_CHECKING:
@@ -42,11 +43,8 @@ def message(name: str) -> Any:
         except KeyError:
             continue
         return message_factory.GetMessageClass(descriptor)
-    import difflib
-
-    near = difflib.get_close_matches(name, message_names(), n=3)
-    hint = f"; near it: {', '.join(near)}" if near else ""
-    raise KeyError(f"no message {name!r} in the schema tables{hint}")
+    guess = did_you_mean(name, message_names(), most=3)
+    raise KeyError(f"there is no message {name!r} in the schema tables; {guess}".rstrip("; "))
 
 
 def message_names() -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 from slipstream.results.tuning import OK
 
@@ -71,5 +72,5 @@ class Outcome:
 
 def check_objective(name: str) -> str:
     if name not in OBJECTIVES:
-        raise BadInput(f"there is no objective {name!r}; choose from: {', '.join(OBJECTIVES)}")
+        raise BadInput(no_such("objective", name, OBJECTIVES))
     return name

@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
+from slipstream.did_you_mean import close_matches
 from slipstream.errors import Missing
 from slipstream.flags.catalogue import catalogue, history, installed, library
 from slipstream.flags.catalogue.catalogue import (
+    SIMILAR,
     Catalogue,
     Flag,
     default_catalogue,
@@ -122,7 +124,9 @@ def test_types_defaults_and_values(here):
     assert checker.enum_values[0] == "PGLE_STRICTNESS_LEVEL_OFF"
     assert here.flags["xla_gpu_analytical_latency_estimator_options"].in_compiler_options is False
     assert "xla_gpu_graph_level" in here.removed
-    assert here.nearest("xla_gpu_enable_triton_gem") == ["xla_gpu_enable_triton_gemm"]
+    assert close_matches("xla_gpu_enable_triton_gem", here.flags, cutoff=SIMILAR) == (
+        "xla_gpu_enable_triton_gemm",
+    )
 
 
 def test_a_field_is_not_yet_a_flag_nor_a_flag_a_field(here):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.errors import Missing
 
-NEAR = 0.75
-"""how alike two names must be for one to be offered in place of the other"""
+SIMILAR = 0.75
+"""how similar two flags' names must be for one to be suggested in place of the other"""
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,6 @@ class Catalogue:
     flags: Mapping[str, Flag]
     removed: frozenset[str] = field(default_factory=frozenset)
     """names that earlier versions had and this one keeps reserved"""
-
-    def nearest(self, name: str, count: int = 1) -> list[str]:
-        """Names close to `name`, the closest first."""
-        return difflib.get_close_matches(name, self.flags, n=count, cutoff=NEAR)
 
 
 def installed_catalogue() -> Catalogue:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 
-from slipstream.flags.catalogue.catalogue import Catalogue, Flag
+from slipstream.did_you_mean import close_matches
+from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue, Flag
 from slipstream.flags.catalogue.env_vars import SETTINGS
 from slipstream.flags.catalogue.history import replacement_of
 from slipstream.flags.catalogue.retired import fate, modern
@@ -14,7 +14,7 @@ from slipstream.flags.environment import Found
 from slipstream.flags.lint.conflicts import effects
 from slipstream.flags.lint.findings import FAILING, Finding, Severity
 
-_NEAR_VARIABLE = 0.88
+_SIMILAR_VARIABLE = 0.88
 _TPU_PREFIXES = ("xla_tpu_", "xla_jf_", "megascale_")
 
 
@@ -171,7 +171,7 @@ def _absent(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Finding
 def _misspelt(one: Found, catalogue: Catalogue, severity: Severity, then: str) -> Finding:
     usable = [
         name
-        for name in catalogue.nearest(one.name, 5)
+        for name in close_matches(one.name, catalogue.flags, 5, SIMILAR)
         if _is_usable(catalogue.flags[name], one.kind == "compiler_options")
     ]
     version = catalogue.jaxlib_version
@@ -207,7 +207,7 @@ def _absent_option(one: Found, flag: Flag | None, catalogue: Catalogue) -> Findi
 def _check_variable(one: Found) -> Iterator[Finding]:
     setting = SETTINGS.get(one.name)
     if setting is None:
-        close = difflib.get_close_matches(one.name, SETTINGS, n=1, cutoff=_NEAR_VARIABLE)
+        close = close_matches(one.name, SETTINGS, cutoff=_SIMILAR_VARIABLE)
         if close:
             message = f"nothing is known to read {one.name}; did you mean {close[0]}?"
             fix = one.text.replace(one.name, close[0], 1)

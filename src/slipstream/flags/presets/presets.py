@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue
 from slipstream.flags.catalogue.env_vars import SETTINGS
@@ -79,10 +79,7 @@ def preset_of(name: str) -> Preset:
     for preset in PRESETS:
         if preset.name == name:
             return preset
-    names = [preset.name for preset in PRESETS]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    guess = f"; did you mean {close[0]}?" if close else ";"
-    raise BadInput(f"there is no preset {name!r}{guess} choose from: {', '.join(names)}")
+    raise BadInput(no_such("preset", name, [preset.name for preset in PRESETS]))
 
 
 def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) -> Composed:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from slipstream.did_you_mean import did_you_mean, no_such
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue.catalogue import Catalogue
+from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue
 from slipstream.flags.catalogue.env_vars import SETTINGS
 from slipstream.flags.catalogue.values import normal, option_complaint
 from slipstream.tune.space.knob import COSTS, Knob
@@ -133,7 +134,7 @@ def _restricted(knobs: Sequence[Knob], left_out: dict[str, str], asked: Asked) -
 def _refuse_unknown(named: Iterable[str], known: Sequence[str]) -> None:
     for name in named:
         if name not in known:
-            raise BadInput(f"there is no knob {name!r}; choose from: {', '.join(sorted(known))}")
+            raise BadInput(no_such("knob", name, sorted(known)))
 
 
 def _taken(
@@ -202,8 +203,7 @@ def _added(name: str, values: Sequence[str], catalogue: Catalogue) -> Knob:
         return Knob(name, _with(default or UNSET, values), why, "measurement")
     flag = catalogue.flags.get(name)
     if flag is None or not flag.in_compiler_options:
-        near = catalogue.nearest(name)
-        guess = f"did you mean {near[0]}? " if near else ""
+        guess = did_you_mean(name, catalogue.flags, cutoff=SIMILAR)
         raise BadInput(
             f"jaxlib {catalogue.jaxlib_version} has no flag {name} that a compile takes; {guess}"
             "see: slipstream flags list"
