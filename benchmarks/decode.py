@@ -35,12 +35,12 @@ import sys, time
 import numpy as np
 from slipstream.profile.events import Texts
 from slipstream.sources.files import open_bytes
-from slipstream.sources.xplane.to_profile import read_recording
-from slipstream.sources.xplane.reader import read_space
+from slipstream.sources.xplane.to_profile import to_profile
+from slipstream.sources.xplane.reader import read_xspace
 from pathlib import Path
 path = Path(sys.argv[1])
 tiny = Path(sys.argv[2])
-read_recording(read_space(tiny, open_bytes(tiny)))  # loads the compiled code
+to_profile(read_xspace(tiny, open_bytes(tiny)))  # loads the compiled code
 begin = time.perf_counter()
 with path.open("rb", buffering=0) as file:
     buffer = bytearray(1 << 24)
@@ -48,7 +48,7 @@ with path.open("rb", buffering=0) as file:
         pass
 read = time.perf_counter() - begin
 begin = time.perf_counter()
-profile = read_recording(read_space(path, open_bytes(path)))
+profile = to_profile(read_xspace(path, open_bytes(path)))
 print(read, time.perf_counter() - begin, len(profile.events))
 """
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from slipstream.native import native
-from slipstream.native.compiling import compiled
+from slipstream.native.code_cache import fingerprint, kept, stored
 from slipstream.native.image import Image
-from slipstream.native.linking import linked
-from slipstream.native.store import fingerprint, kept, stored
+from slipstream.native.linker import linked
+from slipstream.native.numba_compiler import compiled
 from slipstream.native.warmup import native_functions
 
 
@@ -64,7 +64,7 @@ def test_an_image_is_the_same_from_a_file_and_as_an_object(monkeypatch) -> None:
     assert Image.from_bytes(image.to_bytes()) == image
     objects: list[Image] = []
     monkeypatch.setattr(
-        "slipstream.native.compiling.linked",
+        "slipstream.native.numba_compiler.linked",
         lambda code, entry: objects.append(Image(code, 0, (), ((entry, 0, 0),), True)) or image,
     )
     made()
@@ -93,11 +93,11 @@ def test_other_machine_code_stays_an_object() -> None:
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr("slipstream.native.store._folders", lambda: [str(blocked / "folder")])
+    monkeypatch.setattr("slipstream.native.code_cache._folders", lambda: [str(blocked / "folder")])
     image = Image(b"code", 0, (8,), (("memset", 0, 0),))
     assert kept("x.image", image) is image
     assert stored("x.image") is None
-    monkeypatch.setattr("slipstream.native.store._folders", lambda: [str(tmp_path / "new")])
+    monkeypatch.setattr("slipstream.native.code_cache._folders", lambda: [str(tmp_path / "new")])
     kept("x.image", image)
     assert stored("x.image") == image
 

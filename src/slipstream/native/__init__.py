@@ -23,8 +23,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from slipstream.native.code_cache import fingerprint, kept, stored
 from slipstream.native.image import Image
-from slipstream.native.store import fingerprint, kept, stored
 
 _DTYPES = {"u8": "|u1", "i32": "<i4", "u32": "<u4", "i64": "<i8", "f64": "<f8", "b1": "|b1"}
 _C_TYPES: dict[str, Any] = {"i64": ctypes.c_int64, "f64": ctypes.c_double}
@@ -92,7 +92,7 @@ class Native:
         return ctypes.CFUNCTYPE(_C_TYPES[self.result], *kinds)(image.load())
 
     def _compile(self, helpers: list[Any]) -> Image:
-        from slipstream.native.compiling import compiled
+        from slipstream.native.numba_compiler import compiled
 
         return compiled(self.python, self.result, self.arguments, helpers)
 

@@ -22,7 +22,7 @@ _SUFFIXES = (XPLANE_SUFFIXES, (".zip",), (".sqlite", ".sqlite.gz"), (".nsys-rep"
 _GZIP, _ZIP, _SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """What a file is."""
 
     XPLANE = "a recording of JAX's profiler"
@@ -60,7 +60,7 @@ def list_runs(path: Path) -> list[str]:
     return sorted(folder.name for folder in _runs(path))
 
 
-def kind_of(path: Path) -> Kind:
+def file_kind(path: Path) -> FileKind:
     """What a file is, by its name where that is of one profiler only, else by its first bytes."""
     with path.open("rb") as file:
         head = file.read(64)
@@ -68,16 +68,16 @@ def kind_of(path: Path) -> Kind:
         head = _unpacked_head(path)
     name = path.name.removesuffix(".gz")
     if name.endswith(".xplane.pb"):
-        return Kind.XPLANE
+        return FileKind.XPLANE
     if head.startswith(_SQLITE):
-        return Kind.EXPORT
+        return FileKind.EXPORT
     if head.startswith(_ZIP):
-        return Kind.ARCHIVE
+        return FileKind.ARCHIVE
     if name.endswith((".nsys-rep", ".qdrep")):
-        return Kind.REPORT
+        return FileKind.REPORT
     if _is_program(head, name):
-        return Kind.PROGRAM
-    return Kind.XPLANE if path.suffix in (".pb", ".gz", "") else Kind.OTHER
+        return FileKind.PROGRAM
+    return FileKind.XPLANE if path.suffix in (".pb", ".gz", "") else FileKind.OTHER
 
 
 def _is_program(head: bytes, name: str) -> bool:
@@ -101,7 +101,7 @@ def _unpacked_head(path: Path) -> bytes:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
+def decompressed(path: Path) -> Iterator[Path]:
     """A file as one that SQLite can open: itself, or a temporary one where it is gzipped."""
     import gzip
     import shutil
@@ -122,7 +122,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 def open_bytes(path: Path) -> Array:
-    """A file's bytes as an array: memory-mapped, or unpacked where it is gzipped."""
+    """A file's bytes as an array: memory-mapped, or decompressed where it is gzipped."""
     with path.open("rb") as file:
         magic = file.read(2)
         if magic == _GZIP:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile
-from slipstream.sources.files import Kind, find_recordings, kind_of, open_bytes, unpacked
+from slipstream.sources.files import FileKind, decompressed, file_kind, find_recordings, open_bytes
 
 if TYPE_CHECKING:
     from slipstream.sources.hlo.dumps import Dumps
@@ -125,21 +125,21 @@ def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
 
 
 def _read(file: Path, report: Callable[[int], None], dumps: Path | None) -> list[Profile]:
-    kind = kind_of(file)
-    if kind is Kind.XPLANE:
-        from slipstream.sources.xplane.reader import read_space
+    kind = file_kind(file)
+    if kind is FileKind.XPLANE:
+        from slipstream.sources.xplane.reader import read_xspace
 
-        space = read_space(file, open_bytes(file))
-        from slipstream.sources.xplane.to_profile import read_recording
+        space = read_xspace(file, open_bytes(file))
+        from slipstream.sources.xplane.to_profile import to_profile
 
-        return [read_recording(space, report)]
-    if kind is Kind.ARCHIVE:
+        return [to_profile(space, report)]
+    if kind is FileKind.ARCHIVE:
         from slipstream.sources.nsys.archive import read_archive
 
         return read_archive(file, _dumps(file, dumps) if dumps else None)
-    if kind in (Kind.EXPORT, Kind.REPORT):
+    if kind in (FileKind.EXPORT, FileKind.REPORT):
         return [_read_nsys(file, kind, _dumps(file, dumps))]
-    if kind is Kind.PROGRAM:
+    if kind is FileKind.PROGRAM:
         raise BadInput(
             f"{file} is a program (HLO), not a profile; slipstream.read_program reads it. To put "
             "an Nsight Systems export down to its instructions, keep it in the export's folder"
@@ -151,14 +151,14 @@ def _read(file: Path, report: Callable[[int], None], dumps: Path | None) -> list
     )
 
 
-def _read_nsys(file: Path, kind: Kind, dumps: Dumps) -> Profile:
+def _read_nsys(file: Path, kind: FileKind, dumps: Dumps) -> Profile:
     from slipstream.sources.nsys.reader import exported, read_export
 
     beside = file.with_suffix(".sqlite")
     is_newer = beside.exists() and beside.stat().st_mtime >= file.stat().st_mtime
-    if kind is Kind.REPORT and is_newer:
+    if kind is FileKind.REPORT and is_newer:
         return read_export(beside, dumps, file)
-    with exported(file) if kind is Kind.REPORT else unpacked(file) as made:
+    with exported(file) if kind is FileKind.REPORT else decompressed(file) as made:
         return read_export(made, dumps, file)
 
 

@@ -10,8 +10,8 @@ from slipstream.sources.nsys.ranges import (
     INSTRUCTION,
     OTHER,
     PROGRAM,
-    Label,
     Launches,
+    RangeLabel,
     Spans,
     enclosing,
     parse_label,
@@ -21,19 +21,22 @@ from slipstream.sources.nsys.ranges import (
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        ("TSL:Thunk:#name=a[x=(0,)],hlo_op=all-reduce.1#", Label(INSTRUCTION, "all-reduce.1")),
-        ("Thunk:#hlo_op=dot.3,unique_hlo_op_id=77#", Label(INSTRUCTION, "dot.3")),
-        ("TSL:XlaModule:#prefix=jit(f),hlo_module=jit_f,program_id=7#", Label(PROGRAM, "jit_f(7)")),
-        ("XlaModule:#hlo_module=extracted#", Label(PROGRAM, "extracted")),
-        ("TSL:XlaCompileBackend:#module=jit_f,program_id=7#", Label(COMPILE, "jit_f(7)")),
-        ("TSL:XlaAutotunerMeasurement:#hlo_op=dot.3#", Label(COMPILE)),
-        ("train#_r=1,step_num=12#", Label(OTHER, step=12)),
-        ("step 12", Label(OTHER, step=12)),
-        ("aten::view, op_id = 314290", Label(OTHER)),
-        ("NCCL:ncclGroupEnd", Label(OTHER)),
+        ("TSL:Thunk:#name=a[x=(0,)],hlo_op=all-reduce.1#", RangeLabel(INSTRUCTION, "all-reduce.1")),
+        ("Thunk:#hlo_op=dot.3,unique_hlo_op_id=77#", RangeLabel(INSTRUCTION, "dot.3")),
+        (
+            "TSL:XlaModule:#prefix=jit(f),hlo_module=jit_f,program_id=7#",
+            RangeLabel(PROGRAM, "jit_f(7)"),
+        ),
+        ("XlaModule:#hlo_module=extracted#", RangeLabel(PROGRAM, "extracted")),
+        ("TSL:XlaCompileBackend:#module=jit_f,program_id=7#", RangeLabel(COMPILE, "jit_f(7)")),
+        ("TSL:XlaAutotunerMeasurement:#hlo_op=dot.3#", RangeLabel(COMPILE)),
+        ("train#_r=1,step_num=12#", RangeLabel(OTHER, step=12)),
+        ("step 12", RangeLabel(OTHER, step=12)),
+        ("aten::view, op_id = 314290", RangeLabel(OTHER)),
+        ("NCCL:ncclGroupEnd", RangeLabel(OTHER)),
     ],
 )  # fmt: skip
-def test_what_a_label_says(text: str, label: Label) -> None:
+def test_what_a_label_says(text: str, label: RangeLabel) -> None:
     assert parse_label(text) == label
 
 

@@ -23,7 +23,7 @@ from slipstream.sources.load import load
 from slipstream.sources.proto_schema import message
 from slipstream.sources.xplane import lines as xlines
 from slipstream.sources.xplane.events import MOST_TAGS
-from slipstream.sources.xplane.reader import decode, read_space
+from slipstream.sources.xplane.reader import decode, read_xspace
 
 OWN, SHARED = ("correlation_id", "step_num"), ("program_id",)
 NUMBERS = (*OWN, *SHARED)
@@ -34,7 +34,7 @@ NAMES = (*NUMBERS, *TEXTS["op"], *TEXTS["details"], "unread", "")
 def assert_same(data: bytes, base_ns: int = 0) -> int:
     """Both decoders say the same of every event of a file; how many events they say it of."""
     array = np.frombuffer(data, np.uint8)
-    found = read_space(Path("built.xplane.pb"), array)
+    found = read_xspace(Path("built.xplane.pb"), array)
     expected = list(plain_decoder.events(data, base_ns))
     row = 0
     for plane in found.planes:

@@ -12,9 +12,9 @@ from slipstream.profile.shapes import Shape
 from slipstream.sources.hlo.attributes import attributes_of, trip_count_of
 from slipstream.sources.hlo.replica_groups import (
     Groups,
+    collective_kind,
     describe_collective,
     iota_groups,
-    kind_of,
     list_groups,
     mesh_groups,
 )
@@ -133,7 +133,7 @@ class ModuleReader:
             custom_call_target=proto.custom_call_target,
             backend_config=config,
             trip_count=trip_count_of(config) if opcode == "while" else None,
-            collective=self._collective(proto, opcode, config) if kind_of(opcode) else None,
+            collective=self._collective(proto, opcode, config) if collective_kind(opcode) else None,
             unique_id=proto.id,
             is_root=proto.id == computation.root_id,
             parameter_number=proto.parameter_number if opcode == "parameter" else None,

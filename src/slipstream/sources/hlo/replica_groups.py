@@ -42,7 +42,7 @@ _AXIS_REF = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
 MOST_DEVICES = 1 << 20
 
 
-def kind_of(opcode: str) -> str | None:
+def collective_kind(opcode: str) -> str | None:
     """The kind of communication of an opcode, with or without `-start`; None for all others."""
     kind = opcode.removesuffix("-start")
     return kind if kind in KINDS else None
@@ -60,7 +60,7 @@ def describe_collective(
     backend_config: str = "",
 ) -> Collective | None:
     """The Collective of an instruction, None when it is no communication."""
-    kind = kind_of(opcode)
+    kind = collective_kind(opcode)
     if kind is None:
         return None
     size: int | None = max(map(len, groups)) if groups else devices

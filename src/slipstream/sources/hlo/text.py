@@ -19,8 +19,8 @@ from slipstream.profile.program import Attribute, Collective, Computation, Instr
 from slipstream.profile.shapes import Shape
 from slipstream.sources.hlo.attributes import transfer_attributes, trip_count_of
 from slipstream.sources.hlo.replica_groups import (
+    collective_kind,
     describe_collective,
-    kind_of,
     parse_groups,
     parse_pairs,
 )
@@ -213,7 +213,10 @@ class _Reader(Scanner):
     def collective(
         self, instruction: Instruction, operands: list[Shape], attributes: Mapping[str, str]
     ) -> Collective | None:
-        if kind_of(instruction.opcode) is None or attributes.get("is_host_transfer") == "true":
+        if (
+            collective_kind(instruction.opcode) is None
+            or attributes.get("is_host_transfer") == "true"
+        ):
             return None
         try:
             groups = parse_groups(attributes.get("replica_groups", "{}"))

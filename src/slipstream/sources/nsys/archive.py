@@ -27,7 +27,7 @@ from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Wa
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.dumps import Dumps, dump_of
 from slipstream.sources.hlo.reader import program_from_proto, program_from_text
-from slipstream.sources.nsys.ranges import COMPILE, INSTRUCTION, PROGRAM, Label, parse_label
+from slipstream.sources.nsys.ranges import COMPILE, INSTRUCTION, PROGRAM, RangeLabel, parse_label
 
 _PROJECTION = re.compile(r"(^|/)nvtx_gpu_proj_trace/(?!.*files\.parquet$).*\.parquet(/[^/]+)?$")
 _COLUMNS = ["Name", "Projected Start", "Projected Duration", "Orig Start", "Orig Duration"]
@@ -150,7 +150,7 @@ class _Reader:
         self.pid = int(table["PID"][0]) if len(order) else 0
         self.name = f"{machine.name}/{self.pid}" if several or machine.name else str(self.pid)
         self.texts = Texts()
-        self.labels: list[Label] = [parse_label(text) for text in self.table["Name"].tolist()]
+        self.labels: list[RangeLabel] = [parse_label(text) for text in self.table["Name"].tolist()]
         self.rows, self.programs = self._instructions()
 
     def profile(self) -> Profile:

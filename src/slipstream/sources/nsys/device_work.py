@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.profile.events import Array, Texts
-from slipstream.sources.nsys.tables import Export, Rows
+from slipstream.sources.nsys.tables import Export, ExportRows
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _COMMON = {
@@ -31,7 +31,7 @@ _MEMORY = ("pageable", "pinned", "device", "array", "managed", "device_static", 
 
 
 @dataclass(frozen=True)
-class Work:
+class DeviceWork:
     """Columns of device work of one table; texts are indices of the caller's."""
 
     start_ns: Array
@@ -51,7 +51,7 @@ class Work:
         return len(self.start_ns)
 
 
-def read_work(export: Export, texts: Texts) -> list[Work]:
+def read_device_work(export: Export, texts: Texts) -> list[DeviceWork]:
     """Everything that ran on devices, one part a table."""
     parts = (
         _kernels(export, texts),
@@ -62,7 +62,7 @@ def read_work(export: Export, texts: Texts) -> list[Work]:
     return [part for part in parts if len(part)]
 
 
-def _kernels(export: Export, texts: Texts) -> Work:
+def _kernels(export: Export, texts: Texts) -> DeviceWork:
     from slipstream.profile.grouping import group_pairs
 
     table = f"{_PREFIX}KERNEL"
@@ -95,7 +95,7 @@ Describe = Callable[[tuple[Any, ...]], tuple[str, str]]
 
 def _grouped(
     export: Export, kind: str, columns: tuple[str, ...], texts: Texts, describe: Describe
-) -> Work:
+) -> DeviceWork:
     """Rows whose name and details follow from some columns, of which few combinations occur."""
     from slipstream.profile.grouping import group_pairs
 
@@ -128,7 +128,7 @@ def _memory(kind: int | None) -> str:
     return _MEMORY[kind] if kind is not None and 0 <= kind < len(_MEMORY) else "unknown"
 
 
-def _graphs(export: Export, texts: Texts) -> Work:
+def _graphs(export: Export, texts: Texts) -> DeviceWork:
     from slipstream.profile.grouping import group_pairs
 
     rows = export.read(f"{_PREFIX}GRAPH_TRACE", _COMMON)
@@ -137,7 +137,7 @@ def _graphs(export: Export, texts: Texts) -> Work:
     return _work(rows, texts.map(names)[groups], np.zeros(len(rows), np.int32), is_graph=True)
 
 
-def _work(rows: Rows, name: Array, details: Array, is_graph: bool = False) -> Work:
+def _work(rows: ExportRows, name: Array, details: Array, is_graph: bool = False) -> DeviceWork:
     node, graph = rows["graphNodeId"], rows["graphId"]
     if node.any():
         # Without a column of its own, the graph is the upper half of the node's id.
@@ -145,7 +145,7 @@ def _work(rows: Rows, name: Array, details: Array, is_graph: bool = False) -> Wo
         graph = np.where(graph > 0, graph, of_node)
     else:
         graph = np.maximum(graph, 0) if is_graph else np.zeros(len(rows), np.int64)
-    return Work(
+    return DeviceWork(
         rows["start"],
         rows["end"],
         rows["deviceId"],

@@ -43,7 +43,7 @@ _CALL_COLUMNS = "i64*, i32*, i64*, i64"
 
 
 @dataclass(frozen=True)
-class Label:
+class RangeLabel:
     """What the text of a range says."""
 
     kind: int
@@ -52,18 +52,18 @@ class Label:
     step: int | None = None
 
 
-def parse_label(text: str) -> Label:
+def parse_label(text: str) -> RangeLabel:
     """What an NVTX range's text says, if XLA or a step annotation wrote it."""
     if found := _INSTRUCTION.match(text):
-        return Label(INSTRUCTION, found.group(1))
+        return RangeLabel(INSTRUCTION, found.group(1))
     if found := _PROGRAM.match(text):
         name, number = found.groups()
-        return Label(PROGRAM, f"{name}({number})" if number else name)
+        return RangeLabel(PROGRAM, f"{name}({number})" if number else name)
     if _COMPILE.match(text):
         compiled = _COMPILED.search(text)
-        return Label(COMPILE, "{}({})".format(*compiled.groups()) if compiled else "")
+        return RangeLabel(COMPILE, "{}({})".format(*compiled.groups()) if compiled else "")
     found = _STEP.search(text)
-    return Label(OTHER, step=int(found.group(1) or found.group(2)) if found else None)
+    return RangeLabel(OTHER, step=int(found.group(1) or found.group(2)) if found else None)
 
 
 @native(f"i64({_RANGE_COLUMNS}, {_CALL_COLUMNS}, i32*, i64*, i32*, i32*, i32*, i32*, i32*)")

@@ -22,21 +22,21 @@ from slipstream.errors import BadInput, Missing
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
 from slipstream.profile.profile import Device, Lane, Profile, Programs, Warning
 from slipstream.sources.hlo.dumps import Dumps
-from slipstream.sources.nsys.device_work import Work, read_work
-from slipstream.sources.nsys.facts import Facts, diagnostics
+from slipstream.sources.nsys.device_work import DeviceWork, read_device_work
+from slipstream.sources.nsys.machine import ProfiledMachine, diagnostics
 from slipstream.sources.nsys.ranges import (
     COMPILE,
     INSTRUCTION,
     NO_RANGE,
     PROCESS,
     PROGRAM,
-    Label,
     Launches,
+    RangeLabel,
     Spans,
     enclosing,
     parse_label,
 )
-from slipstream.sources.nsys.tables import Export, damaged
+from slipstream.sources.nsys.tables import Export, damaged_export
 
 _PUSH_POP, _START_END = (59, 70), (60, 71)
 _CALLS = {"start": 0, "end": 0, "globalTid": 0, "correlationId": 0, "nameId": -1}
@@ -56,7 +56,7 @@ def read_export(path: Path, dumps: Dumps, source: Path | None = None) -> Profile
         try:
             return _Reader(export, source or path, dumps).profile()
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-            raise damaged(source or path, error) from None
+            raise damaged_export(source or path, error) from None
 
 
 @contextmanager
@@ -99,11 +99,11 @@ class _Reader:
     def __init__(self, export: Export, source: Path, dumps: Dumps) -> None:
         self.export, self.source, self.dumps = export, source, dumps
         self.texts = Texts()
-        self.work = read_work(export, self.texts)
+        self.work = read_device_work(export, self.texts)
         self._read_calls()
         self._read_ranges()
         self._number_threads()
-        self.facts = Facts.of(export, source, self._first_ns())
+        self.machine = ProfiledMachine.of(export, source, self._first_ns())
 
     def _read_calls(self) -> None:
         rows = self.export.read("CUPTI_ACTIVITY_KIND_RUNTIME", _CALLS)
@@ -129,7 +129,7 @@ class _Reader:
             label = np.where(is_text, columns["text"] + len(self.label_texts), registered)
             self.range_labels = label.astype(np.int32)
         self.label_texts += written
-        self.labels: list[Label] = [parse_label(text) for text in self.label_texts]
+        self.labels: list[RangeLabel] = [parse_label(text) for text in self.label_texts]
         self.ranges = columns
         open_ = columns["end"] < columns["start"]
         if open_.any():
@@ -165,12 +165,12 @@ class _Reader:
         self._join()
         programs, doubts = self._programs()
         devices, lanes, lane_parts = self._places()
-        threads = self.facts.thread_lanes(self.threads, self.process_of_thread)
+        threads = self.machine.thread_lanes(self.threads, self.process_of_thread)
         events = self._events(lane_parts)
         host_events = self._host_events(len(lanes))
         warnings = (*diagnostics(self.export, self.source), *doubts, *self._doubts())
         return Profile(
-            self.facts.hosts(self.processes),
+            self.machine.hosts(self.processes),
             devices,
             (*lanes, *threads),
             events,
@@ -247,13 +247,13 @@ class _Reader:
             np.array([place[number] for number in numbers], np.int32)[groups]
             for groups, numbers in parts
         ]
-        return self.facts.devices(devices, self.processes), tuple(lanes), found
+        return self.machine.devices(devices, self.processes), tuple(lanes), found
 
     def _events(self, lanes: list[Array]) -> Table:
         if not self.work:
             return Table.empty(EVENT_COLUMNS, self.texts.values)
         parts = [
-            _event_columns(part, joined, lane, self.facts.base_ns)
+            _event_columns(part, joined, lane, self.machine.base_ns)
             for part, joined, lane in zip(self.work, self.joined, lanes, strict=True)
         ]
         return _table(EVENT_COLUMNS, parts, self.texts)
@@ -269,7 +269,7 @@ class _Reader:
             (slice(first_range, size), ranges, self.range_thread, named[self.range_labels]),
         ):
             start, end = times["start"], times["end"]
-            np.multiply(start - self.facts.base_ns, 1000, out=columns["start_ps"][rows])
+            np.multiply(start - self.machine.base_ns, 1000, out=columns["start_ps"][rows])
             np.multiply(np.maximum(end - start, 0), 1000, out=columns["duration_ps"][rows])
             np.add(thread, first, out=columns["lane"][rows])
             columns["name"][rows] = name
@@ -315,7 +315,9 @@ class _Reader:
             )
 
 
-def _event_columns(part: Work, joined: _Joined, lane: Array, base_ns: int) -> dict[str, Array]:
+def _event_columns(
+    part: DeviceWork, joined: _Joined, lane: Array, base_ns: int
+) -> dict[str, Array]:
     nothing = np.zeros(len(part), np.int32)
     return {
         **_times(part.start_ns, part.end_ns, base_ns),

@@ -33,7 +33,7 @@ _DEEPEST = 60
 
 
 @dataclass(frozen=True)
-class Pages:
+class SqlitePages:
     """A mapped SQLite file."""
 
     data: Array
@@ -41,7 +41,7 @@ class Pages:
     usable: int
 
     @classmethod
-    def of(cls, data: Array) -> Pages | None:
+    def of(cls, data: Array) -> SqlitePages | None:
         """The pages of a file; None if this reader can't read them."""
         if len(data) < 512 or data[:16].tobytes() != MAGIC:
             return None
@@ -216,7 +216,9 @@ def _decode(  # type: ignore[no-untyped-def]
     return 0
 
 
-def read_rows(pages: Pages, root: int, slots: Array, fills: Array, count: int) -> Array | None:
+def read_rows(
+    pages: SqlitePages, root: int, slots: Array, fills: Array, count: int
+) -> Array | None:
     """A table's rows as `count` columns: rowid, digest, then the caller's slots.
 
     `slots` says for each column of the table where it goes, `fills` what stands for NULL there.

@@ -19,14 +19,21 @@ import numpy as np
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
 from slipstream.sources.files import open_bytes
-from slipstream.sources.nsys.sqlite_pages import IGNORED, MIXED, TEXT, Pages, intern, read_rows
+from slipstream.sources.nsys.sqlite_pages import (
+    IGNORED,
+    MIXED,
+    TEXT,
+    SqlitePages,
+    intern,
+    read_rows,
+)
 
 _AT_ONCE = 65536
 """rows that SQL hands over at once"""
 
 
 @dataclass(frozen=True)
-class Rows:
+class ExportRows:
     """Columns of one table by name; text columns are numbers of `texts`, -1 for none."""
 
     columns: Mapping[str, Array]
@@ -61,8 +68,8 @@ class Export:
             )
             self._roots = {str(name): int(root) for name, root in found}
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise damaged(path, error) from None
-        self._pages = Pages.of(open_bytes(path)) if settled else None
+            raise damaged_export(path, error) from None
+        self._pages = SqlitePages.of(open_bytes(path)) if settled else None
         self._columns: dict[str, dict[str, str]] = {}
 
     def close(self) -> None:
@@ -89,12 +96,12 @@ class Export:
         numbers: Mapping[str, int],
         texts: Sequence[str] = (),
         mixed: Sequence[str] = (),
-    ) -> Rows:
+    ) -> ExportRows:
         """Columns of a table; `numbers` says what stands for NULL and for a missing column."""
         known = self.columns(table)
         if not known:
             empty = np.empty(0, np.int64)
-            return Rows(dict.fromkeys((*numbers, *texts), empty), {t: [] for t in texts})
+            return ExportRows(dict.fromkeys((*numbers, *texts), empty), {t: [] for t in texts})
         asked = _Asked(
             {name: fill for name, fill in numbers.items() if name in known},
             numbers,
@@ -106,7 +113,7 @@ class Export:
         rows = self._read_pages(table, asked) if self._pages else None
         return asked.completed(rows or self._read_sql(table, asked))
 
-    def _read_pages(self, table: str, asked: _Asked) -> Rows | None:
+    def _read_pages(self, table: str, asked: _Asked) -> ExportRows | None:
         known = list(self.columns(table))
         slots = np.full(len(known), IGNORED, np.int64)
         fills = np.zeros(len(known), np.int64)
@@ -126,9 +133,9 @@ class Export:
         for name in asked.texts:
             at = int(slots[known.index(name)]) - TEXT
             columns[name], texts[name] = intern(self._pages.data, found[at], found[at + 1])
-        return Rows(columns, texts, found[0], found[1])
+        return ExportRows(columns, texts, found[0], found[1])
 
-    def _read_sql(self, table: str, asked: _Asked) -> Rows:
+    def _read_sql(self, table: str, asked: _Asked) -> ExportRows:
         names = (*asked.numbers, *asked.texts, *asked.mixed)
         listed = ", ".join(("rowid", *(f'"{name}"' for name in names)))
         fills = [asked.numbers.get(name) for name in names]
@@ -139,7 +146,7 @@ class Export:
             pieces.append(_numbered(rows, asked, fills, words))
         table_ = np.concatenate(pieces, axis=1) if pieces else np.empty((len(names) + 2, 0), int)
         columns = dict(zip((*asked.numbers, *asked.texts), table_[2:], strict=False))
-        return Rows(columns, {n: list(w) for n, w in words.items()}, table_[0], table_[1])
+        return ExportRows(columns, {n: list(w) for n, w in words.items()}, table_[0], table_[1])
 
     def select(self, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
         """Rows of a small table, by SQL; a missing column is None everywhere."""
@@ -167,7 +174,7 @@ class Export:
         return {}
 
 
-def damaged(path: Path, error: Exception) -> BadInput:
+def damaged_export(path: Path, error: Exception) -> BadInput:
     """The error for a file that SQLite itself can't read."""
     return BadInput(
         f"{path} is not a whole SQLite file ({error}); export it again with: "
@@ -185,7 +192,7 @@ class _Asked:
     asked_texts: Sequence[str]
     mixed: Sequence[str]
 
-    def completed(self, rows: Rows) -> Rows:
+    def completed(self, rows: ExportRows) -> ExportRows:
         """With the columns that the table does not have."""
         columns = dict(rows.columns)
         for name, fill in self.fills.items():
@@ -194,7 +201,7 @@ class _Asked:
         missing = [name for name in self.asked_texts if name not in columns]
         columns |= {name: np.full(len(rows), -1, np.int32) for name in missing}
         texts = {**rows.texts, **{name: [] for name in missing}}
-        return Rows(columns, texts, rows.rowid, rows.digest)
+        return ExportRows(columns, texts, rows.rowid, rows.digest)
 
 
 def _numbered(

@@ -365,7 +365,7 @@ def lookup(values: dict[int, int], default: int) -> Lookup:
 
 
 @dataclass(frozen=True)
-class Part:
+class DecodedChunk:
     """Rows that one call decoded; their tags and written-out texts are numbered on their own."""
 
     first: int
@@ -407,7 +407,7 @@ def decode_events(
     out: tuple[Array, ...],
     row: int,
     sizes: tuple[int, int, int],
-) -> tuple[list[Part], int, int]:
+) -> tuple[list[DecodedChunk], int, int]:
     """Decode `count` events into rows from `row` on.
 
     `lookups` map stat ids to slots, stat ids to texts and event ids to metadata; `out` is
@@ -428,7 +428,7 @@ def decode_events(
         )  # fmt: skip
         _, status, used_texts, used_tags = stopped.tolist()
         tags = _ROOM.values[: used_tags * width].reshape(used_tags, width).copy()
-        parts.append(Part(row, row + done, tags, _ROOM.spans[:used_texts].copy()))
+        parts.append(DecodedChunk(row, row + done, tags, _ROOM.spans[:used_texts].copy()))
         if status not in (OK, FULL) or (status == FULL and not done):
             return parts, int(stopped[0]), status
         row, count = row + done, count - done

@@ -25,8 +25,8 @@ from slipstream.sources.xplane.events import (
     NO_SLOT,
     STILL_SLOT,
     TEXT_SLOT,
+    DecodedChunk,
     Lookup,
-    Part,
     decode_events,
     lookup,
 )
@@ -46,7 +46,7 @@ _STILL = (
 
 
 @dataclass(frozen=True)
-class Line:
+class XLine:
     """Where a line's events lie, and what the line says of itself."""
 
     name: str
@@ -62,11 +62,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plane:
+class XPlane:
     """One plane, its lines found and its metadata read; events are not decoded yet."""
 
     name: str
-    lines: tuple[Line, ...]
+    lines: tuple[XLine, ...]
     events: tuple[EventMetadata, ...]
     """index 0 stands for events whose metadata is not in the file"""
     event_index: dict[int, int]
@@ -78,24 +78,24 @@ class Plane:
 
 
 @dataclass(frozen=True)
-class Space:
+class XSpace:
     """One XPlane file: its planes and what the profiler said of the recording."""
 
     path: Path
     data: Array
-    planes: tuple[Plane, ...]
+    planes: tuple[XPlane, ...]
     programs: dict[str, tuple[int, int]]
     """`name(id)` to where that program's HloProto lies in the file: (offset, length)"""
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     hostnames: tuple[str, ...]
 
-    def plane(self, name: str) -> Plane | None:
+    def plane(self, name: str) -> XPlane | None:
         return next((plane for plane in self.planes if plane.name == name), None)
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedEvents:
     """Columns of the events of some lines, in the order of the lines.
 
     What all events of one tag share is held once: those columns have a row for each tag.
@@ -133,7 +133,7 @@ class Decoded:
         return np.zeros(len(self.tag), np.int64)
 
 
-def read_space(path: Path, data: Array) -> Space:
+def read_xspace(path: Path, data: Array) -> XSpace:
     """The planes of a file, with metadata read and events still on disk."""
     planes, programs = [], {}
     notes: dict[int, list[str]] = {2: [], 3: [], 4: []}
@@ -150,13 +150,13 @@ def read_space(path: Path, data: Array) -> Space:
             "*.xplane.pb that jax.profiler.stop_trace() writes"
         )
     errors, warnings, hostnames = (tuple(notes[number]) for number in (2, 3, 4))
-    return Space(path, data, tuple(planes), programs, errors, warnings, hostnames)
+    return XSpace(path, data, tuple(planes), programs, errors, warnings, hostnames)
 
 
 def decode(
-    space: Space,
-    plane: Plane,
-    lines: tuple[Line, ...],
+    space: XSpace,
+    plane: XPlane,
+    lines: tuple[XLine, ...],
     base_ns: int,
     varying: tuple[str, ...],
     numbers: tuple[str, ...],
@@ -164,7 +164,7 @@ def decode(
     interned: Texts,
     progress: Callable[[int], None] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
-) -> Decoded:
+) -> DecodedEvents:
     """Decode events of some lines of a plane, with the stats asked for, on all cores.
 
     `varying` numbers are each event's own, `numbers` are shared by many. `texts` maps a column to
@@ -193,7 +193,7 @@ def decode(
     bits = {name: i for i, name in enumerate(varying + numbers)}
     bits |= {column: TEXT_SLOT + i for i, column in enumerate(texts)}
     first_text = 3 + len(numbers)
-    return Decoded(
+    return DecodedEvents(
         *out[:3],
         {name: out[3][i] for i, name in enumerate(varying)},
         table[0].astype(np.int32),
@@ -214,7 +214,7 @@ class _Tags:
         self.texts = texts
         self.index: dict[tuple[int, ...], int] = {}
 
-    def renumber(self, line: int, part: Part, column: Array) -> None:
+    def renumber(self, line: int, part: DecodedChunk, column: Array) -> None:
         """Give a part's rows the numbers that its tags have among those of all parts."""
         if len(part.spans):
             spans = (wire.text(self.data, *span) for span in part.spans.tolist())
@@ -233,8 +233,8 @@ class _Tags:
 
 
 def _run_chunks(
-    space: Space,
-    lines: tuple[Line, ...],
+    space: XSpace,
+    lines: tuple[XLine, ...],
     base_ns: int,
     lookups: tuple[Lookup, Lookup, Lookup],
     out: tuple[Array, ...],
@@ -251,7 +251,7 @@ def _run_chunks(
             jobs.append((index, start, line.end, count, base_ps, row))
             row += count
 
-    def run(job: tuple[int, int, int, int, int, int]) -> list[Part]:
+    def run(job: tuple[int, int, int, int, int, int]) -> list[DecodedChunk]:
         _, start, end, count, base_ps, row = job
         where = (start, end, count, base_ps)
         parts, at, status = decode_events(space.data, *where, lookups, out, row, sizes)
@@ -271,7 +271,7 @@ def _run_chunks(
             progress(job[1])
 
 
-def _slots(plane: Plane, numbers: tuple[str, ...], texts: dict[str, tuple[str, ...]]) -> Lookup:
+def _slots(plane: XPlane, numbers: tuple[str, ...], texts: dict[str, tuple[str, ...]]) -> Lookup:
     wanted = {name: i for i, name in enumerate(numbers)}
     for i, names in enumerate(texts.values()):
         wanted |= {name: TEXT_SLOT + i for name in names}
@@ -280,14 +280,14 @@ def _slots(plane: Plane, numbers: tuple[str, ...], texts: dict[str, tuple[str, .
     return lookup(ids, NO_SLOT)
 
 
-def _text_lookup(plane: Plane, interned: Texts) -> Lookup:
+def _text_lookup(plane: XPlane, interned: Texts) -> Lookup:
     """Stat ids double as texts: a `ref` value names the stat metadata whose name is meant."""
     return lookup({key: interned.index(name) for key, name in plane.stat_names.items()}, 0)
 
 
 def _read_plane(
     path: Path, data: Array, start: int, end: int
-) -> tuple[Plane, dict[str, tuple[int, int]]]:
+) -> tuple[XPlane, dict[str, tuple[int, int]]]:
     rows = fields(path, data, start, end, "XPlane")
     names = [wire.text(data, p, n) for number, kind, n, p in rows if (number, kind) == (2, 2)]
     name = names[-1] if names else ""
@@ -303,10 +303,10 @@ def _read_plane(
     metadata = Metadata(path, data, rows)
     events = (EventMetadata(), *metadata.events.values())
     index = {key: i for i, key in enumerate(metadata.events, 1)}
-    return Plane(name, lines, events, index, metadata.stat_names, metadata.stats), programs
+    return XPlane(name, lines, events, index, metadata.stat_names, metadata.stats), programs
 
 
-def _read_line(path: Path, data: Array, start: int, end: int) -> Line:
+def _read_line(path: Path, data: Array, start: int, end: int) -> XLine:
     scan = scanned_ahead(path, start, end)
     if scan is None:
         scan = scan_line(data, start, end, CHUNK, cpu_count() or 1)
@@ -315,7 +315,7 @@ def _read_line(path: Path, data: Array, start: int, end: int) -> Line:
         raise broken(path, at, status, "XLine")
     identity, time, *texts = header
     name = wire.text(data, *texts[2:]) or wire.text(data, *texts[:2])
-    return Line(name, identity, time, end, starts, counts)
+    return XLine(name, identity, time, end, starts, counts)
 
 
 def _find_programs(

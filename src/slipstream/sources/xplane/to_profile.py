@@ -30,7 +30,7 @@ from slipstream.profile.events import (
     joined,
 )
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
-from slipstream.sources.xplane.reader import Decoded, Line, Plane, Space, decode
+from slipstream.sources.xplane.reader import DecodedEvents, XLine, XPlane, XSpace, decode
 
 if TYPE_CHECKING:
     from slipstream.profile.program import Program
@@ -64,10 +64,10 @@ _TABLES = {"events": EVENT_COLUMNS, "host": HOST_COLUMNS, "transfers": TRANSFER_
 Progress = Callable[[int], None]
 
 
-class Recording:
+class ProfileBuilder:
     """Collects one file's devices, lanes and tables."""
 
-    def __init__(self, space: Space, progress: Progress | None = None) -> None:
+    def __init__(self, space: XSpace, progress: Progress | None = None) -> None:
         self.space = space
         self.progress = progress
         self.texts = Texts()
@@ -101,7 +101,7 @@ class Recording:
             _notes(self.space) + _negative_note(self.space, self.negative),
         )
 
-    def _read_gpu(self, plane: Plane) -> None:
+    def _read_gpu(self, plane: XPlane) -> None:
         streams = tuple(line for line in plane.lines if line.name.startswith("Stream #"))
         lines = streams or tuple(line for line in plane.lines if line.name not in _DERIVED_LINES)
         model = str(plane.stats.get("gpu_device_name", ""))
@@ -110,7 +110,7 @@ class Recording:
         names = self.texts.map([m.name for m in plane.events])
         self._add_events(plane, lines, found, names[found.metadata], "stream")
 
-    def _read_tpu(self, plane: Plane) -> None:
+    def _read_tpu(self, plane: XPlane) -> None:
         self._add_device(plane, "tpu", str(plane.stats.get("device_type_string", "TPU")))
         for line in plane.lines:
             role = _TPU_ROLES.get(line.name)
@@ -121,7 +121,7 @@ class Recording:
             elif role is not None:
                 self._add_markers(plane, line, role)
 
-    def _read_host(self, plane: Plane) -> None:
+    def _read_host(self, plane: XPlane) -> None:
         if plane.has_stat("hlo_op") and not self.has_devices:
             self._read_cpu_ops(plane)
         numbers = ("correlation_id", "step_num", "_r", "duration_us", *_TRANSFER_NUMBERS.values())
@@ -135,7 +135,7 @@ class Recording:
         if rows.any():
             self._add_transfers(found, first, names, rows)
 
-    def _read_cpu_ops(self, plane: Plane) -> None:
+    def _read_cpu_ops(self, plane: XPlane) -> None:
         """XLA:CPU has no device plane: ops are host events that carry an `hlo_op`."""
         found = self._decode(plane, plane.lines, _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
         rows = found.has("op")[found.tag]
@@ -145,7 +145,7 @@ class Recording:
         names = self.texts.map([m.name for m in plane.events])
         self._add_events(plane, plane.lines, found, names[found.metadata], "ops", rows)
 
-    def _add_device(self, plane: Plane, kind: str, model: str) -> None:
+    def _add_device(self, plane: XPlane, kind: str, model: str) -> None:
         name = "CPU:0" if kind == "cpu" else plane.name.removeprefix("/device:")
         ordinal = re.search(r":(\d+)", name)
         properties = {} if kind == "cpu" else plane.stats
@@ -155,12 +155,12 @@ class Recording:
 
     def _decode(
         self,
-        plane: Plane,
-        lines: tuple[Line, ...],
+        plane: XPlane,
+        lines: tuple[XLine, ...],
         own: tuple[str, ...],
         numbers: tuple[str, ...],
         texts: dict[str, tuple[str, ...]],
-    ) -> Decoded:
+    ) -> DecodedEvents:
         wanted = (own, numbers, texts)
         how = (self.texts, self.progress, self._read_program)
         return decode(self.space, plane, lines, self.base_ns, *wanted, *how)
@@ -176,9 +176,9 @@ class Recording:
 
     def _add_events(
         self,
-        plane: Plane,
-        lines: tuple[Line, ...],
-        found: Decoded,
+        plane: XPlane,
+        lines: tuple[XLine, ...],
+        found: DecodedEvents,
         names: Array,
         role: str,
         rows: Array | None = None,
@@ -205,7 +205,7 @@ class Recording:
     def _add(
         self,
         key: str,
-        found: Decoded,
+        found: DecodedEvents,
         rows: Array | None,
         tagged: dict[str, Array],
         columns: dict[str, Array],
@@ -214,14 +214,14 @@ class Recording:
         whole = Table(_TABLES[key], columns, self.texts.values, Tags(found.tag, tagged))
         self.tables[key].append(whole if rows is None else whole.take(rows))
 
-    def _ops(self, plane: Plane, found: Decoded, role: str, names: Array) -> Array:
+    def _ops(self, plane: XPlane, found: DecodedEvents, role: str, names: Array) -> Array:
         """Labels; a TPU plane says them in its metadata, or the event's name is the label."""
         stated = [str(m.stats.get("hlo_op", "")) for m in plane.events]
         if not any(stated) and role != "stream":
             stated = [_instruction_name(m.display_name or m.name) for m in plane.events]
         return self._own_or_shared(found, "op", found.texts.get("op"), stated)
 
-    def _programs(self, plane: Plane, found: Decoded) -> Array:
+    def _programs(self, plane: XPlane, found: DecodedEvents) -> Array:
         """`name(id)` of each event's program, from its id and, if unknown, its module's name."""
         shared = [self._program_name(m.stats.get("program_id")) for m in plane.events]
         own = self._own_programs(found) if found.any("program_id") else None
@@ -232,7 +232,7 @@ class Recording:
         return self.program_names.get(_int64(program_id), "") if known else ""  # type: ignore[arg-type]
 
     def _own_or_shared(
-        self, found: Decoded, stat: str, own: Array | None, shared: list[str]
+        self, found: DecodedEvents, stat: str, own: Array | None, shared: list[str]
     ) -> Array:
         """Texts that events state, or where they don't, that all events of their name share."""
         if not any(shared):
@@ -240,7 +240,7 @@ class Recording:
         of_name = self.texts.map(shared)[found.metadata]
         return of_name if own is None else np.where(found.has(stat), own, of_name)
 
-    def _own_programs(self, found: Decoded) -> Array:
+    def _own_programs(self, found: DecodedEvents) -> Array:
         ids = found.numbers["program_id"]
         modules = found.texts.get("module", _zeros(found, np.int32))
         named = []
@@ -251,7 +251,7 @@ class Recording:
             named.append(known if fits else f"{stated}({program_id})" if stated else "")
         return self.texts.map(named)
 
-    def _add_markers(self, plane: Plane, line: Line, role: str) -> None:
+    def _add_markers(self, plane: XPlane, line: XLine, role: str) -> None:
         """TPU lines that mark whole steps and whole executions of programs."""
         found = self._decode(plane, (line,), ("step_num",), (), {})
         lane = len(self.lanes)
@@ -265,13 +265,13 @@ class Recording:
         is_step = np.full(len(names), role == "steps")
         self._add_host_rows(found, lane, names, numbers, is_step, None)
 
-    def _add_host_events(self, found: Decoded, first: int, names: Array, rows: Array) -> None:
+    def _add_host_events(self, found: DecodedEvents, first: int, names: Array, rows: Array) -> None:
         is_step = found.has("step_num") & found.has("_r")
         self._add_host_rows(found, first, names, found.number("step_num"), is_step, rows)
 
     def _add_host_rows(
         self,
-        found: Decoded,
+        found: DecodedEvents,
         lane: int,
         names: Array,
         steps: Array,
@@ -283,7 +283,7 @@ class Recording:
         columns |= {"correlation": found.number("correlation_id"), "step": steps}
         self._add("host", found, rows, tagged, columns)
 
-    def _add_transfers(self, found: Decoded, first: int, names: Array, rows: Array) -> None:
+    def _add_transfers(self, found: DecodedEvents, first: int, names: Array, rows: Array) -> None:
         ids = [stat for stat in _TRANSFER_NUMBERS.values() if stat.endswith("_id")]
         columns = {column: found.number(stat) for column, stat in _TRANSFER_NUMBERS.items()}
         timed = found.has("duration_us")[found.tag]
@@ -311,12 +311,12 @@ class Recording:
         return table
 
 
-def read_recording(space: Space, progress: Progress | None = None) -> Profile:
+def to_profile(space: XSpace, progress: Progress | None = None) -> Profile:
     """The Profile of one XPlane file."""
-    return Recording(space, progress).profile()
+    return ProfileBuilder(space, progress).profile()
 
 
-def _zeros(found: Decoded, dtype: type[np.generic]) -> Array:
+def _zeros(found: DecodedEvents, dtype: type[np.generic]) -> Array:
     """A column of the tags that says nothing."""
     return np.zeros(len(found.line), dtype)
 
@@ -326,7 +326,7 @@ def _instruction_name(label: str) -> str:
     return label.partition(" = ")[0].removeprefix("%")
 
 
-def _is_device(plane: Plane) -> bool:
+def _is_device(plane: XPlane) -> bool:
     """Planes of devices; `/device:CUSTOM:` planes hold what other tools measured of them."""
     return plane.name.startswith("/device:") and not plane.name.startswith("/device:CUSTOM:")
 
@@ -335,7 +335,7 @@ def _step_number(label: str) -> int:
     return int(label) if label.isdecimal() and len(label) < 19 else 0
 
 
-def _base_ns(space: Space) -> int:
+def _base_ns(space: XSpace) -> int:
     """What to take from line timestamps: nothing, unless they are wall-clock times.
 
     Then times count from where the profile began, as they do in files that don't need it.
@@ -345,14 +345,14 @@ def _base_ns(space: Space) -> int:
     return (_start_ns(space) or least) if least > ABSOLUTE_NS else 0
 
 
-def _start_ns(space: Space) -> int | None:
+def _start_ns(space: XSpace) -> int | None:
     """Wall-clock time at which profiling began; None if the file doesn't say it in earnest."""
     environment = space.plane("Task Environment")
     start = environment.stats.get("profile_start_time") if environment else None
     return start if isinstance(start, int) and ABSOLUTE_NS < start < 1 << 63 else None
 
 
-def _names_by_id(space: Space) -> dict[int, str]:
+def _names_by_id(space: XSpace) -> dict[int, str]:
     ids = ((_program_id(name), name) for name in space.programs)
     return {_int64(number): name for number, name in ids if number is not None}
 
@@ -377,7 +377,7 @@ def _program_of(data: bytes, source: str) -> Program:
     return program_from_proto(data, source=source)
 
 
-def _program_readers(space: Space, jaxlib: str | None) -> dict[str, Callable[[], Program]]:
+def _program_readers(space: XSpace, jaxlib: str | None) -> dict[str, Callable[[], Program]]:
     def read(name: str, offset: int, length: int) -> Program:
         proto = space.data[offset : offset + length].tobytes()
         program = _program_of(proto, f"{space.path}, program {name}")
@@ -386,7 +386,7 @@ def _program_readers(space: Space, jaxlib: str | None) -> dict[str, Callable[[],
     return {name: partial(read, name, *place) for name, place in space.programs.items()}
 
 
-def _host(space: Space, base_ns: int) -> Host:
+def _host(space: XSpace, base_ns: int) -> Host:
     metadata = space.plane("/host:metadata")
     versions = {
         key: str(value)
@@ -398,13 +398,13 @@ def _host(space: Space, base_ns: int) -> Host:
     return Host(name, str(space.path), versions, _start_ns(space) or base_ns or None)
 
 
-def _vendor(plane: Plane) -> str:
+def _vendor(plane: XPlane) -> str:
     vendor = str(plane.stats.get("device_vendor", ""))
     major, minor = (plane.stats.get(f"compute_cap_{part}") for part in ("major", "minor"))
     return f"{vendor} GPU, compute {major}.{minor}" if vendor and major is not None else vendor
 
 
-def _notes(space: Space) -> tuple[Warning, ...]:
+def _notes(space: XSpace) -> tuple[Warning, ...]:
     """What the profiler itself said: its errors, and its warnings about dropped events."""
     notes = [Warning("profiler-error", f"{space.path.name}: {text}") for text in space.errors]
     for text in space.warnings:
@@ -415,7 +415,7 @@ def _notes(space: Space) -> tuple[Warning, ...]:
     return tuple(notes)
 
 
-def _negative_note(space: Space, count: int) -> tuple[Warning, ...]:
+def _negative_note(space: XSpace, count: int) -> tuple[Warning, ...]:
     if not count:
         return ()
     seen = (

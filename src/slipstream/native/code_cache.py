@@ -56,7 +56,7 @@ def _folders() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _own_sources() -> bytes:
-    return b"".join(_bytes_of(str(_OWN / f"{name}.py")) for name in ("compiling", "linking"))
+    return b"".join(_bytes_of(str(_OWN / f"{name}.py")) for name in ("numba_compiler", "linker"))
 
 
 @lru_cache(maxsize=64)

@@ -30,7 +30,7 @@ _PROPERTIES = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProfiledMachine:
     """The machine that was profiled."""
 
     source: Path
@@ -48,7 +48,7 @@ class Facts:
     process_names: Mapping[int, str]
 
     @classmethod
-    def of(cls, export: Export, source: Path, first_ns: int) -> Facts:
+    def of(cls, export: Export, source: Path, first_ns: int) -> ProfiledMachine:
         said = dict(export.select("TARGET_INFO_SYSTEM_ENV", "name", "value"))
         versions = {ours: str(said[key]) for key, ours in _VERSIONS.items() if said.get(key)}
         about = dict(export.select("META_DATA_EXPORT", "name", "value"))

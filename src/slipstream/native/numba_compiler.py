@@ -6,7 +6,7 @@ from types import FunctionType
 from typing import Any
 
 from slipstream.native.image import Image
-from slipstream.native.linking import linked
+from slipstream.native.linker import linked
 
 _TYPES = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f64": "float64"}
 _TYPES["b1"] = "uint8"
