@@ -1,7 +1,7 @@
 """Protobuf message classes, built at run time from a table of our own.
 
 The readers need a few dozen messages out of the several hundred that XLA and its profiler
-define.  `schema_tables.py` holds the fields we use, with the numbers they have on the wire; every
+define.  `proto_tables.py` holds the fields we use, with the numbers they have on the wire; every
 other field of a message is skipped while reading and kept when the message is written back.
 That makes a `.proto` compiler, generated files and a copy of XLA's definitions unnecessary,
 and parsing still runs at the speed of the protobuf runtime's C core.

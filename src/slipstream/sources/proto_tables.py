@@ -3,7 +3,8 @@
 One message a paragraph: its name, then `field number type` lines.  A type is a scalar or a
 message of the same table; `*` repeats it, `?` makes the presence of a scalar visible,
 `map<key,value>` is what it says, and `@name` puts the field into the oneof of that name.
-Enumerations are read as int32: on the wire they are the same.  `schemas.py` builds classes.
+Enumerations are read as int32: the wire format is the same.
+`proto_schema.py` builds the classes.
 """
 
 XLA = """

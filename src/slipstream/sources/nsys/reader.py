@@ -1,7 +1,7 @@
 """Nsight Systems: a report's SQLite export as the Profile of its processes.
 
 A process is a host of the profile. Device work is put down to instructions by the NVTX ranges
-around the call that launched it (see `nsys_ranges`); programs come from XLA's dumps.
+around the call that launched it (see `ranges`); programs come from XLA's dumps.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     XSpace { planes=1 }   XPlane { lines=3 }
     XLine  { id=1, name=2, timestamp_ns=3, events=4: XEvent*, display_name=11 }
 
-Needs no numpy, so that a long file is walked while Python still loads it (see `ahead`).
+Needs no numpy, so that a long file is walked while Python still loads it (see `prefetch`).
 """
 
 from __future__ import annotations

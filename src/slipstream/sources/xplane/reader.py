@@ -4,7 +4,7 @@
     XPlane { id=1, name=2, lines=3, event_metadata=4, stat_metadata=5, stats=6 }
     XLine  { id=1, name=2, timestamp_ns=3, events=4, duration_ps=9, display_id=10, display_name=11 }
 
-Metadata is small and read at once (`xmetadata`); events are many and go through `xevents`.
+Metadata is small and read at once (`metadata`); events are many and go through `events`.
 """
 
 from __future__ import annotations
