@@ -5,27 +5,27 @@ import tempfile
 import pytest
 
 from slipstream.run.cost_phase import make_costs
-from slipstream.run.rank import Place
-from slipstream.run.run_dir import DONE, Store, seal
+from slipstream.run.rank import Rank
+from slipstream.run.run_dir import DONE, RunDir, mark_done
 
 
 @pytest.fixture
 def stores(tmp_path):
-    """Two ranks whose profiles are sealed, and hold no recording."""
-    found = [Store(tmp_path, rank) for rank in range(2)]
-    for store in found:
-        store.profile.mkdir(parents=True)
-        (store.profile / "programs").mkdir()
-        (store.profile / "programs" / "jit_f.hlo.pb").write_bytes(b"no program")
-        seal(store.profile, [], {"program": "jit_f"})
+    """Two ranks whose profiles are done, and hold no recording."""
+    found = [RunDir(tmp_path, rank) for rank in range(2)]
+    for run_dir in found:
+        run_dir.profile.mkdir(parents=True)
+        (run_dir.profile / "programs").mkdir()
+        (run_dir.profile / "programs" / "jit_f.hlo.pb").write_bytes(b"no program")
+        mark_done(run_dir.profile, [], {"program": "jit_f"})
     return found
 
 
 def test_the_others_hear_why_there_are_none(stores):
     first, second = stores
-    problem = make_costs(first, Place(0, 2), "typical").problem
+    problem = make_costs(first, Rank(0, 2), "typical").problem
     assert problem is not None
-    assert make_costs(second, Place(1, 2), "typical").problem == problem
+    assert make_costs(second, Rank(1, 2), "typical").problem == problem
 
 
 def test_on_a_full_disk_they_see_that_it_was_given_up(stores, monkeypatch):
@@ -34,7 +34,7 @@ def test_on_a_full_disk_they_see_that_it_was_given_up(stores, monkeypatch):
 
     first, second = stores
     monkeypatch.setattr(tempfile, "mkstemp", fails)
-    assert make_costs(first, Place(0, 2), "typical").problem is not None
+    assert make_costs(first, Rank(0, 2), "typical").problem is not None
     assert not (first.profile / DONE).exists()
-    found = make_costs(second, Place(1, 2), "typical")
+    found = make_costs(second, Rank(1, 2), "typical")
     assert found.problem == "the first rank gave its profile up"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run_jobs import Started, is_alive, plain, run, run_short, train, wait_while_alive
-from slipstream.run.run_dir import sealed
+from slipstream.run.run_dir import done_facts
 
 JOB = [sys.executable, "train.py", "30"]
 SLOW = """
@@ -88,7 +88,7 @@ def check_again(place, folder):
     """A run in the same folder afterwards goes all the way."""
     done = run(folder, JOB, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
-    assert sealed(folder / "profile" / "rank0") and sealed(folder / "compare" / "rank0")
+    assert done_facts(folder / "profile" / "rank0") and done_facts(folder / "compare" / "rank0")
     assert done.receipt["arms"]
 
 
@@ -116,7 +116,7 @@ def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
     # A profile run that was interrupted is not followed by the job itself.
     assert (started.folder / "compare").exists() == (phase == "compare")
     # What was not done is not taken for done.
-    assert (sealed(started.folder / phase / "rank0") is None) == (state != "settled")
+    assert (done_facts(started.folder / phase / "rank0") is None) == (state != "settled")
     if state in ("capturing", "comparing"):
         check_again(place, started.folder)
 
@@ -197,7 +197,7 @@ def test_a_profile_of_another_program_is_not_used(profiled, tmp_path):
     done = run(folder, [sys.executable, "other.py", "30"], "--rounds", "8", cwd=tmp_path)
     assert done.is_as_without_us(size=48), done.err
     assert "the profile was of another program" in done.err
-    assert sealed(folder / "compare" / "rank0")["reused_profile"] is False
+    assert done_facts(folder / "compare" / "rank0")["reused_profile"] is False
     assert not (folder / "profile" / "rank0").exists()
 
 
@@ -206,7 +206,7 @@ def test_a_damaged_profile_is_made_again(place, profiled, tmp_path):
     shutil.copytree(profiled / "profile", folder / "profile")
     (recording,) = (folder / "profile").rglob("*.xplane.pb")
     recording.write_bytes(recording.read_bytes()[:-10])
-    assert sealed(folder / "profile" / "rank0") is None
+    assert done_facts(folder / "profile" / "rank0") is None
     done = run(folder, JOB, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
     assert "from an earlier run" not in done.err
@@ -266,7 +266,7 @@ def test_a_full_disk(small_disk, place, options):
     assert done.is_as_without_us(), done.err
     assert "can't tell" in done.err
     # Nothing that is there says more than that.
-    facts = [sealed(done.parent) for done in folder.rglob("done.json")]
+    facts = [done_facts(done.parent) for done in folder.rglob("done.json")]
     assert [fact["verdict"] for fact in facts] in ([], ["can't tell"])
 
 

@@ -12,9 +12,9 @@ from run_jobs import is_alive, wait_until, wait_while_alive
 
 STANDS_FOR_A_JOB = """
 import subprocess, sys, time
-from slipstream.run.guard import guarded
+from slipstream.run.guard import watchdog
 job = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], process_group=0)
-with guarded(job.pid):
+with watchdog(job.pid):
     print(job.pid, flush=True)
     sys.stdin.readline()
 print("out of the block", flush=True)

@@ -16,7 +16,7 @@ from slipstream.bench.timed_run import _grace_s
 from slipstream.errors import BadInput
 from slipstream.run.launcher import Job, running
 from slipstream.run.profile_phase import ProfilePhase
-from slipstream.run.signals import Signals
+from slipstream.run.signals import SignalForwarder
 
 ASKING = """
 import sys, time
@@ -91,7 +91,7 @@ def test_the_terminal_is_the_jobs(tmp_path):
 
 def test_a_signal_before_the_job_is_for_the_job():
     passed = []
-    with Signals() as signals:
+    with SignalForwarder() as signals:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGUSR1)
         wait_until(lambda: len(signals.caught) == 2)

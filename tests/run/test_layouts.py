@@ -10,8 +10,8 @@ from run_jobs import environment, run
 from slipstream.errors import BadInput
 from slipstream.experiment.receipt import read_receipt
 from slipstream.run.layouts import devices_here, run_layouts
-from slipstream.run.preflight import Checked
-from slipstream.run.run_dir import sealed
+from slipstream.run.preflight import Preflight
+from slipstream.run.run_dir import done_facts
 from slipstream.run.settings import Settings
 
 JOB = """
@@ -39,7 +39,7 @@ while time.monotonic() < end:
     jax.block_until_ready(loss)
 """
 TWO = "--xla_force_host_platform_device_count=2"
-GPUS = Checked({}, (), {}, "0.10.2", ("NVIDIA H200", "NVIDIA H200"), ())
+GPUS = Preflight({}, (), {}, "0.10.2", ("NVIDIA H200", "NVIDIA H200"), ())
 
 
 @pytest.fixture
@@ -64,10 +64,10 @@ def test_both_layouts_are_run_and_timed(settings):
     assert len({arm["content"] for arm in receipt.arms}) == 1
     assert (receipt.verdict, "only 1 rounds" in receipt.why) == ("can't tell", True)
     assert read_receipt(settings.out).step_us == receipt.step_us
-    facts = [sealed(settings.out / "layouts" / "round0-2" / f"rank{rank}") for rank in (0, 1)]
+    facts = [done_facts(settings.out / "layouts" / "round0-2" / f"rank{rank}") for rank in (0, 1)]
     assert [(one["processes"], len(one["devices"])) for one in facts] == [(2, 1), (2, 1)]
     (one,) = (settings.out / "layouts" / "round0-1").iterdir()
-    assert (sealed(one)["processes"], len(sealed(one)["devices"])) == (1, 2)
+    assert (done_facts(one)["processes"], len(done_facts(one)["devices"])) == (1, 2)
     assert [phase for phase, _ in said if not phase.endswith("…")] == [
         "check",
         "compare",

@@ -12,7 +12,7 @@ import pytest
 
 from run_jobs import run, train
 from slipstream.costs.files import read_costs
-from slipstream.run.run_dir import sealed
+from slipstream.run.run_dir import done_facts
 
 TESTS = Path(__file__).parents[1]
 STAND_IN = """#!{python}
@@ -65,7 +65,7 @@ def test_the_whole_route(place):
     phase = place / "out" / "profile" / "rank0"
     report = phase / "profiles" / "before" / "report.nsys-rep"
     assert "--cuda-graph-trace=node" in report.read_text()
-    assert sealed(phase)["profiler"] == "nsys"
+    assert done_facts(phase)["profiler"] == "nsys"
     assert len(read_costs(place / "out" / "costs" / "costs.pb")) > 0, done.err
     assert done.phases[:3] == ["1 check", "2 profile", "3 costs"]
     receipt = done.receipt

@@ -12,7 +12,7 @@ import pytest
 
 from run_jobs import LONGEST_S, command, environment, is_alive, start, wait_until
 from slipstream.costs.files import read_costs
-from slipstream.run.run_dir import read_json, sealed
+from slipstream.run.run_dir import done_facts, read_json
 
 JOB = """
 import hashlib, os, sys, time
@@ -148,7 +148,7 @@ def test_one_rank_speaks_for_all(ranks):
 
 def test_costs_are_merged_and_all_compile_with_them(ranks):
     out = ranks.out
-    assert sealed(out / "costs")["ranks"] == SIZE
+    assert done_facts(out / "costs")["ranks"] == SIZE
     (one,) = read_costs(out / "costs" / "costs.pb").programs
     # More than one rank saw: each recorded three steps, of which the first may be cut.
     assert all(cost.executions is None or cost.executions > 3 for cost in one.costs.values())
@@ -217,7 +217,7 @@ def test_a_killed_rank_ends_the_job_as_without_us(killed, number):
     survivors = [code for rank, code in enumerate(ended.codes) if rank != 1]
     assert ended.codes[1] == 137 and set(survivors) == {without.codes[0]}, ended.said
     phase = ("profile", "compare")[number - 1]
-    assert not any(sealed(ended.out / phase / f"rank{rank}") for rank in range(ended.size))
+    assert not any(done_facts(ended.out / phase / f"rank{rank}") for rank in range(ended.size))
     state = {"profile": "capturing", "compare": "comparing"}[phase]
     assert f"ended while it was {state}" in read_json(ended.out / "receipt.json")["why"]
     # The job is not started again after a profile run that ended by itself.

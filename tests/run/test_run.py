@@ -9,7 +9,7 @@ import pytest
 from run_jobs import Started, run, train
 from slipstream.costs.files import read_costs
 from slipstream.experiment.receipt import read_receipt
-from slipstream.run.run_dir import read_json, seal, sealed, write_json
+from slipstream.run.run_dir import done_facts, mark_done, read_json, write_json
 from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
@@ -69,7 +69,7 @@ def test_the_receipt_holds_every_arm_and_the_way_to_repeat_it(first, job):
 
 def test_the_folder_holds_what_other_commands_read(first):
     profile = first.folder / "profile" / "rank0"
-    facts = sealed(profile)
+    facts = done_facts(profile)
     assert facts["program"] == "jit_f"
     assert facts["steps"] == [5, 7]
     assert len(load(profile / "profiles" / "before").events)
@@ -131,10 +131,10 @@ def test_a_verdict_on_another_program_counts_for_nothing(again, tmp_path):
 def conclude(folder, chosen):
     """Make it that of a run that came to a verdict: on a busy CPU they seldom do."""
     phase = folder / "compare" / "rank0"
-    facts = sealed(phase)
+    facts = done_facts(phase)
     for file in (folder / "receipt.json", phase / "receipt.json"):
         write_json(file, read_json(file) | {"verdict": "faster", "chosen": chosen})
-    seal(phase, [phase / "receipt.json"], facts | {"verdict": "faster", "chosen": chosen})
+    mark_done(phase, [phase / "receipt.json"], facts | {"verdict": "faster", "chosen": chosen})
 
 
 def test_other_flags_make_another_profile(again, place, job):
@@ -144,7 +144,7 @@ def test_other_flags_make_another_profile(again, place, job):
     other = run(again, job, "--rounds", "8", cwd=place, XLA_FLAGS=flags)
     assert "other flags or another jaxlib: not used" in other.err
     assert stamp.stat().st_mtime_ns != before
-    assert sealed(stamp.parent)["xla_flags"] == flags
+    assert done_facts(stamp.parent)["xla_flags"] == flags
 
 
 def test_in_place_the_job_runs_once(place, job, tmp_path):
@@ -154,7 +154,7 @@ def test_in_place_the_job_runs_once(place, job, tmp_path):
     assert not (out / "profile").exists()
     assert done.receipt["verdict"] in ("faster", "slower", "no different", "can't tell")
     assert len(done.receipt["arms"]) == 4
-    assert sealed(out / "compare" / "rank0")["reused_profile"] is False
+    assert done_facts(out / "compare" / "rank0")["reused_profile"] is False
 
 
 def test_settings_that_would_end_the_job_are_refused_before_it_starts(tmp_path):

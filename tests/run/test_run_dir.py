@@ -5,7 +5,16 @@ import os
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.run.run_dir import CLAIM, DONE, Lock, Store, read_json, seal, sealed, write_json
+from slipstream.run.run_dir import (
+    CLAIM,
+    DONE,
+    Lock,
+    RunDir,
+    done_facts,
+    mark_done,
+    read_json,
+    write_json,
+)
 
 
 @pytest.fixture
@@ -14,12 +23,12 @@ def phase(tmp_path):
     (tmp_path / "profiles" / "a.pb").write_bytes(b"abc")
     (tmp_path / "b.txt").write_text("b")
     files = [tmp_path / "profiles" / "a.pb", tmp_path / "b.txt"]
-    seal(tmp_path, files, {"program": "jit_f"})
+    mark_done(tmp_path, files, {"program": "jit_f"})
     return tmp_path
 
 
 def test_a_sealed_phase_gives_its_facts(phase):
-    assert sealed(phase) == {"program": "jit_f"}
+    assert done_facts(phase) == {"program": "jit_f"}
     assert sorted(read_json(phase / DONE)["files"]) == ["b.txt", "profiles/a.pb"]
 
 
@@ -37,27 +46,27 @@ def test_a_sealed_phase_gives_its_facts(phase):
 )
 def test_what_is_no_longer_whole_is_not_trusted(phase, harm):
     harm(phase)
-    assert sealed(phase) is None
+    assert done_facts(phase) is None
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path):
-    with Store(tmp_path / "run").open():
+    with RunDir(tmp_path / "run").open():
         with pytest.raises(BadInput, match=f"process {os.getpid()}.*--out"):
-            Store(tmp_path / "run").open()
+            RunDir(tmp_path / "run").open()
         # Every rank has a lock of its own.
-        Store(tmp_path / "run", rank=1).open().release()
-    Store(tmp_path / "run").open().release()
+        RunDir(tmp_path / "run", rank=1).open().release()
+    RunDir(tmp_path / "run").open().release()
 
 
 def test_a_folder_in_which_an_earlier_job_lives_is_refused(tmp_path):
-    store = Store(tmp_path)
-    store.compare.mkdir(parents=True)
-    claim = Lock(store.compare / CLAIM)
+    run_dir = RunDir(tmp_path)
+    run_dir.compare.mkdir(parents=True)
+    claim = Lock(run_dir.compare / CLAIM)
     assert claim.take()
     with pytest.raises(BadInput, match="a job of an earlier slipstream run still runs"):
-        store.open()
+        run_dir.open()
     claim.release()
-    store.open().release()
+    run_dir.open().release()
 
 
 def test_a_lock_that_a_fork_lets_go_of_stays_the_parents(tmp_path):
@@ -76,4 +85,4 @@ def test_a_lock_that_a_fork_lets_go_of_stays_the_parents(tmp_path):
 def test_a_place_that_can_not_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="choose another place with --out"):
-        Store(tmp_path / "file" / "run").open()
+        RunDir(tmp_path / "file" / "run").open()

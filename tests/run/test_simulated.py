@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from run_jobs import run
-from slipstream.run.run_dir import sealed
+from slipstream.run.run_dir import done_facts
 from slipstream.sources.load import load
 
 JOB = """
@@ -66,7 +66,7 @@ def test_xla_took_the_costs(done):
 def test_the_folder_is_that_of_any_run(done):
     profile = done.folder / "profile" / "rank0"
     assert (profile / "output.txt").read_text() == "2\n"
-    assert sealed(profile)["program"] == "jit_step"
+    assert done_facts(profile)["program"] == "jit_step"
     assert [file.name for file in (profile / "programs").glob("*.stablehlo")] == [
         "jit_step.stablehlo"
     ]
@@ -76,7 +76,7 @@ def test_the_folder_is_that_of_any_run(done):
 
 
 def test_a_later_run_on_a_device_uses_none_of_it(done):
-    facts = sealed(done.folder / "profile" / "rank0")
+    facts = done_facts(done.folder / "profile" / "rank0")
     assert "xla_flags" not in facts and "steps" not in facts
 
 

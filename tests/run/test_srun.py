@@ -13,7 +13,7 @@ import pytest
 
 from launched_job import JOB
 from run_jobs import LONGEST_S, command, environment, is_alive, start, wait_until, wait_while_alive
-from slipstream.run.run_dir import read_json, sealed
+from slipstream.run.run_dir import done_facts, read_json
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun")
 CONFIGURATION = """
@@ -100,7 +100,7 @@ def test_ranks_of_srun_share_their_costs_and_end_with_it(process, tmp_path):
     wait_until((out / "receipt.html").exists, process.poll, said.read_text)
     assert {"begun 0 of 2", "begun 1 of 2"} <= set((tmp_path / "out.txt").read_text().splitlines())
     assert said.read_text().count("verdict") == 1
-    assert sealed(out / "costs")["ranks"] == 2
+    assert done_facts(out / "costs")["ranks"] == 2
     jobs = [
         read_json(out / "compare" / f"rank{rank}" / "status.json")["process"] for rank in (0, 1)
     ]

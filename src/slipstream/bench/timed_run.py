@@ -4,7 +4,7 @@
                              │ crash, hang, out of memory: TimedRunFailed, with the log
 
 The job is the user's command as it is, a launcher in front of it or not; what it prints goes into a
-log. All its ranks have the same orders, and the first is timed.
+log. All its ranks have the same request, and the first is timed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.run.agent.request import TIME, Orders
+from slipstream.run.agent.request import TIME, Request
 from slipstream.run.context import SIGNALLED, signal_name
 from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.rank import LAUNCHERS
-from slipstream.run.run_dir import STATUS, read_json, sealed
+from slipstream.run.run_dir import STATUS, done_facts, read_json
 
 HUNG, MEMORY, DIED = "hung", "memory", "died"
 GRACE_S = 3.0
@@ -70,8 +70,8 @@ class TimedRuns:
         """What the agent wrote down: `step_s`, `content`, …; TimedRunFailed if it has none."""
         folder.mkdir(parents=True)
         names = tuple(dict.fromkeys([*variables, "XLA_FLAGS"]))
-        orders = Orders(TIME, str(folder.absolute()), self.start, self.steps, variables=names)
-        path = orders.write(folder.absolute() / "orders.json")
+        request = Request(TIME, str(folder.absolute()), self.start, self.steps, variables=names)
+        path = request.write(folder.absolute() / "request.json")
         environment = job_environment(self.base, path, variables)
         kills = _kills()
         with (folder / LOG).open("wb") as log:
@@ -81,18 +81,18 @@ class TimedRuns:
                 code = self._await(job, folder, timeout_s or self.timeout_s)
             finally:
                 stop_all([job], _grace_s(words))
-        found = sealed(folder)
+        found = done_facts(folder)
         if found is None:
             raise _failure(folder, code, is_killed=_kills() > kills)
         return found
 
     def _await(self, job: Job, folder: Path, timeout_s: float) -> int | None:
         end = time.monotonic() + timeout_s
-        while sealed(folder) is None:
+        while done_facts(folder) is None:
             code = job.poll()
             if code is not None:
                 return code
-            if not (folder / "orders.json").exists():
+            if not (folder / "request.json").exists():
                 raise TimedRunFailed(
                     DIED, f"the time could not be written into {folder}; disk full?"
                 )
@@ -124,7 +124,7 @@ def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
     if code == _KILLED and is_killed:
         return TimedRunFailed(MEMORY, f"the job {ended}, for want of the host's memory; {place}")
     status = read_json(folder / STATUS) or {}
-    problem = folder / "orders.json.problem"
+    problem = folder / "request.json.problem"
     why = str(status.get("why") or "") or _own_problem(problem) or (said[-1] if said else "")
     return TimedRunFailed(
         DIED, f"the job {ended}{f': {why.strip()[:200]}' if why else ''}; {place}"

@@ -65,7 +65,7 @@ def run(
 
     The job is any command that runs JAX; it is not changed, and this command ends as it does.
     """
-    from slipstream.outputs.terminal.run import Telling
+    from slipstream.outputs.terminal.run import PhaseReporter
     from slipstream.run.routes import run as run_job
     from slipstream.run.settings import (
         Settings,
@@ -82,7 +82,7 @@ def run(
         is_json=json,
         profiler=profiler_attributes(os.environ),
     )  # fmt: skip
-    with Telling() as telling:
+    with PhaseReporter() as telling:
         try:
             ended = run_job(settings, telling.say)
         except KeyboardInterrupt:

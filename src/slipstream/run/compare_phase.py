@@ -15,12 +15,12 @@ from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.run import nsys
 from slipstream.run.agent.autopgle import variables
 from slipstream.run.agent.request import APPLY, AUTO, COMPARE, LOOP
-from slipstream.run.context import Context, Ended
+from slipstream.run.context import Context, RunResult
 from slipstream.run.launcher import job_environment, running
-from slipstream.run.preflight import Checked
-from slipstream.run.profile_phase import Given
+from slipstream.run.preflight import Preflight
+from slipstream.run.profile_phase import Precomputed
 from slipstream.run.rank import is_launched
-from slipstream.run.run_dir import STATUS, read_json, sealed, write_json
+from slipstream.run.run_dir import STATUS, done_facts, read_json, write_json
 
 CONCLUSIVE = ("faster", "slower", "no different")
 """verdicts that need not be sought again"""
@@ -29,25 +29,25 @@ CONCLUSIVE = ("faster", "slower", "no different")
 class ComparePhase:
     """Phases 4 and 5; whatever fails in them, the job runs to its own end."""
 
-    def __init__(self, context: Context, checked: Checked, given: Given | None) -> None:
+    def __init__(self, context: Context, checked: Preflight, given: Precomputed | None) -> None:
         self.context = context
         self.checked = checked
         self.given = given
-        self.phase = context.store.compare
+        self.phase = context.run_dir.compare
         self.variants: Sequence[Variant] = (*DEFAULT_VARIANTS, *checked.variants)
         self._mode = ""
         self._known: dict[str, Any] | None = None
         """what an earlier run found, where it is of just what would be compared now"""
         self._receipt: Receipt | None = None
 
-    def run(self) -> Ended:
+    def run(self) -> RunResult:
         try:
-            orders: Path | None = self._prepare()
+            request: Path | None = self._prepare()
         except (OSError, SlipstreamError) as problem:
             self.context.warn(f"{problem}; the job runs as it is")
-            self._mode, orders = "", None
+            self._mode, request = "", None
         settings = self.context.settings
-        environment = job_environment(os.environ, orders, self._environment())
+        environment = job_environment(os.environ, request, self._environment())
         stdout = sys.stderr if settings.is_json else None
         is_guarded = is_launched(os.environ)
         with running(settings.command, environment, stdout, is_guarded=is_guarded) as job:
@@ -55,23 +55,25 @@ class ComparePhase:
         assert code is not None
         if self._receipt is None:
             self._receipt = self._made(code)
-        return Ended(code, self._receipt)
+        return RunResult(code, self._receipt)
 
     def _prepare(self) -> Path:
-        """Orders for the agent: apply what is known, compare with given costs, or do it all."""
-        store = self.context.store
+        """Request for the agent: apply what is known, compare with given costs, or do it all."""
+        run_dir = self.context.run_dir
         more: dict[str, Any] = {"variants": self.variants}
         if self.given is not None:
-            more |= self.given.orders(store)
+            more |= self.given.request_fields(run_dir)
         self._known = self._known_result()
         if self._known is not None:
             self._mode = APPLY
             (self.phase / STATUS).unlink(missing_ok=True)
-            return self.context.orders(APPLY, self.phase, **more, chosen=self._known["chosen"])
+            return self.context.write_request(
+                APPLY, self.phase, **more, chosen=self._known["chosen"]
+            )
         self._mode = self._new_mode()
-        store.clear(self.phase)
+        run_dir.clear(self.phase)
         write_json(self.phase / "inputs.json", self._inputs())
-        return self.context.orders(self._mode, self.phase, **more)
+        return self.context.write_request(self._mode, self.phase, **more)
 
     def _new_mode(self) -> str:
         if self.context.settings.auto:
@@ -83,14 +85,14 @@ class ComparePhase:
         ours = variables(os.environ) if self.context.settings.auto else {}
         settings = self.context.settings
         if settings.nsys:
-            ours |= nsys.variables(self.context.store.folder, os.environ)
+            ours |= nsys.variables(self.context.run_dir.folder, os.environ)
         return {**self.checked.environment, **ours}
 
     def _known_result(self) -> dict[str, Any] | None:
         """Of a comparison of the same things, its facts."""
-        found = sealed(self.phase)
+        found = done_facts(self.phase)
         # Ranks that switch programs must do so at the same call, which a comparison sees to.
-        if found is None or self.given is None or self.context.place.count > 1:
+        if found is None or self.given is None or self.context.rank.count > 1:
             return None
         same = read_json(self.phase / "inputs.json") == self._inputs()
         content = found.get("content") == self.given.facts.get("content")
@@ -114,7 +116,7 @@ class ComparePhase:
     def _is_settled(self) -> bool:
         if self._mode == APPLY and (read_json(self.phase / STATUS) or {}).get("state") == "applied":
             return True
-        found = sealed(self.phase)
+        found = done_facts(self.phase)
         return found is not None and found != self._known
 
     def _made(self, code: int) -> Receipt:
@@ -127,15 +129,15 @@ class ComparePhase:
             return bare_receipt(why)
 
     def _result(self, code: int) -> Receipt:
-        found, status = sealed(self.phase), read_json(self.phase / STATUS) or {}
+        found, status = done_facts(self.phase), read_json(self.phase / STATUS) or {}
         if found is not None and found == self._known:
             return self._applied(found, status, code)
         receipt = self._written(code)
         is_other = bool(receipt.arms) and not status.get("profile_fits")
         if self._mode in (COMPARE, APPLY) and is_other:
             self.context.warn("the profile was of another program, so the job was recorded again")
-            shutil.rmtree(self.context.store.profile, ignore_errors=True)
-            shutil.rmtree(self.context.store.costs, ignore_errors=True)
+            shutil.rmtree(self.context.run_dir.profile, ignore_errors=True)
+            shutil.rmtree(self.context.run_dir.costs, ignore_errors=True)
         return self.context.finish(receipt)
 
     def _written(self, code: int) -> Receipt:
@@ -155,7 +157,7 @@ class ComparePhase:
         else:
             self.context.say("compare", f"as an earlier run found, {chosen} is faster: it runs")
         try:
-            earlier = read_receipt(self.context.store.folder)
+            earlier = read_receipt(self.context.run_dir.folder)
             self.context.tell_wrong(earlier)
             return earlier
         except (OSError, ValueError, TypeError):

@@ -12,10 +12,10 @@ from typing import Any
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.receipt import Receipt, with_overlap, wrong_notes
 from slipstream.outputs.html.receipt import receipt_page
-from slipstream.outputs.terminal.receipt import told
-from slipstream.run.agent.request import PROFILE, Orders
-from slipstream.run.rank import Place
-from slipstream.run.run_dir import STATUS, Store, read_json
+from slipstream.outputs.terminal.receipt import receipt_lines
+from slipstream.run.agent.request import PROFILE, Request
+from slipstream.run.rank import Rank
+from slipstream.run.run_dir import STATUS, RunDir, read_json
 from slipstream.run.settings import Settings
 from slipstream.writing import atomic_write
 
@@ -29,7 +29,7 @@ Say = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunResult:
     """How a run ended: as the job did."""
 
     code: int
@@ -41,8 +41,8 @@ class Context:
 
     def __init__(self, settings: Settings, say: Say) -> None:
         self.settings = settings
-        self.place = Place.here(settings.rank, os.environ)
-        self.store = Store(settings.out, self.place.rank)
+        self.rank = Rank.here(settings.rank, os.environ)
+        self.run_dir = RunDir(settings.out, self.rank.index)
         self.notes: list[str] = []
         self.found: dict[str, Any] = {}
         """what each phase found, for the receipt"""
@@ -50,28 +50,28 @@ class Context:
 
     def say(self, phase: str, text: str) -> None:
         """One rank speaks for all; warnings are each rank's own."""
-        if self.place.is_first or not phase:
+        if self.rank.is_first or not phase:
             self._say(phase, text)
 
     def warn(self, text: str) -> None:
         self.notes.append(text)
         self.say("", text)
 
-    def all_ranks(self, look: Callable[[Store], bool]) -> bool:
-        return all(look(self.store.of(rank)) for rank in range(self.place.count))
+    def all_ranks(self, look: Callable[[RunDir], bool]) -> bool:
+        return all(look(self.run_dir.of(rank)) for rank in range(self.rank.count))
 
-    def orders(self, mode: str, phase: Path, **more: Any) -> Path:
-        """Orders for the agent, written down in the phase's folder."""
+    def write_request(self, mode: str, phase: Path, **more: Any) -> Path:
+        """Request for the agent, written down in the phase's folder."""
         settings = self.settings
-        orders = Orders(
+        request = Request(
             mode, str(phase), settings.start, settings.steps, settings.rounds, settings.policy,
             launcher=os.getpid() if mode == PROFILE else 0, profiler=settings.profiler,
         )  # fmt: skip
-        return replace(orders, **more).write(phase / "orders.json")
+        return replace(request, **more).write(phase / "request.json")
 
     def why_not(self, phase: Path, code: int) -> str:
         """Why a job ended without a comparison, as far as its agent said."""
-        problem = phase / "orders.json.problem"
+        problem = phase / "request.json.problem"
         if problem.exists():
             return f"Slipstream did not start inside the job: {problem.read_text().strip()}"
         status = read_json(phase / STATUS)
@@ -95,20 +95,20 @@ class Context:
             phases=self.found,
             notes=(*receipt.notes, *self.notes),
         )
-        for phase, text in told(done.to_json()):
+        for phase, text in receipt_lines(done.to_json()):
             self.say(phase, text)
             if phase == "compile":
                 self.tell_wrong(done)
         try:
-            if self.place.is_first:
-                write_receipt(done, self.store.folder)
+            if self.rank.is_first:
+                write_receipt(done, self.run_dir.folder)
         except (OSError, SlipstreamError) as problem:
             self.warn(f"the receipt was not written: {problem}")
         return done
 
     def tell_wrong(self, receipt: Receipt) -> None:
         """What of the programs is wrong: all ranks compiled the same, so one says it."""
-        for text in wrong_notes(receipt.arms) if self.place.is_first else ():
+        for text in wrong_notes(receipt.arms) if self.rank.is_first else ():
             self.say("", text)
 
     def _with_overlap(self, receipt: Receipt) -> Receipt:

@@ -14,8 +14,17 @@ from slipstream.errors import SlipstreamError
 from slipstream.jaxhooks.profiler import SessionFailed
 from slipstream.run.agent.precomputed import coverage_facts
 from slipstream.run.nsys import recording_of
-from slipstream.run.rank import Place
-from slipstream.run.run_dir import DONE, FAILED, Store, read_json, seal, sealed, sha256, write_json
+from slipstream.run.rank import Rank
+from slipstream.run.run_dir import (
+    DONE,
+    FAILED,
+    RunDir,
+    done_facts,
+    mark_done,
+    read_json,
+    sha256,
+    write_json,
+)
 
 FILE = "costs.pb"
 LONGEST_WAIT_S = 300.0
@@ -41,45 +50,45 @@ class Costs:
         return f"{self.facts['instructions']} instructions · {shown} of device time has a cost"
 
 
-def reused_costs(store: Store) -> Costs | None:
+def reused_costs(run_dir: RunDir) -> Costs | None:
     """The costs of an earlier run, if they are of the profile that is here now."""
-    facts = sealed(store.costs)
-    if facts is None or facts.get("profile") != _profile_digest(store):
+    facts = done_facts(run_dir.costs)
+    if facts is None or facts.get("profile") != _profile_digest(run_dir):
         return None
-    return Costs(store.costs / FILE, facts)
+    return Costs(run_dir.costs / FILE, facts)
 
 
-def make_costs(store: Store, place: Place, policy: str) -> Costs:
+def make_costs(run_dir: RunDir, rank: Rank, policy: str) -> Costs:
     """On the first rank: extract and merge. On the others: wait for that."""
-    file = store.costs / FILE
+    file = run_dir.costs / FILE
     try:
-        if not place.is_first:
-            return _awaited(store)
-        return _extracted(store, place, policy, file)
+        if not rank.is_first:
+            return _awaited(run_dir)
+        return _extracted(run_dir, rank, policy, file)
     except (SlipstreamError, SessionFailed, OSError) as problem:
-        if place.is_first and place.count > 1:
-            _tell_others(store, str(problem))
+        if rank.is_first and rank.count > 1:
+            _tell_others(run_dir, str(problem))
         return Costs(file, {}, str(problem))
 
 
-def _tell_others(store: Store, why: str) -> None:
+def _tell_others(run_dir: RunDir, why: str) -> None:
     """They wait for costs, or for this: their job must not start much later than ours."""
     try:
-        write_json(store.costs / FAILED, {"why": why})
+        write_json(run_dir.costs / FAILED, {"why": why})
     except (SlipstreamError, OSError):
         # On a full disk nothing can be written, but files can be taken away.
         with suppress(OSError):
-            (store.profile / DONE).unlink()
+            (run_dir.profile / DONE).unlink()
 
 
-def _extracted(store: Store, place: Place, policy: str, file: Path) -> Costs:
+def _extracted(run_dir: RunDir, rank: Rank, policy: str, file: Path) -> Costs:
     from slipstream.costs.merge import merge_costs
     from slipstream.experiment.costing import costs_of_program
     from slipstream.sources.hlo.reader import read_program
 
     tables, coverages = [], []
-    for rank in range(place.count):
-        own = store.of(rank)
+    for index in range(rank.count):
+        own = run_dir.of(index)
         _wait_for(own.profile)
         (program,) = (own.profile / "programs").glob("*.hlo.pb")
         recording = recording_of(own.profile)
@@ -87,17 +96,17 @@ def _extracted(store: Store, place: Place, policy: str, file: Path) -> Costs:
         tables.append(replace(table, programs=tuple(map(_without_number, table.programs))))
         coverages.append(coverage)
     table = merge_costs(tables) if len(tables) > 1 else tables[0]
-    store.clear(store.costs)
+    run_dir.clear(run_dir.costs)
     files = [Path(written) for written in table.write(file)]
     facts = {
         "instructions": len(table),
         "coverage": coverage_facts(min(coverages, key=lambda one: one.share)),
         "policy": policy,
-        "ranks": place.count,
-        "profile": _profile_digest(store),
-        "xla": _xla_words(store.profile / "log.txt"),
+        "ranks": rank.count,
+        "profile": _profile_digest(run_dir),
+        "xla": _xla_words(run_dir.profile / "log.txt"),
     }
-    seal(store.costs, files, facts)
+    mark_done(run_dir.costs, files, facts)
     return Costs(file, facts)
 
 
@@ -106,14 +115,14 @@ def _without_number(costs: ProgramCosts) -> ProgramCosts:
     return replace(costs, program=costs.program.partition("(")[0])
 
 
-def _awaited(store: Store) -> Costs:
-    first = store.of(0).profile / DONE
-    return Costs(store.costs / FILE, _wait_for(store.costs, lambda: not first.exists()))
+def _awaited(run_dir: RunDir) -> Costs:
+    first = run_dir.of(0).profile / DONE
+    return Costs(run_dir.costs / FILE, _wait_for(run_dir.costs, lambda: not first.exists()))
 
 
 def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     end = time.monotonic() + LONGEST_WAIT_S
-    while (facts := sealed(phase)) is None:
+    while (facts := done_facts(phase)) is None:
         if (failed := read_json(phase / FAILED)) is not None:
             raise SessionFailed(str(failed.get("why")))
         if is_given_up():
@@ -124,9 +133,9 @@ def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> d
     return facts
 
 
-def _profile_digest(store: Store) -> str:
+def _profile_digest(run_dir: RunDir) -> str:
     """What the first rank's profile is, all files of it."""
-    return sha256(store.of(0).profile / "done.json")
+    return sha256(run_dir.of(0).profile / "done.json")
 
 
 def _xla_words(log: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _SCRIPT = 'read -r line || kill -s KILL -- "-$1"'
 
 
 @contextmanager
-def guarded(group: int) -> Iterator[None]:
+def watchdog(group: int) -> Iterator[None]:
     """While the block runs, this process group doesn't outlive us."""
     guard = _start(group)
     try:

@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from slipstream.errors import BadInput
 from slipstream.run.agent.request import ENVIRONMENT
-from slipstream.run.guard import guarded
-from slipstream.run.signals import Signals
+from slipstream.run.guard import watchdog
+from slipstream.run.signals import SignalForwarder
 
 SITE = Path(__file__).parent / "site"
 """holds the sitecustomize.py that starts the agent"""
@@ -36,14 +36,14 @@ Output = IO[Any] | int | None
 
 
 def job_environment(
-    base: Mapping[str, str], orders: Path | None, more: Mapping[str, str] | None = None
+    base: Mapping[str, str], request: Path | None, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The environment of a job with an agent: the user's, and a way in for us."""
     environment = {**base, **(more or {})}
-    if orders is not None:
+    if request is not None:
         paths = [str(SITE), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
-        environment[ENVIRONMENT] = str(orders)
+        environment[ENVIRONMENT] = str(request)
     return environment
 
 
@@ -65,11 +65,11 @@ def running(
 
     With `is_guarded` also the one that nobody can catch.
     """
-    with Signals() as signals:
+    with SignalForwarder() as signals:
         job = Job(command, environment, stdout, stderr, ends_with_us=ends_with_us, signals=signals)
         signals.go_to(job.send)
         try:
-            with guarded(job.pid) if is_guarded else nullcontext():
+            with watchdog(job.pid) if is_guarded else nullcontext():
                 yield job
         except BaseException:
             if ends_with_us:
@@ -88,11 +88,11 @@ class Job:
         stderr: Output = None,
         *,
         ends_with_us: bool = False,
-        signals: Signals | None = None,
+        signals: SignalForwarder | None = None,
         cwd: str | None = None,
     ) -> None:
         self.ends_with_us = ends_with_us
-        self.signals = signals or Signals()
+        self.signals = signals or SignalForwarder()
         """what was sent to us for it"""
         self._terminal = _terminal()
         self._status: int | None = None

@@ -23,10 +23,10 @@ from slipstream.experiment.receipt import Receipt, bare_receipt
 from slipstream.experiment.stats import Comparison, compare
 from slipstream.outputs.terminal.receipt import verdict_text
 from slipstream.run.agent.request import LAYOUT
-from slipstream.run.context import Context, Ended, Say, signal_name, write_receipt
+from slipstream.run.context import Context, RunResult, Say, signal_name, write_receipt
 from slipstream.run.launcher import Job, job_environment, stop_all
-from slipstream.run.preflight import Checked, check
-from slipstream.run.run_dir import STATUS, read_json, sealed
+from slipstream.run.preflight import Preflight, check
+from slipstream.run.run_dir import STATUS, done_facts, read_json
 from slipstream.run.settings import Settings
 
 LONGEST_RUN_S = 1800.0
@@ -66,11 +66,11 @@ class Devices:
         return list(range(process * each, (process + 1) * each))
 
 
-class RunFailed(Exception):
+class LayoutRunFailed(Exception):
     """A run that came to no time; its arguments are why, and the job's exit code."""
 
 
-def run_layouts(settings: Settings, say: Say) -> Ended:
+def run_layouts(settings: Settings, say: Say) -> RunResult:
     """Time both layouts, in turn."""
     context = Context(settings, say)
     checked = check(settings.presets, settings.flags)
@@ -79,12 +79,12 @@ def run_layouts(settings: Settings, say: Say) -> Ended:
     context.found["check"] = {"jaxlib": checked.jaxlib, "gpus": list(checked.gpus)}
     kind = "virtual CPU devices" if devices.is_virtual else f"× {checked.gpus[0]}"
     context.say("check", f"{devices.count} {kind} · {settings.rounds} rounds of two short runs")
-    with context.store.open():
-        context.store.clear(context.store.folder / "layouts")
+    with context.run_dir.open():
+        context.run_dir.clear(context.run_dir.folder / "layouts")
         return _Rounds(context, checked, devices, layouts).run()
 
 
-def devices_here(checked: Checked, base: Mapping[str, str]) -> Devices:
+def devices_here(checked: Preflight, base: Mapping[str, str]) -> Devices:
     """BadInput where there is nothing to share out."""
     virtual = re.search(rf"--{VIRTUAL}=(\d+)", base.get("XLA_FLAGS", ""))
     if virtual and base.get("JAX_PLATFORMS", "cpu") == "cpu" and int(virtual[1]) > 1:
@@ -106,7 +106,7 @@ class _Rounds:
     """All runs, and what comes of them."""
 
     def __init__(
-        self, context: Context, checked: Checked, devices: Devices, layouts: tuple[Layout, ...]
+        self, context: Context, checked: Preflight, devices: Devices, layouts: tuple[Layout, ...]
     ) -> None:
         self.context = context
         self.checked = checked
@@ -115,7 +115,7 @@ class _Rounds:
         self.times_s: dict[str, list[float]] = {layout.name: [] for layout in layouts}
         self.facts: dict[str, dict[str, Any]] = {}
 
-    def run(self) -> Ended:
+    def run(self) -> RunResult:
         code, problem = 0, None
         try:
             for number in range(self.context.settings.rounds):
@@ -123,19 +123,19 @@ class _Rounds:
                 for layout in turn:
                     self.context.say("compare…", f"round {number + 1}: {layout.name}")
                     self.times_s[layout.name].append(self._time(layout, number))
-        except RunFailed as failed:
+        except LayoutRunFailed as failed:
             problem, code = failed.args
         receipt = self._receipt(problem)
         timed = " + ".join(str(len(times)) for times in self.times_s.values())
         names = ", ".join(layout.name for layout in self.layouts)
         self.context.say("compare", f"{timed} runs, in turn: {names}")
         self.context.say("verdict", verdict_text(receipt.to_json()))
-        write_receipt(receipt, self.context.store.folder)
-        return Ended(code, receipt)
+        write_receipt(receipt, self.context.run_dir.folder)
+        return RunResult(code, receipt)
 
     def _time(self, layout: Layout, number: int) -> float:
         """Seconds of a step in one run: those of the slowest process."""
-        folder = self.context.store.folder / "layouts" / f"round{number}-{layout.processes}"
+        folder = self.context.run_dir.folder / "layouts" / f"round{number}-{layout.processes}"
         coordinator = f"localhost:{_free_port()}"
         jobs: list[Job] = []
         with ExitStack() as stack:
@@ -155,29 +155,31 @@ class _Rounds:
 
     def _start(self, layout: Layout, rank: Path, place: Mapping[str, Any], log: Any) -> Job:
         settings = self.context.settings
-        orders = self.context.orders(LAYOUT, rank, layout=place)
+        request = self.context.write_request(LAYOUT, rank, layout=place)
         base = {**os.environ, **self.checked.environment}
         more = {**self.checked.environment, **self.devices.variables(layout.processes, base)}
-        environment = job_environment(os.environ, orders, more)
+        environment = job_environment(os.environ, request, more)
         return Job(settings.command, environment, log, log, ends_with_us=True)
 
     def _await(self, layout: Layout, jobs: list[Job], ranks: list[Path]) -> float:
         end = time.monotonic() + LONGEST_RUN_S
-        while not all(found := [sealed(rank) for rank in ranks]):
+        while not all(found := [done_facts(rank) for rank in ranks]):
             codes = [job.poll() for job in jobs]
             for code, rank in zip(codes, ranks, strict=True):
-                if code is not None and sealed(rank) is None:
-                    raise RunFailed(self._why(layout, rank, code), code)
-                if not (rank / "orders.json").exists():
+                if code is not None and done_facts(rank) is None:
+                    raise LayoutRunFailed(self._why(layout, rank, code), code)
+                if not (rank / "request.json").exists():
                     why = f"{layout.name}: the time could not be written into {rank}; disk full?"
-                    raise RunFailed(why, 1)
+                    raise LayoutRunFailed(why, 1)
             if time.monotonic() > end:
-                raise RunFailed(f"{layout.name}: no step was timed in {LONGEST_RUN_S:.0f} s", 1)
+                raise LayoutRunFailed(
+                    f"{layout.name}: no step was timed in {LONGEST_RUN_S:.0f} s", 1
+                )
             time.sleep(_POLL_S)
         facts = [one for one in found if one is not None]
         for one in facts:
             if one["processes"] != layout.processes:
-                raise RunFailed(
+                raise LayoutRunFailed(
                     f"{layout.name}: the job runs as {one['processes']} process, not as "
                     f"{layout.processes}; it has to call jax.distributed.initialize()", 1
                 )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 
 from slipstream.errors import Missing
 from slipstream.run.launcher import Job
-from slipstream.run.run_dir import FAILED, STATUS, read_json, seal, sealed, write_json
+from slipstream.run.run_dir import FAILED, STATUS, done_facts, mark_done, read_json, write_json
 from slipstream.sources.hlo.reader import read_program
 
 REPORT = "report.nsys-rep"
@@ -68,7 +68,7 @@ def recording_of(phase: Path) -> Path:
 
 def end(job: Job, phase: Path) -> None:
     """End the job, wait for nsys, and make its report part of the phase."""
-    facts = sealed(phase)
+    facts = done_facts(phase)
     process = (read_json(phase / STATUS) or {}).get("process")
     if facts is not None and process is not None:
         _end_process(job, int(process))
@@ -101,7 +101,7 @@ def _keep_report(phase: Path, facts: Mapping[str, Any]) -> None:
             name = f"module_{found.program_id or 0:04d}.{found.name}.after_optimizations.hlo.pb"
             shutil.copy2(program, report.parent / name)
     facts = {**facts, "bytes": report.stat().st_size, "profiler": "nsys"}
-    seal(phase, [*programs, *(f for f in report.parent.iterdir() if f.is_file())], facts)
+    mark_done(phase, [*programs, *(f for f in report.parent.iterdir() if f.is_file())], facts)
 
 
 def _is_there(process: int) -> bool:

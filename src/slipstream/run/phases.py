@@ -20,24 +20,24 @@ from pathlib import Path
 from slipstream.errors import SlipstreamError
 from slipstream.run import nsys
 from slipstream.run.compare_phase import ComparePhase
-from slipstream.run.context import Context, Ended, Say
+from slipstream.run.context import Context, RunResult, Say
 from slipstream.run.launcher import CantStart
-from slipstream.run.preflight import Checked, check
-from slipstream.run.profile_phase import Given, ProfilePhase
+from slipstream.run.preflight import Preflight, check
+from slipstream.run.profile_phase import Precomputed, ProfilePhase
 from slipstream.run.rank import LAUNCHERS
-from slipstream.run.rollcall import all_here
+from slipstream.run.rollcall import all_ranks_share
 from slipstream.run.run_dir import write_json
 from slipstream.run.settings import Settings
 
 
-def run(settings: Settings, say: Say) -> Ended:
+def run(settings: Settings, say: Say) -> RunResult:
     """All phases, on one rank."""
     context = Context(settings, say)
     if settings.nsys:
         nsys.nsys()
     checked = check(settings.presets, settings.flags)
     _tell(context, checked)
-    with context.store.open():
+    with context.run_dir.open():
         try:
             given = _given(context, checked)
         except CantStart:
@@ -49,12 +49,12 @@ def run(settings: Settings, say: Say) -> Ended:
         except Exception as problem:  # a fault of ours is no reason for the job not to run
             context.warn(f"{type(problem).__name__}: {problem}; the job runs without a profile")
             given = None
-        if isinstance(given, Ended):
+        if isinstance(given, RunResult):
             return given
         return ComparePhase(context, checked, given).run()
 
 
-def _tell(context: Context, checked: Checked) -> None:
+def _tell(context: Context, checked: Preflight) -> None:
     jaxlib = checked.jaxlib
     parts = [f"flags fine for jaxlib {jaxlib}" if jaxlib else "flags not checked"]
     parts += [f"{len(checked.gpus)} × {checked.gpus[0]}"] if checked.gpus else ["no GPU here"]
@@ -70,23 +70,23 @@ def _tell(context: Context, checked: Checked) -> None:
         )
 
 
-def _given(context: Context, checked: Checked) -> Given | Ended | None:
+def _given(context: Context, checked: Preflight) -> Precomputed | RunResult | None:
     """A profile and its costs, where the job is run for them."""
-    store, settings = context.store, context.settings
+    run_dir, settings = context.run_dir, context.settings
     if settings.again:
-        for phase in (store.profile, store.compare):
+        for phase in (run_dir.profile, run_dir.compare):
             shutil.rmtree(phase, ignore_errors=True)
-    if context.place.is_first:
+    if context.rank.is_first:
         _write_run(context, checked)
     if settings.in_place or settings.auto:
         return None
-    if not all_here(store.folder, context.place, os.environ):
+    if not all_ranks_share(run_dir.folder, context.rank, os.environ):
         context.warn("not all ranks see this folder, so everything happens inside the job")
         return None
     return ProfilePhase(context, checked).run()
 
 
-def _write_run(context: Context, checked: Checked) -> None:
+def _write_run(context: Context, checked: Preflight) -> None:
     settings = context.settings
     facts = {
         "command": list(settings.command),
@@ -97,4 +97,4 @@ def _write_run(context: Context, checked: Checked) -> None:
         "auto": settings.auto,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    write_json(context.store.folder / "run.json", facts)
+    write_json(context.run_dir.folder / "run.json", facts)

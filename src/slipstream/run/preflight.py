@@ -20,7 +20,7 @@ _NOT_FOR_US = ("command-buffers", "no-jax")
 
 
 @dataclass(frozen=True)
-class Checked:
+class Preflight:
     """What the job gets, and what was found."""
 
     environment: Mapping[str, str]
@@ -39,7 +39,7 @@ def check(
     flags: Sequence[str],
     base: Mapping[str, str] | None = None,
     facts: Facts | None = None,
-) -> Checked:
+) -> Preflight:
     """BadInput where a job with these settings would end at start, with the fix."""
     base = os.environ if base is None else base
     try:
@@ -47,7 +47,7 @@ def check(
     except Missing as missing:
         if presets or flags:
             raise
-        return Checked({}, (), {}, None, (), (f"flags are not checked: {missing}",))
+        return Preflight({}, (), {}, None, (), (f"flags are not checked: {missing}",))
     facts = facts or read_facts(base, is_profiled=True)
     gpus = tuple(gpu.name for gpu in facts.gpus or ())
     gpu = gpus[0] if gpus else None
@@ -57,7 +57,7 @@ def check(
     environment = _environment(names, composed.variables if composed else {}, base)
     _refuse_fatal({**base, **environment}, catalogue, gpu)
     version = catalogue.jaxlib_version
-    return Checked(environment, variants, names, version, gpus, _warnings(facts))
+    return Preflight(environment, variants, names, version, gpus, _warnings(facts))
 
 
 def _flag_sets(

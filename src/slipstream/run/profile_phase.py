@@ -14,12 +14,12 @@ from typing import Any
 from slipstream.experiment.receipt import bare_receipt
 from slipstream.run import nsys
 from slipstream.run.agent.request import PROFILE
-from slipstream.run.context import SIGNALLED, Context, Ended
+from slipstream.run.context import SIGNALLED, Context, RunResult
 from slipstream.run.cost_phase import Costs, make_costs, reused_costs
 from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
-from slipstream.run.preflight import Checked
-from slipstream.run.replay import Kept
-from slipstream.run.run_dir import DONE, FAILED, Store, read_json, sealed
+from slipstream.run.preflight import Preflight
+from slipstream.run.replay import CapturedStream
+from slipstream.run.run_dir import DONE, FAILED, RunDir, done_facts, read_json
 from slipstream.units import format_bytes
 
 VERBOSE = {
@@ -32,13 +32,13 @@ LONGEST_GRACE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Given:
+class Precomputed:
     """A profile, and the costs in it where there are some."""
 
     facts: Mapping[str, Any]
     costs: Costs
 
-    def orders(self, store: Store) -> dict[str, Any]:
+    def request_fields(self, run_dir: RunDir) -> dict[str, Any]:
         """What the agent has to know of it."""
         has_costs = self.costs.problem is None
         return {
@@ -47,20 +47,20 @@ class Given:
             "devices": tuple(self.facts["devices"]),
             "costs": str(self.costs.file) if has_costs else None,
             "coverage": self.costs.facts.get("coverage", {}),
-            "profile": str(nsys.recording_of(store.profile)),
+            "profile": str(nsys.recording_of(run_dir.profile)),
         }
 
 
 class ProfilePhase:
     """Phases 2 and 3."""
 
-    def __init__(self, context: Context, checked: Checked) -> None:
+    def __init__(self, context: Context, checked: Preflight) -> None:
         self.context = context
         self.checked = checked
-        self.store = context.store
+        self.run_dir = context.run_dir
 
-    def run(self) -> Given | Ended | None:
-        """A profile and its costs; Ended where the job ended by itself; None without a profile."""
+    def run(self) -> Precomputed | RunResult | None:
+        """A profile and its costs; None without a profile; RunResult if the job ended by itself."""
         facts = self._fitting()
         if facts is not None:
             self.context.say("profile", f"{_captured(facts)} · from an earlier run")
@@ -68,15 +68,15 @@ class ProfilePhase:
             ended = self._record()
             if ended is not None:
                 return ended
-            facts = sealed(self.store.profile)
+            facts = done_facts(self.run_dir.profile)
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
         self.context.found["profile"] = facts
-        return Given(facts, self._costs())
+        return Precomputed(facts, self._costs())
 
     def _fitting(self) -> dict[str, Any] | None:
         """The facts of a profile of before, unless something that matters was changed since."""
-        facts = sealed(self.store.profile)
+        facts = done_facts(self.run_dir.profile)
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
         # Whether it is of the same program, the agent finds out inside the job.
@@ -96,24 +96,27 @@ class ProfilePhase:
         own = os.environ.get("XLA_FLAGS", "")
         return self.checked.environment.get("XLA_FLAGS", own).strip()
 
-    def _record(self) -> Ended | None:
-        """Run the job until some steps are recorded; Ended where it ended by itself."""
+    def _record(self) -> RunResult | None:
+        """Run the job until some steps are recorded; RunResult where it ended by itself."""
         context, settings = self.context, self.context.settings
-        phase = self.store.clear(self.store.profile)
-        if context.place.is_first:
-            shutil.rmtree(self.store.costs, ignore_errors=True)
-        orders = context.orders(
+        phase = self.run_dir.clear(self.run_dir.profile)
+        if context.rank.is_first:
+            shutil.rmtree(self.run_dir.costs, ignore_errors=True)
+        request = context.write_request(
             PROFILE, phase, xla_flags=self._xla_flags, is_recorded_outside=settings.nsys
         )
-        environment = job_environment(os.environ, orders, self.checked.environment)
+        environment = job_environment(os.environ, request, self.checked.environment)
         command = settings.command
         if settings.nsys:
-            environment |= nsys.variables(self.store.folder, os.environ)
+            environment |= nsys.variables(self.run_dir.folder, os.environ)
             command = nsys.under_nsys(command, phase)
         is_verbose = not environment.keys() & VERBOSE.keys()
         environment |= VERBOSE if is_verbose else {}
         context.say("profile…", f"the job runs for some steps, for a profile; log: {phase}/log.txt")
-        with Kept(phase / "output.txt") as output, Kept(phase / "log.txt") as log:
+        with (
+            CapturedStream(phase / "output.txt") as output,
+            CapturedStream(phase / "log.txt") as log,
+        ):
             streams = (output.writing, log.writing)
             with running(command, environment, *streams, ends_with_us=True) as job:
                 code = self._until_ended(job, phase)
@@ -123,7 +126,7 @@ class ProfilePhase:
         # The job was over before the capture, or somebody ended it: then that was the job.
         output.replay(sys.stderr if settings.is_json else sys.stdout)
         log.replay(sys.stderr, is_verbose)
-        return Ended(code, context.finish(bare_receipt(context.why_not(phase, code))))
+        return RunResult(code, context.finish(bare_receipt(context.why_not(phase, code))))
 
     def _until_ended(self, job: Job, phase: Path) -> int | None:
         """The job's exit code where its end is the end of all; None where we ended it."""
@@ -137,14 +140,14 @@ class ProfilePhase:
             late = job.signals.ending[before:]
             # Meant for the job, which was ending on our account: it is not started again.
             return SIGNALLED + late[-1] if late else None
-        return None if sealed(phase) is not None and not before else code
+        return None if done_facts(phase) is not None and not before else code
 
     def _until_over(self) -> Callable[[], bool]:
         """All ranks end their profile runs together: who loses another in the middle, fails."""
         began: list[float] = []
 
         def is_over() -> bool:
-            if not _is_over(self.store):
+            if not _is_over(self.run_dir):
                 return False
             began.append(time.monotonic())
             is_out = began[-1] - began[0] > LONGEST_GRACE_S
@@ -153,7 +156,7 @@ class ProfilePhase:
         return is_over
 
     def _tell(self, phase: Path) -> None:
-        facts = sealed(phase)
+        facts = done_facts(phase)
         if facts is not None:
             self.context.say("profile", _captured(facts))
             return
@@ -163,9 +166,9 @@ class ProfilePhase:
 
     def _costs(self) -> Costs:
         context = self.context
-        found, text = reused_costs(self.store), " · from an earlier run"
+        found, text = reused_costs(self.run_dir), " · from an earlier run"
         if found is None:
-            found, text = make_costs(self.store, context.place, context.settings.policy), ""
+            found, text = make_costs(self.run_dir, context.rank, context.settings.policy), ""
         if found.problem is not None:
             context.warn(f"no costs: {found.problem}")
         else:
@@ -174,15 +177,15 @@ class ProfilePhase:
         return found
 
 
-def _is_recorded(store: Store) -> bool:
-    return sealed(store.profile) is not None
+def _is_recorded(run_dir: RunDir) -> bool:
+    return done_facts(run_dir.profile) is not None
 
 
-def _is_over(store: Store) -> bool:
-    """Done, failed, or not even that could be written: then the agent takes its orders away."""
-    phase = store.profile
+def _is_over(run_dir: RunDir) -> bool:
+    """Done, failed, or not even that could be written: then the agent takes its request away."""
+    phase = run_dir.profile
     said = (phase / DONE).exists() or (phase / FAILED).exists()
-    return said or (phase.exists() and not (phase / "orders.json").exists())
+    return said or (phase.exists() and not (phase / "request.json").exists())
 
 
 def _captured(facts: Mapping[str, Any]) -> str:

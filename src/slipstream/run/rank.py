@@ -17,30 +17,30 @@ _STEP = "SLURM_STEP_ID"
 
 
 @dataclass(frozen=True)
-class Place:
+class Rank:
     """One process among those that were started with the same command."""
 
-    rank: int = 0
+    index: int = 0
     count: int = 1
 
     @property
     def is_first(self) -> bool:
-        return self.rank == 0
+        return self.index == 0
 
     @staticmethod
-    def here(typed: tuple[int, int | None] | None, environment: Mapping[str, str]) -> Place:
+    def here(typed: tuple[int, int | None] | None, environment: Mapping[str, str]) -> Rank:
         """By what was typed, else by Slurm's, Open MPI's or PMI's variables, else alone."""
         rank, count = typed or (_launched_rank(environment), None)
         count = count or _number(_COUNTS, environment)
         if rank is None:
-            return Place()
+            return Rank()
         if typed and count is None:
             # The first rank merges what all recorded, and must know who they are.
             raise BadInput(
                 f"--rank {rank} doesn't say how many processes there are, and no variable of Slurm "
                 f"or MPI does; write --rank {rank}/COUNT"
             )
-        return Place(rank, max(count or 1, rank + 1))
+        return Rank(rank, max(count or 1, rank + 1))
 
 
 def is_launched(environment: Mapping[str, str]) -> bool:

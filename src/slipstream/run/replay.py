@@ -15,7 +15,7 @@ _LONGEST_WAIT_S = 5.0
 """for output of processes that outlive the job"""
 
 
-class Kept:
+class CapturedStream:
     """One stream of a job, into a file; into memory where the disk is full, so that it goes on."""
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class Kept:
         self._reading, self.writing = os.pipe()
         self._pump = threading.Thread(target=self._keep, daemon=True)
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> CapturedStream:
         self._pump.start()
         return self
 

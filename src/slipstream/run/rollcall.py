@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slipstream.consensus.consensus import session_name
-from slipstream.run.rank import Place
+from slipstream.run.rank import Rank
 
 LONGEST_WAIT_S = 120.0
 """between the first rank that starts and the last"""
 
 
-def all_here(
-    folder: Path, place: Place, environment: Mapping[str, str], patience_s: float = LONGEST_WAIT_S
+def all_ranks_share(
+    folder: Path, rank: Rank, environment: Mapping[str, str], patience_s: float = LONGEST_WAIT_S
 ) -> bool:
     """Whether every rank is seen in the folder in time.
 
@@ -27,14 +27,14 @@ def all_here(
     folder is taken to be shared, as it is on one machine.
     """
     session = session_name(environment)
-    if place.count == 1 or session is None:
+    if rank.count == 1 or session is None:
         return True
     room = folder / "ranks" / session
     room.mkdir(parents=True, exist_ok=True)
-    (room / str(place.rank)).touch()
+    (room / str(rank.index)).touch()
     end = time.monotonic() + patience_s
     while not (room / "some").exists():
-        if all((room / str(rank)).exists() for rank in range(place.count)):
+        if all((room / str(index)).exists() for index in range(rank.count)):
             return _decide(room, "all")
         if time.monotonic() > end:
             return _decide(room, "some")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from slipstream.errors import BadInput
-from slipstream.run.context import Ended, Say
+from slipstream.run.context import RunResult, Say
 from slipstream.run.settings import Settings
 
 
-def run(settings: Settings, say: Say) -> Ended:
+def run(settings: Settings, say: Say) -> RunResult:
     """By the way that was asked for; BadInput where that is two."""
     _refuse_mixed(settings)
     if settings.simulate is not None:

@@ -35,7 +35,7 @@ CLAIM = "claim"
 FORMAT = 1
 
 
-class Store:
+class RunDir:
     """One run's folder, as one rank sees it."""
 
     def __init__(self, folder: str | os.PathLike[str], rank: int = 0) -> None:
@@ -54,9 +54,9 @@ class Store:
     def compare(self) -> Path:
         return self.folder / "compare" / f"rank{self.rank}"
 
-    def of(self, rank: int) -> Store:
+    def of(self, rank: int) -> RunDir:
         """The same folder, as another rank sees it."""
-        return Store(self.folder, rank)
+        return RunDir(self.folder, rank)
 
     def open(self) -> Lock:
         """Make the folder, and be its only user; BadInput where another run works in it."""
@@ -156,13 +156,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def seal(phase: Path, files: Iterable[Path], facts: Mapping[str, Any]) -> Path:
+def mark_done(phase: Path, files: Iterable[Path], facts: Mapping[str, Any]) -> Path:
     """Say that a phase is done, and with which files."""
     hashes = {str(file.relative_to(phase)): sha256(file) for file in sorted(files)}
     return write_json(phase / DONE, {"format": FORMAT, "files": hashes, "facts": dict(facts)})
 
 
-def sealed(phase: Path) -> dict[str, Any] | None:
+def done_facts(phase: Path) -> dict[str, Any] | None:
     """The facts of a phase that is done; None where it isn't, or a file is no longer as it was."""
     found = read_json(phase / DONE)
     if found is None or found.get("format") != FORMAT:

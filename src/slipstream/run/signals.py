@@ -13,8 +13,8 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """those that ask a job to end"""
 
 
-class Signals:
-    """Kept while the block runs; passed on from the moment there is somebody to pass them to."""
+class SignalForwarder:
+    """Keeps signals while the block runs; passes them on once there is a job."""
 
     def __init__(self) -> None:
         self.caught: list[int] = []
@@ -40,7 +40,7 @@ class Signals:
         else:
             self._send(number)
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> SignalForwarder:
         for number in FORWARDED:
             # What we ignore, the job ignores: it inherits that, as under nohup.
             if signal.getsignal(number) is signal.SIG_IGN:

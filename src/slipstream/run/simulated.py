@@ -28,16 +28,16 @@ from slipstream.errors import SlipstreamError
 from slipstream.experiment.receipt import Receipt, bare_receipt, wrong_notes
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.machines.machine import Machine
-from slipstream.outputs.terminal.receipt import told
+from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.results.prediction import Prediction
 from slipstream.run.agent.precomputed import coverage_facts
-from slipstream.run.agent.request import LOWER, Orders
-from slipstream.run.context import SIGNALLED, Ended, Say, signal_name, write_receipt
+from slipstream.run.agent.request import LOWER, Request
+from slipstream.run.context import SIGNALLED, RunResult, Say, signal_name, write_receipt
 from slipstream.run.launcher import job_environment, running
-from slipstream.run.preflight import Checked, check
-from slipstream.run.replay import Kept
-from slipstream.run.run_dir import Store, read_json, seal, sealed, write_json
+from slipstream.run.preflight import Preflight, check
+from slipstream.run.replay import CapturedStream
+from slipstream.run.run_dir import RunDir, done_facts, mark_done, read_json, write_json
 from slipstream.run.settings import Settings
 from slipstream.simulate.prediction import predict
 from slipstream.units import PS_PER_US, format_time
@@ -60,36 +60,36 @@ class _Arm:
     coverage: Coverage | None = None
 
 
-def run_simulated(settings: Settings, spec: str, say: Say) -> Ended:
+def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
     """Walk the phases for a machine that isn't here."""
     machine = machine_of(spec)
     checked = check(settings.presets, settings.flags)
     say("check", f"flags fine for jaxlib {checked.jaxlib} · {machine.spec} simulated, no device")
-    store = Store(settings.out)
-    with store.open():
-        lowered = _lowered(store, settings, machine, checked, say)
-        if isinstance(lowered, Ended):
+    run_dir = RunDir(settings.out)
+    with run_dir.open():
+        lowered = _lowered(run_dir, settings, machine, checked, say)
+        if isinstance(lowered, RunResult):
             return lowered
         target = Path(lowered["stablehlo"])
         with compiler(target, on=machine, progress=lambda text: say("profile…", text)) as session:
-            simulated = _Simulated(store, session, machine, checked, lowered, say)
+            simulated = _Simulated(run_dir, session, machine, checked, lowered, say)
             receipt = simulated.receipt(settings)
-        write_receipt(receipt, store.folder)
-    return Ended(0, receipt)
+        write_receipt(receipt, run_dir.folder)
+    return RunResult(0, receipt)
 
 
 def _lowered(
-    store: Store, settings: Settings, machine: Machine, checked: Checked, say: Say
-) -> dict[str, Any] | Ended:
+    run_dir: RunDir, settings: Settings, machine: Machine, checked: Preflight, say: Say
+) -> dict[str, Any] | RunResult:
     """Run the job on the CPU, with as many devices, until its step is known."""
-    phase = store.clear(store.profile)
-    orders = Orders(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / "orders.json")
-    environment = job_environment(os.environ, orders, checked.environment)
+    phase = run_dir.clear(run_dir.profile)
+    request = Request(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / "request.json")
+    environment = job_environment(os.environ, request, checked.environment)
     flags = environment.get("XLA_FLAGS", "")
     environment["XLA_FLAGS"] = f"{flags} --{_DEVICES}={machine.devices}".strip()
     environment["JAX_PLATFORMS"] = "cpu"
     say("profile…", f"the job runs on the CPU until its step is known; log: {phase}/log.txt")
-    with Kept(phase / "output.txt") as output, Kept(phase / "log.txt") as log:
+    with CapturedStream(phase / "output.txt") as output, CapturedStream(phase / "log.txt") as log:
         streams = (output.writing, log.writing)
         with running(settings.command, environment, *streams, ends_with_us=True) as job:
             code = job.wait(lambda: (phase / "done.json").exists())
@@ -97,7 +97,7 @@ def _lowered(
                 job.stop()
     asked = job.signals.ending
     # A job that is over had no step often enough; its largest program will do.
-    found = sealed(phase) or read_json(phase / "candidate.json")
+    found = done_facts(phase) or read_json(phase / "candidate.json")
     if found is not None and not asked:
         return found
     output.replay(sys.stderr if settings.is_json else sys.stdout)
@@ -107,7 +107,7 @@ def _lowered(
         code = SIGNALLED + asked[-1] if code is None else code
         why = f"the job was asked to end ({signal_name(SIGNALLED + asked[-1])})"
     say("verdict", f"can't tell: {why}")
-    return Ended(code or 0, bare_receipt(why))
+    return RunResult(code or 0, bare_receipt(why))
 
 
 class _Simulated:
@@ -115,14 +115,14 @@ class _Simulated:
 
     def __init__(
         self,
-        store: Store,
+        run_dir: RunDir,
         session: Session,
         machine: Machine,
-        checked: Checked,
+        checked: Preflight,
         lowered: Mapping[str, Any],
         say: Say,
     ) -> None:
-        self.store = store
+        self.run_dir = run_dir
         self.session = session
         self.machine = machine
         self.checked = checked
@@ -139,7 +139,7 @@ class _Simulated:
         variants = (*DEFAULT_VARIANTS, *self.checked.variants)
         arms = [original, *(self._arm(variant, table) for variant in variants)]
         receipt = self._receipt(arms, coverage, timeline, settings)
-        for phase, text in told(receipt.to_json()):
+        for phase, text in receipt_lines(receipt.to_json()):
             self.say(phase, text)
             for note in wrong_notes(receipt.arms) if phase == "compile" else ():
                 self.say("", note)
@@ -157,7 +157,7 @@ class _Simulated:
         return _Arm(variant, compiled, prediction, coverage=coverage)
 
     def _profile(self, compiled: Compilation, prediction: Prediction) -> Path:
-        folder = self.store.profile / "profiles" / "before"
+        folder = self.run_dir.profile / "profiles" / "before"
         folder.mkdir(parents=True, exist_ok=True)
         assert prediction.timeline is not None
         timeline = write_timeline(
@@ -174,10 +174,10 @@ class _Simulated:
         assert prediction.timeline is not None
         table = extract_costs(prediction.timeline, policy)
         coverage = check_profile(table, prediction.timeline)
-        self.store.clear(self.store.costs)
-        files = [Path(file) for file in table.write(self.store.costs / "costs.pb")]
+        self.run_dir.clear(self.run_dir.costs)
+        files = [Path(file) for file in table.write(self.run_dir.costs / "costs.pb")]
         facts = {"instructions": len(table), "basis": PREDICTED}
-        seal(self.store.costs, files, facts | {"coverage": coverage_facts(coverage)})
+        mark_done(self.run_dir.costs, files, facts | {"coverage": coverage_facts(coverage)})
         self.say("costs", f"{len(table)} instructions · {coverage.share:.0%} of the step, modelled")
         return table, coverage
 
@@ -190,7 +190,7 @@ class _Simulated:
         verdict, why, shown = _verdict(arms, best)
         chosen = best.variant.name if verdict == "faster" else "original"
         after = shown.prediction or before
-        phase = self.store.clear(self.store.compare)
+        phase = self.run_dir.clear(self.run_dir.compare)
         described = tuple(_described(arm, arms) for arm in arms)
         write_json(phase / "arms.json", described)
         return Receipt(
@@ -213,7 +213,7 @@ class _Simulated:
             versions=dict(self.session.versions),
             devices=(self.machine.spec,),
             repeat=settings.repeat(),
-            files={"before": str(timeline), "costs": str(self.store.costs / "costs.pb")},
+            files={"before": str(timeline), "costs": str(self.run_dir.costs / "costs.pb")},
             basis=PREDICTED,
             notes=(PREDICTION, *wrong_notes(described)),
             phases={"simulate": self.machine.spec, "basis": dict(before.basis)},

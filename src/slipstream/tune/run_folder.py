@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slipstream.errors import BadInput
-from slipstream.run.run_dir import read_json, sealed
+from slipstream.run.run_dir import done_facts, read_json
 from slipstream.tune.measure.backends import JobOrder
 
 _PHASES = ("profile", "compare")
@@ -37,7 +37,7 @@ def _size(file: Path) -> int:
 
 def _recording(rank: Path) -> str | None:
     """What kernels of a GPU took; what a CPU took says nothing about one."""
-    folder, facts = rank / "profiles" / "before", sealed(rank) or {}
+    folder, facts = rank / "profiles" / "before", done_facts(rank) or {}
     if facts.get("platform", "gpu") != "gpu":
         return None
     return str(folder) if any(folder.rglob("*.xplane.pb*")) else None

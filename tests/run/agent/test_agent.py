@@ -10,11 +10,11 @@ import pytest
 from slipstream.errors import BadInput
 from slipstream.experiment.variants import Variant
 from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.run.agent.hot_program import PATIENCE, Chooser
-from slipstream.run.agent.request import Orders, read_orders
+from slipstream.run.agent.hot_program import PATIENCE, HotProgramChooser
+from slipstream.run.agent.request import Request, read_request
 from slipstream.run.launcher import SITE, job_environment
-from slipstream.run.rank import Place
-from slipstream.run.rollcall import all_here
+from slipstream.run.rank import Rank
+from slipstream.run.rollcall import all_ranks_share
 from slipstream.run.settings import parse_capture, parse_rank, profiler_attributes
 
 
@@ -33,35 +33,35 @@ def calls_until_hot(chooser, *programs, most=1000):
 
 
 def test_the_step_is_hot_after_its_first_calls():
-    assert calls_until_hot(Chooser(4), program("jit_step", 100)) == ("jit_step", 4)
+    assert calls_until_hot(HotProgramChooser(4), program("jit_step", 100)) == ("jit_step", 4)
 
 
 def test_a_helper_without_work_waits():
     helper = program("jit__normal", 5000, works=False)
-    assert calls_until_hot(Chooser(4), helper) == ("jit__normal", 4 * PATIENCE)
+    assert calls_until_hot(HotProgramChooser(4), helper) == ("jit__normal", 4 * PATIENCE)
     step = program("jit_step", 100)
-    assert calls_until_hot(Chooser(4), helper, step) == ("jit_step", 4)
+    assert calls_until_hot(HotProgramChooser(4), helper, step) == ("jit_step", 4)
 
 
 def test_a_small_program_waits_for_a_large_one_that_runs():
-    chooser, step, init = Chooser(4), program("jit_step", 1000), program("jit_loss", 100)
+    chooser, step, init = HotProgramChooser(4), program("jit_step", 1000), program("jit_loss", 100)
     assert calls_until_hot(chooser, init, step) == ("jit_step", 4)
     # One that ran once and never again blocks nobody for good.
-    chooser = Chooser(2)
+    chooser = HotProgramChooser(2)
     chooser.called(step)
     assert calls_until_hot(chooser, init) == ("jit_loss", 2 * PATIENCE)
 
 
 def test_a_step_that_was_compiled_twice_is_hot_at_once():
     """The first call has weakly typed arguments, and a program of its own, a little larger."""
-    chooser = Chooser(4)
+    chooser = HotProgramChooser(4)
     chooser.called(program("jit_step", 110))
     assert calls_until_hot(chooser, program("jit_step", 100)) == ("jit_step", 4)
     assert chooser.busiest() == ("jit_step", 5)
 
 
 def test_nothing_is_hot_while_something_is_compiled():
-    chooser, step = Chooser(3), program("jit_step", 100)
+    chooser, step = HotProgramChooser(3), program("jit_step", 100)
     for _ in range(10):
         assert not chooser.called(step)
         assert not chooser.called(step)
@@ -69,13 +69,13 @@ def test_nothing_is_hot_while_something_is_compiled():
     assert calls_until_hot(chooser, step) == ("jit_step", 3)
 
 
-def test_orders_come_back_as_they_were_given(tmp_path):
+def test_a_request_reads_back_as_written(tmp_path):
     variants = (Variant("costs", {}, True), Variant("fast", {"xla_a": "1"}))
-    orders = Orders("compare", str(tmp_path), 2, 3, 8, variants=variants, devices=("H200",) * 2)
-    assert read_orders(orders.write(tmp_path / "orders.json")) == orders
-    (tmp_path / "orders.json").write_text("{}")
-    with pytest.raises(BadInput, match="no orders"):
-        read_orders(tmp_path / "orders.json")
+    request = Request("compare", str(tmp_path), 2, 3, 8, variants=variants, devices=("H200",) * 2)
+    assert read_request(request.write(tmp_path / "request.json")) == request
+    (tmp_path / "request.json").write_text("{}")
+    with pytest.raises(BadInput, match="no request"):
+        read_request(tmp_path / "request.json")
 
 
 def test_the_way_in_keeps_the_users_path(tmp_path):
@@ -93,7 +93,7 @@ def test_the_way_in_comes_with_the_package():
 
 
 def test_a_process_without_jax_does_not_import_slipstream(tmp_path):
-    environment = job_environment({}, tmp_path / "orders.json")
+    environment = job_environment({}, tmp_path / "request.json")
     script = "import sys, json; print([m for m in sys.modules if m.startswith('slipstream')])"
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True
@@ -102,13 +102,13 @@ def test_a_process_without_jax_does_not_import_slipstream(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("environment", "rank", "place"),
+    ("environment", "typed", "rank"),
     [
-        ({}, None, Place(0, 1)),
-        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, None, Place(3, 8)),
+        ({}, None, Rank(0, 1)),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, None, Rank(3, 8)),
         # A batch script is one process, however many it will start.
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None, Place(0, 1)),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None, Place(1, 2)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None, Rank(0, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None, Rank(1, 2)),
         (
             {
                 "OMPI_COMM_WORLD_RANK": "1",
@@ -118,15 +118,15 @@ def test_a_process_without_jax_does_not_import_slipstream(tmp_path):
                 "SLURM_STEP_ID": "0",
             },
             None,
-            Place(1, 2),
+            Rank(1, 2),
         ),
-        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (5, None), Place(5, 8)),
-        ({}, (2, 4), Place(2, 4)),
-        ({"SLURM_NTASKS": "8"}, (0, 2), Place(0, 2)),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (5, None), Rank(5, 8)),
+        ({}, (2, 4), Rank(2, 4)),
+        ({"SLURM_NTASKS": "8"}, (0, 2), Rank(0, 2)),
     ],
 )
-def test_the_rank_is_the_launchers(environment, rank, place):
-    assert Place.here(rank, environment) == place
+def test_the_rank_is_the_launchers(environment, typed, rank):
+    assert Rank.here(typed, environment) == rank
 
 
 def test_a_rank_that_is_typed_says_of_how_many():
@@ -135,20 +135,20 @@ def test_a_rank_that_is_typed_says_of_how_many():
         with pytest.raises(BadInput, match="--rank 0/2 and --rank 1/2 are two"):
             parse_rank(wrong)
     with pytest.raises(BadInput, match="write --rank 0/COUNT"):
-        Place.here((0, None), {})
+        Rank.here((0, None), {})
 
 
 def test_ranks_count_each_other(tmp_path):
     job = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
-    assert not all_here(tmp_path, Place(0, 2), job, patience_s=0.2)
+    assert not all_ranks_share(tmp_path, Rank(0, 2), job, patience_s=0.2)
     # Who comes late goes by what was found.
-    assert not all_here(tmp_path, Place(1, 2), job)
+    assert not all_ranks_share(tmp_path, Rank(1, 2), job)
     again = {**job, "SLURM_STEP_ID": "1"}
     (tmp_path / "ranks" / "7-1-0").mkdir()
     (tmp_path / "ranks" / "7-1-0" / "1").touch()
-    assert all_here(tmp_path, Place(0, 2), again)
-    assert all_here(tmp_path, Place(1, 2), again)
-    assert all_here(tmp_path, Place(0, 1), job)
+    assert all_ranks_share(tmp_path, Rank(0, 2), again)
+    assert all_ranks_share(tmp_path, Rank(1, 2), again)
+    assert all_ranks_share(tmp_path, Rank(0, 1), job)
 
 
 def test_captures_and_profiler_options_are_read():

@@ -21,7 +21,7 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.receipt import Data, told, verdict_text
+from slipstream.outputs.terminal.receipt import Data, receipt_lines, verdict_text
 from slipstream.outputs.terminal.words import time_text
 
 TIMES = (
@@ -61,7 +61,7 @@ def _sections(receipt: Data) -> Iterator[Section]:
     times = {name: part for name, part in receipt["overlap"].items() if part}
     if times:
         yield Section("steps", "Where a step goes", _steps(times))
-    rows = [(phase, text) for phase, text in told(receipt) if phase != "verdict"]
+    rows = [(phase, text) for phase, text in receipt_lines(receipt) if phase != "verdict"]
     if rows or receipt["notes"]:
         yield Section("phases", "What was done", _told(rows, receipt["notes"]))
     yield Section("repeat", "To repeat it", _repeat(receipt))

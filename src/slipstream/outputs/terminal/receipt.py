@@ -11,7 +11,7 @@ Data = Mapping[str, Any]
 """a receipt as its JSON has it"""
 
 
-def told(receipt: Data) -> Iterator[tuple[str, str]]:
+def receipt_lines(receipt: Data) -> Iterator[tuple[str, str]]:
     """(phase, text) for what came after the profile and its costs."""
     share = receipt["pgle"].get("device_time_with_a_cost")
     if share is not None and "costs" not in receipt["phases"] and receipt["basis"] == "measured":

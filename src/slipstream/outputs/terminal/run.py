@@ -13,7 +13,7 @@ _INDENT = 11
 _MOST_WIDTH = 120
 
 
-class Telling:
+class PhaseReporter:
     """`2 profile  steps 5–7 captured`, a line for each phase; a spinner while one is under way."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Telling:
             self._status.stop()
             self._status = None
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> PhaseReporter:
         return self
 
     def __exit__(self, *_: object) -> None:

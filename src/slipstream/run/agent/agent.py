@@ -1,6 +1,6 @@
 """Slipstream inside a job that `slipstream run` started: finds the hot program, does as ordered.
 
-    sitecustomize ── when the job imports jax ──► start(orders) ──► RUNTIME tells of every call
+    sitecustomize ── when the job imports jax ──► start(request) ──► RUNTIME tells of every call
                                                                      │ which program is hot?
                        profile: Recorder     compare, loop: Controller     apply: Applier
 
@@ -25,10 +25,15 @@ from slipstream.experiment.controller import Controller, ExperimentPlan
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.jaxhooks.hooks import RUNTIME
 from slipstream.jaxhooks.profiler_courtesy import give_way
-from slipstream.run.agent.autopgle import Twins, facts_of, seen_note, with_both_programs
-from slipstream.run.agent.hot_program import Chooser, is_work
+from slipstream.run.agent.autopgle import (
+    RecompiledPrograms,
+    facts_of,
+    seen_note,
+    with_both_programs,
+)
+from slipstream.run.agent.hot_program import HotProgramChooser, is_work
 from slipstream.run.agent.log import log_to
-from slipstream.run.agent.modes import Ends, Measurement, measurement_of
+from slipstream.run.agent.modes import Callbacks, Measurement, measurement_for
 from slipstream.run.agent.precomputed import Applier
 from slipstream.run.agent.program_dump import content_of
 from slipstream.run.agent.recorder import Recorder, job_facts
@@ -39,11 +44,11 @@ from slipstream.run.agent.request import (
     LAYOUT,
     LOWER,
     TIME,
-    Orders,
-    read_orders,
+    Request,
+    read_request,
 )
-from slipstream.run.agent.status import Ledger
-from slipstream.run.agent.stopwatch import take_place
+from slipstream.run.agent.status import AgentStatus
+from slipstream.run.agent.stopwatch import override_initialize
 from slipstream.run.run_dir import CLAIM, Lock
 
 log = logging.getLogger("slipstream")
@@ -63,12 +68,12 @@ _STATES = {
 
 def start(path: str) -> Agent:
     """Watch this process from now on."""
-    orders = read_orders(path)
-    agent = Agent(orders)
-    log_to(Path(orders.folder) / "agent.log")
+    request = read_request(path)
+    agent = Agent(request)
+    log_to(Path(request.folder) / "agent.log")
     _hide_from_tracebacks()
-    if orders.mode == LAYOUT:
-        take_place(orders.layout)
+    if request.mode == LAYOUT:
+        override_initialize(request.layout)
     RUNTIME.add(agent)
     give_way(agent.give_way)
     os.register_at_fork(after_in_child=agent.leave)
@@ -79,17 +84,17 @@ def start(path: str) -> Agent:
 class Agent:
     """One listener for all programs of the process."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-        self.ledger = Ledger(orders)
-        self.folder = self.ledger.folder
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.status = AgentStatus(request)
+        self.folder = self.status.folder
         self.hot: Watched | None = None
         self.measurement: Measurement | None = None
         self._claim = Lock(self.folder / CLAIM)
-        self._chooser = Chooser(max(orders.start - 1, 1))
+        self._chooser = HotProgramChooser(max(request.start - 1, 1))
         self._expected: set[int] = set()
         """programs that the profile fits, once compiled: JAX may compile one twice"""
-        self._twins = Twins()
+        self._twins = RecompiledPrograms()
         """with `auto`: what JAX compiled twice"""
         self._auto: dict[str, Any] = {}
         self._firsts: dict[int, dict[str, Any] | None] = {}
@@ -105,12 +110,12 @@ class Agent:
         self._chooser.compiled(program)
         if self.hot is not None or self._is_over:
             program.is_settled = True
-        elif self.orders.mode in (COMPARE, APPLY) and program.name == self.orders.program:
-            if content_of(program) == self.orders.content and self._devices_fit():
+        elif self.request.mode in (COMPARE, APPLY) and program.name == self.request.program:
+            if content_of(program) == self.request.content and self._devices_fit():
                 self._expected.add(id(program))
-        elif self.orders.mode == LOWER:
+        elif self.request.mode == LOWER:
             self._keep_lowered(program)
-        elif self.orders.mode == AUTO:
+        elif self.request.mode == AUTO:
             self._twins.compiled(program)
 
     def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
@@ -118,11 +123,11 @@ class Agent:
             result = self.measurement.on_call(arguments, run)
             self._follow_safely()
             return result
-        if self.hot is None and self.orders.mode == AUTO:
+        if self.hot is None and self.request.mode == AUTO:
             self._twins.called(program)
         result = run()
         if self.hot is None and not self._is_over:
-            if self.orders.mode == TIME and program.calls == 1 and is_work(program):
+            if self.request.mode == TIME and program.calls == 1 and is_work(program):
                 self._firsts[id(program)] = small_results(result)
             self._consider(program)
         return result
@@ -137,7 +142,7 @@ class Agent:
             if self._expected:
                 # Seen before: nothing is left to find out but that it runs again and again.
                 is_hot = id(program) in self._expected and program.calls >= AGAIN
-            if self.orders.mode == AUTO and self._twins.plain_of(program) is None:
+            if self.request.mode == AUTO and self._twins.plain_of(program) is None:
                 return
             if is_hot:
                 self._take(program)
@@ -154,27 +159,27 @@ class Agent:
         self.measurement = self._measurement(program)
 
     def _is_for_us(self) -> bool:
-        """All ranks of a job that is timed have the same orders; the results are the first's."""
+        """All ranks of a job that is timed have the same request; the results are the first's."""
         import jax
 
-        return self.orders.mode != TIME or jax.process_index() == 0
+        return self.request.mode != TIME or jax.process_index() == 0
 
     def _measurement(self, program: Watched) -> Measurement | None:
-        mode = self.orders.mode
+        mode = self.request.mode
         if mode == LOWER:
             self._is_over = True
-            self.ledger.lowered(program, is_sure=True)
+            self.status.lowered(program, is_sure=True)
             return None
         if mode == AUTO:
             return self._watch_auto(program)
         fits = id(program) in self._expected
         is_alone = len(program.processes) == 1
-        if mode == APPLY and fits and is_alone and self.orders.chosen == "original":
+        if mode == APPLY and fits and is_alone and self.request.chosen == "original":
             program.is_settled = True
             self._applied(None)
             return None
-        ends = Ends(self._recorded, self._timed, self._applied)
-        return measurement_of(program, self.orders, fits, ends)
+        ends = Callbacks(self._recorded, self._timed, self._applied)
+        return measurement_for(program, self.request, fits, ends)
 
     def _watch_auto(self, program: Watched) -> Measurement | None:
         """JAX's second program against its first."""
@@ -192,7 +197,7 @@ class Agent:
         program.by_jax = program.original
         # No recording of ours: JAX's own sessions, of programs yet to come, would fail beside it.
         plan = ExperimentPlan(
-            self.folder, 1, self.orders.steps, self.orders.rounds, (), is_recorded=True,
+            self.folder, 1, self.request.steps, self.request.rounds, (), is_recorded=True,
             checks=False,
         )  # fmt: skip
         controller = Controller(program, plan, with_both_programs(program.original, plain.original))
@@ -200,7 +205,7 @@ class Agent:
         return controller
 
     def _devices_fit(self) -> bool:
-        return tuple(job_facts()["devices"]) == self.orders.devices
+        return tuple(job_facts()["devices"]) == self.request.devices
 
     # What becomes of it.
 
@@ -229,23 +234,23 @@ class Agent:
             self._say(_STATES.get(measured.state.__name__, ""))
 
     def _report(self, controller: Controller, is_whole: bool = True) -> None:
-        if not self.ledger.compared(controller, self._auto, is_whole):
+        if not self.status.compared(controller, self._auto, is_whole):
             self._say("failed", "the receipt could not be written; see agent.log")
             return
         self._say("settled" if is_whole else "ended early", controller.outcome.problem or "")
 
     def _recorded(self, facts: dict[str, Any] | None, why: str) -> None:
         self._is_over = True
-        self.ledger.recorded(facts, why)
+        self.status.recorded(facts, why)
 
     def _timed(self, step_s: float, steps: int) -> None:
         self._is_over = True
         assert self.hot is not None
-        self.ledger.timed(self.hot, step_s, steps, self._firsts.get(id(self.hot)))
+        self.status.timed(self.hot, step_s, steps, self._firsts.get(id(self.hot)))
 
     def _applied(self, problem: str | None) -> None:
         self._is_over = True
-        self._say("failed" if problem else "applied", problem or self.orders.chosen or "")
+        self._say("failed" if problem else "applied", problem or self.request.chosen or "")
 
     def _keep_lowered(self, program: Watched) -> None:
         """Keep the best candidate so far: a job may be too slow to run on this machine."""
@@ -253,11 +258,11 @@ class Agent:
         key = (is_work(program), len(program.stablehlo))
         if best is None or key > (is_work(best), len(best.stablehlo)):
             self._lowered = program
-            self.ledger.lowered(program, is_sure=False)
+            self.status.lowered(program, is_sure=False)
 
     def _say(self, state: str, why: str = "") -> None:
         fits = self.hot is not None and id(self.hot) in self._expected
-        self.ledger.say(state, why, fits)
+        self.status.say(state, why, fits)
 
     # The end.
 
@@ -287,7 +292,7 @@ class Agent:
             measured.join(LONGEST_WAIT_S)
         if isinstance(measured, Controller) and not self._is_over:
             if not measured.done.is_set():
-                why = f"the job ended while it was {self.ledger.state or 'warming up'}"
+                why = f"the job ended while it was {self.status.state or 'warming up'}"
                 measured.stop(why)
                 # A rank that has voted is bound, and stays undecided: this is why.
                 measured.outcome.problem = measured.outcome.problem or why
@@ -298,7 +303,7 @@ class Agent:
             self._say("nothing to measure", self._why_nothing())
         elif isinstance(measured, Recorder) and not self._is_over:
             measured.give_way()
-            self._say("ended early", f"the job ended while it was {self.ledger.state}")
+            self._say("ended early", f"the job ended while it was {self.status.state}")
 
     def _why_nothing(self) -> str:
         busiest = self._chooser.busiest()
@@ -306,23 +311,23 @@ class Agent:
             return "the job called no jitted function"
         name, calls = busiest
         times = "once" if calls == 1 else f"{calls} times"
-        if self.orders.mode == AUTO:
+        if self.request.mode == AUTO:
             return (
                 f"the job ended before JAX had compiled {name} again and run it a few times: it "
                 f"called it {times}; AutoPGLE profiles the first calls (JAX_PGLE_PROFILING_RUNS)"
             )
         return (
             f"the job ended before the capture: it called {name} {times}, and "
-            f"{self.orders.start} calls come before it, without a compile in between; "
+            f"{self.request.start} calls come before it, without a compile in between; "
             "shorten it with --capture 1:1"
         )
 
     def _end_with_launcher(self) -> None:
         """A profile run is nobody's job: it ends when the one who wanted it is gone."""
-        if not self.orders.launcher:
+        if not self.request.launcher:
             return
         try:
-            os.kill(self.orders.launcher, 0)
+            os.kill(self.request.launcher, 0)
         except ProcessLookupError:
             os.kill(os.getpid(), signal.SIGKILL)
         except PermissionError:

@@ -60,7 +60,7 @@ def variables(base: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-class Twins:
+class RecompiledPrograms:
     """Programs that JAX compiled twice: the second time with the profile it took of the first."""
 
     def __init__(self) -> None:

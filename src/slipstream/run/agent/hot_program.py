@@ -31,7 +31,7 @@ class _Seen:
 
 
 @dataclass
-class Chooser:
+class HotProgramChooser:
     """Told of every compile and call; says which program is hot as soon as it can."""
 
     start: int

@@ -1,4 +1,4 @@
-"""What is done with the hot program, once it is known: by the orders' mode."""
+"""What is done with the hot program, once it is known: by the request' mode."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from slipstream.experiment.controller import Controller, ExperimentPlan
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.jaxhooks.profiler import Outside, Session
-from slipstream.run.agent.precomputed import Applier, with_given_costs
+from slipstream.run.agent.precomputed import Applier, with_precomputed_costs
 from slipstream.run.agent.recorder import Recorder, profiler_options
-from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Orders
+from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Request
 from slipstream.run.agent.stopwatch import Stopwatch
 
 
@@ -23,7 +23,7 @@ class Measurement(Protocol):
 
 
 @dataclass(frozen=True)
-class Ends:
+class Callbacks:
     """Who is told what came of it."""
 
     recorded: Callable[[dict[str, Any] | None, str], None]
@@ -31,22 +31,22 @@ class Ends:
     applied: Callable[[str | None], None]
 
 
-def measurement_of(program: Watched, orders: Orders, fits: bool, ends: Ends) -> Measurement:
-    """`fits`: whether the profile that the orders name is of this program."""
-    folder, is_shared = Path(orders.folder), len(program.processes) > 1
-    options = profiler_options(orders.profiler)
-    if orders.mode == PROFILE:
-        kind = Outside if orders.is_recorded_outside else Session
-        policy = orders.policy
-        return Recorder(program, folder, orders.steps, policy, options, ends.recorded, kind)
-    if orders.mode in (LAYOUT, TIME):
-        return Stopwatch(program, orders.steps, ends.timed)
-    if orders.mode == APPLY and fits and not is_shared:
-        return Applier(program, orders, ends.applied)
+def measurement_for(program: Watched, request: Request, fits: bool, ends: Callbacks) -> Measurement:
+    """`fits`: whether the profile that the request name is of this program."""
+    folder, is_shared = Path(request.folder), len(program.processes) > 1
+    options = profiler_options(request.profiler)
+    if request.mode == PROFILE:
+        kind = Outside if request.is_recorded_outside else Session
+        policy = request.policy
+        return Recorder(program, folder, request.steps, policy, options, ends.recorded, kind)
+    if request.mode in (LAYOUT, TIME):
+        return Stopwatch(program, request.steps, ends.timed)
+    if request.mode == APPLY and fits and not is_shared:
+        return Applier(program, request, ends.applied)
     plan = ExperimentPlan(
         # Ranks that agree through a folder need one that is the same for all.
         folder.parent if is_shared else folder,
-        1, orders.steps, orders.rounds, orders.variants, orders.policy,
+        1, request.steps, request.rounds, request.variants, request.policy,
         is_recorded=fits, profiler_options=options,
     )  # fmt: skip
-    return Controller(program, plan, with_given_costs(orders) if fits else None)
+    return Controller(program, plan, with_precomputed_costs(request) if fits else None)

@@ -15,21 +15,21 @@ from slipstream.errors import SlipstreamError
 from slipstream.experiment.controller import ExperimentOutcome, ExperimentPlan, Preparation
 from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
-from slipstream.run.agent.request import Orders
+from slipstream.run.agent.request import Request
 
 log = logging.getLogger("slipstream")
 
 
-def with_given_costs(orders: Orders) -> Preparation:
+def with_precomputed_costs(request: Request) -> Preparation:
     """What fills in the arms in the compare phase."""
 
     def prepare(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         original = original_arm(watched)
-        table, outcome.costs_bytes = _costs(orders, original)
-        outcome.costs = Path(orders.costs) if orders.costs else None
-        outcome.coverage = coverage_from(orders.coverage)
-        if orders.profile:
-            outcome.profiles["before"] = Path(orders.profile)
+        table, outcome.costs_bytes = _costs(request, original)
+        outcome.costs = Path(request.costs) if request.costs else None
+        outcome.coverage = coverage_from(request.coverage)
+        if request.profile:
+            outcome.profiles["before"] = Path(request.profile)
         costs = outcome.costs_bytes
         arms = [original, *(make_arm(watched, one, costs, table) for one in plan.variants)]
         drop_duplicates(arms)
@@ -52,10 +52,10 @@ def coverage_from(facts: Mapping[str, Any]) -> Coverage | None:
     return Coverage(**plain, missing=(), unused=(), stale=tuple(facts.get("stale", ())))
 
 
-def _costs(orders: Orders, original: Arm) -> tuple[CostTable | None, bytes | None]:
-    if not orders.costs:
+def _costs(request: Request, original: Arm) -> tuple[CostTable | None, bytes | None]:
+    if not request.costs:
         return None, None
-    table = read_costs(orders.costs)
+    table = read_costs(request.costs)
     fingerprint = original.program.fingerprint if original.program else None
     return table, serialized(table, fingerprint)
 
@@ -64,10 +64,10 @@ class Applier:
     """Runs what an earlier comparison chose, as soon as it is compiled."""
 
     def __init__(
-        self, watched: Watched, orders: Orders, on_end: Callable[[str | None], None]
+        self, watched: Watched, request: Request, on_end: Callable[[str | None], None]
     ) -> None:
         self.watched = watched
-        self._orders = orders
+        self._request = request
         self._on_end = on_end
         self._arm: Arm | None = None
         self._worker = threading.Thread(target=self._work, name="slipstream", daemon=True)
@@ -87,9 +87,9 @@ class Applier:
         self._worker.join(timeout_s)
 
     def _work(self) -> None:
-        chosen = [one for one in self._orders.variants if one.name == self._orders.chosen]
+        chosen = [one for one in self._request.variants if one.name == self._request.chosen]
         try:
-            table, costs = _costs(self._orders, original_arm(self.watched))
+            table, costs = _costs(self._request, original_arm(self.watched))
             for variant in chosen:
                 self._arm = make_arm(self.watched, variant, costs, table)
         except (OSError, SlipstreamError, *XLA_ERRORS):

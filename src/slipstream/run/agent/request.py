@@ -13,7 +13,7 @@ from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.run.run_dir import read_json, write_json
 
 ENVIRONMENT = "SLIPSTREAM_AGENT"
-"""names the file with the orders, in the job's environment"""
+"""names the file with the request, in the job's environment"""
 
 PROFILE, COMPARE, LOOP, APPLY, LOWER = "profile", "compare", "loop", "apply", "lower"
 AUTO, LAYOUT, TIME = "auto", "layout", "time"
@@ -31,7 +31,7 @@ lower     save the hot program as JAX lowered it; the launcher then ends the job
 
 
 @dataclass(frozen=True)
-class Orders:
+class Request:
     """Everything the agent needs to know."""
 
     mode: str
@@ -70,10 +70,10 @@ class Orders:
         return write_json(path, asdict(self))
 
 
-def read_orders(path: str | os.PathLike[str]) -> Orders:
+def read_request(path: str | os.PathLike[str]) -> Request:
     data = read_json(Path(path))
     if data is None or data.get("mode") not in MODES:
-        raise BadInput(f"{os.fspath(path)} holds no orders for the agent; see: slipstream run")
+        raise BadInput(f"{os.fspath(path)} holds no request for the agent; see: slipstream run")
     variants = tuple(Variant(**one) for one in data.pop("variants"))
     devices, variables = tuple(data.pop("devices")), tuple(data.pop("variables"))
-    return Orders(**data, variants=variants, devices=devices, variables=variables)
+    return Request(**data, variants=variants, devices=devices, variables=variables)

@@ -21,8 +21,8 @@ from slipstream.experiment.receipt import receipt_of
 from slipstream.jaxhooks.compiled_program import Watched
 from slipstream.run.agent.program_dump import content_of, save_program
 from slipstream.run.agent.recorder import job_facts
-from slipstream.run.agent.request import Orders
-from slipstream.run.run_dir import FAILED, STATUS, seal, write_json
+from slipstream.run.agent.request import Request
+from slipstream.run.run_dir import FAILED, STATUS, mark_done, write_json
 
 log = logging.getLogger("slipstream")
 
@@ -30,12 +30,12 @@ OURS = (OSError, SlipstreamError, RuntimeError, ValueError)
 """what writing down a result may raise: disks, files of ours, and what XLA raises for itself"""
 
 
-class Ledger:
+class AgentStatus:
     """The folder of one phase on one rank, as the process that is measured sees it."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-        self.folder = Path(orders.folder)
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.folder = Path(request.folder)
         self.state = ""
 
     def say(self, state: str, why: str = "", profile_fits: bool = False) -> None:
@@ -77,7 +77,7 @@ class Ledger:
             **job_facts(),
         }
         if is_whole:
-            seal(self.folder, [self.folder / RECEIPT, *program.values()], facts)
+            mark_done(self.folder, [self.folder / RECEIPT, *program.values()], facts)
 
     def recorded(self, facts: dict[str, Any] | None, why: str) -> None:
         """A profile that is whole, or why there is none."""
@@ -86,7 +86,7 @@ class Ledger:
                 write_json(self.folder / FAILED, {"why": why})
                 return
             files = facts.pop("files")
-            seal(self.folder, files, facts | {"xla_flags": self.orders.xla_flags})
+            mark_done(self.folder, files, facts | {"xla_flags": self.request.xla_flags})
         except OURS:
             log.warning("slipstream: the profile could not be saved", exc_info=True)
             self._give_up()
@@ -97,10 +97,10 @@ class Ledger:
         """The time of a step, and what its first call gave where that was kept."""
         try:
             facts = {"program": program.name, "content": content_of(program), **job_facts()}
-            facts["environment"] = {name: os.environ.get(name) for name in self.orders.variables}
+            facts["environment"] = {name: os.environ.get(name) for name in self.request.variables}
             if results is not None:
                 write_results(self.folder, results)
-            seal(self.folder, [], facts | {"step_s": step_s, "steps": steps})
+            mark_done(self.folder, [], facts | {"step_s": step_s, "steps": steps})
         except OURS:
             log.warning("slipstream: the time could not be written down", exc_info=True)
             self._give_up()
@@ -108,7 +108,7 @@ class Ledger:
     def _give_up(self) -> None:
         # On a full disk nothing can be written, but files can be taken away.
         with suppress(OSError):
-            (self.folder / "orders.json").unlink()
+            (self.folder / "request.json").unlink()
 
     def lowered(self, program: Watched, is_sure: bool) -> None:
         """The hot program as JAX lowered it, or the best candidate so far."""
@@ -123,7 +123,7 @@ class Ledger:
             }
             if is_sure:
                 _remove_others(files.values())
-                seal(self.folder, files.values(), facts)
+                mark_done(self.folder, files.values(), facts)
             else:
                 write_json(self.folder / "candidate.json", facts)
         except OURS:
