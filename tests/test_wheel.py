@@ -33,7 +33,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     package = {name for name in names if not name.partition("/")[0].endswith(".dist-info")}
     assert package == in_tree()
     # Those that nothing imports, so that nothing else would notice.
-    assert "slipstream/loop/site/sitecustomize.py" in package
+    assert "slipstream/run/site/sitecustomize.py" in package
     assert {Path(name).suffix for name in package} >= {".py", ".json", ".gz", ".js", ".css"}
 
 
