@@ -11,9 +11,9 @@ import pytest
 from builders import Ref, hlo, profile, space
 from megascale_builder import Mock, megascale
 from slipstream.diagnosis.diagnose import diagnose
+from slipstream.outputs.formatting import share_text, time_text
 from slipstream.outputs.html.report import report_page
 from slipstream.outputs.html.report_data import Results, results
-from slipstream.outputs.terminal.words import share_text, time_text
 from slipstream.sources.load import load
 
 DATA = Path(__file__).parents[1] / "data"

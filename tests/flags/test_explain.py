@@ -8,7 +8,7 @@ from slipstream.flags.catalogue.history import catalogue_of, history
 from slipstream.flags.catalogue.notes import notes
 from slipstream.flags.catalogue.replacements import REPLACEMENTS
 from slipstream.flags.explain import DefaultChange, explain, flag_diff
-from slipstream.outputs.terminal.flags import JUDGED, UNVERIFIED, render_explanation
+from slipstream.outputs.terminal.flags.catalogue import JUDGED, UNVERIFIED, render_explanation
 
 
 def test_a_flag_that_matters():

@@ -7,13 +7,13 @@ import pytest
 from outputs.results import OPS, PROGRAMS, small_profile
 from slipstream.errors import BadInput, Missing
 from slipstream.outputs import sql
-from slipstream.outputs.query_rows import Rows, render_rows, rows_csv, rows_json
+from slipstream.outputs.query_rows import QueryResult, render_rows, rows_csv, rows_json
 
 LONGEST = "select name, duration_ps from events order by duration_ps desc, start_ps limit 2"
 
 
 def test_query():
-    assert sql.query(small_profile(), LONGEST) == Rows(
+    assert sql.query(small_profile(), LONGEST) == QueryResult(
         ("name", "duration_ps"), (("gemm_kernel", 10_000_000), ("side_kernel", 9_000_000))
     )
 
@@ -89,7 +89,7 @@ def test_without_duckdb(monkeypatch):
         sql.query(small_profile(), "select 1")
 
 
-FOUND = Rows(("name", "ms", "n"), (("a, b", 1.23456789, 3), (None, 20.5, 40)))
+FOUND = QueryResult(("name", "ms", "n"), (("a, b", 1.23456789, 3), (None, 20.5, 40)))
 
 
 def test_rows_as_a_table():
@@ -97,7 +97,7 @@ def test_rows_as_a_table():
 
 
 def test_too_many_columns_stand_one_below_another():
-    wide = Rows(tuple(f"column_{i}" for i in range(9)), ((1, "x" * 99, *range(7)),))
+    wide = QueryResult(tuple(f"column_{i}" for i in range(9)), ((1, "x" * 99, *range(7)),))
     lines = render_rows(wide).plain.splitlines()
     assert lines[:3] == [
         "row 1",
@@ -108,7 +108,7 @@ def test_too_many_columns_stand_one_below_another():
 
 
 def test_no_rows():
-    assert render_rows(Rows(("name",), ())).plain == "name\nno rows"
+    assert render_rows(QueryResult(("name",), ())).plain == "name\nno rows"
 
 
 def test_rows_as_csv():
@@ -123,7 +123,7 @@ def test_rows_as_json():
 
 
 def test_many_rows_are_cut_on_a_terminal_only():
-    many = Rows(("n",), tuple((i,) for i in range(1500)))
+    many = QueryResult(("n",), tuple((i,) for i in range(1500)))
     assert render_rows(many).plain.splitlines()[-1] == (
         "… and 500 more rows; add a limit, or get all with --csv or --json"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from builders import space
 from slipstream.serve.server import Server
-from slipstream.serve.session import Session
+from slipstream.serve.session import ViewerSession
 
 POLL_S = 0.05
 
@@ -31,7 +31,7 @@ def write_recording(path: Path, steps: int = 3, us: float = 20) -> Path:
 @contextmanager
 def serving(*paths: Path, watch: bool = False, host: str = "127.0.0.1") -> Iterator[Server]:
     """A server of recordings that are read; `watch` reads them again when they change."""
-    session = Session([str(path) for path in paths])
+    session = ViewerSession([str(path) for path in paths])
     server = Server(session, host)
     server.start()
     try:

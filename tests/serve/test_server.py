@@ -16,7 +16,7 @@ from serve.test_scene import unpacked
 from slipstream.errors import Missing
 from slipstream.serve.auth import Guard
 from slipstream.serve.server import Server
-from slipstream.serve.session import Session
+from slipstream.serve.session import ViewerSession
 
 
 @pytest.fixture(scope="module")
@@ -175,4 +175,4 @@ def test_questions_that_make_no_sense(server: Server, path: str, said: str) -> N
 
 def test_a_port_that_is_taken_is_said_so(server: Server) -> None:
     with pytest.raises(Missing, match=f"cannot listen at 127.0.0.1 port {server.server_port}: "):
-        Server(Session(["x"]), port=server.server_port)
+        Server(ViewerSession(["x"]), port=server.server_port)

@@ -12,14 +12,14 @@ import pytest
 
 from serve.recordings import POLL_S, write_recording
 from slipstream.errors import BadInput
-from slipstream.serve.session import Session, State
+from slipstream.serve.session import State, ViewerSession
 
 PATIENCE_S = 60
 
 
 @contextmanager
-def watched(*paths: Path) -> Iterator[Session]:
-    session = Session([str(path) for path in paths])
+def watched(*paths: Path) -> Iterator[ViewerSession]:
+    session = ViewerSession([str(path) for path in paths])
     session.first_read()
     thread = threading.Thread(target=session.watch, args=(POLL_S,))
     thread.start()
@@ -30,7 +30,7 @@ def watched(*paths: Path) -> Iterator[Session]:
         thread.join()
 
 
-def state_with(session: Session, generation: int = 0, trouble: bool = False) -> State:
+def state_with(session: ViewerSession, generation: int = 0, trouble: bool = False) -> State:
     """The state, once it is of that generation, or tells of trouble."""
     state = session.state
     while state.generation < generation or bool(state.trouble) < trouble:
@@ -76,7 +76,7 @@ def test_a_file_that_only_looks_new_is_not_missed(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:
-    session = Session([str(tmp_path / "nothing")])
+    session = ViewerSession([str(tmp_path / "nothing")])
     with pytest.raises(BadInput, match="does not exist"):
         session.first_read()
     with pytest.raises(BadInput, match="does not exist"):
@@ -87,5 +87,5 @@ def test_who_waits_for_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_reading_is_reported(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "host.xplane.pb")
     seen: list[tuple[int, int]] = []
-    Session([str(path)], progress=lambda done, total: seen.append((done, total))).first_read()
+    ViewerSession([str(path)], progress=lambda done, total: seen.append((done, total))).first_read()
     assert seen[-1] == (path.stat().st_size,) * 2

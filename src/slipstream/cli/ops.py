@@ -55,6 +55,6 @@ def ops(
     result = analyse(profile, by=by, whole=whole)
     if json:
         return show_json(ops_json(result, top))
-    from slipstream.outputs.terminal.ops import render
+    from slipstream.outputs.terminal.ops import render_ops
 
-    show(lambda width: render(result, width, top or DEFAULT_TOP))
+    show(lambda width: render_ops(result, width, top or DEFAULT_TOP))

@@ -47,9 +47,9 @@ def programs(
         from slipstream.outputs.json import programs_json
 
         return show_json(programs_json(found))
-    from slipstream.outputs.terminal.ops import render
+    from slipstream.outputs.terminal.programs import render_programs
 
-    show(lambda width: render(found, width))
+    show(lambda width: render_programs(found, width))
 
 
 def _show_one(program: Program, json: bool) -> None:

@@ -48,10 +48,10 @@ def serve(
     """
     # The first path is being read already; the browser starts while that goes on.
     from slipstream.serve.server import Server
-    from slipstream.serve.session import Session
+    from slipstream.serve.session import ViewerSession
 
     bar = LoadBar()
-    session = Session(paths, run, dumps, align, bar.update)
+    session = ViewerSession(paths, run, dumps, align, bar.update)
     server = Server(session, host, port)
     server.start()
     with suppress(KeyboardInterrupt):

@@ -28,6 +28,6 @@ def summary(
         from slipstream.outputs.json import summary_json
 
         return show_json(summary_json(result))
-    from slipstream.outputs.terminal.ops import render
+    from slipstream.outputs.terminal.summary import render_summary
 
-    show(lambda width: render(result, width))
+    show(lambda width: render_summary(result, width))

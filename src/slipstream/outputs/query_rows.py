@@ -20,19 +20,19 @@ MOST_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Rows:
+class QueryResult:
     """What a query returned."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
 
-def render_rows(found: Rows, width: int = 80) -> Text:
+def render_rows(found: QueryResult, width: int = 80) -> Text:
     """A table; numbers are aligned right, long texts elided."""
     shown = found.rows[:MOST_ROWS]
     cells = [_cells([row[i] for row in shown]) for i in range(len(found.columns))]
     columns = [
-        TextColumn(name, right=_numeric(row[i] for row in shown), least=_least(cells[i]))
+        TextColumn(name, right=_numeric(row[i] for row in shown), min_width=_least(cells[i]))
         for i, name in enumerate(found.columns)
     ]
     heading, *lines = table(columns, list(zip(*cells, strict=True)), width)
@@ -55,7 +55,7 @@ def _one_below_another(names: Sequence[str], cells: list[list[str]], width: int)
     return lines
 
 
-def rows_csv(found: Rows) -> str:
+def rows_csv(found: QueryResult) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(found.columns)
@@ -63,7 +63,7 @@ def rows_csv(found: Rows) -> str:
     return out.getvalue().removesuffix("\n")
 
 
-def rows_json(found: Rows) -> list[dict[str, Any]]:
+def rows_json(found: QueryResult) -> list[dict[str, Any]]:
     """What `query --json` prints: one object for each row."""
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 

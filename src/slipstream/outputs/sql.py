@@ -11,7 +11,7 @@ from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import ProgramSummary, programs
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput, missing_extra
-from slipstream.outputs.query_rows import Rows
+from slipstream.outputs.query_rows import QueryResult
 from slipstream.outputs.tables import arrow_table, device_name
 from slipstream.profile.profile import Profile
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-def query(profile: Profile, sql: str) -> Rows:
+def query(profile: Profile, sql: str) -> QueryResult:
     """Runs one SQL query over the tables of a profile (see `TABLES`)."""
     duckdb = _duckdb()
     with duckdb.connect(":memory:") as connection:
@@ -33,7 +33,7 @@ def query(profile: Profile, sql: str) -> Rows:
             rows = result.fetchall() if result.description else []
         except duckdb.Error as error:
             raise _bad_query(str(error)) from None
-        return Rows(tuple(c[0] for c in result.description or ()), tuple(rows))
+        return QueryResult(tuple(c[0] for c in result.description or ()), tuple(rows))
 
 
 def _mentioned(sql: str) -> list[str]:

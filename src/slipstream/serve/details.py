@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 _MOST_CHUNKS = 64
 """how far a partner is looked for: about four million events of a lane"""
 
-Rows = list[tuple[str, str]]
+DetailRows = list[tuple[str, str]]
 
 
 def detail(scene: Scene, lane_id: int, start_us: float, depth: int) -> dict[str, Any] | None:
@@ -56,7 +56,7 @@ def _place(scene: Scene, lane: SceneLane, start_us: float, depth: int) -> int | 
 
 def _host_detail(layer: Layer, row: int) -> dict[str, Any]:
     table = layer.table
-    rows: Rows = [("kind", "host")]
+    rows: DetailRows = [("kind", "host")]
     if table["is_step"][row]:
         rows.append(("step", str(int(table["step"][row]))))
     if table["correlation"][row]:
@@ -123,7 +123,7 @@ class _Event:
             "partner": self._partner(waits[1]),
         }
 
-    def _cost(self) -> Rows:
+    def _cost(self) -> DetailRows:
         """What the instruction takes in one execution of its program, all its events together."""
         if not self.instruction:
             return []
@@ -138,14 +138,14 @@ class _Event:
         often = f", {times:.3g} times" if times > 1.005 else ""
         return [("per execution", f"{format_time(each)}{often} (mean of {executions:,})")]
 
-    def _bytes(self) -> Rows:
+    def _bytes(self) -> DetailRows:
         size = bytes_of(*self.found) if self.found is not None else None
         if not size or self.kind == "compute":
             return []
         speed = size / max(self.duration_ps, 1) * 1e12
         return [("bytes", f"{format_bytes(size)} at {format_bytes(speed)}/s")]
 
-    def _slack(self) -> tuple[Rows, str]:
+    def _slack(self) -> tuple[DetailRows, str]:
         """Slack of a collective or copy, and what it is needed by, as the median step has it."""
         if self.kind == "compute" or self.found is None or not len(self.profile.steps):
             return [], ""

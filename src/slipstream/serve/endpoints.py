@@ -16,15 +16,15 @@ from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
 from slipstream.serve import encoding
 from slipstream.serve.scene import Scene
-from slipstream.serve.session import Session
+from slipstream.serve.session import ViewerSession
 
 Parameters = Mapping[str, str]
-Question = Callable[[Session, Parameters], Any]
+Question = Callable[[ViewerSession, Parameters], Any]
 PATIENCE_S = 600.0
 MOST_EXPORTED = 2_000_000
 
 
-def scene(session: Session, parameters: Parameters) -> dict[str, Any]:
+def scene(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
     """Lanes and times; waits until the profile has been read."""
     found = session.scene(PATIENCE_S)
     return {
@@ -62,7 +62,7 @@ def _facts(found: Scene) -> list[str]:
     ]
 
 
-def slices(session: Session, parameters: Parameters) -> bytes:
+def slices(session: ViewerSession, parameters: Parameters) -> bytes:
     found = session.scene(PATIENCE_S)
     window = _window(parameters)
     pixels = int(_number(parameters, "pixels"))
@@ -70,14 +70,14 @@ def slices(session: Session, parameters: Parameters) -> bytes:
     return encoding.slices(found, *window, pixels, lanes, tops)
 
 
-def search(session: Session, parameters: Parameters) -> dict[str, Any]:
+def search(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
     from slipstream.serve import search
 
     text = parameters.get("text", "")[:200]
     return search.search(session.scene(PATIENCE_S), text, *_window(parameters))
 
 
-def detail(session: Session, parameters: Parameters) -> dict[str, Any] | None:
+def detail(session: ViewerSession, parameters: Parameters) -> dict[str, Any] | None:
     from slipstream.serve import details
 
     lane, depth = (int(_number(parameters, name)) for name in ("lane", "depth"))
@@ -85,13 +85,13 @@ def detail(session: Session, parameters: Parameters) -> dict[str, Any] | None:
     return details.detail(session.scene(PATIENCE_S), lane, start_us, depth)
 
 
-def summary(session: Session, parameters: Parameters) -> dict[str, Any]:
+def summary(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
     from slipstream.serve import range_summary
 
     return range_summary.summary(session.scene(PATIENCE_S), *_window(parameters))
 
 
-def perfetto(session: Session, parameters: Parameters) -> bytes:
+def perfetto(session: ViewerSession, parameters: Parameters) -> bytes:
     """What is in a window, of one of the profiles, as a trace that ui.perfetto.dev opens."""
     from slipstream.outputs.perfetto.trace import perfetto_bytes
 

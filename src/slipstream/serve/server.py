@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.serve import page
 from slipstream.serve.auth import LOOPBACK, Guard
-from slipstream.serve.session import Session, State
+from slipstream.serve.session import State, ViewerSession
 
 if TYPE_CHECKING:
     from slipstream.serve.endpoints import Question
@@ -43,7 +43,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, session: Session, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, session: ViewerSession, host: str = "127.0.0.1", port: int = 0) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.session = session
         try:

@@ -39,7 +39,7 @@ class State:
     is_over: bool = False
 
 
-class Session:
+class ViewerSession:
     """The scene of some paths; a thread of its own reads them, and reads them again."""
 
     def __init__(

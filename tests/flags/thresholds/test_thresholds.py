@@ -9,7 +9,7 @@ from flags.thresholds.llama_step import model_shapes as llama
 from slipstream.errors import BadInput
 from slipstream.flags.thresholds.thresholds import thresholds, thresholds_of_params
 from slipstream.flags.thresholds.weights import path_of
-from slipstream.outputs.terminal.thresholds import render_thresholds, thresholds_json
+from slipstream.outputs.terminal.flags.thresholds import render_thresholds, thresholds_json
 from slipstream.sources.hlo.reader import program_from_text, read_program
 
 MIB = 1 << 20

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.outputs.html.charts import (
-    Curve,
-    Part,
+    BarPart,
+    ChartCurve,
     bar,
     columns,
     curves,
@@ -16,7 +16,7 @@ from slipstream.outputs.html.charts import (
     thinned,
 )  # fmt: skip
 
-PARTS = [Part("compute", 30, "compute", "30 ms"), Part("idle", 10, "idle", "10 ms")]
+PARTS = [BarPart("compute", 30, "compute", "30 ms"), BarPart("idle", 10, "idle", "10 ms")]
 
 
 def rects(text: str) -> list[tuple[float, float]]:
@@ -48,7 +48,7 @@ def test_a_share_is_never_longer_than_its_bar():
 
 
 def test_a_curve():
-    text = curves([Curve([0, 2, 2, 1])], "rate", 4, "4 GB/s", ("0", "1 s"), limit=3)
+    text = curves([ChartCurve([0, 2, 2, 1])], "rate", 4, "4 GB/s", ("0", "1 s"), limit=3)
     assert 'd="M0 100V100H250V50H750V75H1000V100Z"' in text
     assert 'd="M0 25.00H1000" class="limit"' in text
     assert "4 GB/s" in text and "1 s" in text

@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import profile
-from slipstream.outputs.html.step_data import Slices, StepView, _thin, _thinned, window
+from slipstream.outputs.html.step_data import LaneSlices, StepView, _thin, _thinned, window
 
 
-def lane(starts, durations, kinds) -> Slices:
+def lane(starts, durations, kinds) -> LaneSlices:
     columns = [np.array(c, np.int64) for c in (starts, durations)]
     size = len(starts)
     rows = np.arange(size)
-    return Slices(0, *columns, rows, np.array(kinds, np.int64), np.ones(size, np.int64), rows)
+    return LaneSlices(0, *columns, rows, np.array(kinds, np.int64), np.ones(size, np.int64), rows)
 
 
-def plainly_thinned(found: Slices, grain: float) -> list[tuple[int, int, int, int]]:
+def plainly_thinned(found: LaneSlices, grain: float) -> list[tuple[int, int, int, int]]:
     """(start, duration, longest event, count) of each slice, one event at a time."""
     blocks: list[list[int]] = []
     for at in range(len(found.start)):

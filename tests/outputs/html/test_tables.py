@@ -5,8 +5,8 @@ import re
 from slipstream.outputs.html.tables import (
     MOST,
     Cell,
-    Column,
-    Times,
+    TableColumn,
+    TimeColumn,
     bytes_cell,
     count_cell,
     named_cell,
@@ -19,7 +19,7 @@ from slipstream.outputs.html.tables import (
 
 
 def test_a_table():
-    text = table([Column("Op"), number("A step", wide=True)], [["a", us_cell(1500)]], "Ops")
+    text = table([TableColumn("Op"), number("A step", wide=True)], [["a", us_cell(1500)]], "Ops")
     assert '<th scope="col">Op</th><th class="n w" scope="col">A step</th>' in text
     assert '<td>a</td><td class="n w" data-v="1500">1.5 ms</td>' in text
     assert 'role="region" aria-label="Ops" tabindex="0"' in text
@@ -27,19 +27,21 @@ def test_a_table():
 
 
 def test_columns_sort_where_there_is_something_to_sort():
-    text = table([Column("Op")], [["a"], ["b"]], "Ops")
+    text = table([TableColumn("Op")], [["a"], ["b"]], "Ops")
     assert '<th scope="col"><button type="button">Op</button></th>' in text
 
 
 def test_more_rows_wait_for_a_click():
-    text = table([Column("Op")], [[str(i)] for i in range(12)], "Ops", shown=10)
+    text = table([TableColumn("Op")], [[str(i)] for i in range(12)], "Ops", shown=10)
     assert text.count('<tr class="more">') == 2
     assert 'aria-controls="table-ops"' in text and "Show all 12" in text
     assert 'id="table-ops"' in text
 
 
 def test_very_many_rows_are_for_the_command_line():
-    text = table([Column("Op")], [[str(i)] for i in range(MOST + 5)], "Ops", more="slipstream ops")
+    text = table(
+        [TableColumn("Op")], [[str(i)] for i in range(MOST + 5)], "Ops", more="slipstream ops"
+    )
     assert len(re.findall("<tr", text)) == MOST + 1
     assert f"The first {MOST} of 305 rows. The other 5: slipstream ops" in text
 
@@ -58,6 +60,6 @@ def test_cells_say_what_is_not_known():
 
 
 def test_a_column_of_times_has_one_unit():
-    times = Times([1234.5, 20.0, None])
+    times = TimeColumn([1234.5, 20.0, None])
     assert times.unit == "ms"
     assert [times.cell(us).shown for us in (1234.5, 20.0, None)] == ["1.23", "0.02", "–"]

@@ -1,8 +1,11 @@
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from slipstream.outputs.terminal.layout import TextColumn, elide, paragraph, table, wrap
+from slipstream.outputs.terminal.layout import TextColumn, bar, elide, paragraph, table, wrap
 
 
 def test_elide_keeps_both_ends():
@@ -32,10 +35,28 @@ def test_paragraph():
 
 
 def test_table_shrinks_what_may_shrink():
-    columns = [TextColumn("name", least=6), TextColumn("ms", right=True)]
+    columns = [TextColumn("name", min_width=6), TextColumn("ms", right=True)]
     rows = [("a_long_name_indeed", "1.00"), ("b", "20.00")]
     assert table(columns, rows, 17) == [
         "name           ms",
         "a_lon…deed   1.00",
         "b           20.00",
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0, "    "),
+        (1, "████"),
+        (0.5, "██  "),
+        (0.53, "██▏ "),
+        (1e-9, "▏   "),
+        (0.97, "███▉"),
+        (1.7, "████"),
+        (-1, "    "),
+        (math.nan, "    "),
+    ],
+)
+def test_bar(share, expected):
+    assert bar(share, 4) == expected

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+import pytest
+from rich.cells import cell_len
+
+from outputs.results import PROGRAMS
 from slipstream.outputs.json import dumps
-from slipstream.outputs.terminal.programs import program_json, render_program
+from slipstream.outputs.terminal.programs import (
+    program_json,
+    render_program,
+    render_programs,
+)
 from slipstream.profile.program import Collective, Computation, Instruction, Program
 from slipstream.profile.shapes import Shape
 
@@ -84,3 +92,18 @@ def test_a_program_as_json():
         ],
     }
     assert dumps(program_json(program())).startswith("{")
+
+
+def test_programs():
+    assert render_programs(PROGRAMS).plain == (
+        """\
+program               fingerprint  executions  instructions  device time  graphs
+jit_step(1)           7733d8da              3           116       1.34 s  yes
+jit_conver…_type(22)  –                     1             –      12.5 µs  no"""
+    )
+
+
+@pytest.mark.parametrize("width", [72, 80, 100])
+def test_no_line_is_too_long(width):
+    lines = render_programs(PROGRAMS, width).plain.splitlines()
+    assert max(cell_len(line) for line in lines) <= width

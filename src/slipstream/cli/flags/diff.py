@@ -16,7 +16,7 @@ def diff(
 ) -> None:
     """What changed from one jaxlib release to another: flags removed, added, other defaults."""
     from slipstream.flags.explain import flag_diff
-    from slipstream.outputs.terminal.flags import diff_json, render_diff
+    from slipstream.outputs.terminal.flags.catalogue import diff_json, render_diff
 
     found = flag_diff(old, new)
     if json:

@@ -20,7 +20,7 @@ def explain(
     """What a flag or variable does, when it helps or hurts, its default and its history."""
     from slipstream.flags.catalogue.catalogue import default_catalogue
     from slipstream.flags.explain import explain as explain_name
-    from slipstream.outputs.terminal.flags import explanation_json, render_explanation
+    from slipstream.outputs.terminal.flags.catalogue import explanation_json, render_explanation
 
     found = explain_name(name, default_catalogue(jaxlib))
     if json:

@@ -48,7 +48,7 @@ def lint(
     if fix:
         _fix(paths or [], catalogue, gpu, quiet=json)
     findings = _findings(paths or [], catalogue, gpu)
-    from slipstream.outputs.terminal.lint import findings_json, render_findings
+    from slipstream.outputs.terminal.flags.lint import findings_json, render_findings
 
     version = catalogue.jaxlib_version
     if json:

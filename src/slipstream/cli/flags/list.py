@@ -31,7 +31,7 @@ def list_flags(
     known is shown.
     """
     from slipstream.flags.catalogue.catalogue import default_catalogue
-    from slipstream.outputs.terminal.flags import list_json, render_list
+    from slipstream.outputs.terminal.flags.catalogue import list_json, render_list
 
     try:
         pattern = re.compile(grep, re.IGNORECASE)

@@ -22,7 +22,7 @@ def thresholds(
     values worth trying. From Python, thresholds_of_params takes a parameter tree.
     """
     from slipstream.flags.thresholds.thresholds import thresholds as find
-    from slipstream.outputs.terminal.thresholds import render_thresholds, thresholds_json
+    from slipstream.outputs.terminal.flags.thresholds import render_thresholds, thresholds_json
     from slipstream.sources.hlo.reader import read_program
 
     found = find(read_program(program))

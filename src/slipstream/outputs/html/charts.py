@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slipstream.outputs.formatting import share_text
 from slipstream.outputs.html.markup import Html, join, tag
-from slipstream.outputs.terminal.words import share_text
 
 WIDE = 1000.0
 """of a drawing's own coordinates; the page stretches them"""
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """One part of a bar; `kind` is its colour."""
 
     name: str
@@ -23,7 +23,7 @@ class Part:
     text: str
 
 
-def bar(parts: Sequence[Part], label: str, total: float | None = None, size: str = "") -> Html:
+def bar(parts: Sequence[BarPart], label: str, total: float | None = None, size: str = "") -> Html:
     """Parts of a whole, one after the other."""
     whole = total if total is not None else sum(part.value for part in parts)
     rects, at = [], 0.0
@@ -36,7 +36,7 @@ def bar(parts: Sequence[Part], label: str, total: float | None = None, size: str
     return _drawing(rects, 10, label, f"bar {size}".strip())
 
 
-def legend(parts: Sequence[Part], whole: float | None = None) -> Html:
+def legend(parts: Sequence[BarPart], whole: float | None = None) -> Html:
     """Names and amounts of a bar's parts, with their shares of the whole."""
     items = []
     for part in parts:
@@ -64,7 +64,7 @@ def share_bar(share: float, text: str, kind: str = "compute") -> Html:
 
 
 @dataclass(frozen=True)
-class Curve:
+class ChartCurve:
     """Values over time, in steps of equal length."""
 
     values: Sequence[float]
@@ -73,7 +73,7 @@ class Curve:
 
 
 def curves(
-    drawn: Sequence[Curve],
+    drawn: Sequence[ChartCurve],
     label: str,
     most: float,
     most_text: str,
@@ -100,7 +100,7 @@ def chart(title: str, facts: Sequence[str], plot: Html, tall: bool = False) -> H
     return tag("figure", caption, plot, class_="chart tall" if tall else "chart")
 
 
-def columns(stacks: Sequence[Sequence[Part]], label: str, most: float) -> Html:
+def columns(stacks: Sequence[Sequence[BarPart]], label: str, most: float) -> Html:
     """One column for each stack of parts: steps beside each other."""
     wide = WIDE / max(len(stacks), 1)
     gap = min(wide * 0.2, 4.0)
@@ -123,12 +123,12 @@ def thinned(values: Sequence[float], most: int) -> list[float]:
     return [max(values[at : at + size]) for at in range(0, len(values), size)]
 
 
-def _area(curve: Curve, most: float) -> Html:
+def _area(curve: ChartCurve, most: float) -> Html:
     path = _steps(curve.values, most)
     return tag("path", d=f"M0 100{path}V100Z", class_=f"fill-{curve.kind}")
 
 
-def _line(curve: Curve, most: float) -> Html:
+def _line(curve: ChartCurve, most: float) -> Html:
     path = _steps(curve.values, most)
     return tag("path", d=f"M0 {path[1:].partition('H')[0]}{path}", class_="stroke")
 

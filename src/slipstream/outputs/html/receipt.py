@@ -7,14 +7,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from slipstream.analyses.summary import StepTimes
+from slipstream.outputs.formatting import time_text
 from slipstream.outputs.html.charts import bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Page, Section, page
 from slipstream.outputs.html.sections.overview import step_parts
 from slipstream.outputs.html.tables import (
     Cell,
-    Column,
     Row,
+    TableColumn,
     bytes_cell,
     count_cell,
     number,
@@ -22,7 +23,6 @@ from slipstream.outputs.html.tables import (
     us_cell,
 )
 from slipstream.outputs.terminal.receipt import Data, receipt_lines, verdict_text
-from slipstream.outputs.terminal.words import time_text
 
 TIMES = (
     "wall",
@@ -142,13 +142,13 @@ def _whiskers(change: Data) -> Html | None:
 
 def _arms(arms: Sequence[Data]) -> Html:
     columns = [
-        Column("Program"),
-        Column("Flags", is_wide=True, is_code=True),
+        TableColumn("Program"),
+        TableColumn("Flags", is_wide=True, is_code=True),
         number("Step"),
         number("Change"),
         number("Steps timed", wide=True),
         number("Memory", wide=True),
-        Column("", is_wide=True),
+        TableColumn("", is_wide=True),
     ]
     return table(columns, [_arm(arm) for arm in arms], "Programs that were timed")
 
@@ -187,7 +187,7 @@ def _steps(parts: Mapping[str, Mapping[str, float]]) -> Html:
             tag("span", time_text(one.wall_us), class_="amount"),
         ]
     shown = {part.name: part for one in times.values() for part in step_parts(one)}
-    columns = [Column("Of one step"), *(number(name) for name in times)]
+    columns = [TableColumn("Of one step"), *(number(name) for name in times)]
     cells: list[Row] = [
         [key.replace("_", " "), *(us_cell(getattr(one, f"{key}_us")) for one in times.values())]
         for key in TIMES

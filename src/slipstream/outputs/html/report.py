@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.html.page import Page, Section, page
 from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.sections.collectives import collectives_section
@@ -31,7 +32,6 @@ from slipstream.outputs.html.sections.timeline import timeline_section
 from slipstream.outputs.html.step_data import StepView, window
 from slipstream.outputs.html.timeline_assets import SCRIPTS as TIMELINE_SCRIPTS
 from slipstream.outputs.html.timeline_assets import STYLE as TIMELINE_STYLE
-from slipstream.outputs.terminal.words import plural, time_text
 from slipstream.writing import atomic_write
 
 KEYS = (

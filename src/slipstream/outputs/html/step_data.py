@@ -35,7 +35,7 @@ OpKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Slices:
+class LaneSlices:
     """One lane: slices in order of their starts; times are ns since the step began."""
 
     lane: int
@@ -50,7 +50,7 @@ class Slices:
 
 
 @dataclass(frozen=True)
-class Window:
+class StepWindow:
     """The step that is shown."""
 
     number: int
@@ -63,7 +63,7 @@ class Window:
     end_ps: int
 
 
-def window(profile: Profile) -> Window | None:
+def window(profile: Profile) -> StepWindow | None:
     """The step of median length of the first device, on all devices that recorded it."""
     steps = profile.steps
     if not len(steps):
@@ -74,7 +74,7 @@ def window(profile: Profile) -> Window | None:
     rows = np.flatnonzero(steps.number == number)
     rows = rows[np.argsort(steps.device[rows], kind="stable")]
     shown = rows[:MOST_DEVICES]
-    return Window(
+    return StepWindow(
         number,
         tuple(steps.device[shown].tolist()),
         len(rows) - len(shown),
@@ -87,7 +87,7 @@ def window(profile: Profile) -> Window | None:
 class StepView:
     """The slices of a step, and what they are called."""
 
-    def __init__(self, profile: Profile, shown: Window) -> None:
+    def __init__(self, profile: Profile, shown: StepWindow) -> None:
         self.profile = profile
         self.shown = shown
         self.labels: list[tuple[str, int, OpKey | None]] = []
@@ -99,7 +99,7 @@ class StepView:
         self.lanes = lanes
         self.host_lanes = self._host_lanes()
 
-    def _device_lanes(self) -> list[Slices]:
+    def _device_lanes(self) -> list[LaneSlices]:
         events = self.profile.events
         inside = np.isin(self.profile.steps.rows_of(self.profile), self.shown.rows)
         rows = np.flatnonzero(inside)
@@ -117,7 +117,7 @@ class StepView:
                 ones = np.ones(len(part), np.int64)
                 number = int(lane[part[0]])
                 columns = (begin, wide, label[part], kind[part], ones, rows[part])
-                found.append(Slices(number, *columns))
+                found.append(LaneSlices(number, *columns))
         return found
 
     def _labelled(self, rows: Array, kind: Array) -> Array:
@@ -133,7 +133,7 @@ class StepView:
             self.labels.append((kernel, int(kind[first]), (of, label or kernel)))
         return groups
 
-    def _host_lanes(self) -> list[Slices]:
+    def _host_lanes(self) -> list[LaneSlices]:
         """The busiest threads, the longest of what they did in the step."""
         table, shown = self.profile.host_events, self.shown
         if not len(table):
@@ -158,7 +158,7 @@ class StepView:
             ones = np.ones(len(own), np.int64)
             when = (begin[own] - shown.start_ps) // 1000
             wide = (end - begin)[own] // 1000
-            found.append(Slices(lane, when, wide, label[own], ones * HOST, ones, rows[own]))
+            found.append(LaneSlices(lane, when, wide, label[own], ones * HOST, ones, rows[own]))
         return found
 
     def data(self, ops: Mapping[OpKey, int], partners: Mapping[OpKey, str]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class StepView:
             "lanes": [self._lane(lane, links) for lane in (*self.lanes, *self.host_lanes)],
         }  # fmt: skip
 
-    def _lane(self, lane: Slices, links: Links) -> dict[str, Any]:
+    def _lane(self, lane: LaneSlices, links: Links) -> dict[str, Any]:
         about = self.profile.lanes[lane.lane]
         host = self.profile.hosts[about.host].name
         several = len(self.profile.hosts) > 1
@@ -233,7 +233,7 @@ class Links:
         for places in self.places.values():
             places.sort()
 
-    def of(self, lane: Slices) -> list[list[int]]:
+    def of(self, lane: LaneSlices) -> list[list[int]]:
         """[slice, lane of its partner, start of its partner] for the slices that have one."""
         about = self.view.profile.lanes[lane.lane]
         if about.device is None or not (self.ends or self.after):
@@ -260,7 +260,7 @@ class Links:
         return places[at] if at < len(places) else None
 
 
-def _thinned(lanes: list[Slices], most: int, span_ns: float) -> tuple[list[Slices], float]:
+def _thinned(lanes: list[LaneSlices], most: int, span_ns: float) -> tuple[list[LaneSlices], float]:
     """At most about so many slices, and how long a slice must be to stay one (0: all do)."""
     if sum(len(lane.start) for lane in lanes) <= most:
         return lanes, 0.0
@@ -272,7 +272,7 @@ def _thinned(lanes: list[Slices], most: int, span_ns: float) -> tuple[list[Slice
         grain *= 2
 
 
-def _thin(lane: Slices, grain: float) -> Slices:
+def _thin(lane: LaneSlices, grain: float) -> LaneSlices:
     """Slices shorter than the grain, of one kind and one stretch of time, as one block."""
     small = lane.duration < grain
     stretch = (lane.start // grain).astype(np.int64)
@@ -281,7 +281,7 @@ def _thin(lane: Slices, grain: float) -> Slices:
     block = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(small)))
     longest = np.lexsort((-lane.duration, block))[firsts]
     end = np.maximum.reduceat(lane.start + lane.duration, firsts)
-    return Slices(
+    return LaneSlices(
         lane.lane,
         lane.start[firsts],
         end - lane.start[firsts],

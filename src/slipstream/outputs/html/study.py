@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slipstream.outputs.html.charts import Curve, chart, curves
+from slipstream.outputs.formatting import plural
+from slipstream.outputs.html.charts import ChartCurve, chart, curves
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Page, Section, notes_of, page
 from slipstream.outputs.html.tables import (
     Cell,
-    Column,
     Row,
+    TableColumn,
     bytes_cell,
     count_cell,
     named_cell,
@@ -19,7 +20,6 @@ from slipstream.outputs.html.tables import (
     us_cell,
 )
 from slipstream.outputs.terminal.tune import remarks_of, settings_text, verdict_of
-from slipstream.outputs.terminal.words import plural
 from slipstream.results.tuning import SAME, KnobEffect, Tried, Tuning
 
 
@@ -57,7 +57,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
         yield Section("knobs", "Knobs", made, lede, str(len(moved)))
     if tuning.left_out:
         out: list[Row] = [[name, why] for name, why in tuning.left_out.items()]
-        made = table([Column("Knob", is_code=True), Column("Why")], out, "Knobs left out")
+        made = table([TableColumn("Knob", is_code=True), TableColumn("Why")], out, "Knobs left out")
         yield Section("left-out", "Left out", made, "Knobs that can't matter here.")
 
 
@@ -85,7 +85,7 @@ def _history(scored: Sequence[Tried]) -> Html:
     most = max(*gains, 1e-4)
     ends = (f"candidate {scored[0].number}", f"candidate {scored[-1].number}")
     label = f"The best gain so far rose to {most:.1%} in {plural(len(scored), 'candidate')}"
-    drawn = curves([Curve(gains)], label, most, f"{most:.1%}", ends)
+    drawn = curves([ChartCurve(gains)], label, most, f"{most:.1%}", ends)
     return chart("Gain of the best so far", [f"{most:.1%} at the end"], drawn)
 
 
@@ -95,24 +95,24 @@ _RANKING = [
     number("Change"),
     number("Exposed", wide=True),
     number("Memory", wide=True),
-    Column("By", is_wide=True),
-    Column("Settings"),
+    TableColumn("By", is_wide=True),
+    TableColumn("Settings"),
 ]
 _RUNS = [
     number("#"),
     number("Step"),
     number("Change"),
-    Column("95%", is_wide=True),
-    Column("By", is_wide=True),
-    Column("Settings"),
+    TableColumn("95%", is_wide=True),
+    TableColumn("By", is_wide=True),
+    TableColumn("Settings"),
 ]
 _KNOBS = [
-    Column("Knob"),
-    Column("Best value", is_code=True),
+    TableColumn("Knob"),
+    TableColumn("Best value", is_code=True),
     number("Effect"),
-    Column("95%", is_wide=True),
+    TableColumn("95%", is_wide=True),
     number("Tried", wide=True),
-    Column("Basis", is_wide=True),
+    TableColumn("Basis", is_wide=True),
 ]
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slipstream.outputs.formatting import column_unit, share_text, time_text
 from slipstream.outputs.html.markup import Html, tag
-from slipstream.outputs.terminal.words import column_unit, share_text, time_text
 from slipstream.units import format_bytes
 
 SHOWN = 10
@@ -17,7 +17,7 @@ MOST = 300
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column; a wide one is left out on phones."""
 
     title: str
@@ -30,8 +30,8 @@ class Column:
         return " ".join(mark for mark, wanted in marks if wanted) or None
 
 
-def number(title: str, wide: bool = False) -> Column:
-    return Column(title, is_number=True, is_wide=wide)
+def number(title: str, wide: bool = False) -> TableColumn:
+    return TableColumn(title, is_number=True, is_wide=wide)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,11 @@ Row = list[Cell | Html | str]
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[Row], label: str, shown: int = SHOWN, more: str = ""
+    columns: Sequence[TableColumn],
+    rows: Sequence[Row],
+    label: str,
+    shown: int = SHOWN,
+    more: str = "",
 ) -> Html:
     """A table in a box that scrolls where the page is too narrow; `more` says where the rest is."""
     name = f"table-{re.sub(r'[^a-z0-9]+', '-', label.lower())}"
@@ -100,7 +104,7 @@ def _button(name: str, count: int, shown: int) -> Html | None:
     )
 
 
-def _cell(cell: Cell | Html | str, column: Column) -> Html:
+def _cell(cell: Cell | Html | str, column: TableColumn) -> Html:
     if isinstance(cell, Cell):
         # Everything that isn't known sorts below what is.
         value = -1e300 if cell.value is None or math.isnan(cell.value) else cell.value
@@ -138,7 +142,7 @@ def named_cell(name: str, below: str = "") -> Html:
     return tag("span", name, tag("small", below, class_="c") if below and below != name else None)
 
 
-class Times:
+class TimeColumn:
     """Cells of one column in one unit, so that digits stand below each other."""
 
     def __init__(self, times_us: Sequence[float | None]) -> None:

@@ -26,7 +26,7 @@ SHARES = {
 
 
 @dataclass(frozen=True)
-class Counter:
+class DeviceCounter:
     """One number of one device over time; each value holds until the next time."""
 
     device: int
@@ -36,7 +36,7 @@ class Counter:
     values: Array
 
 
-def counters(profile: Profile) -> Iterator[Counter]:
+def counters(profile: Profile) -> Iterator[DeviceCounter]:
     """Share of time that devices work, by kind, and bytes a second on each link."""
     yield from _shares(profile)
     flows = device_flows(profile, None)
@@ -50,10 +50,10 @@ def counters(profile: Profile) -> Iterator[Counter]:
                 # A link's rate is that after the last change at one time.
                 kept = np.append(times[1:] != times[:-1], True)
                 name = f"{link}, {direction}"
-                yield Counter(device, name, "GB/s", times[kept], rates.rates[kept] * 1e3)
+                yield DeviceCounter(device, name, "GB/s", times[kept], rates.rates[kept] * 1e3)
 
 
-def _shares(profile: Profile) -> Iterator[Counter]:
+def _shares(profile: Profile) -> Iterator[DeviceCounter]:
     for device, own in profile.stretches.by_device():
         begin, end = int(own.start_ps.min()), int(own.end_ps.max())
         width = max(SHORTEST_PS, -(-(end - begin) // BINS))
@@ -63,4 +63,4 @@ def _shares(profile: Profile) -> Iterator[Counter]:
             values = np.append(100.0 * times / width, 0.0)
             changes = np.flatnonzero(np.diff(values, prepend=np.nan) != 0)
             if values.any():
-                yield Counter(device, name, "%", edges[changes], values[changes])
+                yield DeviceCounter(device, name, "%", edges[changes], values[changes])

@@ -15,7 +15,7 @@ _COLUMNS = {"kernel": "name", "op": "op", "program": "program", "details": "deta
 
 
 @dataclass(frozen=True)
-class Slices:
+class EventSlices:
     """The events of one table; rows that say the same are of one kind."""
 
     table: Table
@@ -25,19 +25,21 @@ class Slices:
     """name and annotations of each kind"""
 
 
-def device_slices(profile: Profile) -> Slices:
+def device_slices(profile: Profile) -> EventSlices:
     """Device events, called by what they compute and by their instruction, else by the kernel."""
     table = profile.events
     kinds, firsts = _kinds(table, ("instruction", *_COLUMNS.values()))
     said = [_said(profile, row) for row in firsts.tolist()]
-    return Slices(table, "device", kinds, said)
+    return EventSlices(table, "device", kinds, said)
 
 
-def host_slices(profile: Profile) -> Slices:
+def host_slices(profile: Profile) -> EventSlices:
     """Host events, called as they were recorded."""
     table = profile.host_events
     kinds, firsts = _kinds(table, ("name",))
-    return Slices(table, "host", kinds, [(table.text("name", row), {}) for row in firsts.tolist()])
+    return EventSlices(
+        table, "host", kinds, [(table.text("name", row), {}) for row in firsts.tolist()]
+    )
 
 
 def _said(profile: Profile, row: int) -> tuple[str, dict[str, str]]:

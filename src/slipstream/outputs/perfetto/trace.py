@@ -20,9 +20,9 @@ import numpy as np
 from slipstream.outputs.perfetto.counters import counters
 from slipstream.outputs.perfetto.flows import async_arrows, launch_arrows
 from slipstream.outputs.perfetto.packets import Packets
-from slipstream.outputs.perfetto.slices import Slices, device_slices, host_slices
+from slipstream.outputs.perfetto.slices import EventSlices, device_slices, host_slices
 from slipstream.outputs.perfetto.track_layout import Track, lay_out
-from slipstream.outputs.perfetto.tracks import Texts, Tracks
+from slipstream.outputs.perfetto.tracks import InternedTexts, TrackDescriptors
 from slipstream.outputs.wire import fixed_tag, message, number
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
@@ -50,7 +50,7 @@ def perfetto_bytes(profile: Profile) -> Iterator[bytes]:
     # Timestamps can't be negative, but an event may begin before the profile's origin.
     tables = (profile.events, profile.host_events)
     origin_ps = min(int(table["start_ps"].min(initial=0)) for table in tables)
-    drawing = _Drawing(Texts(), Packets(), Tracks(profile), origin_ps)
+    drawing = _Drawing(InternedTexts(), Packets(), TrackDescriptors(profile), origin_ps)
     launched = launch_arrows(profile)
     waited = async_arrows(profile)
     numbers = np.arange(1, 1 + len(launched) + len(waited), dtype=np.uint64)
@@ -117,12 +117,12 @@ class _Flows:
 class _Drawing:
     """What a trace is put together from."""
 
-    texts: Texts
+    texts: InternedTexts
     packets: Packets
-    tracks: Tracks
+    tracks: TrackDescriptors
     origin_ps: int
 
-    def slices(self, slices: Slices, flows: _Flows) -> None:
+    def slices(self, slices: EventSlices, flows: _Flows) -> None:
         table = slices.table
         starts_ps = table["start_ps"] - self.origin_ps
         starts = starts_ps // PS_PER_NS
@@ -157,7 +157,7 @@ class _Drawing:
         numbers[track.opens] = np.array(begins, np.int64)[which]
         return numbers
 
-    def _bodies(self, slices: Slices) -> tuple[Array, list[bytes]]:
+    def _bodies(self, slices: EventSlices) -> tuple[Array, list[bytes]]:
         """What each row says, as a number, and what each number says."""
         category = number(3, self.texts.index("category", slices.category))
         bodies = []

@@ -7,7 +7,7 @@ from slipstream.outputs.wire import message, number, string
 from slipstream.profile.profile import Profile
 
 
-class Texts:
+class InternedTexts:
     """Every text once, by what it is for: Perfetto numbers each sort on its own, from 1."""
 
     _FIELDS = {"category": 1, "name": 2, "annotation": 3, "value": 29}
@@ -29,7 +29,7 @@ class Texts:
         return packet(flags, message(12, *entries))
 
 
-class Tracks:
+class TrackDescriptors:
     """Numbers tracks as they are asked for, and describes each to the viewer once."""
 
     def __init__(self, profile: Profile) -> None:

@@ -8,17 +8,17 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.collectives import CollectiveRow, Collectives, Straggler
-from slipstream.outputs.terminal.layout import TextColumn
-from slipstream.outputs.terminal.lines import (
-    LEAST_WIDTH,
+from slipstream.outputs.formatting import plural, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
     WIDTH,
     Line,
+    TextColumn,
     heading,
-    remarks,
-    tabled,
-    text,
+    note_lines,
+    styled_text,
+    table_lines,
 )
-from slipstream.outputs.terminal.words import plural, share_text, time_text
 from slipstream.units import format_bytes
 
 _LINKS = {"nvlink": "NVLink", "nvswitch": "NVLink with NVSwitch", "pcie": "PCIe"}
@@ -48,27 +48,27 @@ def rate_text(rate: float | None) -> str:
 
 def render_collectives(result: Collectives, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of collectives: all or the `top` longest."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     parts = [plural(len(result.rows), "collective"), result.model or "unknown device"]
     if result.link_bandwidth:
         parts.append(f"{_LINKS.get(result.link, result.link)} {rate_text(result.link_bandwidth)}")
     parts.append(plural(result.steps, "step") if result.steps else "the whole recording")
     lines = heading(parts, width)
     if not result.rows:
-        return text([*lines, ("nothing communicates in the steps", "")])
+        return styled_text([*lines, ("nothing communicates in the steps", "")])
     lines += _table(result.rows, width, top)
     if result.stragglers:
         lines += [("", ""), *_stragglers(result, width)]
-    return text([*lines, *remarks(result.notes, width)])
+    return styled_text([*lines, *note_lines(result.notes, width)])
 
 
 def _table(rows: tuple[CollectiveRow, ...], width: int, top: int | None) -> list[Line]:
     has_waits = any(row.wait_us is not None for row in rows)
     has_algorithm = any(row.algorithm for row in rows)
     headings = ["bytes", "group", "a step", "exposed", *(["waits"] * has_waits), "bus", "of link"]
-    columns = [TextColumn("collective", least=14)]
+    columns = [TextColumn("collective", min_width=14)]
     columns += [TextColumn(head, right=True) for head in headings]
-    columns += [TextColumn("algorithm", least=4)] * has_algorithm
+    columns += [TextColumn("algorithm", min_width=4)] * has_algorithm
     texts = []
     for row in rows:
         waits = "–" if row.wait_us is None else time_text(row.wait_us)
@@ -84,11 +84,11 @@ def _table(rows: tuple[CollectiveRow, ...], width: int, top: int | None) -> list
             *([row.algorithm or "–"] * has_algorithm),
         ]
         texts.append(cells)
-    return tabled(columns, texts, width, top)
+    return table_lines(columns, texts, width, top)
 
 
 def _stragglers(result: Collectives, width: int) -> list[Line]:
-    columns = [TextColumn("device"), TextColumn("host", least=10)]
+    columns = [TextColumn("device"), TextColumn("host", min_width=10)]
     headings = ("comes last", "others wait", "itself waits")
     columns += [TextColumn(head, right=True) for head in headings]
     rows = [
@@ -101,7 +101,7 @@ def _stragglers(result: Collectives, width: int) -> list[Line]:
         ]
         for one in result.stragglers
     ]
-    lines = tabled(columns, rows, width)
+    lines = table_lines(columns, rows, width)
     return [*lines, (_verdict(result, result.straggler), "")]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from slipstream.outputs.formatting import plural
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
-from slipstream.outputs.terminal.words import plural
 from slipstream.units import format_bytes
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _collectives(found: Compilation) -> list[dict[str, Any]]:
 def _collective_lines(rows: list[dict[str, Any]], width: int) -> list[str]:
     if not rows:
         return ["no collectives"]
-    columns = [TextColumn("collectives", least=12)]
+    columns = [TextColumn("collectives", min_width=12)]
     columns += [TextColumn(name, right=True) for name in ("instructions", "runs", "payload")]
     cells = [
         [

@@ -10,8 +10,8 @@ from rich.text import Text
 from slipstream.costs.coverage import Coverage
 from slipstream.costs.diff import CostDiff
 from slipstream.costs.table import CostTable
+from slipstream.outputs.formatting import number_text, plural, share_text
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
-from slipstream.outputs.terminal.words import number_text, plural, share_text
 
 MOST_PROGRAMS = 3
 """how many programs of a table are shown"""
@@ -81,10 +81,10 @@ def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
             for cost in dearest[:top]
         ]
         columns = (
-            TextColumn("instruction", least=20),
+            TextColumn("instruction", min_width=20),
             TextColumn("µs", right=True),
             TextColumn("executions", right=True),
-            TextColumn("", least=0),
+            TextColumn("", min_width=0),
         )
         lines += table(columns, rows, width)
         if len(dearest) > top:
@@ -142,9 +142,9 @@ def _missing_lines(coverage: Coverage, width: int) -> list[str]:
         for missing in coverage.missing[:MOST_MISSING]
     ]
     columns = (
-        TextColumn("missing", least=20),
+        TextColumn("missing", min_width=20),
         TextColumn("µs a step", right=True),
-        TextColumn("closest in the file", least=12),
+        TextColumn("closest in the file", min_width=12),
     )
     lines = table(columns, rows, width)
     rest = len(coverage.missing) - MOST_MISSING
@@ -163,7 +163,7 @@ def render_diff(found: CostDiff, width: int = 80, top: int = 20) -> Text:
         for change in found.changes[:top]
     ]
     columns = (
-        TextColumn("instruction", least=20),
+        TextColumn("instruction", min_width=20),
         TextColumn("before, µs", right=True),
         TextColumn("after, µs", right=True),
         TextColumn("change", right=True),

@@ -7,9 +7,18 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.terminal.layout import TextColumn, paragraph, table
-from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, Line, heading, remarks, text
-from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text, time_text
+from slipstream.outputs.formatting import file_name, plural, ratio, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
+    WIDTH,
+    Line,
+    TextColumn,
+    heading,
+    note_lines,
+    paragraph,
+    styled_text,
+    table,
+)
 from slipstream.results.diagnosis import Change, Diagnosis, Exhibit, Finding, Gain
 
 INDENT = "   "
@@ -35,7 +44,7 @@ def render_diagnosis(
     path: str = "PATH",
 ) -> Text:
     """Findings, the surest first; with `everything`, also what was not found and why."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     lines = heading(_header(diagnosis), width)
     shown = diagnosis.findings[:top]
     for number, finding in enumerate(shown, 1):
@@ -43,7 +52,7 @@ def render_diagnosis(
     if not diagnosis.findings:
         lines += [("nothing found", "bold"), ("", "")]
     lines += _rest(diagnosis, len(shown), width, everything)
-    return text([*lines, *remarks(diagnosis.notes, width)])
+    return styled_text([*lines, *note_lines(diagnosis.notes, width)])
 
 
 def gain_text(gain: Gain, step_us: float) -> str:
@@ -97,11 +106,11 @@ def _exhibits(exhibits: tuple[Exhibit, ...], width: int) -> list[Line]:
     if not exhibits:
         return []
     columns = [
-        TextColumn("", least=16, most=30),
-        TextColumn("", least=10, most=22),
+        TextColumn("", min_width=16, max_width=30),
+        TextColumn("", min_width=10, max_width=22),
         TextColumn("", right=True),
         TextColumn("", right=True),
-        TextColumn("", least=12),
+        TextColumn("", min_width=12),
     ]
     rows = [
         [

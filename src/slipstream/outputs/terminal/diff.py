@@ -10,15 +10,22 @@ from rich.text import Text
 
 from slipstream.analyses.diff.diff import Change, Diff, Part, Side, Verdict
 from slipstream.analyses.diff.schedule_moves import Move, Placing
-from slipstream.outputs.terminal.layout import TextColumn, paragraph, table
-from slipstream.outputs.terminal.words import (
+from slipstream.outputs.formatting import (
     column_unit,
     file_name,
     number_text,
     plural,
     share_text,
 )
-from slipstream.outputs.terminal.words import time_text as time
+from slipstream.outputs.formatting import time_text as time
+from slipstream.outputs.terminal.layout import (
+    WIDTH,
+    Line,
+    TextColumn,
+    paragraph,
+    styled_text,
+    table,
+)
 
 TOP = 10
 MOST_MOVES = 5
@@ -31,8 +38,6 @@ _PARTS = {
     "exposed_communication": "exposed communication",
     "exposed_copy": "exposed copies",
 }
-
-Line = tuple[str, str]
 
 
 def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> dict[str, Any]:
@@ -47,14 +52,14 @@ def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> 
     return data
 
 
-def render_diff(diff: Diff, width: int = 80, top: int | None = TOP) -> Text:
+def render_diff(diff: Diff, width: int = WIDTH, top: int | None = TOP) -> Text:
     """The verdict, where the time went, and what moved in the schedule."""
     lines = [*_sides(diff), ("", ""), *_verdict(diff.verdict, width), ("", "")]
     lines += _parts(diff.parts, width)
     lines += [("", ""), *_matched(diff, width)]
     lines += _changes(diff, width, top)
     lines += _moves(diff, width)
-    return Text("\n").join(Text(text.rstrip(), style=style) for text, style in lines)
+    return styled_text(lines)
 
 
 def _sides(diff: Diff) -> list[Line]:
@@ -82,7 +87,7 @@ def _verdict(verdict: Verdict, width: int) -> list[Line]:
 
 def _parts(parts: Sequence[Part], width: int) -> list[Line]:
     unit, scale, digits = column_unit([t for p in parts for t in (p.before_us, p.after_us)])
-    columns = [TextColumn("", least=12), *(TextColumn(h, right=True) for h in
+    columns = [TextColumn("", min_width=12), *(TextColumn(h, right=True) for h in
                ("before", "after", f"change, {unit}"))]  # fmt: skip
     rows = [
         (
@@ -118,10 +123,10 @@ def _changes(diff: Diff, width: int, top: int | None) -> list[Line]:
         return [("", ""), ("no op changed by so much that it could matter to the step", "")]
     unit, scale, digits = column_unit([t for c in shown for t in (c.before_us, c.after_us)])
     columns = [
-        TextColumn("most changed", least=12),
-        TextColumn("instruction", least=14),
+        TextColumn("most changed", min_width=12),
+        TextColumn("instruction", min_width=14),
         TextColumn("how"),
-        TextColumn("source", least=8, most=16),
+        TextColumn("source", min_width=8, max_width=16),
         TextColumn("before", right=True),
         TextColumn("after", right=True),
         TextColumn(f"beyond, {unit}", right=True),

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from slipstream.doctor.findings import LEVELS, Finding
 from slipstream.doctor.machine_facts import Facts
+from slipstream.outputs.formatting import plural
 from slipstream.outputs.terminal.layout import paragraph, wrap
-from slipstream.outputs.terminal.words import plural
 
 _MARKS = {"error": "✗ ", "warning": "! ", "note": "· "}
 

@@ -8,9 +8,16 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.gaps import CAUSES, Gaps
-from slipstream.outputs.terminal.layout import TextColumn
-from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, heading, remarks, tabled, text
-from slipstream.outputs.terminal.words import plural, ratio, share_text, time_text
+from slipstream.outputs.formatting import plural, ratio, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
+    WIDTH,
+    TextColumn,
+    heading,
+    note_lines,
+    styled_text,
+    table_lines,
+)
 
 
 def gaps_json(result: Gaps, top: int | None = None) -> dict[str, Any]:
@@ -31,7 +38,7 @@ def gaps_json(result: Gaps, top: int | None = None) -> dict[str, Any]:
 
 def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of gaps, with the `top` longest."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     idle = share_text(ratio(result.idle_us, result.wall_us))
     parts = [
         f"step {time_text(result.wall_us)}",
@@ -43,7 +50,7 @@ def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Tex
         TextColumn("idle because"),
         TextColumn("a step", right=True),
         TextColumn("share", right=True),
-        TextColumn("that is", least=20),
+        TextColumn("that is", min_width=20),
     ]
     rows = [
         [cause, time_text(us), share_text(ratio(us, result.wall_us)), CAUSES[cause]]
@@ -53,10 +60,10 @@ def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Tex
         share = share_text(ratio(result.waiting_us, result.wall_us))
         said = "not idle: compute waits for communication or copies, see overlap"
         rows.append(["(other streams)", time_text(result.waiting_us), share, said])
-    lines += tabled(columns, rows, width)
+    lines += table_lines(columns, rows, width)
     if result.longest:
         lines += [("", ""), *_longest(result, width, top)]
-    return text([*lines, *remarks(result.notes, width)])
+    return styled_text([*lines, *note_lines(result.notes, width)])
 
 
 def _longest(result: Gaps, width: int, top: int | None) -> list[tuple[str, str]]:
@@ -64,11 +71,11 @@ def _longest(result: Gaps, width: int, top: int | None) -> list[tuple[str, str]]
         TextColumn("longest", right=True),
         TextColumn("step", right=True),
         TextColumn("because"),
-        TextColumn("before", least=12),
-        TextColumn("the host was in", least=12),
+        TextColumn("before", min_width=12),
+        TextColumn("the host was in", min_width=12),
     ]
     rows = [
         [time_text(gap.us), str(gap.step), gap.cause, gap.after or "the end", gap.doing or "–"]
         for gap in result.longest
     ]
-    return tabled(columns, rows, width, top)
+    return table_lines(columns, rows, width, top)

@@ -8,9 +8,16 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.hosts import Hosts
-from slipstream.outputs.terminal.layout import TextColumn
-from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, heading, remarks, tabled, text
-from slipstream.outputs.terminal.words import plural, share_text, time_text
+from slipstream.outputs.formatting import plural, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
+    WIDTH,
+    TextColumn,
+    heading,
+    note_lines,
+    styled_text,
+    table_lines,
+)
 
 _CLOCKS = {
     "collectives": "clocks aligned by {count} collectives",
@@ -33,13 +40,13 @@ def hosts_json(result: Hosts) -> dict[str, Any]:
 
 def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
     """The text of hosts."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     parts = [plural(result.hosts, "process").replace("processs", "processes")]
     parts += [plural(result.devices, "device"), _CLOCKS[result.clock].format(count=result.matched)]
     if result.alignment_us is not None and result.alignment_95_us is not None:
         within, most = time_text(result.alignment_us), time_text(result.alignment_95_us)
         parts.append(f"ends agree within {within}, 95% within {most}")
-    columns = [TextColumn("host", least=8), TextColumn("device", least=5)]
+    columns = [TextColumn("host", min_width=8), TextColumn("device", min_width=5)]
     headings = ("step", "compute", "clock", "starts", "comes last", "others wait")
     columns += [TextColumn(head, right=True) for head in headings]
     rows = [
@@ -55,13 +62,13 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
         ]
         for row in result.rows
     ]
-    lines = [*heading(parts, width), *tabled(columns, rows, width)]
+    lines = [*heading(parts, width), *table_lines(columns, rows, width)]
     said = [
         f"{row.device} of {row.host} computes for {time_text(row.compute_us)} a step, longer than "
         "the others: it is slow itself, whoever waits for whom"
         for row in result.slow
     ]
-    return text([*lines, *remarks([*said, *result.notes], width)])
+    return styled_text([*lines, *note_lines([*said, *result.notes], width)])
 
 
 def _signed(us: float | None) -> str:

@@ -1,13 +1,22 @@
-"""Lines of text that fit a width: elided names, wrapped lists, tables."""
+"""Lines of text that fit a width: headings, tables, bars, notes, elided names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
+WIDTH = 80
+"""columns where the output is not a terminal"""
+MIN_WIDTH = 72
+"""columns below which the analyses' tables are not laid out"""
 ELLIPSIS = "…"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+Line = tuple[str, str]
+"""one line of text and its style"""
 
 
 @dataclass(frozen=True)
@@ -16,9 +25,9 @@ class TextColumn:
 
     heading: str
     right: bool = False
-    least: int | None = None
+    min_width: int | None = None
     """columns it may be cut down to; None if it must never be cut"""
-    most: int = 10**6
+    max_width: int = 10**6
     """columns it takes at most, however long its texts are"""
 
 
@@ -122,12 +131,55 @@ def column_widths(
     widths = []
     for position, column in enumerate(columns):
         longest = max((cell_len(row[position]) for row in rows), default=0)
-        widths.append(max(cell_len(column.heading), min(longest, column.most)))
+        widths.append(max(cell_len(column.heading), min(longest, column.max_width)))
     while sum(widths) > width:
         can_shrink = [
-            i for i, c in enumerate(columns) if c.least is not None and widths[i] > c.least
+            i for i, c in enumerate(columns) if c.min_width is not None and widths[i] > c.min_width
         ]
         if not can_shrink:
             break
         widths[max(can_shrink, key=lambda i: widths[i])] -= 1
     return widths
+
+
+def styled_text(lines: Iterable[Line | Text]) -> Text:
+    """Lines as one text.
+
+    Styles vanish where there is no terminal or NO_COLOR is set; nothing is said by colour alone.
+    """
+    return Text("\n").join(
+        line if isinstance(line, Text) else Text(line[0].rstrip(), style=line[1]) for line in lines
+    )
+
+
+def heading(parts: Sequence[str], width: int) -> list[Line]:
+    """Bold parts with dots between them, and an empty line."""
+    return [*((line, "bold") for line in wrap(parts, width)), ("", "")]
+
+
+def table_lines(
+    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int, top: int | None = None
+) -> list[Line]:
+    """A table of all rows or the first `top`, and how many were left out."""
+    shown = rows[:top]
+    head, *body = table(columns, shown, width)
+    lines: list[Line] = [(head, "dim"), *((line, "") for line in body)]
+    if left := len(rows) - len(shown):
+        lines.append((f"… and {left} more: --top {len(rows)}", "dim"))
+    return lines
+
+
+def note_lines(texts: Iterable[str], width: int) -> list[Line]:
+    """Notes on a result, one paragraph each."""
+    lines = [line for one in texts for line in paragraph(one, width, "! ", "  ")]
+    return [("", ""), *((line, "yellow") for line in lines)] if lines else []
+
+
+def bar(share: float, width: int) -> str:
+    """A bar that fills `share` of `width` columns; whatever isn't nothing shows at least `▏`."""
+    clipped = min(max(share, 0.0), 1.0) if share == share else 0.0
+    eighths = round(clipped * width * 8)
+    if clipped > 0 and eighths == 0:
+        eighths = 1
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)

@@ -11,8 +11,8 @@ from rich.text import Text
 from slipstream.machines.collectives import Curve
 from slipstream.machines.machine import Gpu, Machine, Network
 from slipstream.machines.overview import Overview, Sample
+from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
-from slipstream.outputs.terminal.words import plural, time_text
 from slipstream.units import format_bytes
 
 LINKS = {"nvswitch": "NVSwitch, NVLS", "nvlink": "NVLink", "pcie": "PCIe"}
@@ -98,7 +98,7 @@ def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Network], width:
         TextColumn("f8, T", right=True),
         TextColumn("link GB/s", right=True),
         TextColumn("host GB/s", right=True),
-        TextColumn("link", least=6),
+        TextColumn("link", min_width=6),
     )
     lines = [*table(columns, rows, width), ""]
     network_rows = [
@@ -201,7 +201,7 @@ def _sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
         rows.append([str(group), kind, *times, rate, last.estimate.basis])
     columns = (
         TextColumn("GPUs", right=True),
-        TextColumn("collective", least=12),
+        TextColumn("collective", min_width=12),
         *(TextColumn(format_bytes(size), right=True) for size in sizes),
         TextColumn("GB/s then", right=True),
         TextColumn("basis"),

@@ -8,18 +8,17 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.memory import Memory, ProgramMemory
-from slipstream.outputs.terminal.layout import TextColumn
-from slipstream.outputs.terminal.lines import (
-    LEAST_WIDTH,
+from slipstream.outputs.formatting import file_name, op_text, ratio, share_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
     WIDTH,
     Line,
+    TextColumn,
     heading,
-    remarks,
-    tabled,
-    text,
-    what,
+    note_lines,
+    styled_text,
+    table_lines,
 )
-from slipstream.outputs.terminal.words import file_name, ratio, share_text
 from slipstream.units import format_bytes
 
 
@@ -41,19 +40,19 @@ def _json(program: ProgramMemory) -> dict[str, Any]:
 
 def render_memory(result: Memory, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of the memory of the first program, and a line for each other."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     if not result.programs:
         lines: list[Line] = [("the profile has no copy of a program that ran", "")]
-        return text([*lines, *remarks(result.notes, width)])
+        return styled_text([*lines, *note_lines(result.notes, width)])
     first, *others = result.programs
     lines = heading(_heading(first, result), width)
     lines += _parts(first, width)
     lines += [("", ""), *_makers(first, width, top)]
     if others:
-        columns = [TextColumn("other programs", least=14), TextColumn("memory", right=True)]
+        columns = [TextColumn("other programs", min_width=14), TextColumn("memory", right=True)]
         rows = [[one.program, format_bytes(one.peak_bytes)] for one in others]
-        lines += [("", ""), *tabled(columns, rows, width, top)]
-    return text([*lines, *remarks(result.notes, width)])
+        lines += [("", ""), *table_lines(columns, rows, width, top)]
+    return styled_text([*lines, *note_lines(result.notes, width)])
 
 
 def _heading(program: ProgramMemory, result: Memory) -> list[str]:
@@ -80,28 +79,28 @@ def _parts(program: ProgramMemory, width: int) -> list[Line]:
         rows.append(["constants", format_bytes(program.constants_bytes), ""])
     if program.host_bytes:
         rows.append(["host memory", format_bytes(program.host_bytes), "beside the device's"])
-    columns = [TextColumn(""), TextColumn("bytes", right=True), TextColumn("", least=10)]
-    return tabled(columns, rows, width)
+    columns = [TextColumn(""), TextColumn("bytes", right=True), TextColumn("", min_width=10)]
+    return table_lines(columns, rows, width)
 
 
 def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
     columns = [
-        TextColumn("the peak's makers", least=14),
+        TextColumn("the peak's makers", min_width=14),
         TextColumn("bytes", right=True),
         TextColumn("kind"),
-        TextColumn("what", least=14),
-        TextColumn("source", least=8, most=20),
-        TextColumn("until", least=10),
+        TextColumn("what", min_width=14),
+        TextColumn("source", min_width=8, max_width=20),
+        TextColumn("until", min_width=10),
     ]
     rows = [
         [
             maker.instruction,
             format_bytes(maker.bytes),
             maker.kind,
-            what(maker.phase, maker.scope, maker.description),
+            op_text(maker.phase, maker.scope, maker.description),
             file_name(maker.source),
             maker.last_use or "the end",
         ]
         for maker in program.makers
     ]
-    return tabled(columns, rows, width, top)
+    return table_lines(columns, rows, width, top)

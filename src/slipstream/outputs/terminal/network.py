@@ -13,8 +13,16 @@ from slipstream.analyses.network.latency import Latency, Percentiles
 from slipstream.analyses.network.links import Region, Series
 from slipstream.analyses.network.network import Network
 from slipstream.analyses.network.slack import SliceCollective
-from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
-from slipstream.outputs.terminal.words import plural, share_text, time_text
+from slipstream.outputs.formatting import plural, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    WIDTH,
+    Line,
+    TextColumn,
+    paragraph,
+    styled_text,
+    table,
+    wrap,
+)
 from slipstream.units import format_bytes
 
 MOST_REGIONS = 5
@@ -27,8 +35,6 @@ LINKS = {
 }
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
-Line = tuple[str, str]
-
 
 def network_json(found: Network) -> dict[str, Any]:
     """What `network --json` prints."""
@@ -38,7 +44,7 @@ def network_json(found: Network) -> dict[str, Any]:
     return data
 
 
-def render_network(found: Network, width: int = 80) -> Text:
+def render_network(found: Network, width: int = WIDTH) -> Text:
     """Rates over time, what limits, how long transfers took, and what to do about it."""
     lines: list[Line] = [(line, "bold") for line in wrap(_header(found), width)]
     if found.series:
@@ -52,7 +58,7 @@ def render_network(found: Network, width: int = 80) -> Text:
     lines += _troubles(found, width)
     for note in found.notes:
         lines += [(line, "dim") for line in paragraph(note, width, "· ", "  ")]
-    return Text("\n").join(Text(text.rstrip(), style=style) for text, style in lines)
+    return styled_text(lines)
 
 
 def sparkline(values: Sequence[float], width: int, most: float) -> str:
@@ -100,7 +106,7 @@ def _regions(found: Network, width: int) -> list[Line]:
     for region in found.regions:
         alike.setdefault((region.link, region.direction, region.ops), []).append(region)
     columns = [
-        TextColumn("full while the device waits", least=16),
+        TextColumn("full while the device waits", min_width=16),
         TextColumn("times", right=True),
         TextColumn("exposed a step", right=True),
         TextColumn("rate", right=True),
@@ -127,8 +133,8 @@ def _regions(found: Network, width: int) -> list[Line]:
 
 def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
     columns = [
-        TextColumn("between slices", least=12),
-        TextColumn("type", least=8),
+        TextColumn("between slices", min_width=12),
+        TextColumn("type", min_width=8),
         TextColumn("slack", right=True),
         TextColumn("recv-done", right=True),
         TextColumn("stall a step", right=True),

@@ -8,16 +8,24 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.overlap import Overlap, Overlapped
-from slipstream.outputs.terminal.layout import TextColumn
-from slipstream.outputs.terminal.lines import LEAST_WIDTH, WIDTH, Line, heading, tabled, text, what
-from slipstream.outputs.terminal.words import (
+from slipstream.outputs.formatting import (
     column_unit,
     file_name,
     number_text,
+    op_text,
     plural,
     ratio,
     share_text,
     time_text,
+)
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
+    WIDTH,
+    Line,
+    TextColumn,
+    heading,
+    styled_text,
+    table_lines,
 )
 
 
@@ -36,15 +44,15 @@ def overlap_json(result: Overlap, top: int | None = None) -> dict[str, Any]:
 
 def render_overlap(result: Overlap, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of an overlap: all ops or the `top` most exposed."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     lines = heading(_heading(result), width)
     if not result.ops:
-        return text([*lines, ("nothing communicates or copies in the steps", "")])
+        return styled_text([*lines, ("nothing communicates or copies in the steps", "")])
     lines += [*_phases(result, width), ("", ""), *_ops(result, width, top)]
     hidden = [op for op in result.ops[:top] if op.hidden_by]
     if hidden:
         lines += [("", ""), *_hidden_by(hidden, width)]
-    return text(lines)
+    return styled_text(lines)
 
 
 def _heading(result: Overlap) -> list[str]:
@@ -76,7 +84,7 @@ def _phases(result: Overlap, width: int) -> list[Line]:
         ]
         for phase in result.phases
     ]
-    return tabled(columns, rows, width)
+    return table_lines(columns, rows, width)
 
 
 def _some(us: float) -> str:
@@ -86,9 +94,9 @@ def _some(us: float) -> str:
 def _ops(result: Overlap, width: int, top: int | None) -> list[Line]:
     unit, scale, digits = column_unit([op.per_step_us for op in result.ops])
     columns = [
-        TextColumn("most exposed", least=14),
-        TextColumn("what", least=14),
-        TextColumn("source", least=10, most=20),
+        TextColumn("most exposed", min_width=14),
+        TextColumn("what", min_width=14),
+        TextColumn("source", min_width=10, max_width=20),
         TextColumn(unit, right=True),
         TextColumn("exposed", right=True),
         TextColumn("hidden", right=True),
@@ -96,7 +104,7 @@ def _ops(result: Overlap, width: int, top: int | None) -> list[Line]:
     rows = [
         [
             op.instruction,
-            what("", op.scope, op.description),
+            op_text("", op.scope, op.description),
             file_name(op.source),
             number_text(op.per_step_us / scale, digits),
             number_text(op.exposed_us / scale, digits),
@@ -104,14 +112,14 @@ def _ops(result: Overlap, width: int, top: int | None) -> list[Line]:
         ]
         for op in result.ops
     ]
-    return tabled(columns, rows, width, top)
+    return table_lines(columns, rows, width, top)
 
 
 def _hidden_by(ops: list[Overlapped], width: int) -> list[Line]:
     columns = [
-        TextColumn("hidden", least=14),
-        TextColumn("behind", least=14),
-        TextColumn("what", least=12),
+        TextColumn("hidden", min_width=14),
+        TextColumn("behind", min_width=14),
+        TextColumn("what", min_width=12),
         TextColumn("time", right=True),
     ]
     rows = [
@@ -119,4 +127,4 @@ def _hidden_by(ops: list[Overlapped], width: int) -> list[Line]:
         for op in ops
         for hider in op.hidden_by[:1]
     ]
-    return tabled(columns, rows, width)
+    return table_lines(columns, rows, width)

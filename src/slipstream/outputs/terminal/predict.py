@@ -8,12 +8,17 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.terminal.layout import TextColumn, paragraph, table
-from slipstream.outputs.terminal.words import file_name, plural, share_text, time_text
+from slipstream.outputs.formatting import file_name, plural, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    WIDTH,
+    Line,
+    TextColumn,
+    paragraph,
+    styled_text,
+    table,
+)
 from slipstream.results.prediction import Prediction, WorstWait
 from slipstream.units import format_bytes
-
-WIDTH = 80
 
 Cell = Callable[[Prediction], str]
 
@@ -52,7 +57,7 @@ def render_predictions(
     predictions: Sequence[Prediction], width: int = WIDTH, waits: bool = False
 ) -> Text:
     """The text of predictions, side by side."""
-    lines: list[tuple[str, str]] = [(predictions[0].program, "bold")]
+    lines: list[Line] = [(predictions[0].program, "bold")]
     lines += [(line, "") for line in _columns(predictions, width)]
     lines.append(("", ""))
     for prediction in predictions:
@@ -60,7 +65,7 @@ def render_predictions(
     if waits:
         for prediction in predictions:
             lines += _waits(prediction, width)
-    return Text("\n").join(Text(text.rstrip(), style=style) for text, style in lines)
+    return styled_text(lines)
 
 
 # The table.
@@ -123,7 +128,7 @@ def _basis(predictions: Sequence[Prediction], width: int) -> list[str]:
 # What to know.
 
 
-def _remarks(prediction: Prediction, width: int, is_one_of_many: bool) -> list[tuple[str, str]]:
+def _remarks(prediction: Prediction, width: int, is_one_of_many: bool) -> list[Line]:
     texts = []
     if not prediction.bounds.has_gain(prediction.step_us):
         texts.append("nothing to gain here: even perfect overlap would save less than 2%")
@@ -151,15 +156,15 @@ def _worst(wait: WorstWait) -> str:
     return f"{wait.instruction}{where} waits {time_text(wait.us)} a step: {wait.why}"
 
 
-def _waits(prediction: Prediction, width: int) -> list[tuple[str, str]]:
+def _waits(prediction: Prediction, width: int) -> list[Line]:
     if not prediction.waits:
         return [("", ""), (f"{prediction.machine}: no waits", "")]
     columns = [
-        TextColumn(f"waits on {prediction.machine}", least=12),
+        TextColumn(f"waits on {prediction.machine}", min_width=12),
         TextColumn("source"),
         TextColumn("a step", right=True),
         TextColumn("times", right=True),
-        TextColumn("why", least=10),
+        TextColumn("why", min_width=10),
     ]
     rows = [
         [w.instruction, file_name(w.source), time_text(w.us), f"{w.times}", w.why]

@@ -1,16 +1,52 @@
-"""One program, described: what it is made of, what it sends, where it loops."""
+"""`slipstream programs` as text and JSON: all programs, or one in detail."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.terminal.layout import TextColumn, elide_line, table, wrap
-from slipstream.outputs.terminal.words import file_name, plural
+from slipstream.analyses.summary import ProgramSummary
+from slipstream.outputs.formatting import file_name, plural, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
+    WIDTH,
+    TextColumn,
+    elide_line,
+    styled_text,
+    table,
+    table_lines,
+    wrap,
+)
 from slipstream.profile.program import Instruction, Program
 from slipstream.units import format_bytes
+
+
+def render_programs(programs: Sequence[ProgramSummary], width: int = WIDTH) -> Text:
+    """All programs, in the order given."""
+    columns = [
+        TextColumn("program", min_width=12),
+        TextColumn("fingerprint"),
+        TextColumn("executions", right=True),
+        TextColumn("instructions", right=True),
+        TextColumn("device time", right=True),
+        TextColumn("graphs"),
+    ]
+    rows = [
+        (
+            program.name,
+            (program.fingerprint or "–")[:8],
+            str(program.executions),
+            _known(program.instructions),
+            time_text(program.device_us),
+            "yes" if program.command_buffers else "no",
+        )
+        for program in programs
+    ]
+    lines = table_lines(columns, rows, max(width, MIN_WIDTH))
+    return styled_text(lines if rows else [*lines, ("none", "")])
 
 
 def program_json(program: Program) -> dict[str, Any]:
@@ -28,8 +64,8 @@ def program_json(program: Program) -> dict[str, Any]:
     }
 
 
-def render_program(program: Program, width: int = 80) -> Text:
-    """The same for a terminal."""
+def render_program(program: Program, width: int = WIDTH) -> Text:
+    """What one program consists of: opcodes, collectives, loops."""
     lines = wrap(_header(program), width)
     lines += ["", "instructions by opcode"]
     opcodes = [f"{opcode} {count}" for opcode, count in _opcodes(program)]
@@ -104,13 +140,13 @@ def _source(found: Instruction) -> str:
 
 def _collective_lines(collectives: list[dict[str, Any]], width: int) -> list[str]:
     columns = [
-        TextColumn("instruction", least=16),
-        TextColumn("kind", least=10),
+        TextColumn("instruction", min_width=16),
+        TextColumn("kind", min_width=10),
         TextColumn("payload", right=True),
         TextColumn("devices", right=True),
         TextColumn("runs", right=True),
         TextColumn("async"),
-        TextColumn("source", least=10, most=26),
+        TextColumn("source", min_width=10, max_width=26),
     ]
     rows = [
         (

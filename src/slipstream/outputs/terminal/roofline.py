@@ -8,17 +8,16 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.roofline import Roofline
-from slipstream.outputs.terminal.layout import TextColumn
-from slipstream.outputs.terminal.lines import (
-    LEAST_WIDTH,
+from slipstream.outputs.formatting import file_name, op_text, share_text, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
     WIDTH,
+    TextColumn,
     heading,
-    remarks,
-    tabled,
-    text,
-    what,
+    note_lines,
+    styled_text,
+    table_lines,
 )
-from slipstream.outputs.terminal.words import file_name, share_text, time_text
 from slipstream.units import format_bytes
 
 
@@ -42,7 +41,7 @@ def flops_text(flops: float) -> str:
 
 def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of a roofline: all ops or the `top` that lose most."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     parts = [f"step {time_text(result.step_us)}", f"{flops_text(result.flops)} a step"]
     if result.mfu is not None and result.hfu is not None:
         parts.append(f"MFU {share_text(result.mfu)}")
@@ -56,9 +55,9 @@ def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None
     parts.append(f"work known of {share_text(result.counted_share)} of device time")
     lines = heading(parts, width)
     columns = [
-        TextColumn("loses most", least=14),
-        TextColumn("what", least=14),
-        TextColumn("source", least=10, most=20),
+        TextColumn("loses most", min_width=14),
+        TextColumn("what", min_width=14),
+        TextColumn("source", min_width=10, max_width=20),
         TextColumn("a step", right=True),
         TextColumn("of roof", right=True),
         TextColumn("bound"),
@@ -66,7 +65,7 @@ def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None
     rows = [
         [
             row.instruction,
-            what(row.phase, row.scope, row.description),
+            op_text(row.phase, row.scope, row.description),
             file_name(row.source),
             time_text(row.per_step_us),
             "–" if row.roof_share is None else share_text(row.roof_share, 0),
@@ -74,4 +73,6 @@ def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None
         ]
         for row in result.rows
     ]
-    return text([*lines, *tabled(columns, rows, width, top), *remarks(result.notes, width)])
+    return styled_text(
+        [*lines, *table_lines(columns, rows, width, top), *note_lines(result.notes, width)]
+    )

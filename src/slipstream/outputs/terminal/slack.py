@@ -8,17 +8,18 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.slack import Slack, SlackRow
-from slipstream.outputs.terminal.layout import TextColumn, paragraph
-from slipstream.outputs.terminal.lines import (
-    LEAST_WIDTH,
+from slipstream.outputs.formatting import file_name, plural, time_text
+from slipstream.outputs.terminal.layout import (
+    MIN_WIDTH,
     WIDTH,
     Line,
+    TextColumn,
     heading,
-    remarks,
-    tabled,
-    text,
+    note_lines,
+    paragraph,
+    styled_text,
+    table_lines,
 )
-from slipstream.outputs.terminal.words import file_name, plural, time_text
 
 BLOCKED = 3
 """how many ops without slack are explained"""
@@ -39,7 +40,7 @@ def slack_json(result: Slack, top: int | None = None) -> dict[str, Any]:
 
 def render_slack(result: Slack, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of slack: all ops or the first `top`."""
-    width = max(width, LEAST_WIDTH)
+    width = max(width, MIN_WIDTH)
     none = [row for row in result.rows if row.is_zero]
     parts = [
         f"step {result.step} of {result.device}, {time_text(result.wall_us)}",
@@ -53,17 +54,17 @@ def render_slack(result: Slack, width: int = WIDTH, top: int | None = None) -> T
         lines += [line for row in worst for line in _blocked(row, width)]
     else:
         lines.append(("nothing communicates or copies in the step", ""))
-    return text([*lines, *remarks(result.notes, width)])
+    return styled_text([*lines, *note_lines(result.notes, width)])
 
 
 def _table(result: Slack, width: int, top: int | None) -> list[Line]:
     columns = [
-        TextColumn("op", least=14),
+        TextColumn("op", min_width=14),
         TextColumn("times", right=True),
         TextColumn("slack", right=True),
         TextColumn("exposed", right=True),
-        TextColumn("until", least=14),
-        TextColumn("what that is", least=10),
+        TextColumn("until", min_width=14),
+        TextColumn("what that is", min_width=10),
     ]
     rows = [
         [
@@ -76,7 +77,7 @@ def _table(result: Slack, width: int, top: int | None) -> list[Line]:
         ]
         for row in result.rows
     ]
-    return tabled(columns, rows, width, top)
+    return table_lines(columns, rows, width, top)
 
 
 def _blocked(row: SlackRow, width: int) -> list[Line]:

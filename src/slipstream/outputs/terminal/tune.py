@@ -8,9 +8,17 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.terminal.layout import TextColumn, paragraph
-from slipstream.outputs.terminal.lines import WIDTH, Line, heading, remarks, tabled, text
-from slipstream.outputs.terminal.words import plural, time_text
+from slipstream.outputs.formatting import plural, time_text
+from slipstream.outputs.terminal.layout import (
+    WIDTH,
+    Line,
+    TextColumn,
+    heading,
+    note_lines,
+    paragraph,
+    styled_text,
+    table_lines,
+)
 from slipstream.results.tuning import SAME, KnobEffect, Tried, Tuning
 from slipstream.units import format_bytes
 
@@ -48,7 +56,7 @@ def _trial(tried: Tried) -> dict[str, Any]:
 
 def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) -> Text:
     """The text of a study: the verdict, why, the ranking, the knobs."""
-    return text(
+    return styled_text(
         [
             *heading([tuning.program, tuning.machine, f"jaxlib {tuning.jaxlib}"], width),
             *_verdict(tuning, width),
@@ -56,7 +64,7 @@ def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) ->
             *_ranking(tuning, width, top or SCREENFUL),
             ("", ""),
             *_knobs(tuning.knobs, width, top or SCREENFUL),
-            *remarks(remarks_of(tuning), width),
+            *note_lines(remarks_of(tuning), width),
         ]
     )
 
@@ -147,9 +155,9 @@ def _ranking(tuning: Tuning, width: int, top: int) -> list[Line]:
         TextColumn("change", right=True),
         TextColumn("95%" if tuning.measured else "exposed", right=True),
         TextColumn("by"),
-        TextColumn("settings", least=10),
+        TextColumn("settings", min_width=10),
     ]
-    lines = tabled(columns, rows, width, top) if rows else []
+    lines = table_lines(columns, rows, width, top) if rows else []
     run, same = len(tuning.measured), sum(t.status == SAME for t in tuning.trials)
     count = len(tuning.trials) - run
     summary = f"{plural(count, 'candidate')}, {plural(tuning.distinct, 'distinct program')}"
@@ -186,8 +194,8 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
     if not moved:
         return []
     columns = [
-        TextColumn("knob", least=20),
-        TextColumn("best", least=8, most=14),
+        TextColumn("knob", min_width=20),
+        TextColumn("best", min_width=8, max_width=14),
         TextColumn("effect", right=True),
         TextColumn("95%"),
         TextColumn("tried", right=True),
@@ -207,7 +215,7 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
         ]
         for knob in moved
     ]
-    return tabled(columns, rows, width, top)
+    return table_lines(columns, rows, width, top)
 
 
 def remarks_of(tuning: Tuning) -> list[str]:

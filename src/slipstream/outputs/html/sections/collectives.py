@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from slipstream.analyses.collectives import CollectiveRow, Collectives
+from slipstream.outputs.formatting import file_name, plural, share_text, time_text
 from slipstream.outputs.html.charts import share_bar
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import (
     Cell,
-    Column,
     Row,
+    TableColumn,
     bytes_cell,
     count_cell,
     named_cell,
@@ -19,7 +20,6 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.words import file_name, plural, share_text, time_text
 from slipstream.units import format_bytes
 
 
@@ -56,8 +56,8 @@ def _rows(result: Collectives) -> Html:
     has_wait = any(row.wait_us is not None for row in result.rows)
     has_algorithm = any(row.algorithm for row in result.rows)
     columns = [
-        Column("Collective"),
-        Column("Source", is_wide=True),
+        TableColumn("Collective"),
+        TableColumn("Source", is_wide=True),
         number("Payload"),
         number("Devices", wide=True),
         number("Runs", wide=True),
@@ -67,7 +67,7 @@ def _rows(result: Collectives) -> Html:
         number("Bus bandwidth", wide=True),
         number("Of the link", wide=True),
         *([number("Waits for others", wide=True)] if has_wait else []),
-        *([Column("Algorithm", is_wide=True)] if has_algorithm else []),
+        *([TableColumn("Algorithm", is_wide=True)] if has_algorithm else []),
     ]
     rows = [_row(row, has_wait, has_algorithm) for row in result.rows]
     return table(columns, rows, "Collectives", more="slipstream collectives --json")
@@ -104,8 +104,8 @@ def _stragglers(result: Collectives) -> Html | None:
     if not result.stragglers:
         return None
     columns = [
-        Column("Device"),
-        Column("Host", is_wide=True),
+        TableColumn("Device"),
+        TableColumn("Host", is_wide=True),
         number("Came last"),
         number("Of", wide=True),
         number("Made others wait"),

@@ -7,21 +7,21 @@ import math
 from slipstream.analyses.diff.diff import Change, Diff, Part, Verdict
 from slipstream.analyses.diff.schedule_moves import Move
 from slipstream.analyses.summary import StepTimes, Summary
+from slipstream.outputs.formatting import file_name, plural, share_text, time_text
 from slipstream.outputs.html.charts import bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.sections.overview import step_parts
 from slipstream.outputs.html.tables import (
     Cell,
-    Column,
     Row,
-    Times,
+    TableColumn,
+    TimeColumn,
     named_cell,
     number,
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.words import file_name, plural, share_text, time_text
 
 PARTS = {
     "wall": "step",
@@ -104,9 +104,9 @@ def _bars(before: StepTimes, after: StepTimes, names: tuple[str, str]) -> Html:
 
 def _parts(parts: tuple[Part, ...]) -> Html:
     shown = [part for part in parts if part.before_us or part.after_us]
-    times = Times([us for part in shown for us in (part.before_us, part.after_us)])
+    times = TimeColumn([us for part in shown for us in (part.before_us, part.after_us)])
     columns = [
-        Column("Part of the step"),
+        TableColumn("Part of the step"),
         number(f"Before, {times.unit}"),
         number(f"After, {times.unit}"),
         number("Change"),
@@ -135,15 +135,15 @@ def _changes(diff: Diff) -> Html:
     if not shown:
         text = "No op changed by so much that it could matter to the step."
         return join((heading, tag("p", text, class_="empty")))
-    times = Times([us for change in shown for us in (change.before_us, change.after_us)])
+    times = TimeColumn([us for change in shown for us in (change.before_us, change.after_us)])
     columns = [
-        Column("Op"),
-        Column("Source", is_wide=True),
-        Column("How", is_wide=True),
+        TableColumn("Op"),
+        TableColumn("Source", is_wide=True),
+        TableColumn("How", is_wide=True),
         number(f"Before, {times.unit}"),
         number(f"After, {times.unit}"),
         number("Beyond clocks"),
-        Column("", is_wide=True),
+        TableColumn("", is_wide=True),
     ]
     rows = [_change(change, times) for change in shown]
     left = len(diff.changes) - len(shown)
@@ -152,7 +152,7 @@ def _changes(diff: Diff) -> Html:
     return join((heading, made, note if left else None))
 
 
-def _change(change: Change, times: Times) -> Row:
+def _change(change: Change, times: TimeColumn) -> Row:
     return [
         named_cell(change.description or change.category, _names(change)),
         tag("span", file_name(change.source), class_="c at"),
@@ -186,11 +186,11 @@ def _moves(diff: Diff) -> Html | None:
     if not moved:
         return join((heading, text))
     columns = [
-        Column("Collective or copy"),
+        TableColumn("Collective or copy"),
         number("Exposed before"),
         number("after"),
-        Column("Now beside", is_wide=True, is_code=True),
-        Column("No longer beside", is_wide=True, is_code=True),
+        TableColumn("Now beside", is_wide=True, is_code=True),
+        TableColumn("No longer beside", is_wide=True, is_code=True),
     ]
     rows = [_move(move) for move in moved]
     made = table(columns, rows, "What moved in the schedule", 8, "slipstream diff --json")

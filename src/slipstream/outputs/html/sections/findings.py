@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from slipstream.outputs.formatting import file_name, plural, ratio, share_text, time_text
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import named_cell
-from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text, time_text
 from slipstream.results.diagnosis import BASES, Change, Diagnosis, Exhibit, Finding, Gain
 
 MOST_EXHIBITS = 6

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from slipstream.analyses.gaps import CAUSES, Gaps
+from slipstream.outputs.formatting import file_name, plural, ratio, share_text, time_text
 from slipstream.outputs.html.charts import meter
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
-from slipstream.outputs.html.tables import Cell, Column, Row, named_cell, number, table, us_cell
-from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text, time_text
+from slipstream.outputs.html.tables import (
+    Cell,
+    Row,
+    TableColumn,
+    named_cell,
+    number,
+    table,
+    us_cell,
+)
 
 
 def gaps_section(result: Gaps) -> Section:
@@ -35,10 +43,10 @@ def gaps_section(result: Gaps) -> Section:
 def _gaps(result: Gaps) -> Html:
     columns = [
         number("Gap"),
-        Column("Cause"),
-        Column("Before", is_wide=True, is_code=True),
-        Column("Then", is_wide=True),
-        Column("The host was doing", is_wide=True),
+        TableColumn("Cause"),
+        TableColumn("Before", is_wide=True, is_code=True),
+        TableColumn("Then", is_wide=True),
+        TableColumn("The host was doing", is_wide=True),
         number("Step", wide=True),
     ]
     rows: list[Row] = [

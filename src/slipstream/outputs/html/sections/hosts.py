@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from slipstream.analyses.hosts import Hosts
+from slipstream.outputs.formatting import plural, share_text
 from slipstream.outputs.html.markup import join
 from slipstream.outputs.html.page import Section, notes_of
-from slipstream.outputs.html.tables import Column, Row, number, table, us_cell
-from slipstream.outputs.terminal.words import plural, share_text
+from slipstream.outputs.html.tables import Row, TableColumn, number, table, us_cell
 
 
 def hosts_section(result: Hosts) -> Section:
     """Devices beside each other."""
     columns = [
-        Column("Device"),
-        Column("Host"),
-        Column("Model", is_wide=True),
+        TableColumn("Device"),
+        TableColumn("Host"),
+        TableColumn("Model", is_wide=True),
         number("Step"),
         number("Compute"),
         number("Exposed comm.", wide=True),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from slipstream.analyses.memory import Maker, Memory, ProgramMemory
-from slipstream.outputs.html.charts import Curve, Part, bar, chart, curves, legend, thinned
+from slipstream.outputs.formatting import file_name, plural, ratio, share_text
+from slipstream.outputs.html.charts import BarPart, ChartCurve, bar, chart, curves, legend, thinned
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
-from slipstream.outputs.html.tables import Column, Row, bytes_cell, named_cell, number, table
-from slipstream.outputs.terminal.words import file_name, plural, ratio, share_text
+from slipstream.outputs.html.tables import Row, TableColumn, bytes_cell, named_cell, number, table
 from slipstream.units import format_bytes
 
 POINTS = 600
@@ -23,7 +23,9 @@ def memory_section(result: Memory) -> Section:
     parts = [_memory_bar(first, result.capacity_bytes), _memory_curve(first), _makers(first)]
     if others:
         rows: list[Row] = [[one.program, bytes_cell(one.peak_bytes)] for one in others]
-        made = table([Column("Program"), number("Memory")], rows, "Memory of other programs", 8)
+        made = table(
+            [TableColumn("Program"), number("Memory")], rows, "Memory of other programs", 8
+        )
         parts += [tag("h3", "Other programs"), made]
     body = join((*parts, notes_of(result.notes)))
     return Section("memory", "Memory", body, _memory_lede(first, result))
@@ -49,7 +51,9 @@ def _memory_bar(program: ProgramMemory, capacity: int | None) -> Html:
         ("results", results, "p3"),
         ("constants", program.constants_bytes, "p4"),
     )
-    parts = [Part(name, size, kind, format_bytes(size)) for name, size, kind in named if size > 0]
+    parts = [
+        BarPart(name, size, kind, format_bytes(size)) for name, size, kind in named if size > 0
+    ]
     total = max(capacity or 0, program.peak_bytes)
     said = ", ".join(f"{part.name} {part.text}" for part in parts)
     shown = join((bar(parts, f"Memory: {said}", total or None), legend(parts)))
@@ -65,7 +69,7 @@ def _memory_curve(program: ProgramMemory) -> Html | None:
         return None
     most, points = max(sizes), thinned(sizes, POINTS)
     plot = curves(
-        [Curve(points, "soft"), Curve(points, is_line=True)],
+        [ChartCurve(points, "soft"), ChartCurve(points, is_line=True)],
         f"Temporaries over the schedule, at most {format_bytes(most)}",
         most,
         format_bytes(most),
@@ -77,12 +81,12 @@ def _memory_curve(program: ProgramMemory) -> Html | None:
 
 def _makers(program: ProgramMemory) -> Html:
     columns = [
-        Column("Buffer"),
-        Column("Kind"),
+        TableColumn("Buffer"),
+        TableColumn("Kind"),
         number("Bytes"),
-        Column("Shape", is_wide=True, is_code=True),
-        Column("Source", is_wide=True),
-        Column("Lives until", is_wide=True, is_code=True),
+        TableColumn("Shape", is_wide=True, is_code=True),
+        TableColumn("Source", is_wide=True),
+        TableColumn("Lives until", is_wide=True, is_code=True),
     ]
     rows = [_maker(maker) for maker in program.makers]
     made = table(columns, rows, "What is alive at the peak", 10, "slipstream memory --json")

@@ -9,12 +9,13 @@ from slipstream.analyses.network.links import Region, Series
 from slipstream.analyses.network.network import Network
 from slipstream.analyses.network.slack import SliceCollective
 from slipstream.analyses.network.troubles import Trouble
-from slipstream.outputs.html.charts import Curve, chart, curves
+from slipstream.outputs.formatting import plural, share_text, time_text
+from slipstream.outputs.html.charts import ChartCurve, chart, curves
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import (
-    Column,
     Row,
+    TableColumn,
     bytes_cell,
     count_cell,
     number,
@@ -24,7 +25,6 @@ from slipstream.outputs.html.tables import (
     us_cell,
 )
 from slipstream.outputs.terminal.network import LINKS
-from slipstream.outputs.terminal.words import plural, share_text, time_text
 from slipstream.units import format_bytes
 
 KINDS = {
@@ -83,7 +83,7 @@ def _series(one: Series, span_us: float) -> Html:
     ]
     label = f"{_name(one)}: bandwidth over time, at most {format_bytes(shown)} a second"
     plot = curves(
-        [Curve(one.rates, KINDS[one.link])], label, most, text, ("0", time_text(span_us)),
+        [ChartCurve(one.rates, KINDS[one.link])], label, most, text, ("0", time_text(span_us)),
         one.capacity if near else None,
     )  # fmt: skip
     return chart(_name(one), facts, plot)
@@ -97,8 +97,8 @@ def _regions(result: Network) -> Html | None:
         alike.setdefault((region.link, region.direction, region.ops), []).append(region)
     steps = max(result.steps, 1)
     columns = [
-        Column("Full while the device waits"),
-        Column("Link", is_wide=True),
+        TableColumn("Full while the device waits"),
+        TableColumn("Link", is_wide=True),
         number("Times", wide=True),
         number("Exposed a step"),
         number("Rate", wide=True),
@@ -124,8 +124,8 @@ def _slices(found: Sequence[SliceCollective]) -> Html | None:
     if not found:
         return None
     columns = [
-        Column("Between slices"),
-        Column("Type", is_wide=True),
+        TableColumn("Between slices"),
+        TableColumn("Type", is_wide=True),
         number("Slack"),
         number("Takes", wide=True),
         number("recv-done", wide=True),
@@ -154,7 +154,7 @@ def _latency(found: Latency, span_us: float) -> Html:
     middle = [one.p50_us if one is not None else 0.0 for one in found.bins]
     high = [one.p99_us if one is not None else 0.0 for one in found.bins]
     most = max(high, default=0.0)
-    drawn = [Curve(high, "muted"), Curve(middle, "communication")]
+    drawn = [ChartCurve(high, "muted"), ChartCurve(middle, "communication")]
     label = f"Latency of transfers: median and 99th percentile over time, at most {time_text(most)}"
     plot = curves(drawn, label, most, time_text(most), ("0", time_text(span_us)))
     every = found.all

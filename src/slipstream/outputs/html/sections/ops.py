@@ -7,11 +7,11 @@ from typing import Any
 from slipstream.analyses.ops import UNATTRIBUTED, Op
 from slipstream.analyses.overlap import Overlapped
 from slipstream.analyses.slack import STEP_END
+from slipstream.outputs.formatting import plural, share_text, time_text
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.step_data import OpKey
-from slipstream.outputs.terminal.words import plural, share_text, time_text
 
 GROUPINGS = (("scope", "Scope"), ("phase", "Phase"), ("source", "Source"), ("category", "Category"))
 SCOPED = 0.3

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from slipstream.analyses.overlap import Overlap, Overlapped
 from slipstream.analyses.slack import Slack, SlackRow
-from slipstream.outputs.html.charts import Part, bar
+from slipstream.outputs.formatting import file_name, share_text, time_text
+from slipstream.outputs.html.charts import BarPart, bar
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.tables import (
     Cell,
-    Column,
     Row,
+    TableColumn,
     bytes_cell,
     named_cell,
     number,
@@ -19,7 +20,6 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.words import file_name, share_text, time_text
 
 HIDERS = 3
 
@@ -52,7 +52,7 @@ def _phases(result: Overlap) -> Html | None:
     if len(result.phases) < 2:
         return None
     columns = [
-        Column("Phase"),
+        TableColumn("Phase"),
         number("Communication"),
         number("exposed"),
         number("Copies"),
@@ -73,14 +73,14 @@ def _phases(result: Overlap) -> Html | None:
 
 def _ops(result: Overlap) -> Html:
     columns = [
-        Column("Collective or copy"),
-        Column("Source", is_wide=True),
+        TableColumn("Collective or copy"),
+        TableColumn("Source", is_wide=True),
         number("Bytes", wide=True),
         number("A step"),
         number("Exposed"),
         number("Hidden", wide=True),
-        Column("", is_wide=True),
-        Column("Hidden behind", is_wide=True),
+        TableColumn("", is_wide=True),
+        TableColumn("Hidden behind", is_wide=True),
     ]
     rows: list[Row] = [
         [
@@ -104,8 +104,8 @@ def _ops(result: Overlap) -> Html:
 def _split(op: Overlapped) -> Html:
     """Exposed and hidden time beside each other."""
     parts = [
-        Part("exposed", op.exposed_us, op.kind, time_text(op.exposed_us)),
-        Part("hidden", op.hidden_us, "muted", time_text(op.hidden_us)),
+        BarPart("exposed", op.exposed_us, op.kind, time_text(op.exposed_us)),
+        BarPart("hidden", op.hidden_us, "muted", time_text(op.hidden_us)),
     ]
     return bar(parts, f"{share_text(op.hidden_share, 0)} hidden", size="slim")
 
@@ -129,12 +129,12 @@ def _slack(result: Slack) -> Html:
         f"{result.device}: {zero} of {len(result.rows)} {'has' if zero == 1 else 'have'} no slack."
     )
     columns = [
-        Column("Collective or copy"),
+        TableColumn("Collective or copy"),
         number("Slack"),
         number("Exposed"),
-        Column("Needed by, or next on its stream", is_wide=True),
+        TableColumn("Needed by, or next on its stream", is_wide=True),
         number("Could begin earlier by", wide=True),
-        Column("Waits for", is_wide=True),
+        TableColumn("Waits for", is_wide=True),
     ]
     rows = [_slack_row(row) for row in result.rows]
     made = table(columns, rows, "Slack of collectives and copies", 10, "slipstream slack --json")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.analyses.summary import StepTimes, Summary
-from slipstream.outputs.html.charts import Part, bar, chart, columns, legend
+from slipstream.outputs.formatting import plural, ratio, share_text, time_text
+from slipstream.outputs.html.charts import BarPart, bar, chart, columns, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.report_data import Results
-from slipstream.outputs.terminal.words import plural, ratio, share_text, time_text
 
 MOST_STEPS = 240
 FEW_STEPS = 8
@@ -33,7 +33,7 @@ def overview_section(found: Results) -> Section:
     return Section("overview", "Overview", join(parts), _lede(found))
 
 
-def step_parts(times: StepTimes) -> list[Part]:
+def step_parts(times: StepTimes) -> list[BarPart]:
     """The parts of a step, in the order of the bar."""
     named = (
         ("compute", times.compute_us, "compute"),
@@ -41,7 +41,7 @@ def step_parts(times: StepTimes) -> list[Part]:
         ("exposed copies", times.exposed_copy_us, "copy"),
         ("idle", times.idle_us, "idle"),
     )
-    return [Part(name, us, kind, time_text(us)) for name, us, kind in named if us > 0]
+    return [BarPart(name, us, kind, time_text(us)) for name, us, kind in named if us > 0]
 
 
 def step_bar(times: StepTimes, label: str, total: float | None = None) -> Html:
@@ -145,7 +145,7 @@ def _phases(summary: Summary) -> Html | None:
     if len(phases) < 2:
         return None
     parts = [
-        Part(name, us, f"p{at}", time_text(us)) for at, (name, us) in enumerate(phases.items())
+        BarPart(name, us, f"p{at}", time_text(us)) for at, (name, us) in enumerate(phases.items())
     ]
     whole = sum(phases.values())
     heading = tag("h3", "Device time by phase")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.analyses.summary import StepTimes
-from slipstream.outputs.html.charts import Part, bar, legend
+from slipstream.outputs.formatting import file_name, share_text, time_text
+from slipstream.outputs.html.charts import BarPart, bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.sections.overview import step_parts
 from slipstream.outputs.html.tables import (
     Cell,
-    Column,
     Row,
+    TableColumn,
     bytes_cell,
     count_cell,
     named_cell,
@@ -21,7 +22,6 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.words import file_name, share_text, time_text
 from slipstream.results.prediction import Prediction
 from slipstream.units import format_bytes
 
@@ -86,7 +86,7 @@ def _bars(predictions: Sequence[Prediction]) -> Html:
 
 def _table(predictions: Sequence[Prediction]) -> Html:
     columns = [
-        Column("Machine"),
+        TableColumn("Machine"),
         number("Devices", wide=True),
         number("Step"),
         number("Compute", wide=True),
@@ -130,7 +130,7 @@ def _basis(predictions: Sequence[Prediction]) -> Html:
     made = [tag("h3", "What the times rest on")]
     for one in predictions:
         parts = [
-            Part(name, share, BASES.get(name, "p3"), share_text(share, 0))
+            BarPart(name, share, BASES.get(name, "p3"), share_text(share, 0))
             for name, share in one.basis.items()
             if share > 0
         ]
@@ -149,13 +149,13 @@ def _waits(one: Prediction, several: bool) -> Html:
     if not one.waits:
         return join((heading, tag("p", "Nowhere: all is hidden.", class_="empty")))
     columns = [
-        Column("Op"),
-        Column("Source", is_wide=True),
-        Column("Kind", is_wide=True),
+        TableColumn("Op"),
+        TableColumn("Source", is_wide=True),
+        TableColumn("Kind", is_wide=True),
         number("Bytes", wide=True),
         number("A step"),
         number("Times", wide=True),
-        Column("Why"),
+        TableColumn("Why"),
     ]
     rows: list[Row] = [
         [

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 from slipstream.analyses.summary import ProgramSummary, Summary
+from slipstream.outputs.formatting import plural
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
-from slipstream.outputs.html.tables import Cell, Column, Row, count_cell, number, table, us_cell
-from slipstream.outputs.terminal.words import plural
+from slipstream.outputs.html.tables import (
+    Cell,
+    Row,
+    TableColumn,
+    count_cell,
+    number,
+    table,
+    us_cell,
+)
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 
@@ -47,12 +55,12 @@ def _programs(found: tuple[ProgramSummary, ...]) -> Html | None:
     if not found:
         return None
     columns = [
-        Column("Program"),
-        Column("Fingerprint", is_wide=True, is_code=True),
+        TableColumn("Program"),
+        TableColumn("Fingerprint", is_wide=True, is_code=True),
         number("Instructions", wide=True),
         number("Runs"),
         number("Device time"),
-        Column("Command buffers", is_wide=True),
+        TableColumn("Command buffers", is_wide=True),
     ]
     rows: list[Row] = [
         [
@@ -108,7 +116,7 @@ def _loops(program: Program) -> Html | None:
         ]
         for loop in loops
     ]
-    columns = [Column("Loop"), number("Turns"), number("Instructions")]
+    columns = [TableColumn("Loop"), number("Turns"), number("Instructions")]
     return join((tag("h3", "Loops"), table(columns, rows, "Loops", 6)))
 
 
@@ -125,7 +133,13 @@ def _software(summary: Summary) -> Html | None:
 
 
 def _devices(summary: Summary) -> Html:
-    columns = [Column("Device"), Column("Host"), Column("Model"), number("Events"), number("Busy")]
+    columns = [
+        TableColumn("Device"),
+        TableColumn("Host"),
+        TableColumn("Model"),
+        number("Events"),
+        number("Busy"),
+    ]
     rows: list[Row] = [
         [one.name, one.host, one.model or "–", count_cell(one.events), us_cell(one.busy_us)]
         for one in summary.devices

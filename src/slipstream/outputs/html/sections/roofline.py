@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from slipstream.analyses.roofline import Roofline, RooflineRow
+from slipstream.outputs.formatting import file_name, share_text, time_text
 from slipstream.outputs.html.charts import share_bar
 from slipstream.outputs.html.markup import join, tag
 from slipstream.outputs.html.page import Section
-from slipstream.outputs.html.tables import Cell, Column, Row, Times, named_cell, number, table
-from slipstream.outputs.terminal.words import file_name, share_text, time_text
+from slipstream.outputs.html.tables import (
+    Cell,
+    Row,
+    TableColumn,
+    TimeColumn,
+    named_cell,
+    number,
+    table,
+)
 
 MOST_LOST = 40
 
@@ -21,11 +29,11 @@ def roofline_section(result: Roofline) -> Section:
             or "the program that ran was not recorded, so its work isn't known"
         )
         return Section("roofline", "Roofline", tag("p", f"{text}.", class_="empty"))
-    times = Times([row.per_step_us for row in rows])
+    times = TimeColumn([row.per_step_us for row in rows])
     columns = [
-        Column("Op"),
-        Column("Source", is_wide=True),
-        Column("Bound by", is_wide=True),
+        TableColumn("Op"),
+        TableColumn("Source", is_wide=True),
+        TableColumn("Bound by", is_wide=True),
         number(f"{times.unit} a step"),
         number("At the roof", wide=True),
         number("Of the roof"),
@@ -55,7 +63,7 @@ def _roof_lede(result: Roofline, rows: list[RooflineRow]) -> str:
     )
 
 
-def _roof_row(row: RooflineRow, times: Times) -> Row:
+def _roof_row(row: RooflineRow, times: TimeColumn) -> Row:
     share = row.roof_share or 0.0
     is_compute = row.bound == "compute"
     rate = (

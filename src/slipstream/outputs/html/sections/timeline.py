@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.step_data import StepView
-from slipstream.outputs.terminal.words import plural, time_text
 from slipstream.profile.profile import Profile
 
 

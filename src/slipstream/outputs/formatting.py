@@ -1,18 +1,17 @@
-"""Words and numbers as a terminal shows them."""
+"""Times, shares, counts and names as people read them, in a terminal and on a page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from slipstream.analyses.ops import Op
 from slipstream.units import PS_PER_US, format_time
 
 
-def what_ran(op: Op, phase_width: int = 0) -> str:
+def op_text(phase: str, scope: str, description: str, phase_width: int = 0) -> str:
     """`backward · block/mlp · x @ w1ᵀ`: the phase, the scope and what was computed."""
-    phase = "" if op.phase == "other" else op.phase
-    parts = (phase.ljust(phase_width), op.scope, op.description)
+    named = "" if phase == "other" else phase
+    parts = (named.ljust(phase_width), scope, description)
     return " · ".join(part for part in parts if part.strip())
 
 

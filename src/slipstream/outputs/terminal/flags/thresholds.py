@@ -8,8 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.flags.thresholds.thresholds import ALL_REDUCE, MIB, Figure, Thresholds
+from slipstream.outputs.formatting import plural
 from slipstream.outputs.terminal.layout import pad, paragraph, wrap
-from slipstream.outputs.terminal.words import plural
 from slipstream.units import format_bytes
 
 _NAMES = 24

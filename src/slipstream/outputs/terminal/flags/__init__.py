@@ -1,0 +1,1 @@
+"""What `slipstream flags` prints, one file a command."""

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+import math
+
+from slipstream.outputs.formatting import share_text
+
+
+def test_shares_never_pretend():
+    shown = [share_text(s) for s in (0, 1e-6, 0.5, 0.9999, 1, 1 - 1e-12, math.nan)]
+    assert shown == ["0.0%", "<0.1%", "50.0%", "99.9%", "100%", "100%", "–"]
+    assert [share_text(s, 0) for s in (0.001, 0.94, 0.999)] == ["<1%", "94%", "99%"]
