@@ -15,8 +15,8 @@ import pytest
 import slipstream
 from slipstream.api import capture as module
 from slipstream.errors import BadInput
-from slipstream.jaxhooks.hooks import RUNTIME
-from slipstream.jaxhooks.profiler import Session, SessionFailed
+from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
 from slipstream.sources.load import load
 
 
@@ -170,7 +170,7 @@ def test_recordings_of_the_same_second_lie_beside_each_other(tmp_path, said):
 @pytest.mark.parametrize("how", ["abandoned", "not saved", "not moved"])
 def test_what_lies_in_the_folder_stays_there(tmp_path, monkeypatch, how):
     (tmp_path / "own.txt").write_text("not ours")
-    session = Session(tmp_path)
+    session = ProfilerSession(tmp_path)
     session.start()
     stop = jax.profiler.stop_trace
 
@@ -184,12 +184,12 @@ def test_what_lies_in_the_folder_stays_there(tmp_path, monkeypatch, how):
     else:
         owner, name = (jax.profiler, "stop_trace") if how == "not saved" else (os, "rename")
         monkeypatch.setattr(owner, name, fails)
-        with pytest.raises(SessionFailed, match="No space left"):
+        with pytest.raises(ProfilerFailed, match="No space left"):
             session.stop()
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir() if path.name != "plugins"] == ["own.txt"]
     assert list(tmp_path.rglob("*.xplane.pb")) == []
-    again = Session(tmp_path)
+    again = ProfilerSession(tmp_path)
     again.start()
     assert again.stop() == tmp_path and again.recording is not None
 
@@ -206,7 +206,7 @@ def test_a_disk_that_is_full_is_a_warning(tmp_path, caplog):
     hook = slipstream.capture(tmp_path / "file" / "logs", start=0, steps=1)
     run_steps(hook, 4)
     assert "did not start" in hook.problem
-    session = Session(tmp_path / "after")
+    session = ProfilerSession(tmp_path / "after")
     session.start()
     session.abandon()
 
@@ -274,6 +274,6 @@ def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch, capsys):
         exec(example, used)
         if "hook" in used:
             used["hook"].wait()  # a hook has no end of its own
-        RUNTIME.uninstall()
+        HOOKS.uninstall()
     said = capsys.readouterr().out
     assert ("still measured" if page == "optimize" else f"recorded {tmp_path}/logs") in said

@@ -20,9 +20,9 @@ from slipstream.experiment import prepare as preparing
 from slipstream.experiment.controller import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
 from slipstream.experiment.variants import Variant
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.hooks import RUNTIME
-from slipstream.jaxhooks.profiler import Session
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.profiler import ProfilerSession
 
 FLAGS = {"xla_disable_hlo_passes": "fusion"}
 OTHER = Variant("no fusion", FLAGS)
@@ -31,7 +31,7 @@ OTHER = Variant("no fusion", FLAGS)
 @pytest.fixture(autouse=True)
 def no_traces_left():
     yield
-    RUNTIME.uninstall()
+    HOOKS.uninstall()
     jax.clear_caches()
 
 
@@ -97,7 +97,7 @@ def test_the_chosen_program_runs_on_the_fast_path(tmp_path, monkeypatch):
     step = optimized(jitted, tmp_path)
     settle(step, matrix(), matrix(1))
     step(matrix(), matrix(1))
-    monkeypatch.setattr(RUNTIME, "_calling", lambda *arguments: pytest.fail("Python was asked"))
+    monkeypatch.setattr(HOOKS, "_calling", lambda *arguments: pytest.fail("Python was asked"))
     expected = step(matrix(), matrix(1))
     monkeypatch.undo()
     assert_bitwise(expected, jax.jit(f, compiler_options=FLAGS)(matrix(), matrix(1)))
@@ -125,7 +125,7 @@ def test_ahead_of_time_programs(tmp_path, kind, monkeypatch):
     fresh = jax.jit(f).lower(matrix(), matrix(1)).compile(compiler_options=FLAGS)
     assert_bitwise(step(matrix(), matrix(1)), fresh(matrix(), matrix(1)))
     step(matrix(), matrix(1))
-    monkeypatch.setattr(RUNTIME, "_calling", lambda *arguments: pytest.fail("Python was asked"))
+    monkeypatch.setattr(HOOKS, "_calling", lambda *arguments: pytest.fail("Python was asked"))
     step(matrix(), matrix(1))
 
 
@@ -218,7 +218,7 @@ def test_other_programs_keep_their_fast_path(tmp_path, monkeypatch):
     other = jax.jit(lambda x: x + 1)
     x = matrix()
     other(x)
-    monkeypatch.setattr(RUNTIME, "_calling", lambda *arguments: pytest.fail("Python was asked"))
+    monkeypatch.setattr(HOOKS, "_calling", lambda *arguments: pytest.fail("Python was asked"))
     other(x)
 
 
@@ -338,7 +338,7 @@ def test_a_recompile_that_fails_is_noted(tmp_path, monkeypatch):
     def fails(self, flags, costs=None):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(Watched, "recompile", fails)
+    monkeypatch.setattr(CompiledProgram, "recompile", fails)
     step = optimized(jax.jit(f), tmp_path)
     settle(step, matrix(), matrix(1))
     (receipt,) = step.receipts()
@@ -396,14 +396,14 @@ def test_closing_at_any_time(tmp_path, calls):
     for _ in range(calls):
         step(matrix(), matrix(1))
     step.close()
-    assert step.is_settled and step not in RUNTIME.listeners
+    assert step.is_settled and step not in HOOKS.listeners
     (receipt,) = step.receipts()
     assert receipt.chosen == "original" and "closed" in receipt.why
     assert_bitwise(step(matrix(), matrix(1)), jax.jit(f)(matrix(), matrix(1)))
     with contextlib.suppress(Exception):
         jax.profiler.start_trace(str(tmp_path / "again"))
         jax.profiler.stop_trace()
-    session = Session(tmp_path / "ours")
+    session = ProfilerSession(tmp_path / "ours")
     session.start()
     session.abandon()
 

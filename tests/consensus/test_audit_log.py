@@ -2,18 +2,18 @@
 
 import pytest
 
-from slipstream.consensus.audit_log import Logbook, contradiction
+from slipstream.consensus.audit_log import AuditLog, find_mismatch
 
 SAME = [[7, "original"], [8, "costs"]]
 
 
 def test_a_page_holds_what_ran_since_the_last():
-    book = Logbook()
-    book.note(7, "original")
-    book.note(8, "costs")
-    assert book.turn_page() == [(7, "original"), (8, "costs")]
-    book.note(9, "costs")
-    assert book.turn_page() == [(9, "costs")]
+    book = AuditLog()
+    book.record(7, "original")
+    book.record(8, "costs")
+    assert book.drain() == [(7, "original"), (8, "costs")]
+    book.record(9, "costs")
+    assert book.drain() == [(9, "costs")]
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_a_page_holds_what_ran_since_the_last():
     ],
 )
 def test_the_first_contradiction_is_told(other, found):
-    assert contradiction({0: SAME, 1: SAME, 2: other}) == found
+    assert find_mismatch({0: SAME, 1: SAME, 2: other}) == found
 
 
 def test_a_process_alone_contradicts_nobody():
-    assert contradiction({0: SAME}) is None
+    assert find_mismatch({0: SAME}) is None

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.consensus import consensus as council_module
-from slipstream.consensus.consensus import Council, session_name, stop
-from slipstream.consensus.kvstore import FolderStore, StoreGone
+from slipstream.consensus import consensus as consensus_module
+from slipstream.consensus.consensus import Consensus, job_id, stop
+from slipstream.consensus.kvstore import FolderStore, StoreUnavailable
 from slipstream.experiment import agenda, failure, recordings
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
@@ -45,7 +45,7 @@ class MemoryStore:
             self.lock.wait_for(lambda: key in self.values, wait_s)
             return self.values.get(key)
 
-    def under(self, prefix):
+    def with_prefix(self, prefix):
         with self.lock:
             start = f"{prefix}/"
             return {k.removeprefix(start): v for k, v in self.values.items() if k.startswith(start)}
@@ -75,12 +75,12 @@ class Faulty:
             self.count += 1
             is_now = self.at <= self.count < self.at + (3 if self.how == "cut off" else 1)
             if is_now and self.how == "cut off":
-                raise StoreGone("planted")
+                raise StoreUnavailable("planted")
             if is_now and self.how == "killed before":
                 self.die()
             result = operation(*arguments)
             if is_now and self.how == "unsure":
-                raise StoreGone("planted, though it took place")
+                raise StoreUnavailable("planted, though it took place")
             if is_now and self.how == "killed after":
                 self.die()
             return result
@@ -104,8 +104,8 @@ class FakeSession:
 
 @pytest.fixture
 def simulated(monkeypatch):
-    monkeypatch.setattr(recordings, "Session", FakeSession)
-    monkeypatch.setattr(council_module, "RETRY_S", 0.002)
+    monkeypatch.setattr(recordings, "ProfilerSession", FakeSession)
+    monkeypatch.setattr(consensus_module, "RETRY_S", 0.002)
     monkeypatch.setattr(agenda, "SPACING_S", 0.005)
     others = threading.excepthook
 
@@ -130,10 +130,10 @@ class Rank:
         self.ran = {}
         self.planted = {"original": 1.0, "a": 0.9, "b": 1.1} | changes.get("planted", {})
         self.fails = changes.get("fails", set())
-        council = Council(tuple(range(size)), number, store, "job", patience_s)
+        consensus = Consensus(tuple(range(size)), number, store, "job", patience_s)
         plan = ExperimentPlan(tmp_path, start=2, steps=2, rounds=8, patience_s=patience_s)
         prepare = changes.get("prepare", self.prepare)
-        self.controller = Controller(self.watched, plan, prepare, self.timer, council)
+        self.controller = Controller(self.watched, plan, prepare, self.timer, consensus)
 
     def prepare(self, watched, plan, outcome):
         arms = [Arm(Variant(name), executable=name) for name in self.planted]
@@ -250,9 +250,11 @@ def test_ranks_that_begin_at_different_calls_do_not_wait_for_each_other(
         for call in range(1, 20_000):
             rank.watched.calls = call
             if call == rank.begin:
-                plan, council = rank.controller.plan, rank.controller.council
-                council = Council(council.ranks, council.me, store, "late", 60.0)
-                rank.controller = Controller(rank.watched, plan, rank.prepare, rank.timer, council)
+                plan, consensus = rank.controller.plan, rank.controller.consensus
+                consensus = Consensus(consensus.ranks, consensus.rank, store, "late", 60.0)
+                rank.controller = Controller(
+                    rank.watched, plan, rank.prepare, rank.timer, consensus
+                )
             rank.controller.on_call((), rank.run)
             if call > max(begins) and rank.controller.done.is_set():
                 return
@@ -326,13 +328,13 @@ def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(
 
 
 def test_ranks_that_ran_different_programs_are_found_out(simulated, tmp_path, monkeypatch):
-    """By nothing that the council lets happen: the turns of one rank are planted."""
+    """By nothing that the consensus lets happen: the turns of one rank are planted."""
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path, 60.0) for number in range(2)]
     before = Rounds.next_arm
 
     def other(self):
-        mixed_up = self._council is ranks[1].controller.council
+        mixed_up = self._consensus is ranks[1].controller.consensus
         return self.arms[-1] if mixed_up and before(self) is self.arms[1] else before(self)
 
     monkeypatch.setattr(Rounds, "next_arm", other)
@@ -353,8 +355,8 @@ def test_a_fault_of_ours_on_one_rank_never_lets_it_run_another_program(
     before = getattr(owner, where)
 
     def fails(self, *arguments):
-        if getattr(self, "council", None) is ranks[1].controller.council or (
-            where == "look" and self._council is ranks[1].controller.council
+        if getattr(self, "consensus", None) is ranks[1].controller.consensus or (
+            where == "look" and self._consensus is ranks[1].controller.consensus
         ):
             raise KeyError("planted")
         return before(self, *arguments)
@@ -445,30 +447,30 @@ def test_votes_must_be_of_the_same_programs(other, problem):
 
 def test_a_folder_takes_each_word_once(tmp_path):
     one, other = FolderStore(tmp_path / "words"), FolderStore(tmp_path / "words")
-    assert other.under("a") == {} and other.get("a/b", 0.01) is None
+    assert other.with_prefix("a") == {} and other.get("a/b", 0.01) is None
     assert one.put("a/b", b"first") and not other.put("a/b", b"second")
     assert other.get("a/b") == b"first"
-    assert one.under("a") == {"b": b"first"} and one.under("") == {}
+    assert one.with_prefix("a") == {"b": b"first"} and one.with_prefix("") == {}
     assert [name for name in os.listdir(tmp_path / "words") if name.startswith(".")] == []
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreGone):
+    with pytest.raises(StoreUnavailable):
         FolderStore(tmp_path / "file").put("a", b"")
 
 
 def test_a_folder_lets_one_of_many_decide(tmp_path):
     ranks = tuple(range(8))
-    councils = [Council(ranks, rank, FolderStore(tmp_path), "job", 0.0) for rank in ranks]
+    members = [Consensus(ranks, rank, FolderStore(tmp_path), "job", 0.0) for rank in ranks]
     with ThreadPoolExecutor(8) as pool:
-        decided = list(pool.map(lambda c: c.decide("1", stop(f"rank {c.me}")), councils))
+        decided = list(pool.map(lambda c: c.decide("1", stop(f"rank {c.rank}")), members))
     assert len({json.dumps(decision) for decision in decided}) == 1
 
 
 def test_a_folder_is_only_trusted_within_one_job():
-    assert session_name({}) is None
-    assert session_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "7-1-0"
-    assert session_name({"SLURM_JOB_ID": "7", "SLIPSTREAM_SESSION": "mine"}) == "mine"
+    assert job_id({}) is None
+    assert job_id({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "7-1-0"
+    assert job_id({"SLURM_JOB_ID": "7", "SLIPSTREAM_SESSION": "mine"}) == "mine"
     mpirun = {"OMPI_MCA_ess_base_jobid": "5", "PMIX_NAMESPACE": "5"}
-    assert session_name({"SLURM_JOB_ID": "7", **mpirun}) == "5"
+    assert job_id({"SLURM_JOB_ID": "7", **mpirun}) == "5"
 
 
 # Real processes: two and four of them, with jax.distributed on this machine.

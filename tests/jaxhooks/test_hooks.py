@@ -1,4 +1,4 @@
-"""JAX's runtime, watched: the job notices nothing, and nothing is kept that JAX let go of."""
+"""JAX's hooks, watched: the job notices nothing, and nothing is kept that JAX let go of."""
 
 import gc
 import threading
@@ -13,13 +13,13 @@ from jax._src.interpreters import pxla
 
 from slipstream.errors import Missing
 from slipstream.jaxhooks import program_registry as module
-from slipstream.jaxhooks.hooks import RUNTIME
+from slipstream.jaxhooks.hooks import HOOKS
 
 
 @pytest.fixture(autouse=True)
 def no_traces_left():
     yield
-    RUNTIME.uninstall()
+    HOOKS.uninstall()
     jax.clear_caches()
 
 
@@ -39,12 +39,12 @@ class Heard:
 
 
 def watched(name):
-    return next(program for program in RUNTIME.programs if program.name == name)
+    return next(program for program in HOOKS.programs if program.name == name)
 
 
 def test_programs_are_heard_compiled_and_called():
     listener = Heard()
-    RUNTIME.add(listener)
+    HOOKS.add(listener)
 
     def heard(x):
         return x * 2
@@ -71,9 +71,9 @@ def test_jax_is_given_back_as_it_was():
         lambda: pxla.MeshComputation.compile,
     )
     before = [part() for part in parts]
-    RUNTIME.add(Heard())
+    HOOKS.add(Heard())
     assert all(part() is not old for part, old in zip(parts, before, strict=True))
-    RUNTIME.uninstall()
+    HOOKS.uninstall()
     assert all(part() is old for part, old in zip(parts, before, strict=True))
 
 
@@ -84,7 +84,7 @@ def test_a_listener_that_raises_changes_nothing(when, caplog):
             run()
         raise ValueError("planted")
 
-    RUNTIME.add(Heard(around))
+    HOOKS.add(Heard(around))
     step = jax.jit(lambda x: x + 1, donate_argnums=0)
     x = step(step(jnp.zeros(3)))
     assert x.tolist() == [2, 2, 2]
@@ -92,7 +92,7 @@ def test_a_listener_that_raises_changes_nothing(when, caplog):
 
 
 def test_an_error_of_the_job_is_the_jobs():
-    RUNTIME.add(Heard())
+    HOOKS.add(Heard())
 
     def callback(x):
         raise KeyError("the job's own")
@@ -105,7 +105,7 @@ def test_an_error_of_the_job_is_the_jobs():
 def test_what_a_listener_runs_itself_is_nobodys_step():
     inner = jax.jit(lambda x: x * 3)
     listener = Heard(lambda program, run: (inner(jnp.ones(2)), run())[1])
-    RUNTIME.add(listener)
+    HOOKS.add(listener)
 
     def outer(x):
         return x - 1
@@ -125,11 +125,11 @@ def test_each_thread_runs_what_it_was_told_and_jaxs_own_objects_stay():
             program.run_with(other if threading.current_thread().name == "b" else program.original)
             return run()
 
-    RUNTIME.add(Heard())
+    HOOKS.add(Heard())
     step = jax.jit(twice)
     step(jnp.ones(3))
     other = watched("jit_twice").recompile({"xla_disable_hlo_passes": "fusion"})
-    RUNTIME.listeners[0].around = around
+    HOOKS.listeners[0].around = around
     results, errors = [], []
 
     def work():
@@ -151,7 +151,7 @@ def test_each_thread_runs_what_it_was_told_and_jaxs_own_objects_stay():
 
 
 def test_programs_that_jax_lets_go_of_are_let_go_of():
-    RUNTIME.add(Heard())
+    HOOKS.add(Heard())
 
     def short_lived(x):
         return x + 5
@@ -163,21 +163,21 @@ def test_programs_that_jax_lets_go_of_are_let_go_of():
     jax.clear_caches()
     gc.collect()
     assert program() is None
-    assert "jit_short_lived" not in [found.name for found in RUNTIME.programs]
+    assert "jit_short_lived" not in [found.name for found in HOOKS.programs]
 
 
 def test_an_id_that_is_used_again_is_not_taken_for_the_program():
-    RUNTIME.add(Heard())
+    HOOKS.add(Heard())
     jax.jit(lambda x: x)(jnp.ones(2))
-    program = RUNTIME.programs[0]
+    program = HOOKS.programs[0]
     stranger = object()
-    RUNTIME.known.add_executable(stranger, program)
-    assert RUNTIME.of_executable(stranger) is None
-    assert RUNTIME.of_executable(program.original) is program
+    HOOKS.registry.add_executable(stranger, program)
+    assert HOOKS.find(stranger) is None
+    assert HOOKS.find(program.original) is program
 
 
 def test_thousands_of_programs_do_not_fill_the_memory(monkeypatch):
-    RUNTIME.add(Heard())
+    HOOKS.add(Heard())
     kept = jax.jit(lambda x: x + 0.5)
     for _ in range(5):
         kept(jnp.ones(2))
@@ -185,9 +185,9 @@ def test_thousands_of_programs_do_not_fill_the_memory(monkeypatch):
     functions = [jax.jit(lambda x, n=n: jnp.tanh(x) * n) for n in range(40)]
     for function in functions:
         function(jnp.ones(2))
-    sizes = [len(program.stablehlo) for program in RUNTIME.programs]
+    sizes = [len(program.stablehlo) for program in HOOKS.programs]
     assert len(sizes) > 40 and sum(sizes) <= 20_000
-    dropped = next(program for program in RUNTIME.programs if not program.stablehlo)
+    dropped = next(program for program in HOOKS.programs if not program.stablehlo)
     with pytest.raises(Missing, match="can't be compiled again"):
         dropped.recompile({})
 
@@ -199,7 +199,7 @@ def test_a_program_compiled_before_anyone_listened_is_met_when_it_runs_again():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8)), jnp.float32)
     expected = jax.jit(early)(x)
     listener = Heard()
-    RUNTIME.add(listener)
+    HOOKS.add(listener)
     step = jax.jit(early)
     step._clear_cache()
     assert step(x).tobytes() == expected.tobytes()
@@ -210,28 +210,28 @@ def test_a_program_compiled_before_anyone_listened_is_met_when_it_runs_again():
 
 def test_ahead_of_time_programs_get_their_fast_path_back(monkeypatch):
     listener = Heard()
-    RUNTIME.add(listener)
+    HOOKS.add(listener)
     compiled = jax.jit(lambda x: x * 7).lower(jnp.ones(2)).compile()
     assert compiled(jnp.ones(2)).tolist() == [7, 7]
     assert len([name for name in listener.called if "lambda" in name]) == 1
-    RUNTIME.remove(listener)
+    HOOKS.remove(listener)
     compiled(jnp.ones(2))
     x = jnp.ones(2)
-    monkeypatch.setattr(RUNTIME, "_calling", lambda *arguments: pytest.fail("Python was asked"))
+    monkeypatch.setattr(HOOKS, "_calling", lambda *arguments: pytest.fail("Python was asked"))
     compiled(x)
 
 
 def test_without_listeners_nothing_is_kept():
     listener = Heard()
-    RUNTIME.add(listener)
-    RUNTIME.remove(listener)
+    HOOKS.add(listener)
+    HOOKS.remove(listener)
     jax.jit(lambda x: x * 11)(jnp.ones(2))
-    assert RUNTIME.programs == []
+    assert HOOKS.programs == []
 
 
 def test_options_of_jax_are_kept(tmp_path):
     listener = Heard()
-    RUNTIME.add(listener)
+    HOOKS.add(listener)
 
     def plain(x):
         return x + 2

@@ -66,16 +66,16 @@ def optimized(jitted, trace):
     from slipstream.experiment import controller as controller
     from slipstream.experiment import plan
     from slipstream.experiment.variants import Variant
-    from slipstream.jaxhooks.compiled_program import Watched
-    from slipstream.jaxhooks.hooks import RUNTIME
-    from slipstream.jaxhooks.profiler import Session, SessionFailed
+    from slipstream.jaxhooks.compiled_program import CompiledProgram
+    from slipstream.jaxhooks.hooks import HOOKS
+    from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
 
     def timer(arm, run):
         result = run()
         jax.block_until_ready(result)
         return result, PLANTED[arm.name]
 
-    runner = type(RUNTIME)._runner
+    runner = type(HOOKS)._runner
 
     def traced(runtime, replicated, program):
         if program.name == "jit_step":
@@ -94,21 +94,21 @@ def optimized(jitted, trace):
         setattr(controller.Controller, name, state)
 
     def fails(*arguments, **named):
-        raise (SessionFailed if FAULT == "profiler" else RuntimeError)("planted")
+        raise (ProfilerFailed if FAULT == "profiler" else RuntimeError)("planted")
 
-    type(RUNTIME)._runner = traced
+    type(HOOKS)._runner = traced
     folder = OUT / "run"
     if IS_ME:
         if FAULT == "profiler":
-            Session.start = fails
+            ProfilerSession.start = fails
         elif FAULT == "compile":
-            Watched.recompile = fails
+            CompiledProgram.recompile = fails
         elif FAULT == "disk":
             (OUT / "full").write_text("no folder can be made in here")
             folder = OUT / "full" / "run"
         elif FAULT == "other-program":
-            before = Watched.recompile
-            Watched.recompile = lambda self, flags, costs=None: before(self, {}, costs)
+            before = CompiledProgram.recompile
+            CompiledProgram.recompile = lambda self, flags, costs=None: before(self, {}, costs)
         elif FAULT.startswith("kill-"):
             kill_in(f"_{FAULT.removeprefix('kill-')}")
     variants = (Variant("no fusion", {"xla_disable_hlo_passes": "fusion"}),)

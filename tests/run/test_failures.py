@@ -18,11 +18,11 @@ SLOW = """
 import os, time
 if "HOLD" in os.environ:
     from slipstream.run.agent import precomputed as given
-    from slipstream.jaxhooks.shutdown import ENDING
+    from slipstream.jaxhooks.shutdown import SHUTDOWN
     make = given.make_arm
 
     def held(*arguments):
-        while os.path.exists(os.environ["HOLD"]) and not ENDING.is_set():
+        while os.path.exists(os.environ["HOLD"]) and not SHUTDOWN.is_set():
             time.sleep(0.01)
         return make(*arguments)
 

@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 
 from slipstream.api.uploads import Upload, is_remote
 from slipstream.errors import BadInput, SlipstreamError
-from slipstream.jaxhooks.profiler import Session, SessionFailed, check_recorded
-from slipstream.jaxhooks.shutdown import at_the_end
-from slipstream.jaxhooks.shutdown import in_background as background
+from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession, check_recorded
+from slipstream.jaxhooks.shutdown import at_shutdown, run_in_background
 
 log = logging.getLogger("slipstream")
 
@@ -89,7 +88,7 @@ class Capture:
         self._lock = threading.RLock()
         self._calls = 0
         self._first: int | None = None
-        self._session: Session | None = None
+        self._session: ProfilerSession | None = None
         self._after: threading.Thread | None = None
 
     def __call__(self, step: int | None = None, wait_for: Any = None) -> None:
@@ -147,14 +146,14 @@ class Capture:
                 return
             try:
                 folder = session.stop()
-            except SessionFailed as problem:
+            except ProfilerFailed as problem:
                 self._warn(str(problem))
                 return
             self.folder = folder
             # Older recordings may lie in the same folder.
             recording = session.recording or folder
             if in_background:
-                self._after = background(
+                self._after = run_in_background(
                     lambda: self._look_after(folder, recording), "slipstream-capture"
                 )
             else:
@@ -168,14 +167,14 @@ class Capture:
     def _begin(self, number: int) -> None:
         self._first = number
         try:
-            session = Session(self._own_folder(), self._options)
+            session = ProfilerSession(self._own_folder(), self._options)
             session.start()
-        except (SessionFailed, OSError) as problem:
+        except (ProfilerFailed, OSError) as problem:
             self._is_over = True
             self._warn(str(problem))
             return
         self._session = session
-        at_the_end(self._end)
+        at_shutdown(self._end)
 
     def _end(self) -> None:
         """The job is over while recording: what there is, is saved."""
@@ -196,7 +195,7 @@ class Capture:
                 place = Upload(self._dir).copy(folder, _own_name())
             if _process() == 0:
                 self._announce(self._sentence(place))
-        except (OSError, SlipstreamError, SessionFailed) as problem:
+        except (OSError, SlipstreamError, ProfilerFailed) as problem:
             self._warn(f"{problem} (the recording is in {folder})")
         except Exception as problem:
             log.debug("slipstream: a capture failed", exc_info=True)
@@ -208,7 +207,7 @@ class Capture:
         profile = load(recording)
         try:
             check_recorded(profile)
-        except SessionFailed as problem:
+        except ProfilerFailed as problem:
             self._warn(str(problem))
         if self._perfetto:
             from slipstream.outputs.perfetto.trace import write_perfetto

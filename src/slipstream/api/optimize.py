@@ -29,8 +29,8 @@ from slipstream.experiment.prepare import Timer
 from slipstream.experiment.receipt import Receipt
 from slipstream.experiment.receipt_writer import receipt_when_ready, write_receipt_later
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.hooks import RUNTIME
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.hooks import HOOKS
 
 ENOUGH = 20
 """calls from elsewhere after which a program of the same name counts as another function's"""
@@ -65,16 +65,16 @@ class Optimized:
         self.plan = plan
         self._timer = timer
         self._controllers: dict[int, Controller] = {}
-        self._strangers: WeakKeyDictionary[Watched, int] = WeakKeyDictionary()
+        self._strangers: WeakKeyDictionary[CompiledProgram, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._now = threading.local()
         self._is_closed = False
-        self._owns: Callable[[Watched], bool] = lambda program: False
-        RUNTIME.add(self)
+        self._owns: Callable[[CompiledProgram], bool] = lambda program: False
+        HOOKS.add(self)
         try:
             self._call = _callable(function)
         except BadInput:
-            RUNTIME.remove(self)
+            HOOKS.remove(self)
             raise
         self._function = function
         self._owns = _ownership(self._call)
@@ -96,14 +96,16 @@ class Optimized:
             raise AttributeError(name)
         return getattr(self._function, name)
 
-    def on_compile(self, program: Watched) -> None:
+    def on_compile(self, program: CompiledProgram) -> None:
         """Programs are looked at when they run."""
 
-    def wants(self, program: Watched) -> bool:
+    def wants(self, program: CompiledProgram) -> bool:
         """Only the function's own programs; all others keep their fast path."""
         return self._owns(program) and self._strangers.get(program, 0) < ENOUGH
 
-    def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+    def on_call(
+        self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
+    ) -> Any:
         if not getattr(self._now, "is_inside", False):
             # Another function of this name, perhaps: it is not kept slow for long.
             if id(program) not in self._controllers:
@@ -118,7 +120,7 @@ class Optimized:
             self._on_settled(controller)
         return result
 
-    def _controller(self, program: Watched) -> Controller | None:
+    def _controller(self, program: CompiledProgram) -> Controller | None:
         with self._lock:
             found = self._controllers.get(id(program))
             if found is None and not self._is_closed:
@@ -135,7 +137,7 @@ class Optimized:
             cast("Any", self._call)._call = None
         if self._is_closed:
             self._stop_listening()
-        if controller.council.is_chair:
+        if controller.consensus.is_leader:
             write_receipt_later(controller)
 
     @property
@@ -173,7 +175,7 @@ class Optimized:
 
     def _stop_listening(self) -> None:
         if all(controller.done.is_set() for controller in list(self._controllers.values())):
-            RUNTIME.remove(self)
+            HOOKS.remove(self)
 
 
 def _folder(given: str | Path | None) -> Path:
@@ -203,10 +205,10 @@ def _callable(function: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", function)
 
 
-def _ownership(call: Any) -> Callable[[Watched], bool]:
+def _ownership(call: Any) -> Callable[[CompiledProgram], bool]:
     """Which programs are the function's own, not those it runs on the way (constants, say)."""
     if hasattr(call, "_executable"):
-        program = RUNTIME.of_executable(call._executable.xla_executable)
+        program = HOOKS.find(call._executable.xla_executable)
         return lambda other: other is program
     name = getattr(call, "__name__", None)
     if name is None:
@@ -231,11 +233,11 @@ def _find_lowering(compiled: Any) -> None:
     from jax import stages
 
     executable = compiled._executable
-    if RUNTIME.of_executable(executable.xla_executable) is None:
+    if HOOKS.find(executable.xla_executable) is None:
         # By type: to ask a weak proxy for its class raises where what it stood for is gone.
         objects = (found for found in gc.get_objects() if issubclass(type(found), stages.Lowered))
         lowered = next((found for found in objects if _made(found, executable)), None)
-        if lowered is None or RUNTIME.adopt(executable, lowered._lowering) is None:
+        if lowered is None or HOOKS.adopt(executable, lowered._lowering) is None:
             raise BadInput(
                 "this compiled program can't be compiled anew: what it was lowered to is gone; "
                 "give optimize the lowered program: optimize(jax.jit(f).lower(…))"

@@ -1,7 +1,7 @@
 """Which program a rank ran at which call, held against what the other ranks ran.
 
 The ranks of a job meet inside their programs' collectives. If one ran another program at the same
-call, NCCL would hang, or sum what does not belong together without a word. The council sees to it
+call, NCCL would hang, or sum what does not belong together without a word. The consensus sees to it
 that this can't happen; this shows that it did not.
 """
 
@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-Entry = Sequence[int | str]
+LoggedCall = Sequence[int | str]
 """a call's number, and the name of the arm that it ran"""
 
 
-class Logbook:
+class AuditLog:
     """Of one rank, since the last look at the times."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LoggedCall] = []
 
-    def note(self, call: int, arm: str) -> None:
+    def record(self, call: int, arm: str) -> None:
         self.entries.append((call, arm))
 
-    def turn_page(self) -> list[Entry]:
+    def drain(self) -> list[LoggedCall]:
         """What was noted, for the others; then it begins anew."""
         noted, self.entries = self.entries, []
         return noted
 
 
-def contradiction(books: Mapping[int, Sequence[Entry]]) -> str | None:
+def find_mismatch(books: Mapping[int, Sequence[LoggedCall]]) -> str | None:
     """The first call at which the ranks did not run the same, in words; None where they did."""
     first, *others = sorted(books)
     for rank in others:

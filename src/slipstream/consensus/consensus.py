@@ -1,11 +1,11 @@
-"""The council: the processes of a program agree on what each call runs, or stay as they were.
+"""The consensus: the processes of a program agree on what each call runs, or stay as they were.
 
-    rank 0 (the chair)   decides at a meeting, writes the decision once, follows it
+    rank 0 (the leader)   decides at a meeting, writes the decision once, follows it
     other ranks          wait at the same meeting, read the decision, follow it
 
 A meeting is a boundary between two calls of the program whose number all ranks know beforehand.
 Its decision is one key that can be written once. A rank that waits in vain writes `stop` there
-itself; whoever is first has decided for all, the chair included. So at no call do two ranks follow
+itself; whoever is first has decided for all, the leader included. So at no call do two ranks follow
 different decisions, whoever dies or stalls when.
 
 What a rank may do alone is leave before it has voted: nothing but the original program can be
@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.consensus.kvstore import FolderStore, JaxStore, Store, StoreGone
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.shutdown import ENDING
+from slipstream.consensus.kvstore import FolderStore, JaxStore, KeyValueStore, StoreUnavailable
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.shutdown import SHUTDOWN
 
 log = logging.getLogger("slipstream")
 
@@ -37,7 +37,7 @@ PATIENCE_S = 120.0
 RETRY_S = 1.0
 """between two tries to reach a store that does not answer"""
 
-Words = Mapping[str, Any]
+Message = Mapping[str, Any]
 """what is said and decided: plain JSON"""
 
 
@@ -47,18 +47,18 @@ def stop(why: str) -> dict[str, Any]:
 
 
 @dataclass
-class Council:
+class Consensus:
     """This process among those that run one program."""
 
     ranks: tuple[int, ...] = (0,)
-    me: int = 0
-    store: Store | None = None
+    rank: int = 0
+    store: KeyValueStore | None = None
     """None for a process on its own, who hears and follows itself"""
     name: str = "slipstream"
     patience_s: float = PATIENCE_S
     has_voted: bool = False
     has_left: bool = False
-    _said: dict[str, Words] = field(default_factory=dict)
+    _said: dict[str, Message] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -66,28 +66,28 @@ class Council:
         return len(self.ranks) == 1
 
     @property
-    def is_chair(self) -> bool:
-        return self.me == self.ranks[0]
+    def is_leader(self) -> bool:
+        return self.rank == self.ranks[0]
 
-    def say(self, topic: str, words: Words) -> bool:
+    def publish(self, topic: str, words: Message) -> bool:
         """This rank's word on a topic; False where nobody can hear it."""
         self._said[topic] = words
         if self.store is None:
             return True
         try:
-            self.store.put(f"{self.name}/said/{topic}/{self.me}", _bytes(words))
-        except StoreGone as problem:
-            log.warning("slipstream: rank %d can't reach the others: %s", self.me, problem)
+            self.store.put(f"{self.name}/said/{topic}/{self.rank}", _bytes(words))
+        except StoreUnavailable as problem:
+            log.warning("slipstream: rank %d can't reach the others: %s", self.rank, problem)
             return False
         return True
 
-    def vote(self, words: Words) -> bool:
+    def vote(self, words: Message) -> bool:
         """The word after which this rank is bound by what the others decide."""
         with self._lock:
             if self.has_left:
                 return False
             self.has_voted = "problem" not in words
-        return self.say("vote", words)
+        return self.publish("vote", words)
 
     def leave(self, why: str) -> bool:
         """Go, and say so; False for a rank that has voted, which is bound."""
@@ -96,43 +96,45 @@ class Council:
                 return False
             self.has_left = True
         if not self.is_alone:
-            self.say("vote", {"problem": why})
+            self.publish("vote", {"problem": why})
         return True
 
-    def heard(self, topic: str) -> dict[int, Words]:
+    def received(self, topic: str) -> dict[int, Message]:
         """What the ranks have said by now, by rank."""
         if self.store is None:
-            return {self.me: self._said[topic]} if topic in self._said else {}
+            return {self.rank: self._said[topic]} if topic in self._said else {}
         try:
-            found = self.store.under(f"{self.name}/said/{topic}")
-        except StoreGone:
+            found = self.store.with_prefix(f"{self.name}/said/{topic}")
+        except StoreUnavailable:
             return {}
         return {int(rank): json.loads(words) for rank, words in found.items()}
 
-    def hear_all(self, topic: str, patience_s: float | None = None) -> dict[int, Words] | None:
+    def wait_for_all(
+        self, topic: str, patience_s: float | None = None
+    ) -> dict[int, Message] | None:
         """What all ranks say, waited for; None where one of them keeps silent."""
         end = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         while True:
-            found = self.heard(topic)
+            found = self.received(topic)
             if found.keys() >= set(self.ranks):
                 return found
-            if time.monotonic() > end or ENDING.is_set():
+            if time.monotonic() > end or SHUTDOWN.is_set():
                 return None
             time.sleep(0.01)
 
-    def silent(self, topic: str) -> str:
+    def missing(self, topic: str) -> str:
         """The ranks that have not spoken, for a sentence."""
-        missing = sorted(set(self.ranks) - self.heard(topic).keys())
+        missing = sorted(set(self.ranks) - self.received(topic).keys())
         return ", ".join(f"rank {rank}" for rank in missing) or "a rank"
 
     def decide(
-        self, meeting: str, proposal: Words | None = None, patience_s: float | None = None
-    ) -> Words:
+        self, meeting: str, proposal: Message | None = None, patience_s: float | None = None
+    ) -> Message:
         """The one decision of a meeting, the same on every rank.
 
-        The chair proposes; others give None and wait, and propose to stop if the chair is late.
+        The leader proposes; others give None and wait, and propose to stop if the leader is late.
         """
-        # A chair may be waiting for a rank itself: those who wait for it wait longer.
+        # A leader may be waiting for a rank itself: those who wait for it wait longer.
         wait_s = 2 * (self.patience_s if patience_s is None else patience_s)
         if self.store is None:
             return proposal or stop("there was nobody to decide")
@@ -140,16 +142,16 @@ class Council:
         while True:
             try:
                 return self._decided(self.store, meeting, proposal, wait_s)
-            except StoreGone as problem:
+            except StoreUnavailable as problem:
                 why = f"the other ranks can't be reached: {problem}"
                 if self.leave(why):
                     return stop(why)
                 _complain(begin, problem)
             time.sleep(RETRY_S)
 
-    def proposed(self, propose: Callable[[], Words], what: str = "") -> Words | None:
-        """The chair's proposal. Whatever goes wrong with it, the others are told: they wait."""
-        if not self.is_chair:
+    def propose(self, propose: Callable[[], Message], what: str = "") -> Message | None:
+        """The leader's proposal. Whatever goes wrong with it, the others are told: they wait."""
+        if not self.is_leader:
             return None
         try:
             return propose()
@@ -158,7 +160,9 @@ class Council:
             log.warning("slipstream: %s", what or "measuring stopped", exc_info=True)
             return stop(": ".join(filter(None, (what, type(error).__name__, str(error)))))
 
-    def _decided(self, store: Store, meeting: str, proposal: Words | None, wait_s: float) -> Words:
+    def _decided(
+        self, store: KeyValueStore, meeting: str, proposal: Message | None, wait_s: float
+    ) -> Message:
         key = f"{self.name}/decision/{meeting}"
         found = self._awaited(store, key, wait_s) if proposal is None else None
         if found is None:
@@ -166,16 +170,16 @@ class Council:
             store.put(key, _bytes(proposal or late))
             found = store.get(key, 1.0)
         if found is None:
-            raise StoreGone("a decision was written and can't be read")
-        decided: Words = json.loads(found)
+            raise StoreUnavailable("a decision was written and can't be read")
+        decided: Message = json.loads(found)
         if decided["do"] == "stop":
             store.put(f"{self.name}/ended", found)
         return decided
 
-    def _awaited(self, store: Store, key: str, wait_s: float) -> bytes | None:
-        """The chair's decision; where the loop has ended before this rank joined it, that."""
+    def _awaited(self, store: KeyValueStore, key: str, wait_s: float) -> bytes | None:
+        """The leader's decision; where the loop has ended before this rank joined it, that."""
         end = time.monotonic() + wait_s
-        while time.monotonic() < end and not ENDING.is_set():
+        while time.monotonic() < end and not SHUTDOWN.is_set():
             found = store.get(key, min(1.0, wait_s))
             if found is None and (over := store.get(f"{self.name}/ended")) is not None:
                 # Written after the decision of any meeting that took place.
@@ -189,40 +193,42 @@ _LOOPS: Counter[str] = Counter()
 _LOCK = threading.Lock()
 
 
-class NoCouncil(Exception):
+class NoConsensus(Exception):
     """A program runs on several processes, and there is no way to agree with them."""
 
 
-def council_of(watched: Watched, folder: Path, patience_s: float = PATIENCE_S) -> Council:
-    """The council of a program: nobody else, JAX's coordination service, or a shared folder."""
+def consensus_for(
+    watched: CompiledProgram, folder: Path, patience_s: float = PATIENCE_S
+) -> Consensus:
+    """The consensus of a program: nobody else, JAX's coordination service, or a shared folder."""
     ranks = watched.processes
     if len(ranks) == 1:
-        return Council(ranks, ranks[0])
+        return Consensus(ranks, ranks[0])
     # Programs that span processes begin in the same order everywhere, so a count names them.
     with _LOCK:
         key = f"{watched.name[:80]}/{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}"
         _LOOPS[key] += 1
         name = f"slipstream/{key}/{_LOOPS[key]}"
-    return Council(ranks, _own_rank(), _store(folder), name, patience_s)
+    return Consensus(ranks, _own_rank(), _store(folder), name, patience_s)
 
 
-def _store(folder: Path) -> Store:
+def _store(folder: Path) -> KeyValueStore:
     from jax._src import distributed
 
     client = distributed.global_state.client
     if client is not None:
         return JaxStore(client)
-    session = session_name(os.environ)
+    session = job_id(os.environ)
     if session is None:
-        raise NoCouncil(
+        raise NoConsensus(
             "this program runs on several processes, and they have no way to agree: "
             "jax.distributed.initialize() was not called, and no variable names this job "
             "(SLIPSTREAM_SESSION, the same on all ranks and new for each job)"
         )
-    return FolderStore(folder / "council" / session)
+    return FolderStore(folder / "consensus" / session)
 
 
-def session_name(environment: Mapping[str, str]) -> str | None:
+def job_id(environment: Mapping[str, str]) -> str | None:
     """What tells this job from an earlier one in the same folder; the same on all its ranks."""
     for names in _SESSIONS:
         if names[0] in environment:
@@ -245,11 +251,11 @@ def _own_rank() -> int:
     return int(jax.process_index())
 
 
-def _bytes(words: Words) -> bytes:
+def _bytes(words: Message) -> bytes:
     return json.dumps(words).encode()
 
 
-def _complain(begin: float, problem: StoreGone) -> None:
+def _complain(begin: float, problem: StoreUnavailable) -> None:
     waited = time.monotonic() - begin
     if waited > 1:
         log.warning(

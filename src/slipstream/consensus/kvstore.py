@@ -14,18 +14,18 @@ from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
 
-class StoreGone(Exception):
+class StoreUnavailable(Exception):
     """The store did not answer: whether a word was written or not is unknown."""
 
 
-class Store(Protocol):
+class KeyValueStore(Protocol):
     def put(self, key: str, value: bytes) -> bool:
         """Write once; False where the key was written before."""
 
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
         """The value, waited for; None where there is none in time."""
 
-    def under(self, prefix: str) -> dict[str, bytes]:
+    def with_prefix(self, prefix: str) -> dict[str, bytes]:
         """Everything written under a prefix by now, by the rest of the key."""
 
 
@@ -41,7 +41,7 @@ class JaxStore:
         except Exception as error:
             if "ALREADY_EXISTS" in str(error):
                 return False
-            raise StoreGone(_first_line(error)) from error
+            raise StoreUnavailable(_first_line(error)) from error
         return True
 
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
@@ -53,17 +53,17 @@ class JaxStore:
                 return bytes(self.client.blocking_key_value_get_bytes(key, int(left * 1000) + 1))
             except Exception as error:
                 if "DEADLINE_EXCEEDED" not in str(error) and "NOT_FOUND" not in str(error):
-                    raise StoreGone(_first_line(error)) from error
+                    raise StoreUnavailable(_first_line(error)) from error
             if time.monotonic() >= end:
                 return None
 
-    def under(self, prefix: str) -> dict[str, bytes]:
+    def with_prefix(self, prefix: str) -> dict[str, bytes]:
         try:
             found = self.client.key_value_dir_get_bytes(prefix)
         except Exception as error:
             if "NOT_FOUND" in str(error):
                 return {}
-            raise StoreGone(_first_line(error)) from error
+            raise StoreUnavailable(_first_line(error)) from error
         return {key.removeprefix(prefix).lstrip("/"): bytes(value) for key, value in found}
 
 
@@ -78,7 +78,7 @@ class FolderStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(prefix=".", dir=self.folder)
         except OSError as error:
-            raise StoreGone(f"{self.folder}: {error.strerror or error}") from error
+            raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(value)
@@ -89,7 +89,7 @@ class FolderStore:
         except FileExistsError:
             return False
         except OSError as error:
-            raise StoreGone(f"{self.folder}: {error.strerror or error}") from error
+            raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
         finally:
             os.unlink(name)
         return True
@@ -102,12 +102,12 @@ class FolderStore:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                raise StoreGone(f"{self.folder}: {error.strerror or error}") from error
+                raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
             if time.monotonic() >= end:
                 return None
             time.sleep(min(0.02, wait_s))
 
-    def under(self, prefix: str) -> dict[str, bytes]:
+    def with_prefix(self, prefix: str) -> dict[str, bytes]:
         start = f"{prefix}/"
         try:
             names = [unquote(name) for name in os.listdir(self.folder) if name[0] != "."]
@@ -116,7 +116,7 @@ class FolderStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise StoreGone(f"{self.folder}: {error.strerror or error}") from error
+            raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
 
     def _file(self, key: str) -> Path:
         return self.folder / quote(key, safe="")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from slipstream.consensus.consensus import Council, Words, stop
+from slipstream.consensus.consensus import Consensus, Message, stop
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.votes import disagreement
 
@@ -21,8 +21,10 @@ PREPARING_S = 3600.0
 class Proposals:
     """Whether to begin, to go on, to compare or to stop, by what the ranks have said."""
 
-    def __init__(self, council: Council, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
-        self._council = council
+    def __init__(
+        self, consensus: Consensus, plan: ExperimentPlan, outcome: ExperimentOutcome
+    ) -> None:
+        self._consensus = consensus
         self._plan = plan
         self._outcome = outcome
         self.attends = False
@@ -36,53 +38,55 @@ class Proposals:
 
     def attend(self, call: int) -> bool:
         """Tell the others; False where they can't be reached."""
-        self.attends = self._council.say("attend", {"from": call})
+        self.attends = self._consensus.publish("attend", {"from": call})
         return self.attends
 
     def come_to(self, call: int) -> str | None:
         """Take part in a meeting, if there is one; a problem where there will be none.
 
-        Ranks may begin at different calls. Nobody waits for a chair that has not begun: its own
+        Ranks may begin at different calls. Nobody waits for a leader that has not begun: its own
         steps may wait for ours.
         """
         if self.attends:
             return None
-        chair = self._council.heard("attend").get(self._council.ranks[0])
-        if chair is not None and int(chair["from"]) <= call:
+        leader = self._consensus.received("attend").get(self._consensus.ranks[0])
+        if leader is not None and int(leader["from"]) <= call:
             self.attend(call)
         elif self._is_overdue:
-            return f"rank {self._council.ranks[0]} did not join"
+            return f"rank {self._consensus.ranks[0]} did not join"
         return None
 
     @property
     def _is_overdue(self) -> bool:
         return time.monotonic() - self._began_s > self._plan.patience_s
 
-    def begin(self, call: int, calls: int) -> Words:
+    def begin(self, call: int, calls: int) -> Message:
         """To profile now? `calls` are those since the loop began."""
-        if self._council.is_alone:
+        if self._consensus.is_alone:
             return {"do": "capture" if calls >= self._plan.start else "go on"}
-        left = {r: vote for r, vote in self._council.heard("vote").items() if "problem" in vote}
+        left = {
+            r: vote for r, vote in self._consensus.received("vote").items() if "problem" in vote
+        }
         if left:
             return {"do": "stop", "why": disagreement(left)}
-        attending = self._council.heard("attend")
-        if attending.keys() >= set(self._council.ranks):
+        attending = self._consensus.received("attend")
+        if attending.keys() >= set(self._consensus.ranks):
             latest = max(int(words["from"]) for words in attending.values())
             if call >= latest and call > self._plan.start:
                 return {"do": "capture"}
         elif self._is_overdue:
-            missing = self._council.silent("attend")
+            missing = self._consensus.missing("attend")
             return stop(f"{missing} did not join within {self._plan.patience_s:.0f} s")
         return {"do": "go on"}
 
-    def compare(self, call: int) -> Words:
+    def compare(self, call: int) -> Message:
         """To compare now? Once all have voted, and for the same programs."""
-        votes = self._council.heard("vote")
-        for rank, words in self._council.heard("veto").items():
+        votes = self._consensus.received("vote")
+        for rank, words in self._consensus.received("veto").items():
             return stop(f"rank {rank}: {words['why']}")
         problems = {rank: vote for rank, vote in votes.items() if "problem" in vote}
-        if problems or votes.keys() >= set(self._council.ranks):
-            problem = disagreement(problems or votes, not self._council.is_alone)
+        if problems or votes.keys() >= set(self._consensus.ranks):
+            problem = disagreement(problems or votes, not self._consensus.is_alone)
             arms = [arm.name for arm in self._outcome.arms if arm.runs]
             if problem is not None or len(arms) < 2:
                 return {"do": "stop", "why": problem}
@@ -96,7 +100,7 @@ class Proposals:
         before, then = self._met
         now = time.monotonic()
         self._met = (call, now)
-        if self._council.is_alone or not before or now <= then:
+        if self._consensus.is_alone or not before or now <= then:
             return 1
         # At most twice as far as the last time: calls that are only dispatched come in bursts.
         most = min(2 * (call - before), FARTHEST)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 
-from slipstream.consensus.consensus import Council, Words
+from slipstream.consensus.consensus import Consensus, Message
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import Preparation
 from slipstream.experiment.votes import vote_of
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.shutdown import Ending, in_background
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.shutdown import ShuttingDown, run_in_background
 
 log = logging.getLogger("slipstream")
 
@@ -21,7 +21,7 @@ class BackgroundCompile:
     def __init__(
         self,
         prepare: Preparation,
-        watched: Watched,
+        watched: CompiledProgram,
         plan: ExperimentPlan,
         outcome: ExperimentOutcome,
     ):
@@ -31,22 +31,22 @@ class BackgroundCompile:
         self._outcome = outcome
         self._worker: threading.Thread | None = None
 
-    def begin(self, council: Council) -> None:
-        self._worker = in_background(lambda: self._work(council), "slipstream")
+    def begin(self, consensus: Consensus) -> None:
+        self._worker = run_in_background(lambda: self._work(consensus), "slipstream")
 
     def join(self, timeout_s: float) -> None:
         """Wait for compiles in the background: Python must not end under them."""
         if self._worker is not None:
             self._worker.join(timeout_s)
 
-    def _work(self, council: Council) -> None:
+    def _work(self, consensus: Consensus) -> None:
         try:
             self._prepare(self._watched, self._plan, self._outcome)
-            words: Words = vote_of(self._outcome.arms, self._outcome.costs_bytes)
-        except Ending as error:
+            words: Message = vote_of(self._outcome.arms, self._outcome.costs_bytes)
+        except ShuttingDown as error:
             words = {"problem": str(error)}
         except Exception as error:
             # Whatever it is: the other ranks wait for a vote, and nobody for this thread.
             log.warning("slipstream: %s is not compiled anew", self._watched.name, exc_info=True)
             words = {"problem": f"{type(error).__name__}: {error}"}
-        council.vote(words)
+        consensus.vote(words)

@@ -6,8 +6,8 @@
 
 Each call of the job is a real step of the job, whichever arm runs it: all arms compute the same.
 What fails ends the loop, never the job: the original program stays. Where several processes run the
-program, every change of state is a decision of their council, so that all run the same arm at the
-same call; a process on its own is a council of one.
+program, every change of state is a decision of their consensus, so that all run the same arm at the
+same call; a process on its own is a consensus of one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.consensus.consensus import Council, NoCouncil, Words, council_of, stop
+from slipstream.consensus.consensus import Consensus, Message, NoConsensus, consensus_for, stop
 from slipstream.experiment.agenda import Proposals
 from slipstream.experiment.background_compile import BackgroundCompile
 from slipstream.experiment.failure import StepFailure
@@ -29,7 +29,7 @@ from slipstream.experiment.recordings import Recordings
 from slipstream.experiment.rounds import Rounds
 from slipstream.experiment.step_timer import StepTimer
 from slipstream.experiment.variants import Arm
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.listener import JobFailed
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
 log = logging.getLogger("slipstream")
 
 MEET_EVERY = 5
-"""calls between two meetings until all ranks are there; then the chair spaces them by time"""
+"""calls between two meetings until all ranks are there; then the leader spaces them by time"""
 
 State = Callable[[Sequence[Any], Callable[[], Any]], Any]
 
@@ -55,11 +55,11 @@ class Controller:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: CompiledProgram,
         plan: ExperimentPlan,
         prepare: Preparation | None = None,
         timer: Timer | None = None,
-        council: Council | None = None,
+        consensus: Consensus | None = None,
     ) -> None:
         self.watched = watched
         self.plan = plan
@@ -77,33 +77,35 @@ class Controller:
         self._best: Arm | None = None
         self._next = 0
         """the call of the next meeting, where one is set"""
-        self._join(council)
+        self._join(consensus)
 
     @property
     def folder(self) -> Path:
         """Where this process leaves its files."""
-        council = self.outcome.council
-        return self.plan.folder if council.is_alone else self.plan.folder / f"rank{council.me}"
+        consensus = self.outcome.consensus
+        return (
+            self.plan.folder if consensus.is_alone else self.plan.folder / f"rank{consensus.rank}"
+        )
 
-    def _join(self, council: Council | None) -> None:
+    def _join(self, consensus: Consensus | None) -> None:
         try:
-            self.council = council or council_of(
+            self.consensus = consensus or consensus_for(
                 self.watched, self.plan.folder, self.plan.patience_s
             )
-        except NoCouncil as problem:
-            self.council = Council()
-            self._proposals = Proposals(self.council, self.plan, self.outcome)
+        except NoConsensus as problem:
+            self.consensus = Consensus()
+            self._proposals = Proposals(self.consensus, self.plan, self.outcome)
             self._settle(str(problem))
             return
-        self.outcome.council = self.council
-        self._proposals = Proposals(self.council, self.plan, self.outcome)
-        if self.council.is_chair and not self._proposals.attend(self.watched.calls + 1):
+        self.outcome.consensus = self.consensus
+        self._proposals = Proposals(self.consensus, self.plan, self.outcome)
+        if self.consensus.is_leader and not self._proposals.attend(self.watched.calls + 1):
             self._settle("the other ranks can't be reached")
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         # Another thread's call, or one from inside the program's own callbacks, is not measured
         # and waits for nobody. Across processes calls have one order, which is kept.
-        if not self.watched.lock.acquire(blocking=not self.council.is_alone):
+        if not self.watched.lock.acquire(blocking=not self.consensus.is_alone):
             if self._rounds is not None:
                 self._rounds.is_disturbed = True
             return run()
@@ -121,7 +123,7 @@ class Controller:
 
         JobFailed where they count on it: to go on alone would mix up their collectives.
         """
-        if self.council.is_alone or self.done.is_set() or isinstance(error, JobFailed):
+        if self.consensus.is_alone or self.done.is_set() or isinstance(error, JobFailed):
             return
         self._leave(f"{type(error).__name__}: {error}")
         if not self.done.is_set():
@@ -131,7 +133,7 @@ class Controller:
 
     def _gather(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         call = self.watched.calls
-        if self.council.is_alone or (call % MEET_EVERY == 0 and self._comes_to(call)):
+        if self.consensus.is_alone or (call % MEET_EVERY == 0 and self._comes_to(call)):
             decision = self._meet(call, lambda at: self._proposals.begin(at, self._calls))
             if decision["do"] == "capture":
                 wait(arguments)
@@ -181,7 +183,7 @@ class Controller:
         self.state = self._go_on
         self._proposals.restart_clock()
         if not self.done.is_set():
-            self._background.begin(self.council)
+            self._background.begin(self.consensus)
 
     def join(self, timeout_s: float) -> None:
         """Wait for compiles in the background: Python must not end under them."""
@@ -194,7 +196,7 @@ class Controller:
         decision = self._meet(call, self._proposals.compare)
         self._next = int(decision.get("next", call + 1))
         if decision["do"] == "compare":
-            self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.council)
+            self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.consensus)
             self.state = self._compare
             return self._compare(arguments, run)
         return run()
@@ -229,7 +231,7 @@ class Controller:
         assert self._rounds is not None
         if arm.executable is self.watched.original:
             raise error
-        failure = StepFailure(error, self.watched, self.council)
+        failure = StepFailure(error, self.watched, self.consensus)
         # Unless it failed on all ranks, the others are inside this arm's collectives, where any
         # other program would meet them.
         if not failure.is_shared() or not failure.is_repeatable(arguments):
@@ -245,7 +247,7 @@ class Controller:
         self._rounds.ran(self.watched.calls, "original", result, is_done=True)
         return result
 
-    def _follow(self, decision: Words) -> None:
+    def _follow(self, decision: Message) -> None:
         """What was decided after a look at the times."""
         if decision["do"] == "stop":
             self._settle(decision.get("why"))
@@ -274,24 +276,24 @@ class Controller:
 
     # Meetings and the end.
 
-    def _meet(self, call: int, propose: Callable[[int], Words]) -> Words:
-        proposal = self.council.proposed(lambda: propose(call))
-        decision = self.council.decide(str(call), proposal)
+    def _meet(self, call: int, propose: Callable[[int], Message]) -> Message:
+        proposal = self.consensus.propose(lambda: propose(call))
+        decision = self.consensus.decide(str(call), proposal)
         if decision["do"] == "stop":
             self._settle(decision.get("why"))
         return decision
 
     def _leave(self, problem: str) -> None:
         """Before its vote a rank may go: without it, only the original program can be decided."""
-        if not self.council.leave(problem):
-            self.council.say("veto", {"why": problem})
+        if not self.consensus.leave(problem):
+            self.consensus.publish("veto", {"why": problem})
             return
-        if self.council.is_chair:
+        if self.consensus.is_leader:
             call = max(self._next, self.watched.calls + 1)
             if self.state == self._gather:
                 call += -call % MEET_EVERY
-            # Nobody shall wait for a chair that is gone.
-            self.council.decide(str(call), stop(f"rank {self.council.me}: {problem}"))
+            # Nobody shall wait for a leader that is gone.
+            self.consensus.decide(str(call), stop(f"rank {self.consensus.rank}: {problem}"))
         self._settle(problem)
 
     def _settle(self, problem: str | None) -> None:
@@ -318,7 +320,7 @@ class Controller:
             if self.done.is_set():
                 return
             self._recordings.abandon()
-            if self.council.is_alone:
+            if self.consensus.is_alone:
                 self._best = None
                 self._settle(why)
             else:

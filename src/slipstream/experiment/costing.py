@@ -9,14 +9,16 @@ from slipstream.costs.coverage import Coverage, check_profile
 from slipstream.costs.extract import extract_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.profiler import check_recorded
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 from slipstream.sources.load import load
 
 
-def costs_of(profile_folder: Path, policy: str, watched: Watched) -> tuple[CostTable, Coverage]:
+def costs_of(
+    profile_folder: Path, policy: str, watched: CompiledProgram
+) -> tuple[CostTable, Coverage]:
     """The table of this program alone, and how much of the step it covers.
 
     A recording of another program gives no costs: that is an error, not an empty table.

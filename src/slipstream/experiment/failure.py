@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.consensus.consensus import Council
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.consensus.consensus import Consensus
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 NO_MEMORY = "RESOURCE_EXHAUSTED"
 FAILED_S = 30.0
@@ -16,19 +16,19 @@ FAILED_S = 30.0
 class StepFailure:
     """What went wrong, and what is left of the step."""
 
-    def __init__(self, error: Exception, watched: Watched, council: Council) -> None:
+    def __init__(self, error: Exception, watched: CompiledProgram, consensus: Consensus) -> None:
         words = str(error).strip().splitlines() or [type(error).__name__]
         self.why = words[0]
         self._watched = watched
-        self._council = council
+        self._consensus = consensus
 
     def is_shared(self) -> bool:
         """Whether it failed on all ranks: else the others are inside this arm's collectives."""
-        if self._council.is_alone:
+        if self._consensus.is_alone:
             return True
         topic = f"failed-{self._watched.calls}"
-        self._council.say(topic, {"why": self.why})
-        return self._council.hear_all(topic, FAILED_S) is not None
+        self._consensus.publish(topic, {"why": self.why})
+        return self._consensus.wait_for_all(topic, FAILED_S) is not None
 
     def is_repeatable(self, arguments: Sequence[Any]) -> bool:
         """Whether the step can be done again as if it had not begun.

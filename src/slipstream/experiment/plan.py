@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.consensus.consensus import PATIENCE_S, Council
+from slipstream.consensus.consensus import PATIENCE_S, Consensus
 from slipstream.experiment.stats import Comparison
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Arm, Variant
 
@@ -55,7 +55,7 @@ class ExperimentOutcome:
     costs_bytes: bytes | None = None
     """what all arms with costs were compiled with"""
     coverage: Any = None
-    council: Council = field(default_factory=Council)
+    consensus: Consensus = field(default_factory=Consensus)
     """the processes that took part"""
     notes: list[str] = field(default_factory=list)
     """what went wrong without ending the loop"""

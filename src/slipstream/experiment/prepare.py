@@ -9,32 +9,34 @@ from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.shutdown import go_on
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.shutdown import raise_if_shutting_down
 from slipstream.units import format_bytes
 
-Preparation = Callable[[Watched, ExperimentPlan, ExperimentOutcome], None]
+Preparation = Callable[[CompiledProgram, ExperimentPlan, ExperimentOutcome], None]
 """fills in the outcome's arms; with several processes, on all of them the same"""
 
 Timer = Callable[[Arm, Callable[[], Any]], tuple[Any, float | None]]
 """runs one call of an arm: its result, and a step's time in seconds once the arm's turn is over"""
 
 
-def prepare_arms(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
+def prepare_arms(
+    watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
+) -> None:
     """Costs out of the profile, shared by all ranks, and the program compiled in every variant."""
     from slipstream.experiment.costing import costs_of
     from slipstream.experiment.shared_costs import shared_costs
 
-    council = outcome.council
+    consensus = outcome.consensus
     own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, watched)
     original = original_arm(watched)
     fingerprint = original.program.fingerprint if original.program else None
-    table, costs = shared_costs(council, own, fingerprint)
+    table, costs = shared_costs(consensus, own, fingerprint)
     outcome.costs_bytes = costs
     _write(table, plan, outcome)
     arms = [original]
     for variant in plan.variants:
-        go_on()
+        raise_if_shutting_down()
         arms.append(make_arm(watched, variant, costs, table))
         refuse_too_big(arms[-1], original, free_bytes(watched))
     drop_duplicates(arms)
@@ -43,8 +45,8 @@ def prepare_arms(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutc
 
 def _write(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
     """For people. Ranks tune kernels together, so one that can't write compiles all the same."""
-    council = outcome.council
-    folder = plan.folder if council.is_chair else plan.folder / f"rank{council.me}"
+    consensus = outcome.consensus
+    folder = plan.folder if consensus.is_leader else plan.folder / f"rank{consensus.rank}"
     try:
         table.write(folder / "costs.pb")
         outcome.costs = folder / "costs.pb"
@@ -65,7 +67,7 @@ def refuse_too_big(arm: Arm, original: Arm, free: int | None) -> None:
         )
 
 
-def free_bytes(watched: Watched) -> int | None:
+def free_bytes(watched: CompiledProgram) -> int | None:
     """Device memory that was never used, on the fullest device; None where nobody tells."""
     found = []
     for device in watched.original.local_devices():

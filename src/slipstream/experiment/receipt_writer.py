@@ -8,7 +8,7 @@ import threading
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.receipt import Receipt, receipt_of
-from slipstream.jaxhooks.shutdown import ENDING, in_background
+from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
 
 log = logging.getLogger("slipstream")
 
@@ -25,7 +25,7 @@ def receipt_when_ready(controller: Controller) -> Receipt:
 
 def write_receipt_later(controller: Controller) -> threading.Thread:
     """Write it into the loop's folder, in a thread."""
-    return in_background(lambda: _write(controller), "slipstream-receipt")
+    return run_in_background(lambda: _write(controller), "slipstream-receipt")
 
 
 def _write(controller: Controller) -> None:
@@ -37,5 +37,5 @@ def _write(controller: Controller) -> None:
         log.warning("slipstream: the receipt was not written: %s", problem)
     except Exception:
         # A process that ends starts no threads any more, which reading a profile needs.
-        if not ENDING.is_set():
+        if not SHUTDOWN.is_set():
             log.warning("slipstream: the receipt was not written", exc_info=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.experiment.plan import ExperimentOutcome
-from slipstream.jaxhooks.profiler import Session, SessionFailed
+from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
 
 
 class Recordings:
@@ -20,13 +20,13 @@ class Recordings:
         self._options = options
         self._on_failure = on_failure
         self._name = ""
-        self._session: Session | None = None
+        self._session: ProfilerSession | None = None
 
     def begin(self, name: str, folder: Path) -> None:
-        session = Session(folder / "profiles" / name, self._options)
+        session = ProfilerSession(folder / "profiles" / name, self._options)
         try:
             session.start()
-        except SessionFailed as problem:
+        except ProfilerFailed as problem:
             self._on_failure(name, str(problem))
             return
         self._name, self._session = name, session
@@ -37,7 +37,7 @@ class Recordings:
             return
         try:
             self._outcome.profiles[self._name] = session.stop()
-        except SessionFailed as problem:
+        except ProfilerFailed as problem:
             self._on_failure(self._name, str(problem))
 
     def give_way(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.consensus.audit_log import Logbook, contradiction
-from slipstream.consensus.consensus import Council, Words, stop
+from slipstream.consensus.audit_log import AuditLog, find_mismatch
+from slipstream.consensus.consensus import Consensus, Message, stop
 from slipstream.experiment.nan_check import NanCheck
 from slipstream.experiment.plan import LOOKS, ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.stats import compare
@@ -24,7 +24,7 @@ class Rounds:
         outcome: ExperimentOutcome,
         names: Sequence[str],
         plan: ExperimentPlan,
-        council: Council,
+        consensus: Consensus,
     ) -> None:
         by_name = {arm.name: arm for arm in outcome.arms}
         self.arms = [by_name[name] for name in names]
@@ -32,8 +32,8 @@ class Rounds:
         """whether another thread ran the program in the meantime"""
         self._outcome = outcome
         self._plan = plan
-        self._council = council
-        self._logbook = Logbook()
+        self._consensus = consensus
+        self._audit_log = AuditLog()
         self._nan_check = NanCheck()
         self._turns: list[Arm] = []
         self._warming = plan.warm_rounds
@@ -55,7 +55,7 @@ class Rounds:
     def ran(self, call: int, arm: str, result: Any, *, is_done: bool) -> None:
         """Note what ran, and whether what came out are numbers still, where that is there to see:
         nobody waits for a step in the middle of a turn."""
-        self._logbook.note(call, arm)
+        self._audit_log.record(call, arm)
         self.begins_turn = is_done
         odd = self._nan_check.note(call, arm, result) if is_done else None
         if odd is not None:
@@ -63,7 +63,7 @@ class Rounds:
 
     def took(self, arm: Arm, seconds: float) -> bool:
         """Note a turn's time; whether it is time for a look."""
-        if self.is_disturbed and self._council.is_alone and self._disturbed < MOST_DISTURBED:
+        if self.is_disturbed and self._consensus.is_alone and self._disturbed < MOST_DISTURBED:
             self._disturbed += 1
             return False
         self._turns.pop()
@@ -85,30 +85,30 @@ class Rounds:
         for other in self.arms:
             del other.times_s[self._completed :]
 
-    def look(self) -> Words:
+    def look(self) -> Message:
         """Who is faster, and is it worth going on? One answer for all ranks."""
         meeting = f"look-{self._completed}-{len(self.arms)}"
         times = {arm.name: arm.times_s for arm in self.arms}
-        self._council.say(meeting, {"times": times, "ran": self._logbook.turn_page()})
-        proposal = self._council.proposed(
+        self._consensus.publish(meeting, {"times": times, "ran": self._audit_log.drain()})
+        proposal = self._consensus.propose(
             lambda: self._proposal(meeting), "the times could not be compared"
         )
-        decision = self._council.decide(meeting, proposal)
+        decision = self._consensus.decide(meeting, proposal)
         if decision["do"] != "stop":
             for arm in self.arms:
                 arm.times_s[:] = decision["times"][arm.name]
             self._judge()
         return decision
 
-    def _proposal(self, meeting: str) -> Words:
-        heard = self._council.hear_all(meeting)
-        vetoes = self._council.heard("veto")
+    def _proposal(self, meeting: str) -> Message:
+        heard = self._consensus.wait_for_all(meeting)
+        vetoes = self._consensus.received("veto")
         if vetoes:
             rank, words = min(vetoes.items())
             return stop(f"rank {rank}: {words['why']}")
         if heard is None:
-            return stop(f"{self._council.silent(meeting)} sent no times")
-        mixed_up = contradiction({rank: words["ran"] for rank, words in heard.items()})
+            return stop(f"{self._consensus.missing(meeting)} sent no times")
+        mixed_up = find_mismatch({rank: words["ran"] for rank, words in heard.items()})
         if mixed_up is not None:
             return stop(mixed_up)
         for arm in self.arms:
@@ -126,7 +126,7 @@ class Rounds:
             found = compare(original.times_s, arm.times_s, tests)
             self._outcome.comparisons[arm.name] = found
 
-    def _next(self) -> Words:
+    def _next(self) -> Message:
         found = self._outcome.comparisons
         _, *others = self.arms
         verdicts = [found[arm.name].verdict for arm in others]

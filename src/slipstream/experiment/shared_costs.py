@@ -1,4 +1,4 @@
-"""Costs from all ranks as one: each rank says its own, the chair merges, all compile with that."""
+"""Costs from all ranks as one: each rank says its own, the leader merges, all compile with that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 from dataclasses import replace
 from typing import Any
 
-from slipstream.consensus.consensus import Council, Words, stop
+from slipstream.consensus.consensus import Consensus, Message, stop
 from slipstream.costs.files import serialized
 from slipstream.costs.merge import merge_costs
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
@@ -20,27 +20,27 @@ class NotShared(Exception):
 
 
 def shared_costs(
-    council: Council, table: CostTable, fingerprint: str | None
+    consensus: Consensus, table: CostTable, fingerprint: str | None
 ) -> tuple[CostTable, bytes]:
     """The table that all ranks use, and the very bytes that all of them compile with."""
-    if council.is_alone:
+    if consensus.is_alone:
         return table, serialized(table, fingerprint)
-    if not council.say("costs", words_of(table)):
+    if not consensus.publish("costs", words_of(table)):
         raise NotShared("the costs of this rank did not reach the others")
-    proposal = council.proposed(
-        lambda: _merged(council, fingerprint), "the costs of the ranks don't merge"
+    proposal = consensus.propose(
+        lambda: _merged(consensus, fingerprint), "the costs of the ranks don't merge"
     )
-    decided = council.decide("costs", proposal, PATIENCE * council.patience_s)
+    decided = consensus.decide("costs", proposal, PATIENCE * consensus.patience_s)
     if decided["do"] == "stop":
         raise NotShared(str(decided["why"]))
     return table_of(decided["table"]), base64.b64decode(decided["bytes"])
 
 
-def _merged(council: Council, fingerprint: str | None) -> Words:
-    wait_s = PATIENCE * council.patience_s
-    heard = council.hear_all("costs", wait_s)
+def _merged(consensus: Consensus, fingerprint: str | None) -> Message:
+    wait_s = PATIENCE * consensus.patience_s
+    heard = consensus.wait_for_all("costs", wait_s)
     if heard is None:
-        return stop(f"{council.silent('costs')} gave no costs within {wait_s:.0f} s")
+        return stop(f"{consensus.missing('costs')} gave no costs within {wait_s:.0f} s")
     table = merge_costs([table_of(words) for _, words in sorted(heard.items())])
     # One program, whatever each process numbered it.
     table = replace(table, programs=tuple(replace(p, is_bound=False) for p in table.programs))
@@ -66,7 +66,7 @@ def words_of(table: CostTable) -> dict[str, Any]:
     }
 
 
-def table_of(words: Words) -> CostTable:
+def table_of(words: Message) -> CostTable:
     parts = tuple(
         ProgramCosts(
             part["fingerprint"],

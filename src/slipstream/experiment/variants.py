@@ -9,7 +9,7 @@ from typing import Any
 from slipstream.costs.coverage import Coverage, check_program
 from slipstream.costs.scheduler_names import asked
 from slipstream.costs.table import CostTable
-from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 
@@ -60,14 +60,14 @@ class Arm:
         return self.executable is not None and self.same_as is None
 
 
-def original_arm(watched: Watched) -> Arm:
+def original_arm(watched: CompiledProgram) -> Arm:
     arm = Arm(Variant("original"), watched.original)
     _describe(arm)
     return arm
 
 
 def make_arm(
-    watched: Watched, variant: Variant, costs: bytes | None, table: CostTable | None
+    watched: CompiledProgram, variant: Variant, costs: bytes | None, table: CostTable | None
 ) -> Arm:
     """Compile a variant; what goes wrong is noted in the arm, not raised."""
     arm = Arm(variant)
@@ -116,7 +116,7 @@ def drop_duplicates(arms: Sequence[Arm]) -> None:
             arm.same_as = None
 
 
-def _strictly(watched: Watched, variant: Variant, costs: bytes) -> Any | None:
+def _strictly(watched: CompiledProgram, variant: Variant, costs: bytes) -> Any | None:
     """Compiled with XLA's own check that every cost was found; None where some were not."""
     try:
         return watched.recompile({**variant.flags, **STRICT}, costs)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipstream.consensus.consensus import Words
+from slipstream.consensus.consensus import Message
 from slipstream.experiment.variants import Arm
 from slipstream.profile.program import Program
 
@@ -20,7 +20,7 @@ def vote_of(arms: Sequence[Arm], costs: bytes | None) -> dict[str, Any]:
     }
 
 
-def disagreement(votes: Mapping[int, Words], is_shared: bool = True) -> str | None:
+def disagreement(votes: Mapping[int, Message], is_shared: bool = True) -> str | None:
     """Why the ranks must stay with the original program; None where nothing speaks against it."""
     for rank, vote in sorted(votes.items()):
         if "problem" in vote:
@@ -46,7 +46,7 @@ def disagreement(votes: Mapping[int, Words], is_shared: bool = True) -> str | No
     return None
 
 
-def _agree(votes: Mapping[int, Words], name: str, key: str) -> bool:
+def _agree(votes: Mapping[int, Message], name: str, key: str) -> bool:
     return len({vote["arms"].get(name, {}).get(key) for vote in votes.values()}) == 1
 
 

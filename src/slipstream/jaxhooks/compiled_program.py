@@ -21,7 +21,7 @@ _DONATED = (b"tf.aliasing_output", b"jax.buffer_donor")
 
 
 @dataclass(eq=False)
-class Watched:
+class CompiledProgram:
     """One program that JAX compiled: what is needed to compile it again, and its executable."""
 
     name: str
@@ -38,10 +38,10 @@ class Watched:
     _devices: Any = None
     _options: bytes = b""
     _callbacks: Sequence[Any] = ()
-    by_jax: Any = None
+    autopgle_executable: Any = None
     """what JAX made for it, where that isn't the original: AutoPGLE's"""
     lock: threading.RLock = field(default_factory=threading.RLock)
-    lock_of_calls: threading.Lock = field(default_factory=threading.Lock)
+    calls_lock: threading.Lock = field(default_factory=threading.Lock)
     _users: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     """JAX's objects that run it; once all are gone, nobody can"""
 
@@ -66,7 +66,7 @@ class Watched:
         self.executable = executable
 
 
-def _compile(program: Watched, flags: Mapping[str, str], costs: bytes | None) -> Any:
+def _compile(program: CompiledProgram, flags: Mapping[str, str], costs: bytes | None) -> Any:
     from jax._src import compiler
     from jax._src.interpreters import mlir
 

@@ -1,4 +1,4 @@
-"""JAX's runtime, watched: every program it compiles, and each time one of them runs.
+"""JAX's hooks, watched: every program it compiles, and each time one of them runs.
 
     jitted(x) ──► C++ fast path ───────────────────────────► device
                       │ only after a first call through Python, and only if Python says so
@@ -22,30 +22,30 @@ from importlib import import_module
 from typing import Any
 
 from slipstream.errors import Missing
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.listener import JobFailed, Listener, Once, around, is_wanted
-from slipstream.jaxhooks.program_registry import Programs
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.listener import CallOnce, JobFailed, Listener, around, is_wanted
+from slipstream.jaxhooks.program_registry import ProgramRegistry
 
 log = logging.getLogger("slipstream")
 
 
-class Runtime:
+class JaxHooks:
     """The one watcher of a process."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
-        self.known = Programs()
+        self.registry = ProgramRegistry()
         self._originals: dict[str, Any] = {}
         self._unmet: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._busy = threading.local()
 
     @property
-    def programs(self) -> list[Watched]:
-        return self.known.all()
+    def programs(self) -> list[CompiledProgram]:
+        return self.registry.all()
 
-    def of_executable(self, executable: Any) -> Watched | None:
-        return self.known.of_executable(executable)
+    def find(self, executable: Any) -> CompiledProgram | None:
+        return self.registry.find(executable)
 
     def add(self, listener: Listener) -> None:
         """Watch from now on; the first listener puts the hooks into JAX."""
@@ -59,15 +59,15 @@ class Runtime:
             if listener in self.listeners:
                 self.listeners.remove(listener)
 
-    def adopt(self, executable: Any, lowering: Any) -> Watched | None:
+    def adopt(self, executable: Any, lowering: Any) -> CompiledProgram | None:
         """Watch a program that was compiled before anyone watched, from its lowering.
 
         JAX is asked to compile it again, and is handed what it had compiled: all that is wanted is
         how it would.
         """
         loaded = executable.xla_executable
-        if self.of_executable(loaded) is not None:
-            return self.of_executable(loaded)
+        if self.find(loaded) is not None:
+            return self.find(loaded)
         _, pxla, _ = _jax_parts()
         pxla._cached_compilation.evict_weakref(lowering._hlo)
         before, lowering._executable = lowering._executable, None
@@ -77,9 +77,9 @@ class Runtime:
         finally:
             self._busy.adopted = None
             lowering._executable = before
-        self.known.add_user(executable.unsafe_call)
+        self.registry.add_user(executable.unsafe_call)
         del again
-        return self.of_executable(loaded)
+        return self.find(loaded)
 
     def _install(self) -> None:
         compiler, pxla, pjit = _jax_parts()
@@ -95,25 +95,25 @@ class Runtime:
         compiler.compile_or_get_cached = self._compiling
         pjit._get_fastpath_data = self._fastpath
         pjit._need_to_rebuild_with_fdo = self._rebuild
-        runtime = self
+        hooks = self
 
         def call(replicated: Any, *arguments: Any) -> Any:
-            return runtime._calling(replicated, arguments)
+            return hooks._calling(replicated, arguments)
 
         def made(replicated: Any, *arguments: Any, **named: Any) -> None:
-            runtime._originals["made"](replicated, *arguments, **named)
-            runtime.known.add_user(replicated)
+            hooks._originals["made"](replicated, *arguments, **named)
+            hooks.registry.add_user(replicated)
 
         def compile(lowering: Any, *arguments: Any, **named: Any) -> Any:
-            executable = runtime._originals["lowered"](lowering, *arguments, **named)
-            runtime._meet(executable, lowering)
+            executable = hooks._originals["lowered"](lowering, *arguments, **named)
+            hooks._meet(executable, lowering)
             return executable
 
         def create_cpp_call(executable: Any, params: Any) -> Any:
-            if runtime._wants(executable.xla_executable):
-                return _Compiled(runtime, executable, params)
-            runtime._switch(executable)
-            return runtime._originals["aot"](executable, params)
+            if hooks._wants(executable.xla_executable):
+                return _Compiled(hooks, executable, params)
+            hooks._switch(executable)
+            return hooks._originals["aot"](executable, params)
 
         pxla.ExecuteReplicated.__call__ = call
         pxla.ExecuteReplicated.__init__ = made
@@ -135,7 +135,7 @@ class Runtime:
             pxla.MeshExecutable.create_cpp_call = self._originals["aot"]
             self._originals = {}
             self.listeners.clear()
-            self.known.clear()
+            self.registry.clear()
             self._unmet.clear()
 
     def _compiling(self, backend: Any, computation: Any, *rest: Any, **named: Any) -> Any:
@@ -156,7 +156,7 @@ class Runtime:
                 given["host_callbacks"],
             )
             what = (_name(computation), _bytecode(computation))
-            program = self.known.add(executable, what, seconds, *how)
+            program = self.registry.add(executable, what, seconds, *how)
             for listener in list(self.listeners):
                 listener.on_compile(program)
         except Exception:
@@ -171,7 +171,7 @@ class Runtime:
             return
         try:
             loaded = getattr(executable, "xla_executable", None)
-            if loaded is None or self.of_executable(loaded) is not None:
+            if loaded is None or self.find(loaded) is not None:
                 return
             if self.adopt(executable, lowering) is None:
                 self._unmet.add(lowering)
@@ -182,7 +182,7 @@ class Runtime:
             )
 
     def _wants(self, executable: Any) -> bool:
-        program = self.of_executable(executable)
+        program = self.find(executable)
         if program is None or program.is_settled:
             return False
         return any(is_wanted(listener, program) for listener in list(self.listeners))
@@ -197,9 +197,9 @@ class Runtime:
     def _switch(self, executable: Any) -> None:
         """From here on JAX's fast path runs what was chosen."""
         loaded = getattr(executable, "xla_executable", None)
-        program = self.of_executable(loaded)
+        program = self.find(loaded)
         if program is not None and program.is_settled and program.executable is not loaded:
-            self.known.add_executable(program.executable, program)
+            self.registry.add_executable(program.executable, program)
             executable.xla_executable = program.executable
             executable.unsafe_call.xla_executable = program.executable
 
@@ -210,10 +210,10 @@ class Runtime:
 
     def _calling(self, replicated: Any, arguments: tuple[Any, ...]) -> Any:
         original = self._originals["call"]
-        program = self.of_executable(replicated.xla_executable)
+        program = self.find(replicated.xla_executable)
         if program is None:
             return original(replicated, *arguments)
-        with program.lock_of_calls:
+        with program.calls_lock:
             program.calls += 1
 
         def run() -> Any:
@@ -228,21 +228,23 @@ class Runtime:
         finally:
             self._busy.now = False
 
-    def _runner(self, replicated: Any, program: Watched) -> Any:
+    def _runner(self, replicated: Any, program: CompiledProgram) -> Any:
         """What runs the program's executable of the moment, whatever other threads run."""
         executable = program.executable
         if replicated.xla_executable is executable:
             return replicated
         if program.is_settled:
-            self.known.add_executable(executable, program)
+            self.registry.add_executable(executable, program)
             replicated.xla_executable = executable
             return replicated
         clone = copy.copy(replicated)
         clone.xla_executable = executable
         return clone
 
-    def _heard(self, program: Watched, arguments: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        once = Once(run)
+    def _heard(
+        self, program: CompiledProgram, arguments: tuple[Any, ...], run: Callable[[], Any]
+    ) -> Any:
+        once = CallOnce(run)
         try:
             call: Callable[[], Any] = once
             for listener in [one for one in self.listeners if is_wanted(one, program)]:
@@ -262,15 +264,15 @@ class Runtime:
 class _Compiled:
     """An ahead-of-time compiled program's way to run: JAX asks for it once, and keeps it."""
 
-    def __init__(self, runtime: Runtime, executable: Any, params: Any) -> None:
-        self.runtime = runtime
+    def __init__(self, hooks: JaxHooks, executable: Any, params: Any) -> None:
+        self.hooks = hooks
         self.executable = executable
         self.params = params
         self.fast: Any = None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if self.fast is None:
-            if self.runtime._wants(self.executable.xla_executable):
+            if self.hooks._wants(self.executable.xla_executable):
                 return self._slow(*arguments, **named)
             self.fast = type(self.executable).create_cpp_call(self.executable, self.params)
             self.fast = self.fast or self._slow
@@ -282,7 +284,7 @@ class _Compiled:
         return stages.Compiled.call(self.params, *arguments, **named)[0]
 
 
-RUNTIME = Runtime()
+HOOKS = JaxHooks()
 
 
 def _jax_parts() -> tuple[Any, Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 
 class JobFailed(Exception):
@@ -18,13 +18,15 @@ class Listener(Protocol):
     A listener that has a method `wants(program) -> bool` leaves the others their fast path.
     """
 
-    def on_compile(self, program: Watched) -> None: ...
+    def on_compile(self, program: CompiledProgram) -> None: ...
 
-    def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+    def on_call(
+        self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
+    ) -> Any:
         """Must call `run` exactly once and return what it returns."""
 
 
-class Once:
+class CallOnce:
     """A call that happens once, however often it is asked for: arguments may be donated."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
@@ -48,12 +50,15 @@ class Once:
         self.is_done, self.result = False, None
 
 
-def is_wanted(listener: Listener, program: Watched) -> bool:
-    wants: Callable[[Watched], bool] | None = getattr(listener, "wants", None)
+def is_wanted(listener: Listener, program: CompiledProgram) -> bool:
+    wants: Callable[[CompiledProgram], bool] | None = getattr(listener, "wants", None)
     return wants is None or wants(program)
 
 
 def around(
-    listener: Listener, program: Watched, arguments: tuple[Any, ...], call: Callable[[], Any]
+    listener: Listener,
+    program: CompiledProgram,
+    arguments: tuple[Any, ...],
+    call: Callable[[], Any],
 ) -> Callable[[], Any]:
     return lambda: listener.on_call(program, arguments, call)

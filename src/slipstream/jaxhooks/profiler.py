@@ -11,7 +11,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ CULPRITS = (
 )
 
 
-class SessionFailed(Exception):
+class ProfilerFailed(Exception):
     """The profiler did not start, did not stop, or recorded nothing of the device."""
 
 
-class Session:
+class ProfilerSession:
     """Records into `folder` between `start` and `stop`; what else is in there stays as it is."""
 
     def __init__(self, folder: Path, options: Any = None) -> None:
@@ -52,7 +53,7 @@ class Session:
         import jax
 
         if not _RUNNING.acquire(blocking=False):
-            raise SessionFailed("another capture of Slipstream is running in this process")
+            raise ProfilerFailed("another capture of Slipstream is running in this process")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._work = Path(tempfile.mkdtemp(prefix=".recording-", dir=self.folder))
@@ -62,20 +63,20 @@ class Session:
             # JAX raises what it likes, down to assertions: any of it means no session.
             self._clear()
             _RUNNING.release()
-            raise SessionFailed(_why_not_started(error)) from error
+            raise ProfilerFailed(_why_not_started(error)) from error
         self._is_running = True
 
     def stop(self) -> Path:
-        """The folder with the recording, which is whole; SessionFailed if there is none."""
+        """The folder with the recording, which is whole; ProfilerFailed if there is none."""
         try:
             self._end()
             self.recording = _moved(self._work, self.folder)
         except OSError as error:
-            raise SessionFailed(f"the recording could not be kept: {error}") from error
+            raise ProfilerFailed(f"the recording could not be kept: {error}") from error
         finally:
             self._clear()
         if self.recording is None:
-            raise SessionFailed(f"the profiler wrote no recording into {self.folder}")
+            raise ProfilerFailed(f"the profiler wrote no recording into {self.folder}")
         return self.folder
 
     def _end(self) -> None:
@@ -85,7 +86,7 @@ class Session:
         try:
             jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise SessionFailed(f"the profiler did not save its recording: {error}") from error
+            raise ProfilerFailed(f"the profiler did not save its recording: {error}") from error
         finally:
             _RUNNING.release()
 
@@ -94,7 +95,7 @@ class Session:
         if self._is_running:
             try:
                 self._end()
-            except SessionFailed:
+            except ProfilerFailed:
                 log.warning("slipstream: a capture that was given up could not be stopped")
             self._clear()
 
@@ -122,7 +123,7 @@ def _moved(work: Path, folder: Path) -> Path | None:
         target = first.with_name(f"{first.name}_{number}")
 
 
-class Outside(Session):
+class ExternalSession(ProfilerSession):
     """Somebody else records this process: nothing is to be started or stopped."""
 
     def start(self) -> None:
@@ -137,10 +138,10 @@ class Outside(Session):
 
 
 def check_recorded(profile: Profile) -> None:
-    """SessionFailed where the devices left no trace."""
+    """ProfilerFailed where the devices left no trace."""
     empty = [w for w in profile.warnings if w.code in ("empty-device-trace", "no-device")]
     if empty or not len(profile.events):
-        raise SessionFailed(f"the recording shows no work of the device; most likely {CULPRITS}")
+        raise ProfilerFailed(f"the recording shows no work of the device; most likely {CULPRITS}")
 
 
 def _why_not_started(error: Exception) -> str:
@@ -150,6 +151,15 @@ def _why_not_started(error: Exception) -> str:
     return f"the profiler did not start: {text.splitlines()[0] if text else type(error).__name__}"
 
 
-def open_sessions() -> Sequence[str]:
-    """What holds the profiler in this process, as far as one can see."""
-    return ["a capture of Slipstream"] if _RUNNING.locked() else []
+def before_every_session(stop_ours: Callable[[], None]) -> None:
+    """Call `stop_ours` before any session starts, so that the job's own sessions come first."""
+    inside: Any = import_module("jax._src.profiler")
+    outside: Any = import_module("jax.profiler")
+    start = inside.start_trace
+
+    def start_trace(*arguments: Any, **named: Any) -> Any:
+        stop_ours()
+        return start(*arguments, **named)
+
+    start_trace.__doc__, start_trace.__name__ = start.__doc__, "start_trace"
+    inside.start_trace = outside.start_trace = start_trace

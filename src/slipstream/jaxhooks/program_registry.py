@@ -6,18 +6,18 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.jaxhooks.compiled_program import KEPT_BYTES, Watched
+from slipstream.jaxhooks.compiled_program import KEPT_BYTES, CompiledProgram
 
 
-class Programs:
+class ProgramRegistry:
     """Those of one process."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Watched] = {}
+        self._by_id: dict[int, CompiledProgram] = {}
         self._bytes = 0
         """of StableHLO, at most"""
 
-    def all(self) -> list[Watched]:
+    def all(self) -> list[CompiledProgram]:
         now = list(self._by_id.values())  # other threads compile meanwhile
         return list({id(program): program for program in now}.values())
 
@@ -25,15 +25,15 @@ class Programs:
         self._by_id.clear()
         self._bytes = 0
 
-    def of_executable(self, executable: Any) -> Watched | None:
+    def find(self, executable: Any) -> CompiledProgram | None:
         # An id says nothing once its object is gone, so the program must still hold the very one.
         found = self._by_id.get(id(executable))
         if found is None:
             return None
-        held = (found.original, found.executable, found.by_jax)
+        held = (found.original, found.executable, found.autopgle_executable)
         return found if any(executable is one for one in held) else None
 
-    def add_executable(self, executable: Any, program: Watched) -> None:
+    def add_executable(self, executable: Any, program: CompiledProgram) -> None:
         """Another way to run a program that is known."""
         self._by_id[id(executable)] = program
 
@@ -46,8 +46,8 @@ class Programs:
         devices: Any,
         options: bytes,
         callbacks: Sequence[Any],
-    ) -> Watched:
-        program = Watched(
+    ) -> CompiledProgram:
+        program = CompiledProgram(
             *what, seconds, executable, executable,
             _backend=backend, _devices=devices, _options=options, _callbacks=callbacks,
         )  # fmt: skip
@@ -69,17 +69,17 @@ class Programs:
 
     def add_user(self, replicated: Any) -> None:
         """One of JAX's objects that run a program: once all are gone, so is the program."""
-        program = self.of_executable(replicated.xla_executable)
+        program = self.find(replicated.xla_executable)
         if program is None:
             return
         program._users.add(replicated)
         weakref.finalize(replicated, self._forget, weakref.ref(program)).atexit = False
 
-    def _forget(self, reference: weakref.ref[Watched]) -> None:
+    def _forget(self, reference: weakref.ref[CompiledProgram]) -> None:
         """JAX let go of a program: its executable holds memory of the device."""
         program = reference()
         if program is None or list(program._users):  # its len() counts those that are dying
             return
-        for executable in (program.original, program.executable, program.by_jax):
+        for executable in (program.original, program.executable, program.autopgle_executable):
             if self._by_id.get(id(executable)) is program:
                 self._by_id.pop(id(executable), None)

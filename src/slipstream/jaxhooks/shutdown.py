@@ -2,7 +2,7 @@
 
 A thread that is inside XLA when Python shuts down takes the process with it: it comes back to an
 interpreter that is gone, and C++ aborts. So a process that ends waits for them, though not for
-long: they look at `ENDING` between two things they do.
+long: they look at `SHUTDOWN` between two things they do.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ import concurrent.futures.thread  # noqa: F401  (its own end comes after ours, r
 import threading
 from collections.abc import Callable
 
-ENDING = threading.Event()
+SHUTDOWN = threading.Event()
 """set when the process has begun to end"""
 
 LONGEST_S = 120.0
 """how long a process that ends waits for one of our threads: for one compilation, say"""
 
 
-class Ending(Exception):
+class ShuttingDown(Exception):
     """The job is over; what was done beside it is not wanted any more."""
 
 
-def in_background(target: Callable[[], None], name: str) -> threading.Thread:
+def run_in_background(target: Callable[[], None], name: str) -> threading.Thread:
     """A started thread that keeps no process alive for long, and ends none."""
     thread = threading.Thread(target=target, name=name, daemon=True)
-    at_the_end(lambda: _finish(thread))
+    at_shutdown(lambda: _finish(thread))
     thread.start()
     return thread
 
 
-def go_on() -> None:
-    """Ending, if it is time."""
-    if ENDING.is_set():
-        raise Ending("the job ended")
+def raise_if_shutting_down() -> None:
+    """ShuttingDown, if it is time."""
+    if SHUTDOWN.is_set():
+        raise ShuttingDown("the job ended")
 
 
 def _finish(thread: threading.Thread) -> None:
-    ENDING.set()
+    SHUTDOWN.set()
     thread.join(LONGEST_S)
 
 
-def at_the_end(action: Callable[[], None]) -> None:
+def at_shutdown(action: Callable[[], None]) -> None:
     """Run it while threads can still be started: reading a profile needs some."""
     register = getattr(threading, "_register_atexit", atexit.register)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstream.costs.table import ProgramCosts
 from slipstream.errors import SlipstreamError
-from slipstream.jaxhooks.profiler import SessionFailed
+from slipstream.jaxhooks.profiler import ProfilerFailed
 from slipstream.run.agent.precomputed import coverage_facts
 from slipstream.run.nsys import recording_of
 from slipstream.run.rank import Rank
@@ -65,7 +65,7 @@ def make_costs(run_dir: RunDir, rank: Rank, policy: str) -> Costs:
         if not rank.is_first:
             return _awaited(run_dir)
         return _extracted(run_dir, rank, policy, file)
-    except (SlipstreamError, SessionFailed, OSError) as problem:
+    except (SlipstreamError, ProfilerFailed, OSError) as problem:
         if rank.is_first and rank.count > 1:
             _tell_others(run_dir, str(problem))
         return Costs(file, {}, str(problem))
@@ -124,11 +124,11 @@ def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> d
     end = time.monotonic() + LONGEST_WAIT_S
     while (facts := done_facts(phase)) is None:
         if (failed := read_json(phase / FAILED)) is not None:
-            raise SessionFailed(str(failed.get("why")))
+            raise ProfilerFailed(str(failed.get("why")))
         if is_given_up():
-            raise SessionFailed("the first rank gave its profile up")
+            raise ProfilerFailed("the first rank gave its profile up")
         if time.monotonic() > end:
-            raise SessionFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
+            raise ProfilerFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
         time.sleep(0.2)
     return facts
 

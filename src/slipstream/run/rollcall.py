@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from slipstream.consensus.consensus import session_name
+from slipstream.consensus.consensus import job_id
 from slipstream.run.rank import Rank
 
 LONGEST_WAIT_S = 120.0
@@ -26,7 +26,7 @@ def all_ranks_share(
     Without a name for the job nobody could tell its ranks from those of an earlier one; then the
     folder is taken to be shared, as it is on one machine.
     """
-    session = session_name(environment)
+    session = job_id(environment)
     if rank.count == 1 or session is None:
         return True
     room = folder / "ranks" / session

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.errors import BadInput
 from slipstream.experiment.variants import Variant
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.hot_program import PATIENCE, HotProgramChooser
 from slipstream.run.agent.request import Request, read_request
 from slipstream.run.launcher import SITE, job_environment
@@ -20,7 +20,7 @@ from slipstream.run.settings import parse_capture, parse_rank, profiler_attribut
 
 def program(name, size, works=True):
     text = (b"dot_general" if works else b"add") + b" " * size
-    return Watched(name, text, 0.1, object(), object())
+    return CompiledProgram(name, text, 0.1, object(), object())
 
 
 def calls_until_hot(chooser, *programs, most=1000):

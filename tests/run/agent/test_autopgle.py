@@ -6,7 +6,7 @@ import pytest
 
 from run_jobs import Started, run, run_short, train
 from slipstream.errors import BadInput
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.autopgle import RecompiledPrograms, seen_note, variables
 from slipstream.run.context import signal_name
 
@@ -89,7 +89,9 @@ def test_the_users_own_numbers_count():
 
 def test_only_a_program_that_ran_and_was_compiled_again_has_a_twin():
     twins = RecompiledPrograms()
-    first, again, other = (Watched("f", code, 0.1, None, None) for code in (b"a", b"a", b"b"))
+    first, again, other = (
+        CompiledProgram("f", code, 0.1, None, None) for code in (b"a", b"a", b"b")
+    )
     twins.compiled(first)
     twins.compiled(again)
     assert twins.plain_of(again) is None

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.agent import Agent
 from slipstream.run.agent.request import COMPARE, Request
 from slipstream.run.agent.status import AgentStatus
@@ -64,7 +64,7 @@ def test_a_profile_or_why_there_is_none(asked, tmp_path):
 def test_what_can_not_be_written_down_changes_nothing_that_runs(asked, monkeypatch, caplog):
     """With several processes, one that fell back alone would run another program than they."""
     agent = Agent(asked)
-    agent.hot = Watched("jit_f", b"", 0.1, "original", "original")
+    agent.hot = CompiledProgram("jit_f", b"", 0.1, "original", "original")
     agent.measurement = SimpleNamespace(on_call=lambda arguments, run: run())
 
     def fails():

@@ -1,6 +1,6 @@
 """Slipstream inside a job that `slipstream run` started: finds the hot program, does as ordered.
 
-    sitecustomize ── when the job imports jax ──► start(request) ──► RUNTIME tells of every call
+    sitecustomize ── when the job imports jax ──► start(request) ──► HOOKS tells of every call
                                                                      │ which program is hot?
                        profile: Recorder     compare, loop: Controller     apply: Applier
 
@@ -22,9 +22,9 @@ from typing import Any
 
 from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller, ExperimentPlan
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.hooks import RUNTIME
-from slipstream.jaxhooks.profiler_courtesy import give_way
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.profiler import before_every_session
 from slipstream.run.agent.autopgle import (
     RecompiledPrograms,
     facts_of,
@@ -74,8 +74,8 @@ def start(path: str) -> Agent:
     _hide_from_tracebacks()
     if request.mode == LAYOUT:
         override_initialize(request.layout)
-    RUNTIME.add(agent)
-    give_way(agent.give_way)
+    HOOKS.add(agent)
+    before_every_session(agent.give_way)
     os.register_at_fork(after_in_child=agent.leave)
     atexit.register(agent.at_exit)
     return agent
@@ -88,7 +88,7 @@ class Agent:
         self.request = request
         self.status = AgentStatus(request)
         self.folder = self.status.folder
-        self.hot: Watched | None = None
+        self.hot: CompiledProgram | None = None
         self.measurement: Measurement | None = None
         self._claim = Lock(self.folder / CLAIM)
         self._chooser = HotProgramChooser(max(request.start - 1, 1))
@@ -99,14 +99,14 @@ class Agent:
         self._auto: dict[str, Any] = {}
         self._firsts: dict[int, dict[str, Any] | None] = {}
         """with `time`: what the first call of each program gave"""
-        self._lowered: Watched | None = None
+        self._lowered: CompiledProgram | None = None
         self._writer: threading.Thread | None = None
         self._is_over = False
         self._lock = threading.RLock()
 
-    # What RUNTIME tells.
+    # What HOOKS tells.
 
-    def on_compile(self, program: Watched) -> None:
+    def on_compile(self, program: CompiledProgram) -> None:
         self._chooser.compiled(program)
         if self.hot is not None or self._is_over:
             program.is_settled = True
@@ -118,7 +118,9 @@ class Agent:
         elif self.request.mode == AUTO:
             self._twins.compiled(program)
 
-    def on_call(self, program: Watched, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+    def on_call(
+        self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
+    ) -> Any:
         if program is self.hot and self.measurement is not None:
             result = self.measurement.on_call(arguments, run)
             self._follow_safely()
@@ -134,7 +136,7 @@ class Agent:
 
     # Which program.
 
-    def _consider(self, program: Watched) -> None:
+    def _consider(self, program: CompiledProgram) -> None:
         with self._lock:
             if self.hot is not None or self._is_over:
                 return
@@ -147,13 +149,13 @@ class Agent:
             if is_hot:
                 self._take(program)
 
-    def _take(self, program: Watched) -> None:
+    def _take(self, program: CompiledProgram) -> None:
         if not self._is_for_us() or not self._claim.take():
             self._say("watched elsewhere", "another process of the job is measured")
             self.leave()
             return
         self.hot = program
-        for other in RUNTIME.programs:
+        for other in HOOKS.programs:
             other.is_settled = other is not program
         self._say("warming up")
         self.measurement = self._measurement(program)
@@ -164,7 +166,7 @@ class Agent:
 
         return self.request.mode != TIME or jax.process_index() == 0
 
-    def _measurement(self, program: Watched) -> Measurement | None:
+    def _measurement(self, program: CompiledProgram) -> Measurement | None:
         mode = self.request.mode
         if mode == LOWER:
             self._is_over = True
@@ -181,7 +183,7 @@ class Agent:
         ends = Callbacks(self._recorded, self._timed, self._applied)
         return measurement_for(program, self.request, fits, ends)
 
-    def _watch_auto(self, program: Watched) -> Measurement | None:
+    def _watch_auto(self, program: CompiledProgram) -> Measurement | None:
         """JAX's second program against its first."""
         plain = self._twins.plain_of(program)
         assert plain is not None
@@ -194,7 +196,7 @@ class Agent:
             why = "with several processes AutoPGLE is watched, not compared"
             self._say("settled", f"{why}: {seen_note(seen_us)}")
             return None
-        program.by_jax = program.original
+        program.autopgle_executable = program.original
         # No recording of ours: JAX's own sessions, of programs yet to come, would fail beside it.
         plan = ExperimentPlan(
             self.folder, 1, self.request.steps, self.request.rounds, (), is_recorded=True,
@@ -252,7 +254,7 @@ class Agent:
         self._is_over = True
         self._say("failed" if problem else "applied", problem or self.request.chosen or "")
 
-    def _keep_lowered(self, program: Watched) -> None:
+    def _keep_lowered(self, program: CompiledProgram) -> None:
         """Keep the best candidate so far: a job may be too slow to run on this machine."""
         best = self._lowered
         key = (is_work(program), len(program.stablehlo))
@@ -276,7 +278,7 @@ class Agent:
         self._is_over = True
         self._claim.release()
         atexit.unregister(self.at_exit)
-        RUNTIME.remove(self)
+        HOOKS.remove(self)
 
     def at_exit(self) -> None:
         """Say how far it came; compiles in the background must end before Python does."""
@@ -341,7 +343,7 @@ def _hide_from_tracebacks() -> None:
         hide.register_exclusion(str(Path(__file__).parents[2]))
 
 
-def _refuse_compiles(watched: Watched) -> None:
+def _refuse_compiles(watched: CompiledProgram) -> None:
     def recompile(*arguments: object, **named: object) -> Any:
         raise RuntimeError("the job is ending")
 

@@ -29,8 +29,8 @@ from slipstream.experiment.variants import (
     drop_duplicates,
     original_arm,
 )
-from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
-from slipstream.jaxhooks.shutdown import go_on
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
+from slipstream.jaxhooks.shutdown import raise_if_shutting_down
 from slipstream.units import format_time
 
 ENABLE, RUNS, PERCENTILE = (
@@ -64,21 +64,21 @@ class RecompiledPrograms:
     """Programs that JAX compiled twice: the second time with the profile it took of the first."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, bytes], Watched] = {}
-        self._plain: dict[int, Watched] = {}
+        self._first: dict[tuple[str, bytes], CompiledProgram] = {}
+        self._plain: dict[int, CompiledProgram] = {}
         self._calls_s: dict[int, list[float]] = {}
 
-    def compiled(self, program: Watched) -> None:
+    def compiled(self, program: CompiledProgram) -> None:
         plain = self._first.setdefault((program.name, program.stablehlo), program)
         if plain is not program and plain.calls:
             self._plain[id(program)] = plain
 
-    def called(self, program: Watched) -> None:
+    def called(self, program: CompiledProgram) -> None:
         calls = self._calls_s.setdefault(id(program), [])
         if len(calls) < _MOST_CALLS:
             calls.append(time.perf_counter())
 
-    def plain_of(self, program: Watched) -> Watched | None:
+    def plain_of(self, program: CompiledProgram) -> CompiledProgram | None:
         return self._plain.get(id(program))
 
     def let_go(self) -> None:
@@ -86,17 +86,17 @@ class RecompiledPrograms:
         self._first.clear()
         self._plain.clear()
 
-    def seen_us(self, program: Watched, plain: Watched) -> dict[str, float | None]:
+    def seen_us(self, program: CompiledProgram, plain: CompiledProgram) -> dict[str, float | None]:
         """Time from call to call, as the job shows it; without the first, which compiles."""
         return {"before": self._pace_us(plain), "after": self._pace_us(program)}
 
-    def _pace_us(self, program: Watched) -> float | None:
+    def _pace_us(self, program: CompiledProgram) -> float | None:
         calls = self._calls_s.get(id(program), [])[1:]
         between = [(b - a) * 1e6 for a, b in zip(calls, calls[1:], strict=False)]
         return median(between) if between else None
 
 
-def facts_of(program: Watched, seen_us: Mapping[str, float | None]) -> dict[str, Any]:
+def facts_of(program: CompiledProgram, seen_us: Mapping[str, float | None]) -> dict[str, Any]:
     """For the receipt: how JAX went about it."""
     config: Any = import_module("jax").config
     return {
@@ -119,7 +119,7 @@ def seen_note(seen_us: Mapping[str, float | None]) -> str:
     )
 
 
-def profile_in(program: Watched) -> bytes:
+def profile_in(program: CompiledProgram) -> bytes:
     """The profile that JAX compiled it with."""
     xla_client: Any = import_module("jax._src.lib").xla_client
     options = xla_client.CompileOptions.ParseFromString(program._options)
@@ -129,9 +129,9 @@ def profile_in(program: Watched) -> bytes:
 def with_both_programs(second: Any, first: Any) -> Preparation:
     """Arms of JAX's programs, and the original; XLA is asked whether it found every cost."""
 
-    def prepare(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
+    def prepare(watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         without = watched.recompile({}, b"")
-        go_on()
+        raise_if_shutting_down()
         with watched.lock:
             watched.original = without
         original, arm = original_arm(watched), Arm(VARIANT, second)
@@ -162,7 +162,7 @@ def _written(profile: bytes, file: Path, outcome: ExperimentOutcome) -> Any:
         return None
 
 
-def _is_vouched(watched: Watched) -> bool:
+def _is_vouched(watched: CompiledProgram) -> bool:
     """Whether XLA compiles it with its own check that no cost is missing."""
     try:
         watched.recompile(STRICT)

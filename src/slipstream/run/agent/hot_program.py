@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 WORK = (b"dot_general", b"convolution")
 """operations of a step that does something, as StableHLO names them"""
@@ -24,7 +24,7 @@ MUCH_LARGER = 1.5
 
 @dataclass
 class _Seen:
-    program: Watched
+    program: CompiledProgram
     calls: int = 0
     quiet_calls: int = 0
     """calls since something was compiled"""
@@ -40,13 +40,13 @@ class HotProgramChooser:
     _seen: dict[int, _Seen] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def compiled(self, program: Watched) -> None:
+    def compiled(self, program: CompiledProgram) -> None:
         with self._lock:
             self.compiles += 1
             for seen in self._seen.values():
                 seen.quiet_calls = 0
 
-    def called(self, program: Watched) -> bool:
+    def called(self, program: CompiledProgram) -> bool:
         """Whether this program is the hot one."""
         with self._lock:
             seen = self._seen.setdefault(id(program), _Seen(program))
@@ -58,7 +58,7 @@ class HotProgramChooser:
                 return seen is self._largest(self.start)
             return is_work(program) and not self._is_small(program)
 
-    def _is_small(self, program: Watched) -> bool:
+    def _is_small(self, program: CompiledProgram) -> bool:
         """Whether a much larger program has begun to run."""
         least = MUCH_LARGER * len(program.stablehlo)
         others = (seen.program for seen in self._seen.values())
@@ -78,7 +78,7 @@ class HotProgramChooser:
         return max(called, key=_weight, default=None)
 
 
-def is_work(program: Watched) -> bool:
+def is_work(program: CompiledProgram) -> bool:
     return any(name in program.stablehlo for name in WORK)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slipstream.experiment.controller import Controller, ExperimentPlan
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.profiler import Outside, Session
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.profiler import ExternalSession, ProfilerSession
 from slipstream.run.agent.precomputed import Applier, with_precomputed_costs
 from slipstream.run.agent.recorder import Recorder, profiler_options
 from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Request
@@ -31,12 +31,14 @@ class Callbacks:
     applied: Callable[[str | None], None]
 
 
-def measurement_for(program: Watched, request: Request, fits: bool, ends: Callbacks) -> Measurement:
+def measurement_for(
+    program: CompiledProgram, request: Request, fits: bool, ends: Callbacks
+) -> Measurement:
     """`fits`: whether the profile that the request name is of this program."""
     folder, is_shared = Path(request.folder), len(program.processes) > 1
     options = profiler_options(request.profiler)
     if request.mode == PROFILE:
-        kind = Outside if request.is_recorded_outside else Session
+        kind = ExternalSession if request.is_recorded_outside else ProfilerSession
         policy = request.policy
         return Recorder(program, folder, request.steps, policy, options, ends.recorded, kind)
     if request.mode in (LAYOUT, TIME):

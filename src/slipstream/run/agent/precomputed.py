@@ -14,7 +14,7 @@ from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.controller import ExperimentOutcome, ExperimentPlan, Preparation
 from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
-from slipstream.jaxhooks.compiled_program import XLA_ERRORS, Watched
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.run.agent.request import Request
 
 log = logging.getLogger("slipstream")
@@ -23,7 +23,7 @@ log = logging.getLogger("slipstream")
 def with_precomputed_costs(request: Request) -> Preparation:
     """What fills in the arms in the compare phase."""
 
-    def prepare(watched: Watched, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
+    def prepare(watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         original = original_arm(watched)
         table, outcome.costs_bytes = _costs(request, original)
         outcome.costs = Path(request.costs) if request.costs else None
@@ -64,7 +64,7 @@ class Applier:
     """Runs what an earlier comparison chose, as soon as it is compiled."""
 
     def __init__(
-        self, watched: Watched, request: Request, on_end: Callable[[str | None], None]
+        self, watched: CompiledProgram, request: Request, on_end: Callable[[str | None], None]
     ) -> None:
         self.watched = watched
         self._request = request

@@ -13,11 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.writing import atomic_write
 
 
-def content_of(watched: Watched) -> str:
+def content_of(watched: CompiledProgram) -> str:
     """A hash of what is computed; where it stands in the sources doesn't count."""
     from jax._src.interpreters import mlir
 
@@ -28,7 +28,7 @@ def content_of(watched: Watched) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def save_program(watched: Watched, folder: Path) -> dict[str, Path]:
+def save_program(watched: CompiledProgram, folder: Path) -> dict[str, Path]:
     """Write a program, all three files; by what they are."""
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.-]", "_", watched.name)

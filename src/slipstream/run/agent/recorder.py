@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.jaxhooks.compiled_program import Watched
-from slipstream.jaxhooks.profiler import Session, SessionFailed
-from slipstream.jaxhooks.shutdown import ENDING, in_background
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
+from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
 from slipstream.run.agent.program_dump import content_of, save_program
 
 log = logging.getLogger("slipstream")
@@ -24,13 +24,13 @@ class Recorder:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: CompiledProgram,
         folder: Path,
         steps: int,
         policy: str,
         options: Any,
         on_end: Callable[[dict[str, Any] | None, str], None],
-        session: type[Session] = Session,
+        session: type[ProfilerSession] = ProfilerSession,
     ) -> None:
         self.watched = watched
         self.folder = folder
@@ -39,7 +39,7 @@ class Recorder:
         self._options = options
         self._on_end = on_end
         self._kind = session
-        self._session: Session | None = None
+        self._session: ProfilerSession | None = None
         self._left = 1
         """calls until something happens: the capture begins, or is over"""
         self._failures = 0
@@ -70,7 +70,7 @@ class Recorder:
         session = self._kind(self.folder / "profiles" / "before", self._options)
         try:
             session.start()
-        except SessionFailed as problem:
+        except ProfilerFailed as problem:
             self._again(str(problem))
             return
         self._session, self._left, self._first = session, self.steps, self.watched.calls
@@ -90,11 +90,11 @@ class Recorder:
         try:
             assert session is not None
             profile = session.stop()
-        except SessionFailed as problem:
+        except ProfilerFailed as problem:
             self._on_end(None, str(problem))
             return
         # Hashing and saving take a moment: the job need not wait for it, unless it ends.
-        in_background(lambda: self._save(profile), "slipstream-profile")
+        run_in_background(lambda: self._save(profile), "slipstream-profile")
 
     def _save(self, profile: Path) -> None:
         try:
@@ -109,9 +109,13 @@ class Recorder:
     def _prove(self, profile: Path) -> None:
         """Compile with the costs once, where XLA's log is ours to read: does it take them?"""
         facts = job_facts()
-        if facts["platform"] != "gpu" or facts["processes"] != 1 or self._kind is not Session:
+        if (
+            facts["platform"] != "gpu"
+            or facts["processes"] != 1
+            or self._kind is not ProfilerSession
+        ):
             return
-        if ENDING.is_set():
+        if SHUTDOWN.is_set():
             return
         from slipstream.costs.files import serialized
         from slipstream.experiment.costing import costs_of

@@ -18,7 +18,7 @@ from slipstream.experiment.compare_outputs import write_results
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.receipt import FILE as RECEIPT
 from slipstream.experiment.receipt import receipt_of
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.program_dump import content_of, save_program
 from slipstream.run.agent.recorder import job_facts
 from slipstream.run.agent.request import Request
@@ -92,7 +92,11 @@ class AgentStatus:
             self._give_up()
 
     def timed(
-        self, program: Watched, step_s: float, steps: int, results: Mapping[str, Any] | None = None
+        self,
+        program: CompiledProgram,
+        step_s: float,
+        steps: int,
+        results: Mapping[str, Any] | None = None,
     ) -> None:
         """The time of a step, and what its first call gave where that was kept."""
         try:
@@ -110,7 +114,7 @@ class AgentStatus:
         with suppress(OSError):
             (self.folder / "request.json").unlink()
 
-    def lowered(self, program: Watched, is_sure: bool) -> None:
+    def lowered(self, program: CompiledProgram, is_sure: bool) -> None:
         """The hot program as JAX lowered it, or the best candidate so far."""
         try:
             files = save_program(program, self.folder / "programs")

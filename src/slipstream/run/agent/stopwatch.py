@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from slipstream.experiment.prepare import wait
-from slipstream.jaxhooks.compiled_program import Watched
+from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 FEWEST_STEPS = 10
 """in one measurement: the clock stands around all of them, and each is dispatched as ever"""
@@ -36,7 +36,9 @@ def override_initialize(layout: Mapping[str, Any]) -> None:
 class Stopwatch:
     """Goes around each call of the hot program; `on_end` gets the time of a step."""
 
-    def __init__(self, watched: Watched, steps: int, on_end: Callable[[float, int], None]) -> None:
+    def __init__(
+        self, watched: CompiledProgram, steps: int, on_end: Callable[[float, int], None]
+    ) -> None:
         self.watched = watched
         self.steps = max(steps, FEWEST_STEPS)
         self._on_end = on_end
