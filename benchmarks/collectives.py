@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.machines.collectives import wiring_of
+from slipstream.machines.collectives import links_of
 from slipstream.machines.gpus import gpu, networks
 from slipstream.machines.machine import Machine
 from slipstream.machines.nccl import Group, Parameters, fitted, nccl_time
@@ -53,11 +53,11 @@ def points(parameters: Parameters, *, fitting: bool = False) -> list[Point]:
         if fitting and table["held_out"]:
             continue
         group = Group(table["hosts"] * table["gpus_per_host"], table["hosts"])
-        wiring = wiring_of(machine_of(table))
+        links = links_of(machine_of(table))
         forced = table.get("algorithm") or (table.get("ran") if fitting else None)
         for size, us in zip(data["sizes_bytes"], table["us"], strict=True):
             if us is not None:
-                choice = nccl_time(table["kind"], size, group, wiring, parameters, forced)
+                choice = nccl_time(table["kind"], size, group, links, parameters, forced)
                 found.append(Point(table, size, us, choice.us, choice.algorithm))
     return found
 
@@ -154,7 +154,7 @@ def scaling(parameters: Parameters) -> list[Scaled]:
             count = hosts * table["gpus_per_host"]
             machine = machine_of({**table, "hosts": hosts})
             group = Group(count, hosts)
-            choice = nccl_time(table["kind"], table["bytes"], group, wiring_of(machine), parameters)
+            choice = nccl_time(table["kind"], table["bytes"], group, links_of(machine), parameters)
             moved = (count - 1) / count * (2 if table["kind"] == "all-reduce" else 1)
             rate = table["bytes"] * moved / choice.us / 1e3
             found.append(Scaled(table, hosts, published, rate))

@@ -27,15 +27,15 @@ from slipstream.compiler.compile import machine_of
 from slipstream.experiment.stats import Comparison, compare
 from slipstream.outputs.terminal.tune import settings_text, tuning_json
 from slipstream.results.tuning import Tuning
-from slipstream.tune.folder import Facts, read_study, target_of
-from slipstream.tune.measure.ab_window import BASELINE, NULL, ArmFailed, outcome_of, run_window
-from slipstream.tune.measure.backends import JobOrder
+from slipstream.tune.folder import StudyConfig, read_study, target_of
+from slipstream.tune.measure.ab_window import BASELINE, NULL, ArmFailed, outcome_of, run_ab_window
+from slipstream.tune.measure.backends import JobSpec
 from slipstream.tune.measure.in_process import InProcess
 from slipstream.tune.measure.measured_search import WINDOW
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.search.screen import Recipe, Screen
-from slipstream.tune.space.space import Asked
-from slipstream.tune.studies import Order, tune
+from slipstream.tune.search.screen import Screen, ScreenSpec
+from slipstream.tune.space.space import SpaceOptions
+from slipstream.tune.studies import TuneOptions, tune
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TARGETS = (f"{EXAMPLES / 'gpt.py'}:build", f"{EXAMPLES / 'gpt_offload.py'}:build")
@@ -99,24 +99,24 @@ def contest(target: str, options: argparse.Namespace, folder: Path, file: Path) 
 
 def tuned(target: str, options: argparse.Namespace, folder: Path) -> Tuning:
     """What `slipstream tune --measure` does."""
-    order = Order(
+    order = TuneOptions(
         options.on,
         trials=options.trials,
         budget_s=options.budget,
         folder=folder,
-        asked=Asked(only=tuple(options.only)),
-        measure=JobOrder(),
+        asked=SpaceOptions(only=tuple(options.only)),
+        measure=JobSpec(),
     )
     with LiveTable() as shown:
-        return tune(target, order, on_told=shown.told, progress=shown.progress)
+        return tune(target, order, on_result=shown.told, progress=shown.progress)
 
 
-def bench_of(facts: Facts, *, use_gpu: bool) -> InProcess:
+def bench_of(facts: StudyConfig, *, use_gpu: bool) -> InProcess:
     module, _, function = facts.target.rpartition(":")
     return InProcess(module, function, use_gpu=use_gpu, tolerance=facts.tolerance)
 
 
-def alone(folder: Path, facts: Facts) -> Iterator[Settings]:
+def alone(folder: Path, facts: StudyConfig) -> Iterator[Settings]:
     """Every value of every knob by itself, each program once."""
     knobs = facts.space.in_process.knobs
     values = [(knob, {knob.name: value}) for knob in knobs for value in knob.values[1:]]
@@ -132,9 +132,9 @@ def alone(folder: Path, facts: Facts) -> Iterator[Settings]:
         yield settings
 
 
-def compiled(folder: Path, facts: Facts, all_settings: Sequence[Settings]) -> list[Outcome]:
+def compiled(folder: Path, facts: StudyConfig, all_settings: Sequence[Settings]) -> list[Outcome]:
     """With no GPU, a few at once."""
-    recipe = Recipe(target_of(folder, facts), machine_of(facts.machine))
+    recipe = ScreenSpec(target_of(folder, facts), machine_of(facts.machine))
     jobs = min(8, max((os.cpu_count() or 1) // 2, 1))
     with ExitStack() as stack:
         free: queue.Queue[Screen] = queue.Queue()
@@ -144,7 +144,7 @@ def compiled(folder: Path, facts: Facts, all_settings: Sequence[Settings]) -> li
         def outcome(settings: Settings) -> Outcome:
             screen = free.get()
             try:
-                return screen.try_out(settings)
+                return screen.evaluate(settings)
             finally:
                 free.put(screen)
 
@@ -167,7 +167,7 @@ def sweep(values: Sequence[Settings], bench: InProcess) -> tuple[Settings, list[
                 print(f"- {settings_text(settings)}: {failed.status}, {failed}", flush=True)
         if not ready:
             continue
-        window = run_window(list(ready), bench.time, SWEEP_ROUNDS)
+        window = run_ab_window(list(ready), bench.time, SWEEP_ROUNDS)
         for name, settings in ready.items():
             outcome = outcome_of(window, name, None)
             tried.append({"settings": settings, "change": outcome.change, "status": outcome.status})

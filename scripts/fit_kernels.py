@@ -23,7 +23,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from slipstream.machines.gpus import gpus
-from slipstream.machines.kernel_features import kernel
+from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import kernel_us
 from slipstream.simulate.recorded import costs_of, hottest_program
 from slipstream.sources.hlo.reader import read_program
@@ -91,7 +91,7 @@ SELDOM = {("rows", "apart"): "apart", ("transpose", "elements"): "strided"}
 
 
 def samples(recording):
-    """(kind, what is asked for, microseconds, whether it is left out) of every kernel."""
+    """(kind, its features, microseconds, whether it is left out) of every kernel."""
     for group in recording["groups"]:
         with tempfile.NamedTemporaryFile("w", suffix=".hlo") as file:
             file.write(group["hlo"])
@@ -99,9 +99,9 @@ def samples(recording):
             program = read_program(file.name)
         for name, us in group["us"].items():
             if name in program:
-                asked = kernel(program, program.instruction(name))
+                features = kernel_features(program, program.instruction(name))
                 held = zlib.crc32(f"{group['name']}/{name}".encode()) % 5 == 0
-                yield asked.kind, asked, us, held
+                yield features.kind, features, us, held
 
 
 def seldom():
@@ -110,9 +110,9 @@ def seldom():
         profile = load(REPOSITORY / f"tests/data/{name}.xplane.pb.gz")
         program = hottest_program(profile)
         for cost in costs_of(profile).costs.of(program.fingerprint).values():
-            asked = kernel(program, program.instruction(cost.name))
-            if asked.apart > 1 or asked.strided:
-                yield asked.kind, asked, cost.us, False
+            features = kernel_features(program, program.instruction(cost.name))
+            if features.apart > 1 or features.strided:
+                yield features.kind, features, cost.us, False
 
 
 def read_off(recording, parameters, gpu):
@@ -158,9 +158,9 @@ def changed(tree, path, value):
 def loss(chosen, parameters, gpu):
     """Mean absolute logarithm of modelled over measured; long kernels count more than short."""
     total = weight = 0.0
-    for _, asked, us, _ in chosen:
+    for _, features, us, _ in chosen:
         w = min(1.0, us / 20) ** 0.5
-        off = abs(math.log(max(kernel_us(asked, gpu, parameters), 1e-3) / us))
+        off = abs(math.log(max(kernel_us(features, gpu, parameters), 1e-3) / us))
         # One kernel that a library does badly must not bend the curve for all others.
         total += w * (min(off, 1.0) + 0.1 * off)
         weight += w
@@ -198,15 +198,15 @@ def with_seldom(parameters, gpu):
     chosen = list(seldom())
     for path, field in SELDOM.items():
         kernels = {}
-        for _, asked, us, _ in chosen:
-            if getattr(asked, field) > (field == "apart"):
-                kernels.setdefault(asked, []).append(us)
+        for _, features, us, _ in chosen:
+            if getattr(features, field) > (field == "apart"):
+                kernels.setdefault(features, []).append(us)
         best = (math.inf, 0.0)
         for value in (round(0.01 * step, 2) for step in range(1, 200)):
             tried = changed(parameters, path, value)
             off = [
-                abs(math.log(kernel_us(asked, gpu, tried) * len(us) / sum(us)))
-                for asked, us in kernels.items()
+                abs(math.log(kernel_us(features, gpu, tried) * len(us) / sum(us)))
+                for features, us in kernels.items()
             ]
             best = min(best, (sum(off) / len(off), value))
         print(f"{'.'.join(path)} {best[1]} from {len(kernels)} kernels, {best[0]:.1%} off")
@@ -217,8 +217,8 @@ def with_seldom(parameters, gpu):
 def table(chosen, parameters, gpu):
     """Mean error of a kernel, and the error of the sum, by kind."""
     by_kind = defaultdict(list)
-    for kind, asked, us, _ in chosen:
-        by_kind[kind].append((kernel_us(asked, gpu, parameters), us))
+    for kind, features, us, _ in chosen:
+        by_kind[kind].append((kernel_us(features, gpu, parameters), us))
     found = {}
     for kind, pairs in sorted(by_kind.items()):
         mean = sum(abs(a - b) / b for a, b in pairs) / len(pairs)

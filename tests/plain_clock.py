@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from slipstream.simulate.streams import CORES
-from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, Plan
+from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, TaskGraph
 
 PS = 1_000_000
 
@@ -20,7 +20,7 @@ class Operation:
 
 @dataclass
 class World:
-    plan: Plan
+    graph: TaskGraph
     latency: int
     wake: int
     slowdown: float
@@ -51,9 +51,9 @@ class World:
     # One thing that can happen now; True if it did.
 
     def launch(self) -> bool:
-        if self.place == len(self.plan.order):
+        if self.place == len(self.graph.order):
             return False
-        node = self.plan.nodes[self.plan.order[self.place]]
+        node = self.graph.nodes[self.graph.order[self.place]]
         if node.kind == READ:
             if self.compute or self.running:
                 return False
@@ -149,12 +149,12 @@ class World:
 
 
 def plain_run(
-    plan: Plan, latency: int, wake: int, slowdown: float
+    graph: TaskGraph, latency: int, wake: int, slowdown: float
 ) -> tuple[list[int], list[int], list[int]]:
-    """(start, end, wait) of each entry of the plan's order; -1 where nothing starts."""
-    assert all(node.kind in (KERNEL, START, DONE, READ) for node in plan.nodes)
-    world = World(plan, latency, wake, slowdown).run()
-    places = range(len(plan.order))
+    """(start, end, wait) of each entry of the graph's order; -1 where nothing starts."""
+    assert all(node.kind in (KERNEL, START, DONE, READ) for node in graph.nodes)
+    world = World(graph, latency, wake, slowdown).run()
+    places = range(len(graph.order))
     return (
         [world.begun.get(place, -1) for place in places],
         [world.ended.get(place, 0) for place in places],

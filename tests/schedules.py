@@ -1,12 +1,12 @@
 """Small scheduled programs as HLO text, and what their instructions cost."""
 
-from slipstream.machines.machine import Estimate, Gpu, Machine, Network
+from slipstream.machines.machine import Estimate, Fabric, Gpu, Machine
 from slipstream.profile.program import Program
 from slipstream.simulate.overheads import Overheads
 from slipstream.sources.hlo.reader import program_from_text
 
 GPU = Gpu("Toy", "Toy GPU", (9, 0), 10**9, 1e12, {"bf16": 1e12, "f32": 1e11}, 100, 1e9, 1e11, 1e10)
-MACHINE = Machine("2xToy", GPU, Network("infiniband", 1e10, 5.0), gpus_per_host=2)
+MACHINE = Machine("2xToy", GPU, Fabric("infiniband", 1e10, 5.0), gpus_per_host=2)
 NOTHING = Overheads(0, 0, 0, 0, 0, 0, 0, 0, channels=0)
 """launching costs nothing: times are what the instructions cost"""
 

@@ -42,7 +42,7 @@ another kernel times what the models say of the two, and from the models, scaled
 recording's kernels of that kind agree. No constant was fitted to these recordings. What the models
 didn't know before was found in them, though: that a fusion which transposes twice reads against the
 grain, that rows which lie apart and share a mask take longer, that cuBLAS reads what it adds after
-the product, and that a product of f32 may be rounded to bf16. The figures for the first two are
+the gemm, and that a product of f32 may be rounded to bf16. The figures for the first two are
 from recordings of other models (`gpt_fsdp`, `single`, `off_default`), that for the third from
 single kernels. Why rows apart take longer is not known; of several forms that fit those other
 recordings about as well, one was taken, and which kernels it is for was decided with `gpt_scan` in

@@ -7,7 +7,7 @@ import pytest
 
 from deviceless import compiled
 from slipstream.costs.extract import extract_costs
-from slipstream.costs.scheduler_names import asked
+from slipstream.costs.scheduler_names import looked_up
 from slipstream.profile.attribution.attribution import attribute
 from slipstream.profile.attribution.launch_sequence import unroll
 from slipstream.profile.events import EVENT_COLUMNS, Table, Texts
@@ -87,7 +87,7 @@ def test_a_cost_left_out_is_the_one_that_xla_misses(program, target, tmp_path):
     """Shows that the silence of the test above means something."""
     profile = mock_recording(program, lambda launch: 20.0)
     table = extract_costs(profile)
-    dropped = next(i.name for i in asked(program) if i.opcode == "fusion")
+    dropped = next(i.name for i in looked_up(program) if i.opcode == "fusion")
     table.programs[0].costs.pop(dropped)
     costs = tmp_path / "costs.pb"
     table.write(costs)

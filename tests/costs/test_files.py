@@ -100,7 +100,7 @@ def test_an_ending_that_xla_ignores_is_not_written(tmp_path):
 
 def test_a_table_that_matches_nothing_is_not_written(tmp_path):
     entries = {"command_buffer_1": Cost("command_buffer_1", 9.0)}
-    useless = ProgramCosts(None, "all programs", entries, asked=frozenset({"fusion.1"}))
+    useless = ProgramCosts(None, "all programs", entries, looked_up=frozenset({"fusion.1"}))
 
     with pytest.raises(BadInput, match="not written: nothing of it matches"):
         CostTable((useless,), "jax").write(tmp_path / "a.pb")

@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.costs.extract import _joined
-from slipstream.costs.scheduler_names import asked, free, is_clone, lookup_name
+from slipstream.costs.scheduler_names import is_clone, looked_up, lookup_name, never_run
 from slipstream.costs.table import Cost
 from slipstream.sources.hlo.reader import program_from_text
 
@@ -55,11 +55,11 @@ def program():
 
 def test_the_scheduler_asks_for_these(program):
     names = {"ags", "fusion.9", "fusion.9.remat2", "buffer", "compare.1", "fusion.7"}
-    assert {i.name for i in asked(program)} == names
+    assert {i.name for i in looked_up(program)} == names
 
 
 def test_what_the_device_does_nothing_for_is_free(program):
-    assert {i.name for i in free(program)} == {"buffer", "compare.1"}
+    assert {i.name for i in never_run(program)} == {"buffer", "compare.1"}
 
 
 def test_names_are_those_of_the_scheduler(program):

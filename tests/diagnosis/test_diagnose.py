@@ -11,7 +11,7 @@ import pytest
 from diagnosis.rules.test_rules import TWINS, only, rules
 from slipstream.costs.extract import extract_costs
 from slipstream.diagnosis.diagnose import RULES, diagnose
-from slipstream.diagnosis.flag_advice import Flags
+from slipstream.diagnosis.flag_advice import FlagAdvice
 from slipstream.diagnosis.sampling import few_steps
 from slipstream.flags.catalogue.history import catalogue_of, history
 from slipstream.flags.environment import read_text
@@ -160,7 +160,7 @@ def test_no_flag_is_recommended_that_a_jaxlib_would_refuse() -> None:
     made = recording("single")
     for version in history().versions:
         host = replace(made.hosts[0], versions={"jaxlib_version": version})
-        flags = Flags(replace(made, hosts=(host,)), {}, False)
+        flags = FlagAdvice(replace(made, hosts=(host,)), {}, False)
         assert flags.catalogue is catalogue_of(version)
         for text in texts:
             name, _, value = text.removeprefix("--").partition("=")

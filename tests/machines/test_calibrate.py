@@ -8,7 +8,7 @@ from slipstream import load
 from slipstream.costs.extract import extract_costs
 from slipstream.errors import BadInput
 from slipstream.machines.calibrate import device_of, is_text, nccl_tests, program_curves
-from slipstream.machines.collectives import Curve
+from slipstream.machines.collectives import CollectiveCurve
 from slipstream.machines.nccl import Group
 from slipstream.machines.topology import machine
 
@@ -48,7 +48,9 @@ def printed(name: str, rows: str, hosts: tuple[str, ...], gpus: int, before: str
 def test_all_columns_with_and_without_a_launchers_words(before: str) -> None:
     text = printed("all_gather", GATHER, ("a",), 4, before)
     assert nccl_tests(text, "ag.txt") == [
-        Curve("all-gather", Group(4), (2**20, 2**21, 2**30), (40.10, 40.85, 2726.63), "ag.txt")
+        CollectiveCurve(
+            "all-gather", Group(4), (2**20, 2**21, 2**30), (40.10, 40.85, 2726.63), "ag.txt"
+        )
     ]
 
 

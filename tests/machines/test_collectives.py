@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.machines.collectives import collective_time, wiring_of
+from slipstream.machines.collectives import collective_time, links_of
 from slipstream.machines.machine import Machine
 from slipstream.machines.nccl import Group, nccl_time
 from slipstream.machines.topology import machine
@@ -20,7 +20,7 @@ def calibrated(spec: str, *curves: dict[str, object]) -> Machine:
 
 def test_one_group_of_all_devices_by_default() -> None:
     found = collective_time(machine("2x8xH100"), Collective("all-gather", 2**28))
-    expected = nccl_time("all-gather", 2**28, Group(16, 2), wiring_of(machine("2x8xH100")))
+    expected = nccl_time("all-gather", 2**28, Group(16, 2), links_of(machine("2x8xH100")))
     assert (found.us, found.basis, found.kind) == (expected.us, "modelled", "collective")
     rate = f"{2**28 / found.us / 1e3:.3g} GB/s"
     assert found.why == f"268 MB, 16 GPUs in 2 hosts: ring (Simple) over infiniband, {rate}"
@@ -85,7 +85,7 @@ def test_measured_points_and_what_lies_between() -> None:
 
     assert [at(size) for size in (2**20, 2**24, 2**30)] == pytest.approx([50.0, 100.0, 4000.0])
     assert at(2**22) == pytest.approx((50.0 * 100.0) ** 0.5)
-    model = wiring_of(mine)
+    model = links_of(mine)
     beyond = nccl_time("all-gather", 2**31, Group(8), model).us
     assert at(2**31) == pytest.approx(
         4000 * beyond / nccl_time("all-gather", 2**30, Group(8), model).us

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from slipstream.costs.measure import measure
-from slipstream.machines.gemm_model import Product, product_us, tensor_dtype
-from slipstream.machines.kernel_features import Kernel, kernel
+from slipstream.machines.gemm_model import Gemm, gemm_us, tensor_dtype
+from slipstream.machines.kernel_features import KernelFeatures, kernel_features
 from slipstream.machines.kernel_model import (
     kernel_scales,
     kernel_time,
@@ -93,8 +93,8 @@ def program(dimension: int = 1) -> Program:
     return program_from_text(TEXT.replace("DIMENSION", str(dimension)))
 
 
-def asked(name: str) -> Kernel:
-    return kernel(program(), program().instruction(name))
+def asked(name: str) -> KernelFeatures:
+    return kernel_features(program(), program().instruction(name))
 
 
 def test_each_instruction_is_of_a_class() -> None:
@@ -113,12 +113,12 @@ def test_each_instruction_is_of_a_class() -> None:
     }
     assert {name: asked(name).kind for name in kinds} == kinds
     columns = program(0)
-    assert kernel(columns, columns.instruction("reduce_fusion")).kind == "columns"
+    assert kernel_features(columns, columns.instruction("reduce_fusion")).kind == "columns"
 
 
 def test_a_product_is_the_same_whoever_computes_it() -> None:
-    expected = Product(1, 4096, 8192, 2048, "bf16", 1)
-    assert asked("gemm_fusion").product == asked("library").product == expected
+    expected = Gemm(1, 4096, 8192, 2048, "bf16", 1)
+    assert asked("gemm_fusion").gemm == asked("library").gemm == expected
     assert expected.flops == 2 * 4096 * 8192 * 2048
     assert asked("gemm_fusion").is_triton
     assert not asked("library").is_triton
@@ -126,7 +126,7 @@ def test_a_product_is_the_same_whoever_computes_it() -> None:
 
 def test_work_is_counted() -> None:
     size = 4096 * 4096
-    assert asked("loop_fusion") == Kernel("loop", 4 * size, elements=size, operations=size)
+    assert asked("loop_fusion") == KernelFeatures("loop", 4 * size, elements=size, operations=size)
     assert asked("offload").bytes == 2 * size
     assert asked("scatter_fusion").elements == 512 * 64
     assert asked("scatter_fusion").channels == 32
@@ -136,7 +136,7 @@ def test_a_gather_through_a_conversion_reads_what_it_gathers(data: Path) -> None
     found = load(data / "accuracy/gpt_scan.no_graphs.xplane.pb.gz").programs
     step = next(p for p in found.values() if "loop_add_subtract_fusion.5" in p)
     # The parameter is 1 GB of logits, of which 16384 are used.
-    assert kernel(step, step.instruction("loop_add_subtract_fusion.5")).bytes < 1e6
+    assert kernel_features(step, step.instruction("loop_add_subtract_fusion.5")).bytes < 1e6
 
 
 def test_estimates_say_what_they_rest_on() -> None:
@@ -170,28 +170,28 @@ def test_more_work_takes_longer_and_no_product_beats_the_peak() -> None:
     for dtype in ("bf16", "tf32", "f8"):
         before = 0.0
         for size in (256, 512, 1024, 2048, 4096, 8192, 16384):
-            us = product_us(Product(1, size, size, size, dtype), gpu, own)
+            us = gemm_us(Gemm(1, size, size, size, dtype), gpu, own)
             assert us > before
             assert us >= 2 * size**3 / gpu.peak_flops[dtype] * 1e6
             before = us
 
 
 def test_registers_that_run_out_cost_time() -> None:
-    calm = Kernel("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=50)
+    calm = KernelFeatures("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=50)
     crowded = replace(calm, pressure=800)
     us = [kernel_us(each, H200.gpu, parameters()) for each in (calm, crowded)]
     assert 1.5 < us[1] / us[0] < 3
 
 
 def test_rows_that_lie_apart_and_share_a_mask_cost_time() -> None:
-    together = Kernel("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=300)
+    together = KernelFeatures("rows", 1 << 30, elements=1 << 28, is_triton=True, pressure=300)
     us = [kernel_us(replace(together, apart=n), H200.gpu, parameters()) for n in (1, 8, 16)]
     assert us[0] < us[1] < us[2] < 2 * us[0]
 
 
 def test_what_a_library_adds_to_a_product_is_read_after_it() -> None:
-    product = Product(1, 16384, 4096, 1024, "bf16", 1)
-    plain = Kernel("gemm", 300_000_000, 134_217_728, product=product)
+    gemm = Gemm(1, 16384, 4096, 1024, "bf16", 1)
+    plain = KernelFeatures("gemm", 300_000_000, 134_217_728, gemm=gemm)
     more = replace(plain, bytes=plain.bytes + 134_217_728, added=134_217_728)
     longer = kernel_us(more, H200.gpu, parameters()) - kernel_us(plain, H200.gpu, parameters())
     # A recorded pair took 23.6 µs longer.
@@ -225,7 +225,7 @@ def test_what_kernels_of_models_ask_for(
 ) -> None:
     step = hottest_program(load(data / f"accuracy/{recording}.xplane.pb.gz"))
     assert step is not None
-    found = kernel(step, step.instruction(name))
+    found = kernel_features(step, step.instruction(name))
     assert {field: getattr(found, field) for field in expected} == expected
 
 
@@ -263,7 +263,7 @@ def test_what_is_broadcast_is_computed_for_every_element() -> None:
     for text, expected in (("", 5 * size), (config, 2 * size + 3 * 128 * 128)):
         found = program_from_text(MASKED.replace("CONFIG", text))
         # Two positions, a comparison, a choice, a sum.
-        assert kernel(found, found.instruction("fusion")).operations == expected
+        assert kernel_features(found, found.instruction("fusion")).operations == expected
 
 
 def test_launches() -> None:
@@ -283,7 +283,7 @@ def test_calibration_scales_classes_to_what_was_measured() -> None:
     assert untouched.basis == "modelled"
 
 
-def recorded_kernels(data: Path) -> Iterator[tuple[str, Kernel, float]]:
+def recorded_kernels(data: Path) -> Iterator[tuple[str, KernelFeatures, float]]:
     recording: dict[str, Any] = json.loads(
         gzip.decompress((data / "accuracy/kernels.json.gz").read_bytes())
     )
@@ -291,7 +291,7 @@ def recorded_kernels(data: Path) -> Iterator[tuple[str, Kernel, float]]:
         found = program_from_text(group["hlo"])
         for name, us in group["us"].items():
             if name in found:
-                yield group["name"], kernel(found, found.instruction(name)), us
+                yield group["name"], kernel_features(found, found.instruction(name)), us
 
 
 def test_recorded_kernels_are_met(data: Path) -> None:

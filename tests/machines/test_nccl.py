@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machines.published import ROOT, benchmark
-from slipstream.machines.collectives import wiring_of
+from slipstream.machines.collectives import links_of
 from slipstream.machines.nccl import KINDS, Group, fitted, nccl_time
 from slipstream.machines.topology import machine
 
-H100 = wiring_of(machine("8xH100"))
-A100 = wiring_of(machine("8xA100"))
+H100 = links_of(machine("8xH100"))
+A100 = links_of(machine("8xA100"))
 MOST_ERROR = 0.15
 """what the mean over points may be off by"""
 
@@ -67,10 +67,10 @@ def test_no_parameter_is_a_table_in_disguise() -> None:
     st.integers(1, 8),
     st.sampled_from([H100, A100]),
 )
-def test_more_bytes_never_take_less(kind, size, local, hosts, wiring) -> None:  # type: ignore[no-untyped-def]
+def test_more_bytes_never_take_less(kind, size, local, hosts, links) -> None:  # type: ignore[no-untyped-def]
     group = Group(local * hosts, hosts)
-    small = nccl_time(kind, size, group, wiring).us
-    large = nccl_time(kind, 2 * size, group, wiring).us
+    small = nccl_time(kind, size, group, links).us
+    large = nccl_time(kind, 2 * size, group, links).us
     assert 0 < small <= large * (1 + 1e-9)
     assert math.isfinite(large)
 

@@ -10,7 +10,7 @@ from plain_clock import plain_run
 from slipstream.simulate.clock import run
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import CORES, ENGINES
-from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, Plan
+from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, TaskGraph
 
 US = 1_000_000
 STREAMS = ["compute", "one", "two", "three"]
@@ -23,7 +23,7 @@ def times(least: int = 1) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> TaskGraph:
     """Kernels, asynchronous operations that are awaited some time later, waits of the host."""
     instruction: Any = None
     nodes: list[Node] = []
@@ -56,16 +56,16 @@ def plans(draw: st.DrawFn) -> Plan:
             continue
         order.append(len(nodes) - 1)
     turns = 1 if open_slots else draw(st.integers(1, 2))
-    return Plan(None, STREAMS, nodes, np.tile(np.array(order, np.int32), turns), slots)  # type: ignore[arg-type]
+    return TaskGraph(None, STREAMS, nodes, np.tile(np.array(order, np.int32), turns), slots)  # type: ignore[arg-type]
 
 
 @given(plans(), times(0), times(0), st.sampled_from([0.0, 0.5]))
 def test_the_native_clock_is_the_plain_one(
-    plan: Plan, latency: int, wake: int, slowdown: float
+    graph: TaskGraph, latency: int, wake: int, slowdown: float
 ) -> None:
     overheads = Overheads(latency_us=latency / US, wake_us=wake / US)
-    found = run(plan, overheads, slowdown)
-    start, end, wait = plain_run(plan, latency, wake, slowdown)
+    found = run(graph, overheads, slowdown)
+    start, end, wait = plain_run(graph, latency, wake, slowdown)
     assert found.start_ps.tolist() == start
     assert found.end_ps.tolist() == end
     assert found.wait_ps.tolist() == wait
@@ -77,6 +77,6 @@ def test_a_full_queue_settles_the_next(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(clock, "MOST_WAITING", 2)
     starts = [Node(START, None, 10, 0, 1, CORES, slot) for slot in range(5)]  # type: ignore[arg-type]
-    plan = Plan(None, STREAMS, starts, np.arange(5, dtype=np.int32), 5)  # type: ignore[arg-type]
-    found = run(plan, Overheads(latency_us=0), 0.0)
+    graph = TaskGraph(None, STREAMS, starts, np.arange(5, dtype=np.int32), 5)  # type: ignore[arg-type]
+    found = run(graph, Overheads(latency_us=0), 0.0)
     assert found.end_ps.tolist() == [10, 20, 30, 40, 50]

@@ -16,7 +16,7 @@ import pytest
 import deviceless
 from schedules import MACHINE, NOTHING
 from slipstream.analyses.summary import step_times
-from slipstream.costs.scheduler_names import asked
+from slipstream.costs.scheduler_names import looked_up
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.machines.machine import Estimate
 from slipstream.profile.program import Program
@@ -46,7 +46,7 @@ def compiled(data: Path, out: Path, dump: Path, costs: Path) -> Program:
 def made_up(program: Program) -> dict[str, float]:
     """A cost for every name that the scheduler asks for: long enough that a cycle is little."""
     costs = {}
-    for number, instruction in enumerate(asked(program)):
+    for number, instruction in enumerate(looked_up(program)):
         us = 300.0 if instruction.collective is not None else 20.0 + 37 * number % 90
         if instruction.is_start and instruction.collective is None:
             us = 1.0  # XLA counts the cost of an asynchronous slice twice: as work and as latency

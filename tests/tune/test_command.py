@@ -12,7 +12,7 @@ from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import flag_complaint
 from slipstream.outputs.terminal.tune import render_tuning
 from slipstream.results.tuning import Tried, Tuning
-from slipstream.tune.apply import winning
+from slipstream.tune.apply import winning_settings
 
 GRAPHS = "xla_gpu_enable_command_buffer"
 SIZE = "xla_gpu_graph_min_graph_size"
@@ -87,5 +87,5 @@ def test_a_winner_with_many_members_is_shown_whole_and_in_lines():
 def test_what_is_applied_is_what_xla_flags_takes():
     settings = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
     known = installed_catalogue()
-    ((name, value),) = winning(won_by(settings)).xla_flags.items()
+    ((name, value),) = winning_settings(won_by(settings)).xla_flags.items()
     assert flag_complaint(known.flags[name], value, known.jaxlib_version) is None

@@ -10,12 +10,12 @@ import pytest
 from slipstream.errors import BadInput
 from slipstream.simulate.recorded import recorded_costs
 from slipstream.sources.load import load
-from slipstream.tune.apply import winning
+from slipstream.tune.apply import winning_settings
 from slipstream.tune.folder import read_study
 from slipstream.tune.measure.backends import _costs_file
 from slipstream.tune.run_folder import as_target, job_of, job_order
-from slipstream.tune.space.space import Asked
-from slipstream.tune.studies import Order, measure, show, tune
+from slipstream.tune.space.space import SpaceOptions
+from slipstream.tune.studies import TuneOptions, measure, show, tune
 
 # Runs are to die with us, which is arranged between fork and exec.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*")
@@ -45,8 +45,10 @@ def run(tmp_path: Path, data: Path) -> Path:
     return folder
 
 
-def order(folder: Path, **more) -> Order:
-    return Order("1xH200", trials=2, folder=folder, jobs=1, asked=Asked(only=("costs",)), **more)
+def order(folder: Path, **more) -> TuneOptions:
+    return TuneOptions(
+        "1xH200", trials=2, folder=folder, jobs=1, asked=SpaceOptions(only=("costs",)), **more
+    )
 
 
 def test_a_run_is_tuned_with_its_costs_and_measured_by_its_own_job(run, tmp_path, data):
@@ -71,7 +73,7 @@ def test_a_run_is_tuned_with_its_costs_and_measured_by_its_own_job(run, tmp_path
     costs = recorded_costs(str(data / RECORDING), load).for_scheduler
     assert len(recorded_costs(str(file), pytest.fail).costs) == len(costs)
     won = replace(found, best=replace(found.trials[1], settings={"costs": "on"}))
-    assert [one.value for one in winning(won).chosen] == [str(file)]
+    assert [one.value for one in winning_settings(won).chosen] == [str(file)]
     # The same costs, by the file: another study of the same folder's program.
     other = tmp_path / "other"
     again = tune(as_target(str(run))[0], order(other, costs=str(file)))

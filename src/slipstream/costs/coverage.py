@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.costs.measure import measure
-from slipstream.costs.scheduler_names import asked, lookup_name
+from slipstream.costs.scheduler_names import looked_up, lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.did_you_mean import close_matches
 from slipstream.profile.attribution.launch_sequence import HOST_MEMORY
@@ -53,7 +53,7 @@ class Coverage:
 def check_program(table: CostTable, program: Program, device: str = "") -> Coverage:
     """Costs against a program: the share of instructions the scheduler finds."""
     costs = table.of(program.fingerprint)
-    names: dict[str, float | None] = {i.name: None for i in asked(program)}
+    names: dict[str, float | None] = {i.name: None for i in looked_up(program)}
     return _coverage(table, program, costs, names, "instructions", device)
 
 
@@ -77,7 +77,7 @@ def _coverage(
     weights = {name: (1.0 if us is None else us) for name, us in times.items()}
     found = {name for name in times if _has(program, costs, name)}
     used = {n for name in times for n in _names(program, name)}
-    used |= {n for instruction in asked(program) for n in _names(program, instruction.name)}
+    used |= {n for instruction in looked_up(program) for n in _names(program, instruction.name)}
     unused = tuple(sorted(costs.keys() - used))
     total = sum(weights.values())
     covered = sum(weights[name] for name in found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.costs.measure import measure
 from slipstream.costs.policies import policy_named
-from slipstream.costs.scheduler_names import asked, free, is_clone, lookup_name
+from slipstream.costs.scheduler_names import is_clone, looked_up, lookup_name, never_run
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile
@@ -48,7 +48,7 @@ def _by_program(profile: Profile, policy: str) -> list[ProgramCosts]:
     for name, costs in found.items():
         program = profile.programs.get(name)
         fingerprint = program.fingerprint if program else None
-        for instruction in free(program) if program else ():
+        for instruction in never_run(program) if program else ():
             asked_as = instruction.scheduling_name or instruction.name
             costs.setdefault(asked_as, Cost(asked_as, 0.0, 0))
         bound = len(found) > 1 and fingerprint is not None
@@ -84,7 +84,7 @@ def _as_jax(profile: Profile) -> list[ProgramCosts]:
     names = [_asked(profile.programs.get(name)) for name in _used_programs(profile)]
     known = [some for some in names if some is not None]
     everything = frozenset[str]().union(*known) if known else None
-    return [ProgramCosts(None, "all programs", costs, asked=everything)] if costs else []
+    return [ProgramCosts(None, "all programs", costs, looked_up=everything)] if costs else []
 
 
 def _asked(program: Program | None) -> frozenset[str] | None:
@@ -92,7 +92,7 @@ def _asked(program: Program | None) -> frozenset[str] | None:
     if program is None:
         return None
     names = set()
-    for instruction in asked(program):
+    for instruction in looked_up(program):
         names |= {instruction.name, instruction.scheduling_name or instruction.name}
         wrapped = program.wrapped(instruction.name) if instruction.is_start else None
         names |= {wrapped.name} if wrapped else set()

@@ -39,7 +39,7 @@ def write_costs(table: CostTable, path: str | os.PathLike[str]) -> list[Path]:
 
 def _refuse_useless(table: CostTable, target: Path) -> None:
     """XLA takes a file that matches nothing, says so in one log line, and uses none of it."""
-    useful = [p for p in table.programs if p.asked is None or p.asked & p.costs.keys()]
+    useful = [p for p in table.programs if p.looked_up is None or p.looked_up & p.costs.keys()]
     if useful:
         return
     seen = ", ".join([name for p in table.programs for name in p.costs][:3]) or "no cost at all"

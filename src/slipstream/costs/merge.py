@@ -50,8 +50,8 @@ def _refuse_strangers(tables: Sequence[CostTable], grouped: dict[str, list[Progr
 def _merged(parts: Sequence[ProgramCosts], policy: str) -> ProgramCosts:
     names = dict.fromkeys(name for part in parts for name in part.costs)
     costs = {n: _joined([p.costs[n] for p in parts if n in p.costs], policy) for n in names}
-    asked = next((part.asked for part in parts if part.asked is not None), None)
-    return ProgramCosts(parts[0].fingerprint, parts[0].program, costs, asked=asked)
+    looked_up = next((part.looked_up for part in parts if part.looked_up is not None), None)
+    return ProgramCosts(parts[0].fingerprint, parts[0].program, costs, looked_up=looked_up)
 
 
 def _joined(costs: Sequence[Cost], policy: str) -> Cost:

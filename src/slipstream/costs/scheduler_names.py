@@ -1,10 +1,10 @@
 """The names under which XLA's scheduler looks costs up.
 
-    %s = all-gather-start(…)      asked by its own name; its cost is the latency of the pair
-    %d = all-gather-done(%s)      never asked
-    %e = fusion-done(%t)          asked, though the device does nothing for it
-    %f = fusion(…)                asked by its name, which `scheduling_name` keeps for later passes
-    %w = while(…)                 never asked: its body is scheduled on its own
+    %s = all-gather-start(…)      looked up by its own name; its cost is the latency of the pair
+    %d = all-gather-done(%s)      never looked up
+    %e = fusion-done(%t)          looked up, though the device does nothing for it
+    %f = fusion(…)                looked up by its name, kept by `scheduling_name`
+    %w = while(…)                 never looked up: its body is scheduled on its own
 
 What runs inside an async wrapper is known to a profile by the wrapped name, so its time goes under
 the start's.
@@ -40,7 +40,7 @@ def is_clone(instruction: str) -> bool:
     return _REMAT.search(instruction) is not None
 
 
-def asked(program: Program) -> Iterator[Instruction]:
+def looked_up(program: Program) -> Iterator[Instruction]:
     """The instructions whose cost the scheduler asks for, in schedule order."""
     for name in _scheduled_computations(program):
         for instruction in program.computations[name].instructions:
@@ -50,13 +50,13 @@ def asked(program: Program) -> Iterator[Instruction]:
                 yield instruction
 
 
-def free(program: Program) -> Iterator[Instruction]:
+def never_run(program: Program) -> Iterator[Instruction]:
     """Instructions the scheduler asks for and the device does nothing for: they cost nothing.
 
     Waits for asynchronous fusions and copies, buffers that are only set aside, and the conditions
     of loops whose trip count is known.
     """
-    for instruction in asked(program):
+    for instruction in looked_up(program):
         if _is_free(program, instruction) or _is_condition(program, instruction):
             yield instruction
 

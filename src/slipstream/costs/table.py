@@ -32,7 +32,7 @@ class ProgramCosts:
     costs: Mapping[str, Cost]
     is_bound: bool = False
     """whether XLA takes them for this fingerprint only: prefixed names, or a folder's file"""
-    asked: frozenset[str] | None = None
+    looked_up: frozenset[str] | None = None
     """the names that the program's scheduler asks for, where the program is known"""
 
     @property

@@ -66,7 +66,7 @@ def diagnose(
     abstained: list[Abstention] = []
     clear: list[str] = []
     for number, rule in enumerate(RULES):
-        said = list(rule.says(evidence)) if len(profile.events) else []
+        said = list(rule.apply(evidence)) if len(profile.events) else []
         findings += [one for one in said if isinstance(one, Finding)]
         abstained += [one for one in said if isinstance(one, Abstention)]
         if not said:

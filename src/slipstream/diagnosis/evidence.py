@@ -20,9 +20,9 @@ from slipstream.analyses.overlap import Overlap, overlap
 from slipstream.analyses.slack import Slack, slack
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.costs.table import CostTable
-from slipstream.diagnosis.flag_advice import Flags
+from slipstream.diagnosis.flag_advice import FlagAdvice
 from slipstream.diagnosis.sampling import few_steps
-from slipstream.machines.kernel_features import Kernel, kernel
+from slipstream.machines.kernel_features import KernelFeatures, kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.machines.topology import machine as machine_named
 from slipstream.profile.attribution.executions import graph_number
@@ -170,15 +170,15 @@ class Evidence:
             return None
         return program.starter(name) or program.instruction(name)
 
-    def kernel(self, instruction: Instruction) -> Kernel:
+    def kernel_features(self, instruction: Instruction) -> KernelFeatures:
         """What an instruction of the program asks of the GPU."""
         assert self.program is not None
         if instruction.name not in self._kernels:
-            self._kernels[instruction.name] = kernel(self.program, instruction)
+            self._kernels[instruction.name] = kernel_features(self.program, instruction)
         return self._kernels[instruction.name]
 
     @cached_property
-    def _kernels(self) -> dict[str, Kernel]:
+    def _kernels(self) -> dict[str, KernelFeatures]:
         return {}
 
     @cached_property
@@ -203,7 +203,7 @@ class Evidence:
         return costing(program, machine, own_costs(self.profile, self.program_name))
 
     @cached_property
-    def doubt(self) -> str:
+    def simulation_doubt(self) -> str:
         """Why a simulation of the program would prove nothing; empty where it would."""
         if not self.is_gpu:
             return "no GPU was recorded"
@@ -266,10 +266,10 @@ class Evidence:
     # Flags.
 
     @cached_property
-    def flags(self) -> Flags:
+    def flags(self) -> FlagAdvice:
         said = dict(self.program.flags) if self.program is not None else {}
         known = bool(said) or self.settings is not None
-        return Flags(self.whole, {**said, **(self.settings or {})}, known)
+        return FlagAdvice(self.whole, {**said, **(self.settings or {})}, known)
 
     def flag(self, name: str, value: str, note: str = "") -> Change | None:
         """The change that sets a flag; None where the run's jaxlib would not take it."""
@@ -279,12 +279,12 @@ class Evidence:
 class Simulated:
     """A simulated step, and how long it takes."""
 
-    def __init__(self, made: Simulation) -> None:
-        self.made = made
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
 
     @cached_property
     def profile_us(self) -> float:
-        events = self.made.profile.events
+        events = self.simulation.profile.events
         if not len(events):
             return 0.0
         end = int((events["start_ps"] + events["duration_ps"]).max())

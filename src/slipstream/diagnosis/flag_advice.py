@@ -14,7 +14,7 @@ from slipstream.profile.profile import Profile
 from slipstream.results.diagnosis import Change
 
 
-class Flags:
+class FlagAdvice:
     """The flags of the jaxlib that made a profile, and what the run set."""
 
     def __init__(self, profile: Profile, settings: Mapping[str, str], is_known: bool) -> None:

@@ -9,28 +9,28 @@ from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.results.diagnosis import Abstention, Exhibit, Finding
 
-Said = Iterator[Finding | Abstention]
+RuleResults = Iterator[Finding | Abstention]
 MOST_EXHIBITS = 5
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; `look` yields findings, or says that it can't tell, or nothing at all."""
+    """One rule; `check` yields findings, or says that it can't tell, or nothing at all."""
 
     name: str
     question: str
-    look: Callable[[Evidence], Said]
+    check: Callable[[Evidence], RuleResults]
     needs_gpu: bool = True
     needs_program: bool = True
 
-    def says(self, evidence: Evidence) -> Said:
+    def apply(self, evidence: Evidence) -> RuleResults:
         """What it found; that it can't tell, where what it needs was not recorded."""
         if self.needs_gpu and not evidence.is_gpu:
             yield Abstention(self.name, "it is about GPUs, and none was recorded")
         elif self.needs_program and evidence.program is None:
             yield Abstention(self.name, "the profile has no copy of the program")
         else:
-            yield from self.look(evidence)
+            yield from self.check(evidence)
 
 
 def exhibits(ops: Iterable[Op], evidence: Evidence, note: str = "") -> tuple[Exhibit, ...]:

@@ -56,7 +56,7 @@ def words_of(table: CostTable) -> dict[str, Any]:
             {
                 "fingerprint": part.fingerprint,
                 "program": part.program.partition("(")[0],
-                "asked": sorted(part.asked) if part.asked is not None else None,
+                "asked": sorted(part.looked_up) if part.looked_up is not None else None,
                 "costs": [
                     [c.name, c.us, c.executions, c.is_communication] for c in part.costs.values()
                 ],
@@ -72,7 +72,7 @@ def table_of(words: Message) -> CostTable:
             part["fingerprint"],
             part["program"],
             {name: Cost(name, us, count, talks) for name, us, count, talks in part["costs"]},
-            asked=frozenset(part["asked"]) if part["asked"] is not None else None,
+            looked_up=frozenset(part["asked"]) if part["asked"] is not None else None,
         )
         for part in words["programs"]
     )

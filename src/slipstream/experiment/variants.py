@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.costs.coverage import Coverage, check_program
-from slipstream.costs.scheduler_names import asked
+from slipstream.costs.scheduler_names import looked_up
 from slipstream.costs.table import CostTable
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.profile.program import Program
@@ -152,7 +152,7 @@ def is_reordered(before: Program, after: Program) -> bool:
 
 
 def asked_names(program: Program) -> list[str]:
-    return [instruction.name for instruction in asked(program)]
+    return [instruction.name for instruction in looked_up(program)]
 
 
 def _first_line(error: BaseException) -> str:

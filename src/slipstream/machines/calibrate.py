@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from slipstream.errors import BadInput
-from slipstream.machines.collectives import Curve, groups_of
+from slipstream.machines.collectives import CollectiveCurve, groups_of
 from slipstream.machines.machine import Machine
 from slipstream.machines.nccl import TRANSFERS, Group
 from slipstream.profile.program import Program
@@ -71,7 +71,7 @@ class _Test:
 
 def nccl_tests(
     text: str, source: str, kind: str | None = None, link_domain: int = 0
-) -> list[Curve]:
+) -> list[CollectiveCurve]:
     """The curves in what `nccl-tests` printed; several tests may follow one another.
 
     `link_domain` is the machine's: hosts of one rack of NVLink count as one.
@@ -138,7 +138,7 @@ def _add_row(test: _Test, row: re.Match[str], place: str) -> None:
         test.rows.append((size, count, row[3], row[4], float(row[6])))
 
 
-def _curve(test: _Test, source: str, kind: str | None, link_domain: int) -> Curve:
+def _curve(test: _Test, source: str, kind: str | None, link_domain: int) -> CollectiveCurve:
     ranks = len(test.ranks) or _ranks_of_rows(test)
     found = kind or test.kind or _kind_of_rows(test, ranks)
     if found is None:
@@ -158,7 +158,9 @@ def _curve(test: _Test, source: str, kind: str | None, link_domain: int) -> Curv
         by_size[size].append(us)
     sizes = tuple(sorted(by_size))
     group = Group(2, min(domains, 2)) if found in TRANSFERS else Group(ranks, domains)
-    return Curve(found, group, sizes, tuple(median(by_size[size]) for size in sizes), source)
+    return CollectiveCurve(
+        found, group, sizes, tuple(median(by_size[size]) for size in sizes), source
+    )
 
 
 def _ranks_of_rows(test: _Test) -> int:
@@ -184,7 +186,7 @@ def _kind_of_rows(test: _Test, ranks: int) -> str | None:
 
 def program_curves(
     program: Program, us_by_name: Mapping[str, float], machine: Machine, source: str
-) -> list[Curve]:
+) -> list[CollectiveCurve]:
     """The curves of a program's collectives, from what each took (a cost table's figures)."""
     times: dict[tuple[str, Group], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for instruction in program.scheduled:
@@ -200,21 +202,23 @@ def program_curves(
         if len(groups) == 1 and groups[0].size > 1:
             times[collective.kind, groups[0]][collective.bytes].append(us)
     return [
-        Curve(kind, group, tuple(sorted(by)), tuple(median(by[s]) for s in sorted(by)), source)
+        CollectiveCurve(
+            kind, group, tuple(sorted(by)), tuple(median(by[s]) for s in sorted(by)), source
+        )
         for (kind, group), by in times.items()
     ]
 
 
 def machine_data(
     gpu: str,
-    curves: Iterable[Curve],
+    curves: Iterable[CollectiveCurve],
     counts: tuple[int, int],
     network: str | None = None,
     kernels: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """What `files.write_machine` writes: the GPU, how many, and what was measured."""
     hosts, gpus_per_host = counts
-    kept: dict[tuple[str, Group], Curve] = {}
+    kept: dict[tuple[str, Group], CollectiveCurve] = {}
     for curve in curves:
         kept[curve.kind, curve.group] = curve
     items = [
@@ -238,7 +242,7 @@ def machine_data(
     return {**data, "calibration": calibration}
 
 
-def counts_of(curves: Iterable[Curve], measured: Machine) -> tuple[int, int]:
+def counts_of(curves: Iterable[CollectiveCurve], measured: Machine) -> tuple[int, int]:
     """Hosts and GPUs per host: as stated, else those of the largest group that was measured."""
     if measured.devices > 1:
         return measured.slices * measured.hosts, measured.gpus_per_host

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.machines.machine import Estimate, Machine
-from slipstream.machines.nccl import KINDS, TRANSFERS, Choice, Group, Wiring, nccl_time
+from slipstream.machines.nccl import KINDS, TRANSFERS, Choice, Group, Links, nccl_time
 from slipstream.profile.program import Collective, Instruction
 from slipstream.units import format_bytes
 
@@ -24,7 +24,7 @@ OLDEST_NVLINK = 8
 
 
 @dataclass(frozen=True)
-class Curve:
+class CollectiveCurve:
     """Measured times of one collective by size, smallest first."""
 
     kind: str
@@ -49,11 +49,11 @@ def collective_time(
     return max(found, key=lambda estimate: estimate.us)
 
 
-def wiring_of(machine: Machine) -> Wiring:
+def links_of(machine: Machine) -> Links:
     """A machine as NCCL's model sees it."""
     gpu, network = machine.gpu, machine.network
     family = "pcie" if gpu.link == "pcie" else _family(gpu.compute_capability[0])
-    return Wiring(
+    return Links(
         family=family,
         link_bandwidth=gpu.link_bandwidth,
         network_bandwidth=network.bandwidth,
@@ -62,18 +62,18 @@ def wiring_of(machine: Machine) -> Wiring:
     )
 
 
-def curves_of(machine: Machine) -> list[Curve]:
+def curves_of(machine: Machine) -> list[CollectiveCurve]:
     """The curves of the machine's calibration."""
     stated = machine.calibration.get("collectives", ())
     return [curve_from(item) for item in stated] if isinstance(stated, Sequence) else []
 
 
-def curve_from(item: Mapping[str, Any]) -> Curve:
+def curve_from(item: Mapping[str, Any]) -> CollectiveCurve:
     """A curve as a machine file has it; ValueError, KeyError or TypeError where it is none."""
     points = sorted(zip(item["bytes"], item["us"], strict=True))
     if not points or min(min(size, us) for size, us in points) <= 0:
         raise ValueError("sizes and times must be there, and positive")
-    return Curve(
+    return CollectiveCurve(
         kind=str(item["kind"]),
         group=Group(int(item["group"]), int(item.get("hosts", 1))),
         bytes=tuple(int(size) for size, _ in points),
@@ -86,7 +86,7 @@ def _of_group(machine: Machine, collective: Collective, group: Group) -> Estimat
     if group.size == 1:
         return _alone(machine, collective)
     kind = collective.kind if collective.kind in KINDS else "all-to-all"
-    choice = nccl_time(kind, collective.bytes, group, wiring_of(machine))
+    choice = nccl_time(kind, collective.bytes, group, links_of(machine))
     curves = [curve for curve in curves_of(machine) if curve.kind == kind]
     same = next((curve for curve in curves if curve.group == group), None)
     if same is not None:
@@ -110,7 +110,7 @@ def _alone(machine: Machine, collective: Collective) -> Estimate:
     return Estimate(us, "modelled", KIND, f"{format_bytes(collective.bytes)}, one GPU: a copy")
 
 
-def _on_curve(machine: Machine, curve: Curve, size: int) -> float:
+def _on_curve(machine: Machine, curve: CollectiveCurve, size: int) -> float:
     """Between two points a straight line in logarithms; beyond the ends the model's shape."""
     nearest = min(max(size, curve.bytes[0]), curve.bytes[-1])
     us = _interpolated(curve, nearest)
@@ -119,7 +119,7 @@ def _on_curve(machine: Machine, curve: Curve, size: int) -> float:
     return us
 
 
-def _interpolated(curve: Curve, size: int) -> float:
+def _interpolated(curve: CollectiveCurve, size: int) -> float:
     for low in range(len(curve.bytes) - 1):
         first, second = curve.bytes[low], curve.bytes[low + 1]
         if first <= size <= second and second > first:
@@ -129,11 +129,11 @@ def _interpolated(curve: Curve, size: int) -> float:
     return curve.us[curve.bytes.index(size)]
 
 
-def _model(machine: Machine, curve: Curve, size: int) -> float:
-    return nccl_time(curve.kind, size, curve.group, wiring_of(machine)).us
+def _model(machine: Machine, curve: CollectiveCurve, size: int) -> float:
+    return nccl_time(curve.kind, size, curve.group, links_of(machine)).us
 
 
-def _nearest_curve(curves: Iterable[Curve], group: Group) -> Curve | None:
+def _nearest_curve(curves: Iterable[CollectiveCurve], group: Group) -> CollectiveCurve | None:
     """The curve whose group is most like this one, inside hosts or across them as it is."""
     alike = [curve for curve in curves if (curve.group.domains > 1) == (group.domains > 1)]
     return min(alike, key=lambda curve: abs(math.log(curve.group.size / group.size)), default=None)

@@ -23,7 +23,7 @@ from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
-from slipstream.machines.machine import Gpu, Machine, Network
+from slipstream.machines.machine import Fabric, Gpu, Machine
 from slipstream.writing import atomic_write
 
 _KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "calibration")
@@ -95,7 +95,7 @@ def _gpu(stated: Any, file: Path) -> Gpu:
     return gpu_from({"sources": (str(file),), **facts})
 
 
-def _network(stated: Any, model: Gpu, file: Path) -> Network:
+def _network(stated: Any, model: Gpu, file: Path) -> Fabric:
     if stated is None:
         return usual_network(model.name)
     if isinstance(stated, str):

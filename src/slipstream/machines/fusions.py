@@ -75,7 +75,7 @@ def evaluations(program: Program, fusion: Instruction) -> dict[str, int]:
 
 
 def reduction(program: Program, inside: list[Instruction], has_rows: bool) -> str:
-    """The kind of a kernel that reduces: see `Kernel.kind`."""
+    """The kind of a kernel that reduces: see `KernelFeatures.kind`."""
     if has_rows:
         return "rows"
     for reduce in (i for i in inside if i.opcode == "reduce"):

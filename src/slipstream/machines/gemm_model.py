@@ -26,7 +26,7 @@ SPLITS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
-class Product:
+class Gemm:
     """`batch` products of m × k with k × n."""
 
     batch: int
@@ -43,7 +43,7 @@ class Product:
         return 2 * self.batch * self.m * self.n * self.k
 
 
-def product_of_dot(program: Program, dot: Instruction) -> Product | None:
+def gemm_of_dot(program: Program, dot: Instruction) -> Gemm | None:
     """The product that a `dot` is."""
     shapes = [operand.shape for operand in program.operands(dot)]
     dims = {
@@ -54,7 +54,7 @@ def product_of_dot(program: Program, dot: Instruction) -> Product | None:
     return _product(shapes, dims, precision)
 
 
-def product_of_call(program: Program, call: Instruction) -> Product | None:
+def gemm_of_call(program: Program, call: Instruction) -> Gemm | None:
     """The product that a call of cuBLAS is."""
     shapes = [operand.shape for operand in program.operands(call)]
     config = backend_config(call, "gemm_backend_config")
@@ -66,7 +66,7 @@ def product_of_call(program: Program, call: Instruction) -> Product | None:
     return _product(shapes, dims, str(config.get("precision_config", "")))
 
 
-def product_of_convolution(program: Program, call: Instruction) -> Product | None:
+def gemm_of_convolution(program: Program, call: Instruction) -> Gemm | None:
     """The product that a convolution of cuDNN computes without ever writing its operands."""
     labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(call.attributes.get("dim_labels", "")))
     shapes = [operand.shape for operand in program.operands(call)]
@@ -81,7 +81,7 @@ def product_of_convolution(program: Program, call: Instruction) -> Product | Non
     n = result.dims[place]
     m = result.size // max(n, 1)
     k = work(program, call).flops // max(2 * m * n, 1)
-    return Product(1, m, n, max(k, 1), tensor_dtype(shapes[0].dtype))
+    return Gemm(1, m, n, max(k, 1), tensor_dtype(shapes[0].dtype))
 
 
 def tensor_dtype(dtype: str, precision: str = "") -> str:
@@ -98,26 +98,26 @@ def tensor_dtype(dtype: str, precision: str = "") -> str:
     return dtype
 
 
-def product_us(product: Product, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
+def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
     """Microseconds that the arithmetic takes, without reading or writing memory."""
-    peak = gpu.peak_flops.get(product.dtype) or gpu.peak_flops["f32"]
-    rate = peak * parameters["efficiency"].get(product.dtype, parameters["efficiency"]["bf16"])
-    if product.dtype == "tf32" and product.shallow:
-        rate *= parameters["shallow_tf32"]["one" if product.shallow == 1 else "both"]
+    peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["f32"]
+    rate = peak * parameters["efficiency"].get(gemm.dtype, parameters["efficiency"]["bf16"])
+    if gemm.dtype == "tf32" and gemm.shallow:
+        rate *= parameters["shallow_tf32"]["one" if gemm.shallow == 1 else "both"]
     each = rate / gpu.cores
     best = math.inf
     for tile_m, tile_n in TILES:
-        tiles = product.batch * math.ceil(product.m / tile_m) * math.ceil(product.n / tile_n)
+        tiles = gemm.batch * math.ceil(gemm.m / tile_m) * math.ceil(gemm.n / tile_n)
         speed = parameters["tile"][f"{max(tile_m, tile_n)}x{min(tile_m, tile_n)}"]
         for split in SPLITS:
-            k = product.k / split + parameters["depth"]
+            k = gemm.k / split + parameters["depth"]
             waves = _waves(tiles * split, gpu.cores, parameters["raggedness"])
             us = waves * 2 * tile_m * tile_n * k / (each * speed) * 1e6
             if split > 1:
                 # Partial results are written and read again, in f32.
-                us += split * product.batch * product.m * product.n * 8 / gpu.memory_bandwidth * 1e6
+                us += split * gemm.batch * gemm.m * gemm.n * 8 / gpu.memory_bandwidth * 1e6
             best = min(best, us)
-            if product.k / split < 512:
+            if gemm.k / split < 512:
                 break
     return best
 
@@ -142,7 +142,7 @@ def _waves(tiles: int, cores: int, raggedness: float) -> float:
 
 def _product(
     shapes: list[Shape], dims: Mapping[str, tuple[int, ...]], precision: str
-) -> Product | None:
+) -> Gemm | None:
     if len(shapes) < 2 or not dims["lhs_contracting"]:
         return None
     left, right = shapes[:2]
@@ -153,7 +153,7 @@ def _product(
         bool(shape.layout) and shape.layout[0] not in dims[key]
         for shape, key in ((left, "lhs_contracting"), (right, "rhs_contracting"))
     )
-    return Product(batch, m, n, k, tensor_dtype(left.dtype, precision), shallow)
+    return Gemm(batch, m, n, k, tensor_dtype(left.dtype, precision), shallow)
 
 
 def _ints(value: object) -> tuple[int, ...]:

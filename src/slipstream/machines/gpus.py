@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstream.did_you_mean import did_you_mean, no_such
 from slipstream.errors import BadInput
-from slipstream.machines.machine import Gpu, Network
+from slipstream.machines.machine import Fabric, Gpu
 
 _EXTRAS = ("aliases", "network", "sources")
 """what gpus.json says of a GPU that isn't a field of `Gpu` as it stands"""
@@ -30,12 +30,12 @@ def gpus() -> Mapping[str, Gpu]:
 
 
 @cache
-def networks() -> Mapping[str, Network]:
+def networks() -> Mapping[str, Fabric]:
     """Networks by name: `hdr`, `ndr`, `xdr`, `ethernet`, `efa`, `sockets`."""
     named = _read("networks.json")["networks"]
     return MappingProxyType(
         {
-            key: Network(**{**facts, "sources": tuple(facts["sources"])})
+            key: Fabric(**{**facts, "sources": tuple(facts["sources"])})
             for key, facts in named.items()
         }
     )
@@ -53,14 +53,14 @@ def gpu(name: str) -> Gpu:
     return gpus()[found]
 
 
-def network(name: str) -> Network:
+def network(name: str) -> Fabric:
     """The network called so; BadInput with the nearest otherwise."""
     if name not in networks():
         raise BadInput(no_such("network", name, networks()))
     return networks()[name]
 
 
-def usual_network(gpu_name: str) -> Network:
+def usual_network(gpu_name: str) -> Fabric:
     """What hosts of this GPU are usually joined by; InfiniBand NDR for GPUs of one's own."""
     facts = _read("gpus.json")["gpus"].get(gpu_name)
     return networks()[facts["network"] if facts else "ndr"]

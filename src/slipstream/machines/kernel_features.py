@@ -19,11 +19,11 @@ from slipstream.machines.fusions import (
     turns,
 )
 from slipstream.machines.gemm_model import (
-    Product,
+    Gemm,
     backend_config,
-    product_of_call,
-    product_of_convolution,
-    product_of_dot,
+    gemm_of_call,
+    gemm_of_convolution,
+    gemm_of_dot,
 )
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.flops import FREE
@@ -32,7 +32,7 @@ from slipstream.profile.shapes import BITS
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelFeatures:
     """The work of one execution."""
 
     kind: str
@@ -43,13 +43,13 @@ class Kernel:
     written: int = 0
     """of these, by a product"""
     added: int = 0
-    """of these, read at the end of a library's product, to be added to the result"""
+    """of these, read at the end of a library's GEMM, to be added to the result"""
     elements: int = 0
     """written by the largest result"""
     operations: int = 0
     """arithmetic on single elements, of floats and integers, outside products"""
     transcendentals: int = 0
-    product: Product | None = None
+    gemm: Gemm | None = None
     is_triton: bool = False
     form: str = "forward"
     """of attention: forward or backward; of a convolution: forward, input or filter"""
@@ -64,12 +64,12 @@ class Kernel:
     """elements that a transpose reads through another transpose, against the grain"""
 
 
-def kernel(program: Program, instruction: Instruction) -> Kernel:
+def kernel_features(program: Program, instruction: Instruction) -> KernelFeatures:
     """What one execution of an instruction asks for; of an asynchronous one, its start."""
     if instruction.is_start and (wrapped := program.wrapped(instruction.name)) is not None:
-        return kernel(program, wrapped)
+        return kernel_features(program, wrapped)
     if instruction.is_done or instruction.opcode in FREE:
-        return Kernel("free")
+        return KernelFeatures("free")
     read = bytes_accessed(program, instruction)
     opcode = instruction.opcode.removesuffix("-start")
     shapes = [operand.shape for operand in program.operands(instruction)]
@@ -77,28 +77,28 @@ def kernel(program: Program, instruction: Instruction) -> Kernel:
     if opcode == "custom-call":
         return _call(program, instruction, read)
     if on_host:
-        return Kernel("host copy", bytes=_moved(program, instruction, read))
+        return KernelFeatures("host copy", bytes=_moved(program, instruction, read))
     if opcode == "fusion":
         return _fusion(program, instruction, read)
     if opcode == "dot":
         written = instruction.shape.bytes
-        return Kernel("gemm", read, written, product=product_of_dot(program, instruction))
+        return KernelFeatures("gemm", read, written, gemm=gemm_of_dot(program, instruction))
     if opcode == "convolution":
-        return Kernel("convolution", read, product=product_of_convolution(program, instruction))
+        return KernelFeatures("convolution", read, gemm=gemm_of_convolution(program, instruction))
     if opcode in ("sort", "scatter", "reduce", "transpose", "copy"):
         moves = opcode == "copy" and not keeps_layout(program, instruction)
         kind = "transpose" if moves else opcode
-        return Kernel(kind, read, elements=instruction.shape.size)
+        return KernelFeatures(kind, read, elements=instruction.shape.size)
     size = instruction.shape.size
-    return Kernel("loop", read, elements=largest(instruction), operations=size)
+    return KernelFeatures("loop", read, elements=largest(instruction), operations=size)
 
 
-def _call(program: Program, call: Instruction, read: int) -> Kernel:
+def _call(program: Program, call: Instruction, read: int) -> KernelFeatures:
     target = call.custom_call_target
     if target.startswith("__cublas$"):
         written = next(call.shape.leaves()).bytes
-        product = product_of_call(program, call)
-        return Kernel("gemm", read, written, _addend(program, call), product=product)
+        gemm = gemm_of_call(program, call)
+        return KernelFeatures("gemm", read, written, _addend(program, call), gemm=gemm)
     if target.startswith("__cudnn$conv"):
         kernel_shape = program.operands(call)[1].shape
         labels = str(call.attributes.get("dim_labels", ""))
@@ -106,18 +106,18 @@ def _call(program: Program, call: Instruction, read: int) -> Kernel:
             kernel_shape = next(call.shape.leaves())
         spelled = labels.partition("_")[2].partition("->")[0]
         inputs = kernel_shape.dims[spelled.index("i")] if "i" in spelled else 0
-        return Kernel(
+        return KernelFeatures(
             "convolution",
             _touched(program, call, read),
-            product=product_of_convolution(program, call),
+            gemm=gemm_of_convolution(program, call),
             form=_form(target),
             channels=inputs,
         )
     if target.startswith("__cudnn$fmha"):
         return _attention(program, call, read)
     if "sort" in target.lower() or "topk" in target.lower():
-        return Kernel("sort", read)
-    return Kernel("other", read)
+        return KernelFeatures("sort", read)
+    return KernelFeatures("other", read)
 
 
 def _addend(program: Program, call: Instruction) -> int:
@@ -133,40 +133,40 @@ def _form(target: str) -> str:
     return "filter" if "BackwardFilter" in target else "forward"
 
 
-def _attention(program: Program, call: Instruction, read: int) -> Kernel:
+def _attention(program: Program, call: Instruction, read: int) -> KernelFeatures:
     config = backend_config(call, "cudnn_fmha_backend_config")
     scores = [int(d) for d in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
     operands = program.operands(call)
     if len(scores) != 4 or not all(scores) or not operands:
-        return Kernel("other", read)
+        return KernelFeatures("other", read)
     head = operands[0].shape.size // math.prod(scores[:3])
-    product = Product(scores[0] * scores[1], scores[2], scores[3], head, operands[0].shape.dtype)
-    return Kernel(
+    gemm = Gemm(scores[0] * scores[1], scores[2], scores[3], head, operands[0].shape.dtype)
+    return KernelFeatures(
         "attention",
         read,
-        product=product,
+        gemm=gemm,
         form="backward" if "Backward" in call.custom_call_target else "forward",
         is_causal="CAUSAL" in str(config.get("mask_type", ""))
         or bool(config.get("is_causal_mask")),
     )
 
 
-def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
+def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     inside = list(contents(program, fusion))
     opcodes = {instruction.opcode for instruction in inside}
     is_triton = "__triton" in fusion.backend_config
-    products = [product_of_dot(program, i) for i in inside if i.opcode == "dot"]
+    products = [gemm_of_dot(program, i) for i in inside if i.opcode == "dot"]
     counts = {} if is_triton else evaluations(program, fusion)
     operations, transcendentals = arithmetic(program, inside, counts)
-    product = max(filter(None, products), key=lambda p: p.flops, default=None)
+    gemm = max(filter(None, products), key=lambda p: p.flops, default=None)
     kind = "loop"
-    if product is not None:
+    if gemm is not None:
         kind = "gemm"
     elif calls := [i for i in inside if i.opcode == "custom-call"]:
         return _call(program, calls[0], read)
     elif convolutions := [i for i in inside if i.opcode == "convolution"]:
-        product = product_of_convolution(program, convolutions[0])
-        return Kernel("convolution", read, product=product)
+        gemm = gemm_of_convolution(program, convolutions[0])
+        return KernelFeatures("convolution", read, gemm=gemm)
     elif "scatter" in opcodes:
         return _scatter(program, fusion, inside, read)
     elif "sort" in opcodes:
@@ -176,14 +176,14 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
     elif any(i.opcode in ("transpose", "copy") and turns(program, i) for i in inside):
         # XLA's loop emitter goes by one side's order and strides through the other's.
         kind = "strided" if fusion.fusion_kind == "kLoop" else "transpose"
-    return Kernel(
+    return KernelFeatures(
         kind,
         read,
-        written=fusion.shape.bytes if product else 0,
+        written=fusion.shape.bytes if gemm else 0,
         elements=largest(fusion, program),
         operations=operations,
         transcendentals=transcendentals,
-        product=product,
+        gemm=gemm,
         is_triton=is_triton,
         pressure=pressure(program, fusion, inside) if kind == "rows" else 0.0,
         apart=apart(fusion, inside) if kind == "rows" else 1,
@@ -191,13 +191,17 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> Kernel:
     )
 
 
-def _scatter(program: Program, fusion: Instruction, inside: list[Instruction], read: int) -> Kernel:
+def _scatter(
+    program: Program, fusion: Instruction, inside: list[Instruction], read: int
+) -> KernelFeatures:
     scatter = next(i for i in inside if i.opcode == "scatter")
     updates = program.operands(scatter)[-1].shape
     # A window of one element is an atomic addition by itself; rows go side by side.
     window = updates.dims[-1] if updates.dims else 1
     bits = BITS.get(updates.dtype, 32)
-    return Kernel("scatter", read, elements=updates.size, channels=bits if window > 1 else 1)
+    return KernelFeatures(
+        "scatter", read, elements=updates.size, channels=bits if window > 1 else 1
+    )
 
 
 def _moved(program: Program, instruction: Instruction, read: int) -> int:

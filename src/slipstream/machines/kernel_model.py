@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from slipstream.machines.gemm_model import product_us
-from slipstream.machines.kernel_features import Kernel, kernel
+from slipstream.machines.gemm_model import gemm_us
+from slipstream.machines.kernel_features import KernelFeatures, kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.profile.program import Instruction, Program
 
@@ -42,14 +42,14 @@ LANES = 128
 
 def kernel_time(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
     """One execution of an instruction that is no collective; of an asynchronous one, its start."""
-    asked = kernel(program, instruction)
-    us = kernel_us(asked, machine.gpu, parameters())
-    kind = CLASSES.get(asked.kind, asked.kind)
-    basis = "default" if asked.kind == "other" else "modelled"
+    features = kernel_features(program, instruction)
+    us = kernel_us(features, machine.gpu, parameters())
+    kind = CLASSES.get(features.kind, features.kind)
+    basis = "default" if features.kind == "other" else "modelled"
     scale = _scales(machine).get(kind)
     if scale is not None and us:
         us, basis = us * scale, "calibrated"
-    return Estimate(us, basis, kind, _why(asked, machine.gpu, us))
+    return Estimate(us, basis, kind, _why(features, machine.gpu, us))
 
 
 def launch_overhead_us(machine: Machine, command_buffers: bool) -> float:
@@ -70,13 +70,13 @@ def kernel_scales(
     for instruction in program.scheduled:
         us = us_by_name.get(instruction.scheduling_name or instruction.name)
         us = us_by_name.get(instruction.name) if us is None else us
-        asked = kernel(program, instruction)
-        if not us or instruction.collective is not None or asked.kind in ("free", "other"):
+        features = kernel_features(program, instruction)
+        if not us or instruction.collective is not None or features.kind in ("free", "other"):
             continue
         times = program.executions(instruction.name) or 1
-        kind = CLASSES.get(asked.kind, asked.kind)
+        kind = CLASSES.get(features.kind, features.kind)
         measured[kind] = measured.get(kind, 0.0) + us * times
-        expected = kernel_us(asked, machine.gpu, parameters()) * times
+        expected = kernel_us(features, machine.gpu, parameters()) * times
         modelled[kind] = modelled.get(kind, 0.0) + expected
     return {kind: us / modelled[kind] for kind, us in measured.items() if modelled[kind]}
 
@@ -88,90 +88,94 @@ def parameters() -> Parameters:
     return dict(data["parameters"])
 
 
-def kernel_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+def kernel_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
     """Microseconds on the device."""
-    if asked.kind == "free":
+    if features.kind == "free":
         return 0.0
-    if asked.kind == "host copy":
+    if features.kind == "host copy":
         copy = parameters["host_copy"]
-        return float(copy["latency_us"] + asked.bytes / (gpu.host_bandwidth * copy["share"]) * 1e6)
-    if asked.kind == "attention" and asked.product is not None:
-        return _attention_us(asked, gpu, parameters)
-    if asked.product is not None and asked.kind in ("gemm", "convolution"):
-        return _product_us(asked, gpu, parameters)
-    return _fusion_us(asked, gpu, parameters)
+        return float(
+            copy["latency_us"] + features.bytes / (gpu.host_bandwidth * copy["share"]) * 1e6
+        )
+    if features.kind == "attention" and features.gemm is not None:
+        return _attention_us(features, gpu, parameters)
+    if features.gemm is not None and features.kind in ("gemm", "convolution"):
+        return _matmul_us(features, gpu, parameters)
+    return _fusion_us(features, gpu, parameters)
 
 
-def _product_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
-    assert asked.product is not None
-    own = parameters[asked.kind]
-    compute = product_us(asked.product, gpu, parameters["gemm"])
-    if asked.kind == "convolution":
+def _matmul_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
+    assert features.gemm is not None
+    own = parameters[features.kind]
+    compute = gemm_us(features.gemm, gpu, parameters["gemm"])
+    if features.kind == "convolution":
         compute /= own["share"]
-        if asked.channels % 8:
+        if features.channels % 8:
             # Tensor cores take eight channels at a time; without, the plain cores do it.
-            rate = gpu.peak_flops["f32"] * own["plain"][asked.form]
-            compute = asked.product.flops / rate * 1e6
-    elif asked.is_triton:
+            rate = gpu.peak_flops["f32"] * own["plain"][features.form]
+            compute = features.gemm.flops / rate * 1e6
+    elif features.is_triton:
         compute /= own["triton"]
-        compute += _arithmetic_us(asked, gpu, parameters) * own["fused"]
+        compute += _arithmetic_us(features, gpu, parameters) * own["fused"]
     # Results leave in bursts, at the end of a tile; operands stream in all the time.
-    moved = asked.bytes - asked.added + asked.written * own.get("bursts", 0.0)
+    moved = features.bytes - features.added + features.written * own.get("bursts", 0.0)
     memory = moved / (gpu.memory_bandwidth * own["memory"]) * 1e6
     us = own["latency_us"] + _joined(compute, memory, own["overlap"])
-    if asked.added:
+    if features.added:
         # What is added is read when a tile is done, with nothing left to compute beside it.
-        us += asked.added / (gpu.memory_bandwidth * own["added"]) * 1e6
+        us += features.added / (gpu.memory_bandwidth * own["added"]) * 1e6
     return float(us)
 
 
-def _attention_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+def _attention_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
     """Pairs of a query and a key: two products (five backward) and an exponential for each."""
-    product = asked.product
-    assert product is not None
-    own = parameters["attention"][asked.form]
-    pairs = product.batch * product.m * product.n
-    if asked.is_causal:
+    gemm = features.gemm
+    assert gemm is not None
+    own = parameters["attention"][features.form]
+    pairs = gemm.batch * gemm.m * gemm.n
+    if features.is_causal:
         # Blocks on the diagonal are computed whole.
         causal = parameters["attention"]["causal"]
-        pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / product.n)
-    pairs *= 1 + own["ramp"] / product.n
-    products = 5 if asked.form == "backward" else 2
-    peak = gpu.peak_flops.get(product.dtype) or gpu.peak_flops["bf16"]
-    arithmetic = pairs * products * 2 * product.k / (peak * own["share"])
+        pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / gemm.n)
+    pairs *= 1 + own["ramp"] / gemm.n
+    products = 5 if features.form == "backward" else 2
+    peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["bf16"]
+    arithmetic = pairs * products * 2 * gemm.k / (peak * own["share"])
     exponentials = pairs / (gpu.cores * gpu.clock_hz * own["exponentials"])
-    memory = asked.bytes / (gpu.memory_bandwidth * own["memory"])
+    memory = features.bytes / (gpu.memory_bandwidth * own["memory"])
     return float(own["latency_us"] + _joined(_joined(arithmetic, exponentials, 2), memory, 2) * 1e6)
 
 
-def _fusion_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
-    own = parameters.get(asked.kind, parameters["loop"])
-    memory = asked.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
-    if asked.pressure:
+def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
+    own = parameters.get(features.kind, parameters["loop"])
+    memory = features.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
+    if features.pressure:
         # What does not fit in registers goes through memory once more.
-        pressure = asked.pressure * (1 + own["apart"] * math.log2(asked.apart))
+        pressure = features.pressure * (1 + own["apart"] * math.log2(features.apart))
         memory *= 1 + (pressure / own["registers"]) ** own["spilling"]
-    compute = _arithmetic_us(asked, gpu, parameters)
+    compute = _arithmetic_us(features, gpu, parameters)
     cycles = gpu.cores * gpu.clock_hz / 1e6
-    if asked.kind in ("loop", "copy", "strided"):
-        compute = max(compute, asked.elements / (cycles * own["elements"]))
-    if asked.strided:
-        compute = max(compute, asked.strided / (cycles * own["elements"]))
-    if asked.kind == "scatter":
+    if features.kind in ("loop", "copy", "strided"):
+        compute = max(compute, features.elements / (cycles * own["elements"]))
+    if features.strided:
+        compute = max(compute, features.strided / (cycles * own["elements"]))
+    if features.kind == "scatter":
         rates = own["elements"]
         # Atomic additions of 16 bits are loops of compare and swap.
-        width = "single" if asked.channels <= 1 else "half" if asked.channels <= 16 else "full"
-        compute = asked.elements / (cycles * rates[width])
+        width = (
+            "single" if features.channels <= 1 else "half" if features.channels <= 16 else "full"
+        )
+        compute = features.elements / (cycles * rates[width])
     return float(own["latency_us"] + _joined(compute, memory, own["overlap"]))
 
 
-def _arithmetic_us(asked: Kernel, gpu: Gpu, parameters: Parameters) -> float:
+def _arithmetic_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
     cycles = gpu.cores * gpu.clock_hz / 1e6
     rates = parameters["arithmetic"]
     return float(
-        asked.elements / (cycles * rates["elements"])
-        + asked.operations / (cycles * rates["operations"] * _lanes(gpu) / LANES)
-        + asked.transcendentals / (cycles * rates["transcendentals"])
+        features.elements / (cycles * rates["elements"])
+        + features.operations / (cycles * rates["operations"] * _lanes(gpu) / LANES)
+        + features.transcendentals / (cycles * rates["transcendentals"])
     )
 
 
@@ -193,22 +197,22 @@ def _scales(machine: Machine) -> Mapping[str, float]:
     return scales if isinstance(scales, Mapping) else {}
 
 
-def _why(asked: Kernel, gpu: Gpu, us: float) -> str:
+def _why(features: KernelFeatures, gpu: Gpu, us: float) -> str:
     if not us:
         return "no work of its own"
-    if asked.kind == "other":
+    if features.kind == "other":
         return "a call of an unknown kind: its bytes at the speed of memory"
-    if asked.product is not None and asked.kind in ("gemm", "convolution"):
-        p = asked.product
+    if features.gemm is not None and features.kind in ("gemm", "convolution"):
+        p = features.gemm
         peak = gpu.peak_flops.get(p.dtype) or gpu.peak_flops["f32"]
         batch = f"{p.batch} × " if p.batch > 1 else ""
         share = p.flops / us * 1e6 / peak
         return (
             f"{batch}{p.m} × {p.n} × {p.k} in {p.dtype} at {share:.0%} of {peak / 1e12:.0f} TFLOP/s"
         )
-    if asked.kind == "attention" and asked.product is not None:
-        p = asked.product
+    if features.kind == "attention" and features.gemm is not None:
+        p = features.gemm
         return f"attention, {p.batch} × {p.m} × {p.n}, heads of {p.k}"
-    rate = gpu.host_bandwidth if asked.kind == "host copy" else gpu.memory_bandwidth
-    share = asked.bytes / us * 1e6 / rate
-    return f"{asked.bytes / 1e6:.3g} MB at {share:.0%} of {rate / 1e12:.3g} TB/s"
+    rate = gpu.host_bandwidth if features.kind == "host copy" else gpu.memory_bandwidth
+    share = features.bytes / us * 1e6 / rate
+    return f"{features.bytes / 1e6:.3g} MB at {share:.0%} of {rate / 1e12:.3g} TB/s"

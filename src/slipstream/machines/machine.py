@@ -59,7 +59,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Network:
+class Fabric:
     """What connects hosts; bandwidth is per GPU and direction."""
 
     name: str
@@ -76,7 +76,7 @@ class Machine:
 
     spec: str
     gpu: Gpu
-    network: Network
+    network: Fabric
     slices: int = 1
     hosts: int = 1
     """hosts of one slice"""

@@ -34,7 +34,7 @@ Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Wiring:
+class Links:
     """What NCCL has to work with: rates are bytes a second and direction, per GPU."""
 
     family: str
@@ -79,15 +79,15 @@ def nccl_time(
     kind: str,
     size: int,
     group: Group,
-    wiring: Wiring,
+    links: Links,
     parameters: Parameters | None = None,
     algorithm: str | None = None,
 ) -> Choice:
     """The fastest way, or the fastest of one algorithm.  `size` is as nccl-tests counts it."""
     parameters = parameters or fitted()
-    found = list(choices(kind, size, group, wiring, parameters))
+    found = list(choices(kind, size, group, links, parameters))
     if algorithm is None:
-        nvls = _nvls_terms(kind, group, wiring, parameters["links"][wiring.family])
+        nvls = _nvls_terms(kind, group, links, parameters["links"][links.family])
         if group.domains == 1 and nvls is not None and nvls.get("replaces_ring"):
             # The published bandwidths show NCCL taking it even where a ring would be faster.
             algorithm = "nvls"
@@ -96,41 +96,46 @@ def nccl_time(
 
 
 def choices(
-    kind: str, size: int, group: Group, wiring: Wiring, parameters: Parameters
+    kind: str, size: int, group: Group, links: Links, parameters: Parameters
 ) -> Iterator[Choice]:
     """Every algorithm and protocol that NCCL could use."""
-    link = parameters["links"][wiring.family]
+    link = parameters["links"][links.family]
     if kind in TRANSFERS:
-        yield _transfer(size, group, wiring, link, parameters)
+        yield _transfer(size, group, links, link, parameters)
     elif kind in EXCHANGES:
-        yield _exchange(size, group, wiring, link, parameters)
+        yield _exchange(size, group, links, link, parameters)
     else:
         for protocol in PROTOCOLS:
-            yield _ring(kind, size, group, wiring, parameters, protocol)
+            yield _ring(kind, size, group, links, parameters, protocol)
         if group.domains == 1:
-            yield from _nvls(kind, size, group, wiring, link)
+            yield from _nvls(kind, size, group, links, link)
         elif kind == ALL_REDUCE:
             for protocol in PROTOCOLS:
-                yield from _trees(size, group, wiring, parameters, protocol)
+                yield from _trees(size, group, links, parameters, protocol)
 
 
 def _ring(
-    kind: str, size: int, group: Group, wiring: Wiring, parameters: Parameters, protocol: str
+    kind: str,
+    size: int,
+    group: Group,
+    links: Links,
+    parameters: Parameters,
+    protocol: str,
 ) -> Choice:
-    link = parameters["links"][wiring.family]
+    link = parameters["links"][links.family]
     terms = link[protocol]
     steps = (group.size - 1) * (2 if kind == ALL_REDUCE else 1)
     # A chunk of a broadcast goes all the way round; else everybody has a chunk on the way.
     sent = size if kind in BROADCASTS else size * steps / group.size
     copied = size / group.size * link["copies"].get(kind, link["copies"][ALL_GATHER])
-    bandwidth = wiring.link_bandwidth * link["efficiency"] * terms["share"]
+    bandwidth = links.link_bandwidth * link["efficiency"] * terms["share"]
     us = terms["latency_us"]
     wire_us = 1e6 * (sent + copied) / bandwidth
     if group.domains > 1:
         network = parameters["network"][protocol]
         crossings = steps * group.domains / group.size
-        rails = _rails(group, wiring, parameters, protocol) * parameters["network"]["ring_share"]
-        us += network["latency_us"] + crossings * network["hops"] * wiring.network_latency_us
+        rails = _rails(group, links, parameters, protocol) * parameters["network"]["ring_share"]
+        us += network["latency_us"] + crossings * network["hops"] * links.network_latency_us
         us += (steps - crossings) * terms["hop_us"]
         wire_us = max(wire_us, 1e6 * sent / rails)
     else:
@@ -138,87 +143,87 @@ def _ring(
     return Choice(us + wire_us, "ring", protocol)
 
 
-def _nvls(kind: str, size: int, group: Group, wiring: Wiring, link: Parameters) -> Iterator[Choice]:
-    terms = _nvls_terms(kind, group, wiring, link)
+def _nvls(kind: str, size: int, group: Group, links: Links, link: Parameters) -> Iterator[Choice]:
+    terms = _nvls_terms(kind, group, links, link)
     if terms is not None:
-        yield Choice(_nvls_us(size, group.size, wiring, terms), "nvls", "Simple")
+        yield Choice(_nvls_us(size, group.size, links, terms), "nvls", "Simple")
 
 
-def _nvls_terms(kind: str, group: Group, wiring: Wiring, link: Parameters) -> Parameters | None:
+def _nvls_terms(kind: str, group: Group, links: Links, link: Parameters) -> Parameters | None:
     """Parameters of the reduction in the switch, where hosts have one and NCCL would use it."""
-    terms: Parameters | None = link.get("nvls", {}).get(kind) if wiring.has_nvls else None
+    terms: Parameters | None = link.get("nvls", {}).get(kind) if links.has_nvls else None
     return terms if terms is not None and group.local >= terms["least_group"] else None
 
 
-def _nvls_us(size: int, count: int, wiring: Wiring, terms: Parameters) -> float:
+def _nvls_us(size: int, count: int, links: Links, terms: Parameters) -> float:
     us: float = terms["latency_us"] + terms["hop_us"] * math.log2(count)
     # Below some size NCCL takes fewer channels: more bytes may then take hardly longer.
     few = min(size, terms["few_channels_bytes"]) / terms["few_channels"]
-    us += 1e6 * max(size / terms["efficiency"], few) / wiring.link_bandwidth
+    us += 1e6 * max(size / terms["efficiency"], few) / links.link_bandwidth
     return us
 
 
 def _trees(
-    size: int, group: Group, wiring: Wiring, parameters: Parameters, protocol: str
+    size: int, group: Group, links: Links, parameters: Parameters, protocol: str
 ) -> Iterator[Choice]:
-    link = parameters["links"][wiring.family]
+    link = parameters["links"][links.family]
     network = parameters["network"][protocol]
-    rails = _rails(group, wiring, parameters, protocol)
+    rails = _rails(group, links, parameters, protocol)
     # Of two hosts each is the root of one half; of more, an inner one sends up and to two below.
     sends = 1
     if group.domains > 2:
         sends = 2
         rails *= parameters["network"]["ring_share"]
     crossings = 2 * math.log2(group.domains)
-    latency = network["latency_us"] + crossings * network["hops"] * wiring.network_latency_us
+    latency = network["latency_us"] + crossings * network["hops"] * links.network_latency_us
     terms = link[protocol]
     chain = parameters["network"]["chain_sends"] if group.local > 1 else 0
-    chain_us = 1e6 * chain * size / (wiring.link_bandwidth * link["efficiency"] * terms["share"])
+    chain_us = 1e6 * chain * size / (links.link_bandwidth * link["efficiency"] * terms["share"])
     inside = terms["latency_us"] + 2 * (group.local - 1) * terms["hop_us"]
     network_us = 1e6 * sends**2 * size / rails
     yield Choice(latency + inside + max(chain_us, network_us), "tree", protocol)
-    nvls = _nvls_terms(ALL_REDUCE, group, wiring, link)
+    nvls = _nvls_terms(ALL_REDUCE, group, links, link)
     if nvls is not None and protocol == "Simple":
-        switch_us = _nvls_us(size, group.local, wiring, nvls) - nvls["latency_us"]
+        switch_us = _nvls_us(size, group.local, links, nvls) - nvls["latency_us"]
         network_us = 1e6 * sends * size / rails
         us = latency + nvls["latency_us"] + max(switch_us, network_us)
         yield Choice(us, "nvlstree", protocol)
 
 
 def _exchange(
-    size: int, group: Group, wiring: Wiring, link: Parameters, parameters: Parameters
+    size: int, group: Group, links: Links, link: Parameters, parameters: Parameters
 ) -> Choice:
     """Everybody sends everybody else a part: those of the host by the link, the rest by network."""
     terms = link["pairs"]
-    bandwidth = wiring.link_bandwidth * terms["efficiency"]
+    bandwidth = links.link_bandwidth * terms["efficiency"]
     us: float = terms["latency_us"] + terms["hop_us"] * (group.size - 1)
     wire_us = 1e6 * size * (group.local - 1) / group.size / bandwidth
     if group.domains > 1:
         network = parameters["network"]
         away = size * (group.size - group.local) / group.size
-        us += network["Simple"]["hops"] * wiring.network_latency_us
-        wire_us = max(wire_us, 1e6 * away / (wiring.network_bandwidth * network["pairs_share"]))
+        us += network["Simple"]["hops"] * links.network_latency_us
+        wire_us = max(wire_us, 1e6 * away / (links.network_bandwidth * network["pairs_share"]))
     return Choice(us + wire_us, "pairs", "Simple")
 
 
 def _transfer(
-    size: int, group: Group, wiring: Wiring, link: Parameters, parameters: Parameters
+    size: int, group: Group, links: Links, link: Parameters, parameters: Parameters
 ) -> Choice:
     """One GPU to another: few channels below some size, so that more bytes may take no longer."""
     terms = link["pairs"]
-    bandwidth = wiring.link_bandwidth * terms["efficiency"]
-    few = wiring.link_bandwidth * terms["few_channels"]
+    bandwidth = links.link_bandwidth * terms["efficiency"]
+    few = links.link_bandwidth * terms["few_channels"]
     wire_us = 1e6 * max(size / bandwidth, min(size, terms["few_channels_bytes"]) / few)
     us: float = terms["latency_us"]
     if group.domains > 1:
         network = parameters["network"]
-        us += network["Simple"]["hops"] * wiring.network_latency_us
-        wire_us = 1e6 * size / (wiring.network_bandwidth * network["pairs_share"])
+        us += network["Simple"]["hops"] * links.network_latency_us
+        wire_us = 1e6 * size / (links.network_bandwidth * network["pairs_share"])
     return Choice(us + wire_us, "pairs", "Simple")
 
 
-def _rails(group: Group, wiring: Wiring, parameters: Parameters, protocol: str) -> float:
+def _rails(group: Group, links: Links, parameters: Parameters, protocol: str) -> float:
     """What the network cards of one host carry together: one for each GPU that takes part."""
     network = parameters["network"]
     share: float = network["efficiency"] * network[protocol]["share"]
-    return group.local * wiring.network_bandwidth * share
+    return group.local * links.network_bandwidth * share

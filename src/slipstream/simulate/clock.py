@@ -1,4 +1,4 @@
-"""The clock: runs a plan's nodes in order and says when each of them is on the device.
+"""The clock: runs a task graph's nodes in order and says when each of them is on the device.
 
 One thread launches in schedule order.  Work on the compute stream starts when the one before it
 has ended; asynchronous work starts when all compute launched before it has ended, its stream has
@@ -19,15 +19,15 @@ from slipstream.native import inner, native
 from slipstream.profile.events import Array
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import CORES, ENGINES
-from slipstream.simulate.task_graph import DONE, PS_PER_US, READ, START, Plan
+from slipstream.simulate.task_graph import DONE, PS_PER_US, READ, START, TaskGraph
 
 MOST_WAITING = 4096
 """asynchronous operations launched and not settled; when it is full, the next is settled"""
 
 
 @dataclass(frozen=True)
-class Times:
-    """When each execution of a node ran: one entry for each entry of the plan's order."""
+class NodeTimes:
+    """When each execution of a node ran: one entry for each entry of the graph's order."""
 
     start_ps: Array
     """-1 for what does no work: waits"""
@@ -196,25 +196,25 @@ def _run(  # type: ignore[no-untyped-def]
     return free
 
 
-def run(plan: Plan, overheads: Overheads, slowdown: float) -> Times:
-    """Run a plan; `slowdown` is the share of its speed that a modelled kernel loses beside a
+def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
+    """Run a task graph; `slowdown` is the share of its speed that a modelled kernel loses beside a
     collective."""
     columns = [
         (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
-        for n in plan.nodes
+        for n in graph.nodes
     ]
-    nodes = np.array(columns, np.int64).reshape(len(plan.nodes), _NODE_SIZE)
-    slows = [slowdown * (n.is_modelled and not n.is_communication) for n in plan.nodes]
+    nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
+    slows = [slowdown * (n.is_modelled and not n.is_communication) for n in graph.nodes]
     latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
-    state = np.zeros(_STAMPS + len(plan.streams), np.int64)
+    state = np.zeros(_STAMPS + len(graph.streams), np.int64)
     queue = np.zeros(_QUEUE_SIZE * MOST_WAITING, np.int64)
-    streams, engines = np.zeros(len(plan.streams), np.int64), np.zeros(ENGINES, np.int64)
-    ends = np.zeros(plan.slots + 1, np.int64)
-    out = np.zeros((len(plan.order), _OUT_SIZE), np.int64)
+    streams, engines = np.zeros(len(graph.streams), np.int64), np.zeros(ENGINES, np.int64)
+    ends = np.zeros(graph.slots + 1, np.int64)
+    out = np.zeros((len(graph.order), _OUT_SIZE), np.int64)
     out[:, _BEGUN] = -1
     _run(
-        np.ascontiguousarray(plan.order), len(plan.order), nodes.ravel(),
+        np.ascontiguousarray(graph.order), len(graph.order), nodes.ravel(),
         np.array(slows, np.float64), latency, wake, MOST_WAITING,
         state, queue, streams, engines, ends, out.ravel(),
     )  # fmt: skip
-    return Times(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
+    return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])

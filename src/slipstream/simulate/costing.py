@@ -12,7 +12,7 @@ from slipstream.machines.machine import BASES, Estimate, Machine
 from slipstream.profile.attribution.launch_sequence import is_silent
 from slipstream.profile.program import Collective, Instruction, Program
 from slipstream.profile.semantics.signatures import Work
-from slipstream.simulate.matching import Measured, Model
+from slipstream.simulate.matching import CostMatcher, Model
 
 MOST_SCALE = 2.5
 """a model that is further off is wrong about something else than the machine's speed"""
@@ -33,13 +33,13 @@ def costing(
 ) -> Mapping[str, Estimate]:
     """An estimate for each instruction that does something, by its name (a start's, of a pair).
 
-    Measured costs come first, then the machine's models. `source` is the program that the costs
+    CostMatcher costs come first, then the machine's models. `source` is the program that the costs
     were measured on, where it is known: then instructions that got other names are found too, and
     models are scaled by how far they are off on that program's kernels of the same kind.
     """
 
     model = _remembered(machine)
-    measured = Measured(program, costs, source, model) if costs is not None else None
+    measured = CostMatcher(program, costs, source, model) if costs is not None else None
     scales = _scales(model, measured)
     found: dict[str, Estimate] = {}
     for instruction in working(program):
@@ -90,7 +90,7 @@ def _remembered(machine: Machine) -> Model:
     return model
 
 
-def _scales(model: Model, measured: Measured | None) -> dict[str, float]:
+def _scales(model: Model, measured: CostMatcher | None) -> dict[str, float]:
     """How much longer kernels of each kind took in the recording than the models say."""
     if measured is None or measured.source is None:
         return {}
@@ -132,9 +132,9 @@ def _scaled(
 
 
 def _kind(program: Program, instruction: Instruction) -> str:
-    from slipstream.machines.kernel_features import kernel
+    from slipstream.machines.kernel_features import kernel_features
 
-    return kernel(program, instruction).kind
+    return kernel_features(program, instruction).kind
 
 
 def basis_shares(

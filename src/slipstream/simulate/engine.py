@@ -13,13 +13,13 @@ from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
 from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
 from slipstream.profile.program import Program
-from slipstream.simulate.clock import Times, run
+from slipstream.simulate.clock import NodeTimes, run
 from slipstream.simulate.costing import costing
 from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds
 from slipstream.simulate.host_copy_speed import undisturbed
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import SAME_SIDE, TO_DEVICE, TO_HOST, direction, is_copy
-from slipstream.simulate.task_graph import DONE, KERNEL, READ, Node, Plan, plan
+from slipstream.simulate.task_graph import DONE, KERNEL, READ, Node, TaskGraph, task_graph
 
 HOST = "simulated"
 _COPIES = {TO_DEVICE: "MemcpyH2D", TO_HOST: "MemcpyD2H", SAME_SIDE: "MemcpyD2D"}
@@ -82,24 +82,24 @@ def simulation(
     if command_buffers is not None:
         kinds = (kinds or DEFAULT_KINDS) if command_buffers else frozenset()
     estimates = undisturbed(program, machine, estimates, kinds)
-    made = plan(program, estimates, kinds, overheads)
-    times = run(made, overheads, overheads.slowdown(machine))
-    profile = _profile(program, machine, made, times)
-    return Simulation(profile, estimates, _waits(made, times), _executions(made), _inline(made))
+    graph = task_graph(program, estimates, kinds, overheads)
+    times = run(graph, overheads, overheads.slowdown(machine))
+    profile = _profile(program, machine, graph, times)
+    return Simulation(profile, estimates, _waits(graph, times), _executions(graph), _inline(graph))
 
 
-def _profile(program: Program, machine: Machine, made: Plan, times: Times) -> Profile:
+def _profile(program: Program, machine: Machine, graph: TaskGraph, times: NodeTimes) -> Profile:
     rows = np.flatnonzero(times.start_ps >= 0)
     device = Device("GPU:0", 0, 0, "gpu", machine.gpu.full_name)
-    lanes = tuple(Lane(f"Stream #{i}({name})", 0, 0) for i, name in enumerate(made.streams))
+    lanes = tuple(Lane(f"Stream #{i}({name})", 0, 0) for i, name in enumerate(graph.streams))
     name = f"{program.name}({program.program_id or 0})"
     return Profile(
         (Host(HOST, f"simulated for {machine.spec}", _versions(program)),),
         (device,),
         lanes,
-        _events(program, made, times, rows, name),
+        _events(program, graph, times, rows, name),
         programs=Programs({name: lambda: program}),
-        warnings=_warnings(machine, made),
+        warnings=_warnings(machine, graph),
     )
 
 
@@ -107,25 +107,25 @@ def _versions(program: Program) -> dict[str, str]:
     return {"jaxlib_version": program.jaxlib_version} if program.jaxlib_version else {}
 
 
-def _events(program: Program, made: Plan, times: Times, rows: Array, name: str) -> Table:
+def _events(program: Program, graph: TaskGraph, times: NodeTimes, rows: Array, name: str) -> Table:
     texts = Texts()
-    nodes = made.order[rows]
-    labels = texts.map([_label(program, node) for node in made.nodes])
-    kernels = texts.map([_kernel_name(program, node) for node in made.nodes])
+    nodes = graph.order[rows]
+    labels = texts.map([_label(program, node) for node in graph.nodes])
+    kernels = texts.map([_kernel_name(program, node) for node in graph.nodes])
     order = np.argsort(times.start_ps[rows], kind="stable")
     rows, nodes = rows[order], nodes[order]
     zeros = np.zeros(len(rows), np.int64)
     columns = {
         "start_ps": times.start_ps[rows],
         "duration_ps": times.end_ps[rows] - times.start_ps[rows],
-        "lane": np.array([node.stream for node in made.nodes], np.int32)[nodes],
+        "lane": np.array([node.stream for node in graph.nodes], np.int32)[nodes],
         "name": kernels[nodes],
         "op": labels[nodes],
         "program": np.full(len(rows), texts.index(name)),
         "details": zeros,
         # Launches are numbered from 1: 0 means that the launch isn't known.
         "correlation": rows + 1,
-        "graph": np.array([node.graph for node in made.nodes], np.int64)[nodes],
+        "graph": np.array([node.graph for node in graph.nodes], np.int64)[nodes],
         "instruction": labels[nodes],
         "execution": zeros,
     }
@@ -151,8 +151,8 @@ def _kernel_name(program: Program, node: Node) -> str:
     return sanitized(instruction.deduplicated_name or instruction.name)
 
 
-def _warnings(machine: Machine, made: Plan) -> tuple[Warning, ...]:
-    said = dict.fromkeys(made.assumptions)
+def _warnings(machine: Machine, graph: TaskGraph) -> tuple[Warning, ...]:
+    said = dict.fromkeys(graph.assumptions)
     return (
         Warning(
             "simulated",
@@ -162,30 +162,30 @@ def _warnings(machine: Machine, made: Plan) -> tuple[Warning, ...]:
     )
 
 
-def _waits(made: Plan, times: Times) -> tuple[Wait, ...]:
-    nodes = len(made.nodes)
-    total = np.bincount(made.order, times.wait_ps, nodes)
-    counts = np.bincount(made.order, minlength=nodes)
-    starts = {node.slot: node for node in made.nodes if node.slot >= 0 and node.kind != DONE}
+def _waits(graph: TaskGraph, times: NodeTimes) -> tuple[Wait, ...]:
+    nodes = len(graph.nodes)
+    total = np.bincount(graph.order, times.wait_ps, nodes)
+    counts = np.bincount(graph.order, minlength=nodes)
+    starts = {node.slot: node for node in graph.nodes if node.slot >= 0 and node.kind != DONE}
     found = [
-        Wait(starts[made.nodes[i].slot].instruction.name, float(total[i]) / 1e6, int(counts[i]))
+        Wait(starts[graph.nodes[i].slot].instruction.name, float(total[i]) / 1e6, int(counts[i]))
         for i in np.flatnonzero(total).tolist()
     ]
     return tuple(sorted(found, key=lambda wait: -wait.us))
 
 
-def _executions(made: Plan) -> dict[str, int]:
-    counts = np.bincount(made.order, minlength=len(made.nodes))
+def _executions(graph: TaskGraph) -> dict[str, int]:
+    counts = np.bincount(graph.order, minlength=len(graph.nodes))
     found: dict[str, int] = {}
-    for node, count in zip(made.nodes, counts.tolist(), strict=True):
+    for node, count in zip(graph.nodes, counts.tolist(), strict=True):
         if node.kind not in (DONE, READ):
             found[node.instruction.name] = found.get(node.instruction.name, 0) + count
     return found
 
 
-def _inline(made: Plan) -> frozenset[str]:
+def _inline(graph: TaskGraph) -> frozenset[str]:
     return frozenset(
         node.instruction.name
-        for node in made.nodes
+        for node in graph.nodes
         if node.kind == KERNEL and (node.is_communication or node.instruction.is_start)
     )

@@ -25,7 +25,7 @@ MOST_RATIO = 4.0
 """two kernels that the models put further apart have more than a product in common or less"""
 
 
-class Measured:
+class CostMatcher:
     """What a recording says an instruction of a program costs."""
 
     def __init__(

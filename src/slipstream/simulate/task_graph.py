@@ -49,7 +49,7 @@ class Node:
 
 
 @dataclass
-class Plan:
+class TaskGraph:
     """Nodes, the order in which they are launched, and what was assumed."""
 
     program: Program
@@ -61,17 +61,17 @@ class Plan:
     """(code, sentence) of what the program doesn't say"""
 
 
-def plan(
+def task_graph(
     program: Program,
     estimates: Mapping[str, Estimate],
     kinds: frozenset[str],
     overheads: Overheads | None = None,
-) -> Plan:
+) -> TaskGraph:
     """What runs, where, for how long and in what order; `kinds` is what graphs capture."""
-    return _Planner(program, estimates, kinds, overheads or Overheads()).plan()
+    return _Builder(program, estimates, kinds, overheads or Overheads()).build()
 
 
-class _Planner:
+class _Builder:
     def __init__(
         self,
         program: Program,
@@ -84,15 +84,15 @@ class _Planner:
         self.kinds = kinds
         self.overheads = overheads
         self.streams = Streams(program)
-        self.made = Plan(program, self.streams.names)
+        self.graph = TaskGraph(program, self.streams.names)
         self.orders: dict[str, Array] = {}
         self.slots: dict[str, int] = {}
         self.graphs = 0
 
-    def plan(self) -> Plan:
-        self.made.order = self._order(self.program.entry.name)
-        self.made.slots = len(self.slots)
-        return self.made
+    def build(self) -> TaskGraph:
+        self.graph.order = self._order(self.program.entry.name)
+        self.graph.slots = len(self.slots)
+        return self.graph
 
     def _order(self, name: str) -> Array:
         """The nodes of one run of a computation, in launch order."""
@@ -116,8 +116,8 @@ class _Planner:
             graph = graph_of.get(instruction.name, 0)
             node = self._node(instruction, graph and graph + first_graph, graph == last_graph)
             if node is not None:
-                loose.append(len(self.made.nodes))
-                self.made.nodes.append(node)
+                loose.append(len(self.graph.nodes))
+                self.graph.nodes.append(node)
                 last_graph = graph
         order = np.concatenate([*parts, np.array(loose, np.int32)])
         _refuse_huge(self.program, len(order))
@@ -137,16 +137,16 @@ class _Planner:
         if loop.trip_count is not None:
             _refuse_huge(self.program, len(body) * loop.trip_count)
             return np.tile(body, loop.trip_count)
-        self.made.assumptions.append(
+        self.graph.assumptions.append(
             ("unknown-trip-count", f"{loop.name} runs an unknown number of times, counted as once")
         )
         return np.concatenate((self._read(loop), body))
 
     def _branches(self, conditional: Instruction) -> Array:
         branches = [self._order(name) for name in conditional.called]
-        lengths = [sum(self.made.nodes[i].duration_ps for i in b.tolist()) for b in branches]
+        lengths = [sum(self.graph.nodes[i].duration_ps for i in b.tolist()) for b in branches]
         longest = lengths.index(max(lengths))
-        self.made.assumptions.append(
+        self.graph.assumptions.append(
             (
                 "conditional",
                 f"{conditional.name} has {len(branches)} branches; the longest counts "
@@ -157,8 +157,8 @@ class _Planner:
 
     def _read(self, instruction: Instruction) -> Array:
         host_ps = round(self.overheads.read_us * PS_PER_US)
-        self.made.nodes.append(Node(READ, instruction, host_ps=host_ps))
-        return np.array([len(self.made.nodes) - 1], np.int32)
+        self.graph.nodes.append(Node(READ, instruction, host_ps=host_ps))
+        return np.array([len(self.graph.nodes) - 1], np.int32)
 
     # Single instructions.
 

@@ -18,7 +18,9 @@ COSTS_FILE = "costs.pb"
 _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 
 
-def winning(tuning: Tuning, costs: str | None = None, typed: Collection[str] = ()) -> Composed:
+def winning_settings(
+    tuning: Tuning, costs: str | None = None, typed: Collection[str] = ()
+) -> Composed:
     """What to set for the best candidate, each setting with the reason that it is a knob.
 
     Those in `typed` are no settings, but places in the job's command.

@@ -27,7 +27,7 @@ DEFAULT_FOLDER = "slipstream-tune"
 
 
 @dataclass(frozen=True)
-class Facts:
+class StudyConfig:
     """What a study is about."""
 
     target: str
@@ -55,7 +55,7 @@ class Facts:
     """what one layer weighs, by kind of collective, for the reasons"""
 
 
-def write_study(folder: Path, facts: Facts, content: bytes) -> None:
+def write_study(folder: Path, facts: StudyConfig, content: bytes) -> None:
     """The program first: a study counts from the moment its facts are there."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / PROGRAM) as temporary:
@@ -69,7 +69,7 @@ def has_study(folder: Path) -> bool:
     return (folder / FACTS).is_file()
 
 
-def read_study(folder: Path) -> Facts:
+def read_study(folder: Path) -> StudyConfig:
     """What `write_study` wrote."""
     try:
         data = json.loads((folder / FACTS).read_text(encoding="utf-8"))
@@ -84,10 +84,10 @@ def read_study(folder: Path) -> Facts:
         raise BadInput(f"{folder} is a study of another release of Slipstream; begin it anew")
     data["space"] = Space.from_json(data["space"])
     data["devices"] = tuple(data["devices"])
-    return Facts(**data)
+    return StudyConfig(**data)
 
 
-def target_of(folder: Path, facts: Facts) -> Target:
+def target_of(folder: Path, facts: StudyConfig) -> Target:
     """The program to compile, as it was when the study began."""
     content = (folder / PROGRAM).read_bytes()
     return Target(
@@ -95,5 +95,5 @@ def target_of(folder: Path, facts: Facts) -> Target:
     )
 
 
-def storage_of(folder: Path, facts: Facts) -> str:
+def storage_of(folder: Path, facts: StudyConfig) -> str:
     return facts.storage or sqlite_url(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slipstream.errors import BadInput
 from slipstream.run.run_dir import done_facts, read_json
-from slipstream.tune.measure.backends import JobOrder
+from slipstream.tune.measure.backends import JobSpec
 
 _PHASES = ("profile", "compare")
 """where a run leaves the program: the second, if all of it was done in place"""
@@ -43,16 +43,16 @@ def _recording(rank: Path) -> str | None:
     return str(folder) if any(folder.rglob("*.xplane.pb*")) else None
 
 
-def job_order(target: str, command: Sequence[str], start: int, steps: int) -> JobOrder:
+def job_order(target: str, command: Sequence[str], start: int, steps: int) -> JobSpec:
     """How a target's candidates are run: by the command, by that of its run, or as a function."""
-    known = job_of(target) if not command else JobOrder(tuple(command), os.getcwd())
-    return replace(known or JobOrder(), start=start, steps=steps)
+    known = job_of(target) if not command else JobSpec(tuple(command), os.getcwd())
+    return replace(known or JobSpec(), start=start, steps=steps)
 
 
-def job_of(given: str) -> JobOrder | None:
+def job_of(given: str) -> JobSpec | None:
     """The job that `slipstream run` ran there, in its folder, with what it had set."""
     facts = read_json(Path(given) / "run.json") or {}
     command, cwd, environment = (facts.get(name) for name in ("command", "cwd", "environment"))
     if not isinstance(command, list) or not command:
         return None
-    return JobOrder(tuple(command), cwd, environment if isinstance(environment, dict) else {})
+    return JobSpec(tuple(command), cwd, environment if isinstance(environment, dict) else {})

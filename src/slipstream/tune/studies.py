@@ -18,24 +18,24 @@ from slipstream.simulate.recorded import RecordedCosts, recorded_costs
 from slipstream.sources.load import load
 from slipstream.tune.folder import (
     DEFAULT_FOLDER,
-    Facts,
+    StudyConfig,
     has_study,
     read_study,
     target_of,
     write_study,
 )
-from slipstream.tune.measure.backends import SCREEN_SHARE, JobOrder, check_runnable, running
-from slipstream.tune.measure.measured_search import measure_best
+from slipstream.tune.measure.backends import SCREEN_SHARE, JobSpec, check_runnable, open_backend
+from slipstream.tune.measure.measured_search import measure_candidates
 from slipstream.tune.outcome import Outcome, check_objective
 from slipstream.tune.ray.connection import connected
 from slipstream.tune.report.reasons import layer_facts
 from slipstream.tune.report.report import LAUNCHED, MEASURED, open_study, tuning_of, with_measured
 from slipstream.tune.run_folder import as_target
-from slipstream.tune.search.screen import TIMEOUT_S, Recipe
-from slipstream.tune.search.search import OnTold, Rig, Search
-from slipstream.tune.search.seeds import suggestions
+from slipstream.tune.search.screen import TIMEOUT_S, ScreenSpec
+from slipstream.tune.search.search import MakeRunner, OnResult, Search
+from slipstream.tune.search.seeds import seeds
 from slipstream.tune.space.program_traits import traits_of
-from slipstream.tune.space.space import Asked, space_of
+from slipstream.tune.space.space import SpaceOptions, space_of
 
 MOST_JOBS = 4
 """compilers at once by default: each takes a core and a gigabyte or two"""
@@ -43,7 +43,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class TuneOptions:
     """What a search was asked for."""
 
     on: str = "8xH200"
@@ -54,14 +54,14 @@ class Order:
     storage: str | None = None
     jobs: int | None = None
     costs: str | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: SpaceOptions = field(default_factory=SpaceOptions)
     most_memory_bytes: int | None = None
     tolerance: float = 0.01
     timeout_s: float = TIMEOUT_S
     seed: int = 0
     ray: str | None = None
     """the address of a Ray cluster"""
-    measure: JobOrder | None = None
+    measure: JobSpec | None = None
     """how candidates are to be run, once they are ranked"""
 
 
@@ -69,7 +69,7 @@ def default_jobs() -> int:
     return min(os.cpu_count() or 1, MOST_JOBS)
 
 
-def begin(target: str, order: Order, progress: Progress = lambda text: None) -> Facts:
+def begin(target: str, order: TuneOptions, progress: Progress = lambda text: None) -> StudyConfig:
     """Lower and compile the target, find its knobs, and write the study's folder."""
     check_objective(order.objective)
     if order.measure is not None:
@@ -92,7 +92,7 @@ def begin(target: str, order: Order, progress: Progress = lambda text: None) -> 
             f"no knob is left for {target} on {machine.spec}: every one is forbidden or can't "
             "matter; allow more, or add one with --add NAME=VALUE,VALUE"
         )
-    facts = Facts(
+    facts = StudyConfig(
         target, kept.kind, order.on, program.name, order.objective, catalogue.jaxlib_version,
         space, kept.devices, kept.options, order.storage, costs_path, order.most_memory_bytes,
         order.tolerance, order.trials, order.budget_s, order.timeout_s, order.seed,
@@ -103,16 +103,16 @@ def begin(target: str, order: Order, progress: Progress = lambda text: None) -> 
     study = open_study(order.folder, facts)
     gpu = machine.gpu.name
     known = space.screened
-    study.enqueue(suggestions(known, traits, catalogue, gpu, max(order.trials // 2, 1)))
+    study.enqueue(seeds(known, traits, catalogue, gpu, max(order.trials // 2, 1)))
     study.close()
     return facts
 
 
 def tune(
     target: str,
-    order: Order,
+    order: TuneOptions,
     *,
-    on_told: OnTold = lambda candidate, outcome: None,
+    on_result: OnResult = lambda candidate, outcome: None,
     progress: Progress = lambda text: None,
 ) -> Tuning:
     """Begin a study, and search."""
@@ -125,7 +125,7 @@ def tune(
     with connected(order.ray):
         begin(target, order, progress)
         return resume(
-            order.folder, jobs=order.jobs, ray=order.ray, on_told=on_told, progress=progress
+            order.folder, jobs=order.jobs, ray=order.ray, on_result=on_result, progress=progress
         )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def resume(
     trials: int | None = None,
     budget_s: float | None = None,
     ray: str | None = None,
-    on_told: OnTold = lambda candidate, outcome: None,
+    on_result: OnResult = lambda candidate, outcome: None,
     progress: Progress = lambda text: None,
 ) -> Tuning:
     """Go on with a study: what is done stays, what was interrupted is done again.
@@ -152,16 +152,16 @@ def resume(
     # Where compiling is what is timed, compilers must not get into each other's way.
     jobs = 1 if facts.objective == "compile" else jobs
     try:
-        with _rig(
+        with _runners(
             folder, replace(facts, budget_s=screen_s), study.programs(), jobs, ray, progress
-        ) as (rig, workers):
+        ) as (make_runner, workers):
             search = Search(
                 study,
-                rig,
+                make_runner,
                 trials=facts.trials,
                 budget_s=screen_s,
                 jobs=workers,
-                on_told=on_told,
+                on_result=on_result,
             )
             study.note("stopped_because", search.run())
         found = tuning_of(folder, facts, study)
@@ -170,7 +170,9 @@ def resume(
     if facts.measure is None:
         return found
     left_s = max(end - time.monotonic(), 1.0)
-    return measure(folder, budget_s=left_s, trials=facts.trials, on_told=on_told, progress=progress)
+    return measure(
+        folder, budget_s=left_s, trials=facts.trials, on_result=on_result, progress=progress
+    )
 
 
 def show(folder: Path) -> Tuning:
@@ -190,7 +192,7 @@ def measure(
     use_gpu: bool | None = None,
     trials: int = 8,
     budget_s: float | None = None,
-    on_told: OnTold = lambda candidate, outcome: None,
+    on_result: OnResult = lambda candidate, outcome: None,
     progress: Progress = lambda text: None,
 ) -> Tuning:
     """Run the best of a screen against the baseline, as the study was begun: its function on the
@@ -199,17 +201,17 @@ def measure(
     check_same_jaxlib(facts)
     if use_gpu is None:
         use_gpu = shutil.which("nvidia-smi") is not None
-    with running(folder, facts, use_gpu=use_gpu, progress=progress) as how:
-        why = measure_best(
+    with open_backend(folder, facts, use_gpu=use_gpu, progress=progress) as how:
+        why = measure_candidates(
             folder, facts, how.measure, trials=trials, budget_s=budget_s or facts.budget_s,
-            on_told=on_told, space=how.space, name=how.study,
+            on_result=on_result, space=how.space, name=how.study,
         )  # fmt: skip
         with closing(open_study(folder, facts, how.study, how.space)) as study:
             study.note("stopped_because", why)
     return show(folder)
 
 
-def check_same_jaxlib(facts: Facts) -> None:
+def check_same_jaxlib(facts: StudyConfig) -> None:
     """Another XLA makes other programs: their steps must not stand in one ranking."""
     here = installed_catalogue().jaxlib_version
     if here != facts.jaxlib:
@@ -220,17 +222,17 @@ def check_same_jaxlib(facts: Facts) -> None:
 
 
 @contextmanager
-def _rig(
+def _runners(
     folder: Path,
-    facts: Facts,
+    facts: StudyConfig,
     seen: dict[str, Outcome],
     jobs: int | None,
     ray: str | None,
     progress: Progress,
-) -> Iterator[tuple[Rig, Callable[[], int]]]:
+) -> Iterator[tuple[MakeRunner, Callable[[], int]]]:
     """What candidates are tried out with, and how many at once."""
     costs: RecordedCosts | None = recorded_costs(facts.costs, load) if facts.costs else None
-    recipe = Recipe(
+    recipe = ScreenSpec(
         target_of(folder, facts),
         machine_of(facts.machine),
         costs,
@@ -247,4 +249,4 @@ def _rig(
     with Cluster(
         ray, recipe, jobs=jobs, budget_s=facts.budget_s, seen=seen, progress=progress
     ) as cluster:
-        yield cluster.rig, cluster.size
+        yield cluster.runner, cluster.size

@@ -14,7 +14,7 @@ from slipstream.tune.measure.ab_window import (
     WARM_ROUNDS,
     ArmFailed,
     outcome_of,
-    run_window,
+    run_ab_window,
 )
 from slipstream.tune.measure.in_process import InProcess
 
@@ -61,7 +61,7 @@ def clock(**factors: float):
 
 
 def test_a_window_finds_the_faster_drops_the_slower_and_the_null_arm_is_noise():
-    window = run_window(["fast", "slow", "same"], clock(fast=0.95, slow=1.1))
+    window = run_ab_window(["fast", "slow", "same"], clock(fast=0.95, slow=1.1))
     assert window.comparisons["fast"].verdict == "faster"
     assert window.comparisons["slow"].verdict == "slower"
     assert window.comparisons["same"].verdict == "no different"
@@ -75,7 +75,7 @@ def test_a_window_finds_the_faster_drops_the_slower_and_the_null_arm_is_noise():
 
 
 def test_a_window_ends_when_nobody_can_win_any_more():
-    window = run_window(["slow", "slower"], clock(slow=1.1, slower=1.3))
+    window = run_ab_window(["slow", "slower"], clock(slow=1.1, slower=1.3))
     assert window.rounds == LOOKS[0]
     assert len(window.times_s[BASELINE]) == len(window.times_s[NULL]) == LOOKS[0]
 
@@ -89,7 +89,7 @@ def test_an_arm_that_fails_is_out_and_the_others_go_on():
             raise ArmFailed(CRASH, "signal 11")
         return steady(name)
 
-    window = run_window(["broken", "fast"], time_one)
+    window = run_ab_window(["broken", "fast"], time_one)
     assert outcome_of(window, "broken", None).status == CRASH
     assert outcome_of(window, "broken", None).score("step") is None
     assert window.comparisons["fast"].verdict == "faster"
@@ -141,12 +141,12 @@ def test_real_steps_on_the_cpu_and_what_goes_wrong_with_them(job, monkeypatch):
 
 
 def test_the_best_of_a_screen_is_run_against_the_baseline(target, tmp_path):
-    from slipstream.tune.space.space import Asked
-    from slipstream.tune.studies import Order, measure, tune
+    from slipstream.tune.space.space import SpaceOptions
+    from slipstream.tune.studies import TuneOptions, measure, tune
 
-    asked = Asked(only=("xla_gpu_graph_min_graph_size", "xla_gpu_enable_command_buffer"))
+    asked = SpaceOptions(only=("xla_gpu_graph_min_graph_size", "xla_gpu_enable_command_buffer"))
     folder = tmp_path / "study"
-    order = Order(on="1xH200", trials=5, budget_s=300, folder=folder, jobs=1, asked=asked)
+    order = TuneOptions(on="1xH200", trials=5, budget_s=300, folder=folder, jobs=1, asked=asked)
     screened = tune(target, order)
     found = measure(folder, use_gpu=False, trials=2, budget_s=120)
     measured = [tried for tried in found.trials if tried.basis == "measured"]

@@ -10,24 +10,24 @@ import pytest
 
 from slipstream.cli.tune.apply import apply
 from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, OUT_OF_MEMORY
-from slipstream.tune.folder import Facts, write_study
+from slipstream.tune.folder import StudyConfig, write_study
 from slipstream.tune.measure import finals
 from slipstream.tune.measure.ab_window import (
     JOBS,
     NULL,
     STEPS,
     ArmFailed,
-    Schedule,
+    LookSchedule,
     outcome_of,
-    run_window,
+    run_ab_window,
 )
-from slipstream.tune.measure.backends import JobOrder
-from slipstream.tune.measure.measured_search import measure_best
-from slipstream.tune.measure.next_candidates import TOGETHER, best_settings, proposals
+from slipstream.tune.measure.backends import JobSpec
+from slipstream.tune.measure.measured_search import measure_candidates
+from slipstream.tune.measure.next_candidates import TOGETHER, best_settings, next_candidates
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.report.report import LAUNCHED, MEASURED, open_study
 from slipstream.tune.search.seeds import PROBE, SIMPLIFY, Suggestion
-from slipstream.tune.search.study import Row
+from slipstream.tune.search.study import TrialRow
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 from slipstream.tune.studies import show
@@ -38,7 +38,7 @@ KNOBS = (
     Knob("xla_c", ("false", "true"), "c", "measurement"),
     Knob("NCCL_D", ("(unset)", "8", "16"), "d", "measurement", True),
 )
-FACTS = Facts("t.py:build", "stablehlo", "8xH200", "jit_step", "step", "0.0", Space(KNOBS))
+FACTS = StudyConfig("t.py:build", "stablehlo", "8xH200", "jit_step", "step", "0.0", Space(KNOBS))
 SCREENED = [{}, {"xla_a": "1"}, {"xla_a": "2", "xla_b": "y"}, {"xla_b": "y"}]
 """the best last but one"""
 STEP_US = [100.0, 98.0, 90.0, 99.0]
@@ -48,7 +48,7 @@ class Table:
     """Steps with noise; what each setting changes multiplies, and some fail. `a=1+b=y` is what
     these change only together."""
 
-    def __init__(self, schedule: Schedule = STEPS, **changes: float) -> None:
+    def __init__(self, schedule: LookSchedule = STEPS, **changes: float) -> None:
         self.schedule = schedule
         self.changes = changes
         self.arms: dict[str, Mapping[str, str]] = {}
@@ -97,7 +97,7 @@ def tried(folder, name=MEASURED):
 
 def test_the_screens_best_come_first_then_what_only_a_run_tells_on_top_of_the_best(folder):
     table = Table(**{"xla_a=1": -0.05, "xla_b=y": 0.03, "NCCL_D=16": -0.04})
-    why = measure_best(
+    why = measure_candidates(
         folder, FACTS, table, trials=8, budget_s=60, space=FACTS.space, name=LAUNCHED
     )
     settings = [dict(row.settings) for row in tried(folder, LAUNCHED)]
@@ -117,9 +117,9 @@ def test_the_screens_best_come_first_then_what_only_a_run_tells_on_top_of_the_be
     assert effects["xla_a"].effect == pytest.approx(-0.05, abs=0.01)
 
 
-def row(number: int, settings: dict[str, str], low: float, high: float) -> Row:
+def row(number: int, settings: dict[str, str], low: float, high: float) -> TrialRow:
     outcome = Outcome("ok", 1.0, change=(low + high) / 2, change_interval=(low, high))
-    return Row(number, settings, "search", "done", outcome, None, 0.0)
+    return TrialRow(number, settings, "search", "done", outcome, None, 0.0)
 
 
 def test_winners_are_put_together_and_where_they_differ_the_better_counts():
@@ -129,7 +129,7 @@ def test_winners_are_put_together_and_where_they_differ_the_better_counts():
         row(2, {"NCCL_D": "8"}, -0.02, -0.01),
         row(3, {"xla_c": "true"}, -0.02, 0.01),
     ]
-    found = proposals(FACTS.space, [], measured, "step")
+    found = next_candidates(FACTS.space, [], measured, "step")
     assert best_settings(measured) == {"xla_a": "1"}
     assert [dict(one.settings) for one in found if one.origin == TOGETHER] == [
         {"xla_a": "1", "xla_b": "y"},
@@ -145,7 +145,7 @@ def test_winners_are_put_together_and_where_they_differ_the_better_counts():
 
 
 def test_in_one_process_there_are_no_variables(folder):
-    measure_best(folder, FACTS, Table(), trials=5, budget_s=60)
+    measure_candidates(folder, FACTS, Table(), trials=5, budget_s=60)
     assert len(tried(folder)) == 5
     assert not any("NCCL_D" in row.settings for row in tried(folder))
     assert show(folder).left_out["NCCL_D"].startswith("a variable of the whole process")
@@ -154,7 +154,9 @@ def test_in_one_process_there_are_no_variables(folder):
 def test_candidates_that_fail_are_recorded_as_such_and_never_win(folder):
     fails = {"xla_a=2": CRASH, "xla_b=y": HANG, "xla_c=true": OUT_OF_MEMORY, "NCCL_D=16": DIFFERENT}
     table = Table(**fails, **{"xla_a=1": -0.01})
-    measure_best(folder, FACTS, table, trials=6, budget_s=60, space=FACTS.space, name=LAUNCHED)
+    measure_candidates(
+        folder, FACTS, table, trials=6, budget_s=60, space=FACTS.space, name=LAUNCHED
+    )
     found = {str(dict(row.settings)): row.outcome for row in tried(folder, LAUNCHED)}
     for one, status in ((SCREENED[2], CRASH), (SCREENED[3], HANG)):
         assert found[str(one)].status == status
@@ -167,10 +169,10 @@ def test_candidates_that_fail_are_recorded_as_such_and_never_win(folder):
 
 def test_a_budget_that_ends_inside_a_window_leaves_its_candidates_to_be_tried_again(folder):
     table = Table()
-    why = measure_best(folder, FACTS, table, trials=9, budget_s=0.005)
+    why = measure_candidates(folder, FACTS, table, trials=9, budget_s=0.005)
     assert why.startswith("the budget of 0 s")
     assert tried(folder) == [] and show(folder).best.basis == "simulated"
-    measure_best(folder, FACTS, Table(), trials=3, budget_s=60)
+    measure_candidates(folder, FACTS, Table(), trials=3, budget_s=60)
     assert [dict(row.settings) for row in tried(folder)][:2] == [SCREENED[2], SCREENED[1]]
 
 
@@ -178,13 +180,13 @@ def test_optunas_pruner_sends_away_who_is_no_match_for_those_before(folder):
     with closing(open_study(folder, FACTS, MEASURED)) as study:
         for change in (-0.10, -0.11, -0.09, -0.10):
             candidate = study.ask()
-            assert not study.is_hopeless(candidate, change, 10)
+            assert not study.should_prune(candidate, change, 10)
             study.tell(candidate, Outcome("ok", 1.0, change=change))
-        assert study.is_hopeless(study.ask(), -0.01, 10)
-        assert not study.is_hopeless(study.ask(), -0.12, 10)
+        assert study.should_prune(study.ask(), -0.01, 10)
+        assert not study.should_prune(study.ask(), -0.12, 10)
     table = Table(**{"k=a": -0.05})
     table.arms["a"] = {"k": "a"}
-    window = run_window(["a"], table.time, prune=lambda name, change, rounds: change < -0.04)
+    window = run_ab_window(["a"], table.time, prune=lambda name, change, rounds: change < -0.04)
     assert outcome_of(window, "a", None).note.endswith(
         "; left early: worse than most candidates before it; 10 rounds"
     )
@@ -193,7 +195,7 @@ def test_optunas_pruner_sends_away_who_is_no_match_for_those_before(folder):
 def test_of_whole_jobs_the_slower_ones_leave_after_three_rounds(tmp_path):
     table = Table(JOBS, **{"k=slow": 0.05, "k=fast": -0.05})
     table.arms |= {"slow": {"k": "slow"}, "fast": {"k": "fast"}}
-    window = run_window(["slow", "fast"], table.time, schedule=JOBS)
+    window = run_ab_window(["slow", "fast"], table.time, schedule=JOBS)
     assert table.timed.count("slow") == JOBS.early[0]
     assert window.left == {"slow": "slower in each of 3 rounds"}
     assert window.comparisons["fast"].verdict == "faster"
@@ -204,12 +206,12 @@ def test_in_the_finals_luck_does_not_count(folder, monkeypatch):
     lucky = {"xla_b": "y"}
     with monkeypatch.context() as patch:
         patch.setattr("slipstream.tune.measure.finals.FINALISTS", 0)
-        measure_best(
+        measure_candidates(
             folder, FACTS, Table(**{"xla_a=1": -0.05, "xla_b=y": -0.2}), trials=3, budget_s=60
         )
     assert dict(show(folder).best.settings) == lucky
     # Gone on with: the finals are played by a process that never ran these before.
-    measure_best(folder, FACTS, Table(**{"xla_a=1": -0.05}), trials=3, budget_s=60)
+    measure_candidates(folder, FACTS, Table(**{"xla_a=1": -0.05}), trials=3, budget_s=60)
     found = show(folder)
     assert found.best is not None and dict(found.best.settings) == {"xla_a": "1"}
     assert found.best.change_interval[0] < -0.05 < found.best.change_interval[1] < 0
@@ -232,7 +234,7 @@ BOTH = SCREENED[2]
     ids=["clutter", "less than negligible", "a small gain", "only together"],
 )
 def test_the_best_is_the_simplest_that_is_as_fast(folder, changes, best):
-    measure_best(folder, FACTS, Table(**changes), trials=7, budget_s=60)
+    measure_candidates(folder, FACTS, Table(**changes), trials=7, budget_s=60)
     rows = [row for row in tried(folder) if row.settings]
     assert dict(rows[4].settings) == {"xla_a": "2"} and rows[4].origin == SIMPLIFY
     found = show(folder)
@@ -258,7 +260,7 @@ def test_the_fastest_is_proposed_with_fewer_settings_the_strongest_alone_first()
         {"xla_a": "2"}, {"xla_a": "2", "xla_b": "y"},
     ]  # fmt: skip
     for turn in range(0, len(expected), 2):
-        found = proposals(FACTS.space, screened, measured, "step")
+        found = next_candidates(FACTS.space, screened, measured, "step")
         simpler = [dict(one.settings) for one in found if one.origin == SIMPLIFY]
         assert simpler == expected[turn : turn + 2] == [dict(one.settings) for one in found][:2]
         measured += [row(n, one, -0.01, 0.01) for n, one in enumerate(simpler, turn + 1)]
@@ -271,7 +273,7 @@ def test_winners_whose_additions_bring_nothing_sure_are_neither_gone_on_with_nor
         row(2, {"xla_a": "1", "NCCL_D": "8"}, -0.05, -0.03),
     ]
     assert best_settings(measured) == {"xla_a": "1"}
-    found = proposals(FACTS.space, [], measured, "step")
+    found = next_candidates(FACTS.space, [], measured, "step")
     assert not [one for one in found if one.origin == TOGETHER]
     assert dict(found[0].settings) == {"xla_b": "y"} and found[0].origin == SIMPLIFY
     # A sure gain stays.
@@ -303,7 +305,7 @@ def test_who_stands_in_for_the_fastest_must_be_known_to_be_as_fast(
 ):
     random_ = random.Random(2)
     table = {"baseline": 1.0, "null": 1.0, "trial 3": 0.5, "trial 5": 0.5 * (1 + slower)}
-    window = run_window(
+    window = run_ab_window(
         ["trial 3", "trial 5"], lambda name: table[name] * random_.gauss(1, noise),
         schedule=STEPS.final,
     )  # fmt: skip
@@ -319,17 +321,19 @@ def test_who_stands_in_for_the_fastest_must_be_known_to_be_as_fast(
 
 def test_without_a_winner_there_are_no_finals(folder):
     table = Table(**{"xla_a=1": 0.02, "xla_a=2": 0.02})
-    measure_best(folder, FACTS, table, trials=3, budget_s=60)
+    measure_candidates(folder, FACTS, table, trials=3, budget_s=60)
     assert show(folder).best == show(folder).baseline
 
 
 def test_what_won_in_the_command_is_applied_there(tmp_path, capsys):
     knobs = (*KNOBS[3:], Knob("processes", ("8", "1"), "asked for", "measurement"))
-    order = JobOrder(("srun", "--ntasks-per-node={processes}", "python", "train.py"))
+    order = JobSpec(("srun", "--ntasks-per-node={processes}", "python", "train.py"))
     facts = replace(FACTS, space=Space(knobs), measure=order.to_json())
     write_study(tmp_path, facts, b"")
     table = Table(JOBS, **{"processes=1": -0.1, "NCCL_D=16": -0.1})
-    measure_best(tmp_path, facts, table, trials=5, budget_s=60, space=facts.space, name=LAUNCHED)
+    measure_candidates(
+        tmp_path, facts, table, trials=5, budget_s=60, space=facts.space, name=LAUNCHED
+    )
     apply(str(tmp_path), "sh", json=False)
     printed = capsys.readouterr()
     assert "NCCL_D=16" in printed.out and "processes" not in printed.out

@@ -21,18 +21,18 @@ from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput, Missing
 from slipstream.results.tuning import CRASH
 from slipstream.tune.folder import read_study
-from slipstream.tune.ray.cluster import Cluster, unfit
+from slipstream.tune.ray.cluster import Cluster, version_mismatch
 from slipstream.tune.ray.connection import Connection
 from slipstream.tune.ray.worker import lacking, versions, worker_class
 from slipstream.tune.report.report import open_study
-from slipstream.tune.search.screen import Recipe
+from slipstream.tune.search.screen import ScreenSpec
 from slipstream.tune.search.search import NoWorker
-from slipstream.tune.space.space import Asked
-from slipstream.tune.studies import Order, begin, resume
+from slipstream.tune.space.space import SpaceOptions
+from slipstream.tune.studies import TuneOptions, begin, resume
 
 SIZE = "xla_gpu_graph_min_graph_size"
 # All of a small space is tried, so that two searches have the same candidates.
-ASKED = Asked(added={SIZE: ("2", "3", "7", "9")}, only=(SIZE,))
+ASKED = SpaceOptions(added={SIZE: ("2", "3", "7", "9")}, only=(SIZE,))
 TRIALS = 5
 
 
@@ -70,7 +70,7 @@ def busy_worker(search: subprocess.Popen, nodes: list[int]) -> tuple[int, int]:
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent in nodes and b"Worker.try_out" in (process / "cmdline").read_bytes():
+                if parent in nodes and b"Worker.evaluate" in (process / "cmdline").read_bytes():
                     return int(process.name), parent
             except (OSError, ValueError):
                 continue
@@ -96,7 +96,7 @@ def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
     cluster, environment, target, tmp_path
 ):
     on_ray, here = tmp_path / "ray", tmp_path / "here"
-    begin(target, Order(on="1xH200", trials=TRIALS, folder=on_ray, asked=ASKED))
+    begin(target, TuneOptions(on="1xH200", trials=TRIALS, folder=on_ray, asked=ASKED))
     shutil.copytree(on_ray, here)
     command = [sys.executable, "-m", "slipstream", "tune", "resume", on_ray, "--json"]
     said, told = tmp_path / "out", tmp_path / "log"
@@ -141,7 +141,7 @@ def test_a_node_with_other_versions_is_named_with_what_to_install():
     text = lacking(wanted)
     assert text == f"jaxlib {versions()['jaxlib']} instead of 0.4.1"
     answer = {"host": "node7", "python": "/opt/python", "lacking": text}
-    error = str(unfit(answer, wanted))
+    error = str(version_mismatch(answer, wanted))
     assert "the Ray node node7 can't compile for this study: jaxlib" in error
     assert "/opt/python -m pip install" in error and "jaxlib==0.4.1" in error
     assert lacking(versions()) == ""
@@ -204,19 +204,19 @@ def stand_in(monkeypatch, fate) -> tuple[StandIn, Cluster]:
     monkeypatch.setattr("slipstream.tune.ray.connection.import_ray", lambda: ray)
     for name in ("POLL_S", "OUTLIVES_S"):
         monkeypatch.setattr(f"slipstream.tune.ray.cluster.{name}", 0.01)
-    return ray, Cluster("auto", Recipe(Target("hlo", "x"), machine_of("1xH200")))
+    return ray, Cluster("auto", ScreenSpec(Target("hlo", "x"), machine_of("1xH200")))
 
 
 def test_three_workers_lost_over_a_candidate_make_it_a_crash(monkeypatch):
-    ray, cluster = stand_in(monkeypatch, {"try_out": None})
-    with cluster, cluster.rig() as rig:
-        found = rig.try_out({})
+    ray, cluster = stand_in(monkeypatch, {"evaluate": None})
+    with cluster, cluster.runner() as runner:
+        found = runner.evaluate({})
     assert found.status == CRASH and ray.killed == 3
     assert found.note == "3 workers were lost over it; the last: it is dead [on node7]"
 
 
 def test_a_compiler_that_dies_with_its_node_is_not_the_candidates_crash(monkeypatch):
-    dying = {"try_out": {"status": CRASH, "note": "killed"}, "ping": None}
+    dying = {"evaluate": {"status": CRASH, "note": "killed"}, "ping": None}
     answers = iter([{}, None] * 3)
     ray, cluster = stand_in(monkeypatch, dying)
     # It answers before it is given a candidate, and not after.
@@ -225,18 +225,22 @@ def test_a_compiler_that_dies_with_its_node_is_not_the_candidates_crash(monkeypa
             ray if ref[0] != "ping" else StandIn({"ping": next(answers)}), ref
         )
     )  # fmt: skip
-    with cluster, cluster.rig() as rig:
-        assert "3 workers were lost" in rig.try_out({}).note
+    with cluster, cluster.runner() as runner:
+        assert "3 workers were lost" in runner.evaluate({}).note
 
 
 def test_workers_that_cannot_start_and_nodes_that_lack_something_end_the_search(monkeypatch):
     _, cluster = stand_in(monkeypatch, {"start": None})
-    with cluster, cluster.rig() as rig, pytest.raises(Missing, match="8 workers in a row died"):
-        rig.try_out({})
+    with (
+        cluster,
+        cluster.runner() as runner,
+        pytest.raises(Missing, match="8 workers in a row died"),
+    ):
+        runner.evaluate({})
     unfit_node = {"host": "node7", "python": "python", "lacking": "jaxlib 1 instead of 2"}
     _, cluster = stand_in(monkeypatch, {"start": unfit_node})
-    with cluster, cluster.rig() as rig, pytest.raises(Missing, match="node7 can't compile"):
-        rig.try_out({})
+    with cluster, cluster.runner() as runner, pytest.raises(Missing, match="node7 can't compile"):
+        runner.evaluate({})
     # After the search nobody is there to try anything.
     with pytest.raises(NoWorker):
-        cluster.try_out({})
+        cluster.evaluate({})

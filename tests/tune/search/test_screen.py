@@ -21,10 +21,10 @@ from slipstream.tune.folder import read_study
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.fingerprint import fingerprint_of
 from slipstream.tune.search.screen import Screen
-from slipstream.tune.search.seeds import suggestions
-from slipstream.tune.space.program_traits import Traits, traits_of
-from slipstream.tune.space.space import Asked, space_of
-from slipstream.tune.studies import Order, begin, resume, show, tune
+from slipstream.tune.search.seeds import seeds
+from slipstream.tune.space.program_traits import ProgramTraits, traits_of
+from slipstream.tune.space.space import SpaceOptions, space_of
+from slipstream.tune.studies import TuneOptions, begin, resume, show, tune
 
 MACHINE = "2xH200"
 GATHER = "xla_gpu_all_gather_combine_threshold_bytes"
@@ -66,7 +66,7 @@ def test_knobs_are_those_that_the_program_can_feel(compiled):
 
 
 def test_without_collectives_or_loops_there_are_no_knobs_for_them():
-    space = space_of(Traits(1, 1, products=3), installed_catalogue(), is_measured=True)
+    space = space_of(ProgramTraits(1, 1, products=3), installed_catalogue(), is_measured=True)
     names = " ".join(knob.name for knob in space.knobs)
     for word in ("gather", "reduce_scatter", "collective", "latency", "loop", "NCCL", "offload"):
         assert word not in names, word
@@ -92,14 +92,17 @@ def test_users_add_and_forbid_knobs(compiled):
     traits = traits_of(compiled[0].program, machine_of(MACHINE))
     catalogue = installed_catalogue()
     added = {"xla_gpu_graph_min_graph_size": ("7",), "MY_VARIABLE": ("1",)}
-    asked = Asked((GRAPHS,), added, (GATHER, *added))
+    asked = SpaceOptions((GRAPHS,), added, (GATHER, *added))
     space = space_of(traits, catalogue, asked=asked)
     assert [knob.name for knob in space.knobs] == [GATHER, *added]
     assert space.left_out[GRAPHS] == "forbidden"
     for wrong, match in (
-        (Asked(("xla_nothing",)), "there is no knob 'xla_nothing'"),
-        (Asked(added={"xla_gpu_nothing_at_all": ("1",)}), "has no flag xla_gpu_nothing_at_all"),
-        (Asked(added={"xla_gpu_graph_min_graph_size": ("many",)}), "the value is 'many'"),
+        (SpaceOptions(("xla_nothing",)), "there is no knob 'xla_nothing'"),
+        (
+            SpaceOptions(added={"xla_gpu_nothing_at_all": ("1",)}),
+            "has no flag xla_gpu_nothing_at_all",
+        ),
+        (SpaceOptions(added={"xla_gpu_graph_min_graph_size": ("many",)}), "the value is 'many'"),
     ):
         with pytest.raises(BadInput, match=match):
             space_of(traits, catalogue, asked=wrong)
@@ -108,7 +111,7 @@ def test_users_add_and_forbid_knobs(compiled):
 def test_the_first_suggestions_are_the_default_and_the_presets(compiled):
     traits = traits_of(compiled[0].program, machine_of(MACHINE))
     space = space_of(traits, installed_catalogue())
-    found = suggestions(space, traits, installed_catalogue(), "H200", 5)
+    found = seeds(space, traits, installed_catalogue(), "H200", 5)
     assert found[0].settings == {}
     origins = [one.origin for one in found]
     assert "preset fsdp" in origins and "preset cuda-graphs-off" in origins
@@ -122,10 +125,10 @@ def test_the_first_suggestions_are_the_default_and_the_presets(compiled):
 def test_outcomes_of_the_screen(compiled):
     found, target = compiled
     with Screen(target, machine_of(MACHINE)) as screen:
-        default = screen.try_out({})
-        same = screen.try_out({BY_DIM: "true"})
-        launched = screen.try_out({GRAPHS: ""})
-        refused = screen.try_out({"xla_no_such_flag": "1"})
+        default = screen.evaluate({})
+        same = screen.evaluate({BY_DIM: "true"})
+        launched = screen.evaluate({GRAPHS: ""})
+        refused = screen.evaluate({"xla_no_such_flag": "1"})
     assert default.status == OK and default.step_us and default.step_us > 0
     assert default.memory_bytes == found.memory.peak_bytes
     assert default.program == fingerprint_of(found.program).schedule
@@ -135,7 +138,7 @@ def test_outcomes_of_the_screen(compiled):
     assert launched.program != default.program and launched.work == default.work
     assert refused.status == REFUSED and "xla_no_such_flag" in refused.note
     with Screen(target, machine_of(MACHINE), most_memory_bytes=1000) as screen:
-        tight = screen.try_out({})
+        tight = screen.evaluate({})
     assert tight.status == NO_FIT and "of 1 kB" in tight.note
 
 
@@ -143,7 +146,7 @@ def test_what_is_wrong_never_wins_and_a_wrong_baseline_is_told_of(compiled, monk
     found = Soundness((WrongBitcast("b", "bf16[2]", "f32[2]", 4, 8, "feeds"),))
     monkeypatch.setattr(slipstream.tune.search.screen, "soundness", lambda program: found)
     with Screen(compiled[1], machine_of(MACHINE)) as screen:
-        default, same = screen.try_out({}), screen.try_out({BY_DIM: "true"})
+        default, same = screen.evaluate({}), screen.evaluate({BY_DIM: "true"})
     assert (default.status, default.wrong) == (OK, found.text)
     assert (same.status, same.note, same.score("step")) == (WRONG, found.text, None)
     assert Outcome.from_json(same.to_json()) == same
@@ -166,13 +169,13 @@ def test_a_compiler_that_hangs_or_dies_is_the_candidates_outcome_and_the_next_on
     # A second try must not find it compiled.
     fresh = {"xla_gpu_graph_min_graph_size": str(next(_SIZES))}
     with Screen(target, machine_of(MACHINE), timeout_s=0.05) as screen:
-        hung = screen.try_out(fresh)
+        hung = screen.evaluate(fresh)
         assert hung.status == HANG and "more than 0 s" in hung.note
     with Screen(target, machine_of(MACHINE)) as screen:
         session = screen._session
         threading.Thread(target=_kill_first_worker, args=[session], daemon=True).start()
-        assert screen.try_out(fresh).status == CRASH
-        assert screen.try_out(fresh).status == OK
+        assert screen.evaluate(fresh).status == CRASH
+        assert screen.evaluate(fresh).status == OK
 
 
 def _kill_first_worker(session) -> None:
@@ -193,14 +196,14 @@ def test_fingerprints_tell_order_and_content_but_not_names(compiled):
     )
 
 
-ASKED = Asked(only=(GATHER, GRAPHS, BY_DIM))
+ASKED = SpaceOptions(only=(GATHER, GRAPHS, BY_DIM))
 
 
 def test_a_whole_search_and_its_report(target, tmp_path):
     folder = tmp_path / "study"
     told = []
-    order = Order(on=MACHINE, trials=6, budget_s=300, folder=folder, jobs=2, asked=ASKED)
-    found = tune(target, order, on_told=lambda candidate, outcome: told.append(candidate.number))
+    order = TuneOptions(on=MACHINE, trials=6, budget_s=300, folder=folder, jobs=2, asked=ASKED)
+    found = tune(target, order, on_result=lambda candidate, outcome: told.append(candidate.number))
     assert len(found.trials) == 6 == len(told)
     assert found.baseline is not None and found.baseline.settings == {}
     assert found.best is not None and found.best.change is not None and found.best.change <= 0
@@ -222,7 +225,7 @@ def test_a_whole_search_and_its_report(target, tmp_path):
 
 def test_a_study_of_another_jaxlib_is_not_gone_on_with(target, tmp_path):
     folder = tmp_path / "study"
-    begin(target, Order(on=MACHINE, folder=folder, asked=ASKED))
+    begin(target, TuneOptions(on=MACHINE, folder=folder, asked=ASKED))
     file = folder / "study.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "jaxlib": "0.4.1"}))
     with pytest.raises(BadInput, match=r"of jaxlib 0\.4\.1, and"):

@@ -14,13 +14,13 @@ import pytest
 
 from slipstream.errors import BadInput
 from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, NO_FIT, OK, OUT_OF_MEMORY
-from slipstream.tune.folder import Facts, read_study
+from slipstream.tune.folder import StudyConfig, read_study
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.report.report import open_study
 from slipstream.tune.search.search import Search, best_row
 from slipstream.tune.search.seeds import Suggestion
 from slipstream.tune.search.storage import sqlite_url
-from slipstream.tune.search.study import Row, Study
+from slipstream.tune.search.study import Study, TrialRow
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 
@@ -42,7 +42,7 @@ def score(settings: dict[str, str]) -> float:
 class Arithmetic:
     """Tries candidates out in no time."""
 
-    def try_out(self, settings):
+    def evaluate(self, settings):
         return Outcome(OK, step_us=score(settings), program=str(sorted(settings.items())))
 
     def __enter__(self):
@@ -118,13 +118,13 @@ def test_a_trial_of_another_host_is_left_alone_until_its_heart_stops(tmp_path, m
     # Its heart beat once, and never again.
     there.close()
     here = Study(url, "test", SPACE, "step")
-    here.reap()
+    here.requeue_dead()
     assert [row.state for row in here.rows()] == ["running"]
     here.close()
     here = Study(url, "test", SPACE, "step", grace_s=1)
     while len(here.rows()) == 1:
         time.sleep(0.1)
-        here.reap()
+        here.requeue_dead()
     assert [row.state for row in here.rows()] == ["interrupted", "waiting"]
     again = here.ask()
     assert (again.settings, again.origin) == (lost.settings, "preset one")
@@ -139,13 +139,13 @@ sys.path.insert(0, {folder!r})
 from test_study import SPACE, Arithmetic
 from slipstream.tune.report.report import open_study
 from slipstream.tune.search.search import Search
-from slipstream.tune.search.study import Row, Study
+from slipstream.tune.search.study import TrialRow, Study
 
 class Slow(Arithmetic):
-    def try_out(self, settings):
+    def evaluate(self, settings):
         print("trying", flush=True)
         time.sleep(0.05)
-        return super().try_out(settings)
+        return super().evaluate(settings)
 
 study = Study({url!r}, "test", SPACE, "step")
 Search(study, Slow, trials={trials}, budget_s=120, jobs=2, simplifies=False).run()
@@ -166,7 +166,7 @@ def settled(url: str, trials: int) -> None:
     assert len(check_settled(rows)) == trials
 
 
-def check_settled(rows: list[Row]) -> Counter:
+def check_settled(rows: list[TrialRow]) -> Counter:
     """Each candidate that was tried, by its settings."""
     done = Counter(
         tuple(sorted(row.settings.items()))
@@ -208,7 +208,7 @@ def test_a_search_killed_in_the_middle_and_resumed_has_lost_or_doubled_nothing(t
     assert {row.outcome.status for row in rows if row.outcome is not None} == {OK}
 
 
-def rows_of(folder: Path, facts: Facts) -> list[Row]:
+def rows_of(folder: Path, facts: StudyConfig) -> list[TrialRow]:
     study = open_study(folder, facts)
     rows = study.rows()
     study.close()

@@ -2,21 +2,23 @@
 
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.tune.space.knob import Knob
-from slipstream.tune.space.program_traits import Traits
-from slipstream.tune.space.space import UNLAUNCHED, UNMEASURED, Asked, space_of
+from slipstream.tune.space.program_traits import ProgramTraits
+from slipstream.tune.space.space import UNLAUNCHED, UNMEASURED, SpaceOptions, space_of
 
 COLLECTIVES = {"all-gather": (1 << 20,), "all-reduce": (1 << 10,)}
 VARIABLES = {"NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_MAX_CTAS", "CUDA_DEVICE_MAX_CONNECTIONS"}
 AUTOTUNING = "xla_gpu_autotune_level"
 
 
-def whole(traits: Traits, **asked):
+def whole(traits: ProgramTraits, **asked):
     catalogue = installed_catalogue()
-    return space_of(traits, catalogue, is_measured=True, is_launched=True, asked=Asked(**asked))
+    return space_of(
+        traits, catalogue, is_measured=True, is_launched=True, asked=SpaceOptions(**asked)
+    )
 
 
 def test_a_launch_tells_variables_one_process_flags_and_a_screen_neither():
-    space = whole(Traits(8, 1, COLLECTIVES, products=1))
+    space = whole(ProgramTraits(8, 1, COLLECTIVES, products=1))
     names = {knob.name for knob in space.knobs}
     assert names >= VARIABLES | {AUTOTUNING} and "NCCL_IB_QPS_PER_CONNECTION" not in names
     process, screen = space.in_process, space.screened
@@ -29,13 +31,13 @@ def test_a_launch_tells_variables_one_process_flags_and_a_screen_neither():
 
 
 def test_nothing_for_nccl_without_collectives_between_devices():
-    for traits in (Traits(1, 1, COLLECTIVES), Traits(8, 1)):
+    for traits in (ProgramTraits(1, 1, COLLECTIVES), ProgramTraits(8, 1)):
         assert not [knob for knob in whole(traits).knobs if "nccl" in knob.name.lower()]
-    assert whole(Traits(16, 2, COLLECTIVES)).knob("NCCL_IB_QPS_PER_CONNECTION") is not None
+    assert whole(ProgramTraits(16, 2, COLLECTIVES)).knob("NCCL_IB_QPS_PER_CONNECTION") is not None
 
 
 def test_a_place_in_the_command_has_its_first_value_for_default():
-    space = whole(Traits(8, 1), added={"processes": ("8", "1")}, typed=("processes",))
+    space = whole(ProgramTraits(8, 1), added={"processes": ("8", "1")}, typed=("processes",))
     knob = space.knob("processes")
     assert knob is not None and (knob.default, knob.values) == ("8", ("8", "1"))
     assert knob.seen_by == "measurement" and space.in_process.knob("processes") is None
@@ -43,4 +45,4 @@ def test_a_place_in_the_command_has_its_first_value_for_default():
 
 def test_what_is_not_set_is_below_all_numbers():
     knob = Knob("NCCL_X", ("(unset)", "16", "8"), "why", "measurement", is_ordered=True)
-    assert knob.ladder == ("(unset)", "8", "16")
+    assert knob.ordered_values == ("(unset)", "8", "16")

@@ -47,7 +47,7 @@ def extract(
 
     table = extract_costs(profile, policy)
     files = table.write(output)
-    known = any(program.asked is not None for program in table.programs)
+    known = any(program.looked_up is not None for program in table.programs)
     coverage = check_profile(table, profile) if known else None
     if json:
         from slipstream.outputs.terminal.costs import table_json

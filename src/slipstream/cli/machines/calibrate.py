@@ -12,7 +12,7 @@ from slipstream.cli.common import JsonOption, echo, open_profile, show_json
 from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
-    from slipstream.machines.collectives import Curve
+    from slipstream.machines.collectives import CollectiveCurve
     from slipstream.profile.program import Program
 
 FilesArgument = Annotated[
@@ -64,7 +64,7 @@ def calibrate(
     measured = machine(gpu or calibration.device_of(files))
     if network is not None:
         network_named(network)
-    curves: list[Curve] = []
+    curves: list[CollectiveCurve] = []
     kernels: dict[str, float] = {}
     for file in files:
         name = Path(file).name

@@ -22,14 +22,14 @@ def apply(
 ) -> None:
     """The winning settings as jobs are written, in every form that `flags preset` has."""
     from slipstream.outputs.preset_files import preset_json, render
-    from slipstream.tune.apply import winning
+    from slipstream.tune.apply import winning_settings
     from slipstream.tune.folder import read_study
     from slipstream.tune.measure.backends import winning_command
     from slipstream.tune.studies import show
 
     found = show(Path(study))
     command, typed = winning_command(read_study(Path(study)), found)
-    composed = winning(found, typed=typed)
+    composed = winning_settings(found, typed=typed)
     if json:
         return show_json({**preset_json(composed), **({"command": command} if typed else {})})
     echo(render(composed, form).rstrip("\n"))

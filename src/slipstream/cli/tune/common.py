@@ -13,7 +13,7 @@ import typer
 from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
-    from slipstream.tune.measure.backends import JobOrder
+    from slipstream.tune.measure.backends import JobSpec
     from slipstream.tune.outcome import Outcome
     from slipstream.tune.search.study import Candidate
 
@@ -99,7 +99,7 @@ def knob(text: str) -> tuple[str, tuple[str, ...]]:
 
 def job_order(
     target: str, command: Sequence[str], is_measured: bool, capture: str
-) -> JobOrder | None:
+) -> JobSpec | None:
     """How candidates are to be run; None where they are only simulated."""
     from slipstream.run.settings import parse_capture
     from slipstream.tune.run_folder import job_order

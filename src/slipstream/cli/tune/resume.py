@@ -41,7 +41,7 @@ def resume(
             trials=trials,
             budget_s=seconds(budget) if budget else None,
             ray=ray,
-            on_told=table.told,
+            on_result=table.told,
             progress=table.progress,
         )
     if json:

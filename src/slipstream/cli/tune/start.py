@@ -80,19 +80,19 @@ def start(
     """
     from slipstream.outputs.terminal.tune import render_tuning, tuning_json
     from slipstream.tune.measure.launched import places
-    from slipstream.tune.space.space import Asked
-    from slipstream.tune.studies import Order, tune
+    from slipstream.tune.space.space import SpaceOptions
+    from slipstream.tune.studies import TuneOptions, tune
 
     job = job_order(target, command or (), measure, capture)
     added = dict(map(knob, add or ()))
     typed = places(added, job.command) if job is not None else ()
-    asked = Asked(tuple(forbid or ()), added, tuple(only or ()), typed)
-    order = Order(
+    asked = SpaceOptions(tuple(forbid or ()), added, tuple(only or ()), typed)
+    order = TuneOptions(
         on, objective, trials, seconds(budget), Path(study), storage, jobs, costs, asked,
         size(memory), tolerance, seconds(timeout), ray=ray, measure=job,
     )  # fmt: skip
     with LiveTable() as table:
-        found = tune(target, order, on_told=table.told, progress=table.progress)
+        found = tune(target, order, on_result=table.told, progress=table.progress)
     if json:
         return show_json(tuning_json(found))
     show(lambda width: render_tuning(found, width, top))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import Rule, Said, exhibits
-from slipstream.machines.gemm_model import Product
-from slipstream.machines.kernel_features import Kernel
+from slipstream.diagnosis.rule import Rule, RuleResults, exhibits
+from slipstream.machines.gemm_model import Gemm
+from slipstream.machines.kernel_features import KernelFeatures
 from slipstream.machines.kernel_model import kernel_us, parameters
 from slipstream.machines.machine import Gpu
 from slipstream.profile.program import Instruction, Program
@@ -58,7 +58,7 @@ class Scores:
         return True
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """Every size of scores that goes through memory, with what a fused kernel would take."""
     program = evidence.program
     if program is None:
@@ -138,10 +138,10 @@ def _gain(
 
 
 def _fused_us(scores: Scores, head: int, form: str, is_causal: bool, gpu: Gpu) -> float:
-    product = Product(scores.batch, scores.queries, scores.keys, head, "bf16")
+    gemm = Gemm(scores.batch, scores.queries, scores.keys, head, "bf16")
     moved = 4 * scores.batch * (scores.queries + scores.keys) * head
     size = moved if form == "forward" else 2 * moved
-    fused = Kernel("attention", size, product=product, form=form, is_causal=is_causal)
+    fused = KernelFeatures("attention", size, gemm=gemm, form=form, is_causal=is_causal)
     return kernel_us(fused, gpu, parameters())
 
 
@@ -153,13 +153,13 @@ def _materialised(evidence: Evidence, program: Program) -> Iterator[tuple[Scores
     for instruction in program.scheduled:
         parts = [instruction, *inside(program, instruction)]
         softmaxes += [part.shape for part in parts if part.opcode == "exponential"]
-        product = _batched(evidence, instruction)
-        if product is not None:
-            scores = Scores(product.batch, product.m, product.n)
-            if min(product.m, product.n) > product.k:
-                makers[scores] = product.k
-            takers |= {Scores(product.batch, product.m, product.k)}
-            takers |= {Scores(product.batch, product.n, product.k)}
+        gemm = _batched(evidence, instruction)
+        if gemm is not None:
+            scores = Scores(gemm.batch, gemm.m, gemm.n)
+            if min(gemm.m, gemm.n) > gemm.k:
+                makers[scores] = gemm.k
+            takers |= {Scores(gemm.batch, gemm.m, gemm.k)}
+            takers |= {Scores(gemm.batch, gemm.n, gemm.k)}
     for scores, head in makers.items():
         turned = any(scores.fits(shape) for shape in softmaxes)
         turned_round = Scores(scores.batch, scores.keys, scores.queries)
@@ -168,21 +168,21 @@ def _materialised(evidence: Evidence, program: Program) -> Iterator[tuple[Scores
 
 
 def _makes_scores(evidence: Evidence, instruction: Instruction, scores: Scores) -> bool:
-    product = _batched(evidence, instruction)
+    gemm = _batched(evidence, instruction)
     return (
-        product is not None
-        and product.k < min(product.m, product.n)
+        gemm is not None
+        and gemm.k < min(gemm.m, gemm.n)
         and (
-            Scores(product.batch, product.m, product.n) == scores
-            or Scores(product.batch, product.n, product.m) == scores
+            Scores(gemm.batch, gemm.m, gemm.n) == scores
+            or Scores(gemm.batch, gemm.n, gemm.m) == scores
         )
     )
 
 
-def _batched(evidence: Evidence, instruction: Instruction) -> Product | None:
-    asked = evidence.kernel(instruction)
-    product = asked.product if asked.kind == "gemm" else None
-    return product if product is not None and product.batch > 1 else None
+def _batched(evidence: Evidence, instruction: Instruction) -> Gemm | None:
+    features = evidence.kernel_features(instruction)
+    gemm = features.gemm if features.kind == "gemm" else None
+    return gemm if gemm is not None and gemm.batch > 1 else None
 
 
 def _touches(evidence: Evidence, op: Op, scores: Scores) -> bool:
@@ -197,8 +197,8 @@ def _touches(evidence: Evidence, op: Op, scores: Scores) -> bool:
 def _dtype(evidence: Evidence, program: Program, name: str) -> str:
     """The element type of a batched product's operands; empty for anything else."""
     instruction = program.instruction(name)
-    product = _batched(evidence, instruction)
-    return product.dtype if product is not None else ""
+    gemm = _batched(evidence, instruction)
+    return gemm.dtype if gemm is not None else ""
 
 
-RULE = Rule(NAME, "Do the scores of attention go through memory?", look)
+RULE = Rule(NAME, "Do the scores of attention go through memory?", check)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.errors import BadInput
 from slipstream.flags.thresholds.thresholds import (
     ALL_GATHER,
@@ -50,7 +50,7 @@ class _Member:
     times: int
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """Groups of collectives that don't need each other, by kind; each kind is one finding."""
     program, machine = evidence.program, evidence.machine
     if program is None or not evidence.step.exposed_communication_us:
@@ -73,7 +73,7 @@ def _finding(
     machine: Machine,
     kind: str,
     groups: list[list[_Member]],
-) -> Said:
+) -> RuleResults:
     saved = sum(_saved_us(machine, group) for group in groups)
     exposed = sum(one.exposed_us for group in groups for one in group)
     most = min(saved, exposed)
@@ -217,4 +217,4 @@ def _independent(program: Program, members: list[_Member]) -> Iterator[list[_Mem
     yield from (group for group in groups if len(group) > 1)
 
 
-RULE = Rule(NAME, "Could small collectives be combined?", look)
+RULE = Rule(NAME, "Could small collectives be combined?", check)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import Rule, Said, exhibits
-from slipstream.machines.kernel_features import Kernel
+from slipstream.diagnosis.rule import Rule, RuleResults, exhibits
+from slipstream.machines.kernel_features import KernelFeatures
 from slipstream.machines.kernel_model import kernel_us, parameters
 from slipstream.machines.machine import Gpu
 from slipstream.profile.program import Program
@@ -23,12 +23,12 @@ PRECISION = "https://docs.jax.dev/en/latest/_autosummary/jax.default_matmul_prec
 @dataclass(frozen=True)
 class _Matmul:
     op: Op
-    asked: Kernel
+    features: KernelFeatures
     is_full: bool
     """whether it asks for all of float32's precision, which TF32 has not"""
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """Products that TF32 is forbidden for, and those that bfloat16 would do in half the time."""
     program = evidence.program
     if program is None or not _has_any(evidence):
@@ -36,9 +36,9 @@ def look(evidence: Evidence) -> Said:
     found = []
     for matmul in float32_matmuls(program):
         op = evidence.op_by_name.get(matmul.name)
-        asked = evidence.kernel(program.instruction(matmul.name))
-        if op is not None and asked.product is not None:
-            found.append(_matmul(program, op, asked))
+        features = evidence.kernel_features(program.instruction(matmul.name))
+        if op is not None and features.gemm is not None:
+            found.append(_matmul(program, op, features))
     total_us = sum(one.op.per_step_us for one in found)
     if total_us < evidence.noticeable_us:
         return
@@ -55,24 +55,24 @@ def _has_any(evidence: Evidence) -> bool:
     """Whether any product has float32 operands: most programs have none, and that is soon seen."""
     for op in evidence.op_by_name.values():
         start = evidence.start(op.instruction) if op.category == "matmul" else None
-        product = evidence.kernel(start).product if start is not None else None
-        if product is not None and product.dtype in ("f32", "tf32"):
+        gemm = evidence.kernel_features(start).gemm if start is not None else None
+        if gemm is not None and gemm.dtype in ("f32", "tf32"):
             return True
     return False
 
 
-def _matmul(program: Program, op: Op, asked: Kernel) -> _Matmul:
+def _matmul(program: Program, op: Op, features: KernelFeatures) -> _Matmul:
     """`highest` is the precision that XLA does not use TF32 for."""
     instruction = program.instruction(op.instruction)
     parts = (instruction, *inside(program, instruction))
     asks = [str(i.attributes.get("operand_precision", "")) + i.backend_config for i in parts]
     is_full = any("highest" in text.lower() for text in asks)
-    assert asked.product is not None
+    assert features.gemm is not None
     dtype = "f32" if is_full else "tf32"
-    return _Matmul(op, replace(asked, product=replace(asked.product, dtype=dtype)), is_full)
+    return _Matmul(op, replace(features, gemm=replace(features.gemm, dtype=dtype)), is_full)
 
 
-def _full_precision(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> Said:
+def _full_precision(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> RuleResults:
     now, then = _times(matmuls, gpu, "tf32")
     if now - then < evidence.noticeable_us:
         return
@@ -95,7 +95,7 @@ def _full_precision(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> Sai
     )
 
 
-def _narrower(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> Said:
+def _narrower(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> RuleResults:
     now, then = _times(matmuls, gpu, "bf16")
     if now - then < evidence.noticeable_us:
         return
@@ -123,16 +123,18 @@ def _times(matmuls: list[_Matmul], gpu: Gpu, dtype: str) -> tuple[float, float]:
     """What the products take, and would take in another type: scaled as the models say."""
     now = then = 0.0
     for one in matmuls:
-        product = one.asked.product
-        assert product is not None
+        gemm = one.features.gemm
+        assert gemm is not None
         half = 0.5 if dtype == "bf16" else 1.0
         other = replace(
-            one.asked,
-            bytes=round(one.asked.bytes * half),
-            written=round(one.asked.written * half),
-            product=replace(product, dtype=dtype),
+            one.features,
+            bytes=round(one.features.bytes * half),
+            written=round(one.features.written * half),
+            gemm=replace(gemm, dtype=dtype),
         )
-        before, after = (kernel_us(asked, gpu, parameters()) for asked in (one.asked, other))
+        before, after = (
+            kernel_us(features, gpu, parameters()) for features in (one.features, other)
+        )
         now += one.op.per_step_us
         then += one.op.per_step_us * min(1.0, after / before if before else 1.0)
     return now, then
@@ -149,4 +151,4 @@ def _gain(now: float, then: float, what: str) -> Gain:
     )
 
 
-RULE = Rule(NAME, "Are matrix products done in float32, or without TF32?", look)
+RULE = Rule(NAME, "Are matrix products done in float32, or without TF32?", check)

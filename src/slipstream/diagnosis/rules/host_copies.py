@@ -8,7 +8,7 @@ without     ████████████████                the 
 from __future__ import annotations
 
 from slipstream.diagnosis.evidence import SIMULATION_ERROR, Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.profile.program import Instruction
 from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
@@ -39,12 +39,12 @@ def captured(evidence: Evidence) -> list[Instruction]:
 
 def explained(evidence: Evidence) -> frozenset[str]:
     """Copies whose waits this rule has a finding for: no other rule needs to speak of them."""
-    if any(isinstance(one, Finding) for one in look(evidence)):
+    if any(isinstance(one, Finding) for one in check(evidence)):
         return frozenset(start.name for start in captured(evidence))
     return frozenset()
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """What the step would take if graphs did not capture the copies: simulated."""
     copies = captured(evidence)
     if not copies:
@@ -53,12 +53,12 @@ def look(evidence: Evidence) -> Said:
     total_us = sum(one.us for one in shown)
     if total_us < evidence.noticeable_us:
         return
-    if evidence.doubt:
-        yield Abstention(NAME, evidence.doubt)
+    if evidence.simulation_doubt:
+        yield Abstention(NAME, evidence.simulation_doubt)
         return
     now = evidence.simulated(graphs=True)
     names = [start.name for start in copies]
-    if not set(names) & now.made.inline:
+    if not set(names) & now.simulation.inline:
         yield Abstention(NAME, "the recording has copies in graphs that the simulation has not")
         return
     alone = now.profile_us - evidence.simulated(graphs=False).profile_us
@@ -120,4 +120,4 @@ def _changes(evidence: Evidence, copies: list[Instruction]) -> tuple[Change, ...
     return tuple(change for change in changes if change is not None)
 
 
-RULE = Rule(NAME, "Do command buffers put host copies in line with the kernels?", look)
+RULE = Rule(NAME, "Do command buffers put host copies in line with the kernels?", check)

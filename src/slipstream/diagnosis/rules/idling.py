@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.analyses.gaps import Gap
 from slipstream.diagnosis.evidence import SIMULATION_ERROR, Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
 from slipstream.simulate.graphs import FLAG as GRAPHS
 from slipstream.units import format_time
@@ -18,7 +18,7 @@ ASYNC = "https://docs.jax.dev/en/latest/async_dispatch.html"
 CACHE = "https://docs.jax.dev/en/latest/persistent_compilation_cache.html"
 
 
-def _unknown(evidence: Evidence, rule: str) -> Said:
+def _unknown(evidence: Evidence, rule: str) -> RuleResults:
     """That there is idle time, and its cause is not known; nothing where it is."""
     found, step = evidence.gaps, evidence.step
     is_idle = step.idle_us >= IDLE * step.wall_us
@@ -40,7 +40,7 @@ def _caused(evidence: Evidence, cause: str) -> float:
     return us if us >= IDLE * evidence.step.wall_us else 0.0
 
 
-def look_launches(evidence: Evidence) -> Said:
+def check_launches(evidence: Evidence) -> RuleResults:
     """Kernels shorter than their launches; CUDA graphs, where there are none, are simulated."""
     if evidence.step.idle_us < IDLE * evidence.step.wall_us:
         return
@@ -91,7 +91,7 @@ def _launch_changes(evidence: Evidence, has_graphs: bool) -> tuple[Change, ...]:
 
 def _with_graphs(evidence: Evidence) -> Gain | None:
     """What CUDA graphs would win, where there are none; None where that can't be told."""
-    if evidence.in_graphs or evidence.doubt:
+    if evidence.in_graphs or evidence.simulation_doubt:
         return None
     now = evidence.simulated(graphs=False).profile_us
     won = now - evidence.simulated(graphs=True).profile_us
@@ -108,7 +108,7 @@ def _with_graphs(evidence: Evidence) -> Gain | None:
     )
 
 
-def look_input(evidence: Evidence) -> Said:
+def check_input(evidence: Evidence) -> RuleResults:
     """Input that is made or sent while the device waits."""
     us = _caused(evidence, "input")
     if not us:
@@ -134,7 +134,7 @@ def look_input(evidence: Evidence) -> Said:
         )
 
 
-def look_host(evidence: Evidence) -> Said:
+def check_host(evidence: Evidence) -> RuleResults:
     """Python, or a wait for results, between steps."""
     us = _caused(evidence, "host")
     if not us:
@@ -159,7 +159,7 @@ def look_host(evidence: Evidence) -> Said:
         )
 
 
-def look_compiles(evidence: Evidence) -> Said:
+def check_compiles(evidence: Evidence) -> RuleResults:
     """Compiles inside the steps that were recorded."""
     us = evidence.gaps.by_cause.get("compilation", 0.0)
     if us < IDLE * evidence.gaps.wall_us:
@@ -214,8 +214,8 @@ def _exhibit(gap: Gap) -> Exhibit:
 
 
 RULES = (
-    Rule(LAUNCH, "Does the device wait for launches?", look_launches, needs_program=False),
-    Rule(INPUT, "Does the device wait for input?", look_input, False, False),
-    Rule(HOST, "Does the device wait for the host between steps?", look_host, False, False),
-    Rule(COMPILE, "Does XLA compile while the steps run?", look_compiles, False, False),
+    Rule(LAUNCH, "Does the device wait for launches?", check_launches, needs_program=False),
+    Rule(INPUT, "Does the device wait for input?", check_input, False, False),
+    Rule(HOST, "Does the device wait for the host between steps?", check_host, False, False),
+    Rule(COMPILE, "Does XLA compile while the steps run?", check_compiles, False, False),
 )

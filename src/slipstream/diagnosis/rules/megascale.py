@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from slipstream.analyses.network.network import network
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
 
 NAME = "megascale"
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """Each trouble that the guide knows is one finding."""
     if not len(evidence.whole.transfers):
         return
@@ -49,5 +49,5 @@ def look(evidence: Evidence) -> Said:
 
 
 RULE = Rule(
-    NAME, "Does anything that Megascale's guide knows go wrong between slices?", look, False, False
+    NAME, "Does anything that Megascale's guide knows go wrong between slices?", check, False, False
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipstream.diagnosis.evidence import USABLE_MEMORY, Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.profile.program import Instruction
 from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
@@ -12,7 +12,7 @@ from slipstream.units import format_bytes, format_time
 NAME = "offload"
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """What the host copies of the step cost, and whether they are needed."""
     exposed = [
         op for op in evidence.overlap.copies if op.category == "host copy" and op.exposed_us > 0
@@ -68,7 +68,7 @@ def _gain(
     evidence: Evidence, starts: list[Instruction], host_bytes: int, exposed_us: float
 ) -> Gain:
     most = exposed_us
-    if not evidence.doubt and starts:
+    if not evidence.simulation_doubt and starts:
         gone = {start.name: 0.0 for start in starts}
         now = evidence.simulated().profile_us
         most = now - evidence.simulated(costs=gone).profile_us
@@ -79,10 +79,10 @@ def _gain(
         max(0.0, most - kept),
         0.0,
         most,
-        "simulated" if not evidence.doubt else "modelled",
+        "simulated" if not evidence.simulation_doubt else "modelled",
         "the step without the copies, less writing and reading the values on the device; memory "
         "is counted from the program, and what else needs it is not known",
     )
 
 
-RULE = Rule(NAME, "Are values offloaded though the device has room for them?", look)
+RULE = Rule(NAME, "Are values offloaded though the device has room for them?", check)

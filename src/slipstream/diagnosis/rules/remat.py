@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import USABLE_MEMORY, Evidence
-from slipstream.diagnosis.rule import Rule, Said, exhibits
+from slipstream.diagnosis.rule import Rule, RuleResults, exhibits
 from slipstream.profile.program import Program
 from slipstream.profile.semantics.signatures import result_shape
 from slipstream.results.diagnosis import Abstention, Change, Finding, Gain
@@ -32,7 +32,7 @@ class _Kept:
         return sum(op.per_step_us for op in self.ops)
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """The results that are cheapest to keep, and what that would save."""
     program = evidence.program
     if program is None:
@@ -133,8 +133,8 @@ def _is_plain_product(evidence: Evidence, op: Op) -> bool:
     start = evidence.start(op.instruction)
     if start is None or op.category != "matmul":
         return False
-    product = evidence.kernel(start).product
-    return product is not None and product.batch == 1
+    gemm = evidence.kernel_features(start).gemm
+    return gemm is not None and gemm.batch == 1
 
 
-RULE = Rule(NAME, "Is much computed again though there is memory to keep it?", look)
+RULE = Rule(NAME, "Is much computed again though there is memory to keep it?", check)

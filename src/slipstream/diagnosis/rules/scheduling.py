@@ -14,7 +14,7 @@ from slipstream.costs.coverage import Coverage, check_profile, check_program
 from slipstream.costs.scheduler_names import lookup_name
 from slipstream.costs.table import CostTable
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.diagnosis.rules.host_copies import captured
 from slipstream.flags.lint.conflicts import LHS, PGLE_PATH, SOL
 from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
@@ -34,7 +34,7 @@ XLA = "gpu_hlo_schedule.cc of github.com/openxla/xla: IsLHSEnabled"
 GUIDE = "https://docs.jax.dev/en/latest/gpu_performance_tips.html"
 
 
-def look_scheduler(evidence: Evidence) -> Said:
+def check_scheduler(evidence: Evidence) -> RuleResults:
     """Collectives without any compute between their start and their end."""
     if evidence.program is None:
         return
@@ -68,7 +68,7 @@ def look_scheduler(evidence: Evidence) -> Said:
     )  # fmt: skip
 
 
-def look_costs(evidence: Evidence) -> Said:
+def check_costs(evidence: Evidence) -> RuleResults:
     """Costs that don't fit, or none where much is exposed."""
     if evidence.program is None:
         return
@@ -79,7 +79,7 @@ def look_costs(evidence: Evidence) -> Said:
     exposed = sum(op.exposed_us for op in asides)
     if exposed < EXPOSED * evidence.step.wall_us:
         return
-    if any(isinstance(one, Finding) for one in look_scheduler(evidence)):
+    if any(isinstance(one, Finding) for one in check_scheduler(evidence)):
         return  # first things first: costs are for a scheduler that is on
     if evidence.flags.is_known and evidence.flags.value(PGLE_PATH):
         yield Abstention(COSTS, "the run had a PGLE profile; say which, to check it: --costs PATH")
@@ -103,7 +103,7 @@ def look_costs(evidence: Evidence) -> Said:
     )  # fmt: skip
 
 
-def _stale(evidence: Evidence, costs: CostTable) -> Said:
+def _stale(evidence: Evidence, costs: CostTable) -> RuleResults:
     program = evidence.program
     assert program is not None
     coverage = check_profile(costs, evidence.profile)
@@ -182,7 +182,7 @@ def _hideable(evidence: Evidence) -> list[Overlapped]:
 def _most_us(evidence: Evidence, exposed_us: float) -> float:
     """What overlap could hide: no more than is exposed, than computes, than dependencies allow."""
     most = min(exposed_us, evidence.step.compute_us)
-    if evidence.doubt:
+    if evidence.simulation_doubt:
         return most
     return max(0.0, min(most, evidence.simulated().profile_us - evidence.least_us))
 
@@ -207,5 +207,5 @@ def _exhibits(ops: list[Overlapped]) -> tuple[Exhibit, ...]:
     )
 
 
-SCHEDULER_RULE = Rule(SCHEDULER, "Is the latency-hiding scheduler off?", look_scheduler)
-COSTS_RULE = Rule(COSTS, "Are PGLE costs stale, or missing where much is exposed?", look_costs)
+SCHEDULER_RULE = Rule(SCHEDULER, "Is the latency-hiding scheduler off?", check_scheduler)
+COSTS_RULE = Rule(COSTS, "Are PGLE costs stale, or missing where much is exposed?", check_costs)

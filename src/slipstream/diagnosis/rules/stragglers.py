@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from slipstream.analyses.collectives import CollectiveRow, Straggler
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.machines.collectives import collective_time
 from slipstream.machines.machine import Machine
 from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
@@ -19,7 +19,7 @@ SLOW = 4.0
 """a collective that takes this many times what the model says has a slow link, or waits"""
 
 
-def look_straggler(evidence: Evidence) -> Said:
+def check_straggler(evidence: Evidence) -> RuleResults:
     """The device that comes last, more often than by chance."""
     if not evidence.step.communication_us:
         return
@@ -97,7 +97,7 @@ def _waiting(evidence: Evidence, last: Straggler) -> Gain:
     )
 
 
-def look_links(evidence: Evidence) -> Said:
+def check_links(evidence: Evidence) -> RuleResults:
     """Large collectives that take much longer than the links need."""
     if evidence.step.exposed_communication_us < evidence.noticeable_us:
         return
@@ -203,6 +203,6 @@ def _slow_links(evidence: Evidence, machine: Machine, slow: list[_Slow]) -> Find
 
 
 RULES = (
-    Rule(STRAGGLER, "Does one device make the others wait?", look_straggler, False, False),
-    Rule(LINKS, "Do links carry far less than they could?", look_links),
+    Rule(STRAGGLER, "Does one device make the others wait?", check_straggler, False, False),
+    Rule(LINKS, "Do links carry far less than they could?", check_links),
 )

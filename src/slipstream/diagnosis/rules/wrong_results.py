@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.analyses.soundness import FLAG, PASS, SOURCE, VERIFIER, WrongBitcast, soundness
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.results.diagnosis import Change, Exhibit, Finding, Gain
 
 NAME = "wrong-results"
@@ -18,7 +18,7 @@ ONE_TYPE = (
 )
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """Bitcasts that change the number of bytes."""
     program = evidence.program
     if program is None:
@@ -58,4 +58,4 @@ def _exhibit(evidence: Evidence, one: WrongBitcast) -> Exhibit:
     return Exhibit(one.instruction, 0.0, 0, label.source, "", note + near)
 
 
-RULE = Rule(NAME, "Does the program compute what was asked for?", look)
+RULE = Rule(NAME, "Does the program compute what was asked for?", check)

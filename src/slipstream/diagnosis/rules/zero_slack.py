@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.analyses.slack import SlackRow
 from slipstream.diagnosis.evidence import Evidence
-from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, Said
+from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.diagnosis.rules.host_copies import explained
 from slipstream.results.diagnosis import Change, Exhibit, Finding, Gain
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
@@ -13,7 +13,7 @@ from slipstream.units import format_time
 NAME = "zero-slack"
 
 
-def look(evidence: Evidence) -> Said:
+def check(evidence: Evidence) -> RuleResults:
     """Rows without slack that expose a noticeable part of the step."""
     if evidence.step.exposed_communication_us + evidence.step.exposed_copy_us < (
         evidence.noticeable_us
@@ -97,4 +97,4 @@ def _is_host_copy(evidence: Evidence, row: SlackRow) -> bool:
     return direction(program, start) != SAME_SIDE
 
 
-RULE = Rule(NAME, "Which collectives and copies does the step wait for?", look, needs_gpu=False)
+RULE = Rule(NAME, "Which collectives and copies does the step wait for?", check, needs_gpu=False)

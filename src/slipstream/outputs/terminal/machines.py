@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.machines.collectives import Curve
-from slipstream.machines.machine import Gpu, Machine, Network
+from slipstream.machines.collectives import CollectiveCurve
+from slipstream.machines.machine import Fabric, Gpu, Machine
 from slipstream.machines.overview import Overview, Sample
 from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
@@ -18,7 +18,7 @@ from slipstream.units import format_bytes
 LINKS = {"nvswitch": "NVSwitch, NVLS", "nvlink": "NVLink", "pcie": "PCIe"}
 
 
-def list_json(gpus: Mapping[str, Gpu], networks: Mapping[str, Network]) -> dict[str, Any]:
+def list_json(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric]) -> dict[str, Any]:
     """What `machines list --json` prints."""
     return {
         "gpus": [asdict(gpu) for gpu in gpus.values()],
@@ -55,7 +55,7 @@ def overview_json(found: Overview) -> dict[str, Any]:
 
 
 def calibration_json(
-    curves: Sequence[Curve], kernels: Mapping[str, float], path: str
+    curves: Sequence[CollectiveCurve], kernels: Mapping[str, float], path: str
 ) -> dict[str, Any]:
     """What `machines calibrate --json` prints."""
     return {
@@ -75,7 +75,7 @@ def calibration_json(
     }
 
 
-def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Network], width: int = 80) -> Text:
+def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric], width: int = 80) -> Text:
     """The GPUs and networks that have a name."""
     rows = [
         [
@@ -146,7 +146,9 @@ def render_overview(found: Overview, width: int = 80) -> Text:
     return Text("\n".join(lines))
 
 
-def calibrated_lines(curves: Iterable[Curve], kernels: Mapping[str, float], path: str) -> list[str]:
+def calibrated_lines(
+    curves: Iterable[CollectiveCurve], kernels: Mapping[str, float], path: str
+) -> list[str]:
     """What was read, and where it went."""
     lines = []
     for curve in curves:

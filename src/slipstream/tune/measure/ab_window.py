@@ -22,7 +22,7 @@ BASELINE, NULL = "baseline", "null"
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LookSchedule:
     """When it is looked at the times of a window."""
 
     warm_rounds: int
@@ -33,14 +33,14 @@ class Schedule:
     """rounds after which leaves who was slower in each"""
 
     @property
-    def final(self) -> Schedule:
+    def final(self) -> LookSchedule:
         """The same with one look, at the end."""
-        return Schedule(self.warm_rounds, self.looks[-1:])
+        return LookSchedule(self.warm_rounds, self.looks[-1:])
 
 
-STEPS = Schedule(2, (10, 15, 22, 30))
+STEPS = LookSchedule(2, (10, 15, 22, 30))
 """where a round is a step of each arm"""
-JOBS = Schedule(0, (10, 14, 20), (3, 6))
+JOBS = LookSchedule(0, (10, 14, 20), (3, 6))
 """where a round is a whole run of each arm's job, which warms up by itself"""
 WARM_ROUNDS, LOOKS = STEPS.warm_rounds, STEPS.looks
 Time = Callable[[str], float]
@@ -59,7 +59,7 @@ class ArmFailed(Exception):
 
 
 @dataclass
-class Window:
+class ABWindow:
     """What one window found."""
 
     comparisons: dict[str, Comparison] = field(default_factory=dict)
@@ -87,18 +87,18 @@ class Window:
         return [after / before for before, after in pairs]
 
 
-def run_window(
+def run_ab_window(
     arms: Sequence[str],
     time_one: Time,
     rounds: int | None = None,
     *,
-    schedule: Schedule = STEPS,
+    schedule: LookSchedule = STEPS,
     is_over: Callable[[], bool] = lambda: False,
     prune: Prune = lambda name, change, rounds: False,
-) -> Window:
+) -> ABWindow:
     """Baseline, null and candidates in turn, until it is clear who wins, or the time is over."""
     most = rounds or schedule.looks[-1]
-    window = Window(times_s={name: [] for name in (BASELINE, NULL, *arms)})
+    window = ABWindow(times_s={name: [] for name in (BASELINE, NULL, *arms)})
     running = [BASELINE, NULL, *arms]
     tests = (len(arms) + 1) * len(schedule.looks)
     for number in range(schedule.warm_rounds + most):
@@ -110,15 +110,15 @@ def run_window(
         window.rounds = number + 1 - schedule.warm_rounds
         is_last = window.rounds == most or is_over()
         if window.rounds in schedule.looks or (is_last and window.rounds > 0):
-            _look(window, running, tests)
+            _compare(window, running, tests)
         if window.rounds in (*schedule.early, *schedule.looks):
-            _let_go(window, running, schedule, prune)
+            _drop_losers(window, running, schedule, prune)
         if is_last or not _can_anyone_win(window, running):
             break
     return window
 
 
-def _timed(window: Window, running: list[str], name: str, time_one: Time) -> float | None:
+def _timed(window: ABWindow, running: list[str], name: str, time_one: Time) -> float | None:
     try:
         return time_one(name)
     except ArmFailed as failed:
@@ -130,7 +130,7 @@ def _timed(window: Window, running: list[str], name: str, time_one: Time) -> flo
         return None
 
 
-def _look(window: Window, running: list[str], tests: int) -> None:
+def _compare(window: ABWindow, running: list[str], tests: int) -> None:
     baseline = window.times_s[BASELINE]
     for name in [one for one in running if one != BASELINE]:
         times = window.times_s[name]
@@ -144,7 +144,9 @@ def _look(window: Window, running: list[str], tests: int) -> None:
             running.remove(name)
 
 
-def _let_go(window: Window, running: list[str], schedule: Schedule, prune: Prune) -> None:
+def _drop_losers(
+    window: ABWindow, running: list[str], schedule: LookSchedule, prune: Prune
+) -> None:
     """Who needs no proof: slower each time, or no match for those before."""
     for name in _candidates(running):
         ratios, rounds = window.ratios(name), window.rounds
@@ -160,13 +162,13 @@ def _candidates(running: Sequence[str]) -> list[str]:
     return [name for name in running if name not in (BASELINE, NULL)]
 
 
-def _can_anyone_win(window: Window, running: Sequence[str]) -> bool:
+def _can_anyone_win(window: ABWindow, running: Sequence[str]) -> bool:
     """Whether another round could change what is known."""
     verdicts = [window.comparisons.get(name) for name in _candidates(running)]
     return any(one is None or one.verdict in ("can't tell", "no different") for one in verdicts)
 
 
-def outcome_of(window: Window, name: str, memory_bytes: int | None, numbers: str = "") -> Outcome:
+def outcome_of(window: ABWindow, name: str, memory_bytes: int | None, numbers: str = "") -> Outcome:
     """A candidate of a window, as a study keeps it."""
     if name in window.failures:
         failed = window.failures[name]
@@ -190,7 +192,7 @@ def outcome_of(window: Window, name: str, memory_bytes: int | None, numbers: str
     return replace(outcome, interval_us=interval, change_interval=(found.low, found.high))
 
 
-def _note(window: Window, name: str, found: Comparison | None) -> str:
+def _note(window: ABWindow, name: str, found: Comparison | None) -> str:
     left = f"left early: {window.left[name]}" if name in window.left else ""
     verdict = f"{found.verdict}: {found.why}" if found is not None else ""
     said = "; ".join(filter(None, (verdict, left)))

@@ -22,8 +22,8 @@ from slipstream.results.tuning import Tuning
 from slipstream.simulate.recorded import recorded_costs
 from slipstream.sources.load import load
 from slipstream.tune.apply import COSTS_FILE
-from slipstream.tune.folder import Facts
-from slipstream.tune.measure.in_process import InProcess, Measure
+from slipstream.tune.folder import StudyConfig
+from slipstream.tune.measure.in_process import Backend, InProcess
 from slipstream.tune.measure.launched import Launched, in_command, set_already, with_values
 from slipstream.tune.report.report import LAUNCHED, MEASURED
 from slipstream.tune.space.knob import COSTS
@@ -37,7 +37,7 @@ LEAST_PATIENCE_S, CANDIDATE_SHARE = 60.0, 0.2
 
 
 @dataclass(frozen=True)
-class JobOrder:
+class JobSpec:
     """A job, as it is to be measured; without a command the target's function is."""
 
     command: tuple[str, ...] = ()
@@ -56,26 +56,26 @@ class JobOrder:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> JobOrder:
+    def from_json(data: Mapping[str, Any]) -> JobSpec:
         start, steps = data["capture"]
-        return JobOrder(tuple(data["command"]), data["cwd"], data["environment"], start, steps)
+        return JobSpec(tuple(data["command"]), data["cwd"], data["environment"], start, steps)
 
 
 @dataclass(frozen=True)
-class Running:
+class BackendSetup:
     """What candidates are run with, and where it is kept."""
 
-    measure: Measure
+    measure: Backend
     space: Space
     study: str
 
 
 @contextmanager
-def running(
-    folder: Path, facts: Facts, *, use_gpu: bool, progress: Callable[[str], None]
-) -> Iterator[Running]:
+def open_backend(
+    folder: Path, facts: StudyConfig, *, use_gpu: bool, progress: Callable[[str], None]
+) -> Iterator[BackendSetup]:
     """The way that the study was begun with; BadInput where its target can't be run."""
-    order = JobOrder.from_json(facts.measure) if facts.measure else JobOrder()
+    order = JobSpec.from_json(facts.measure) if facts.measure else JobSpec()
     check_runnable(facts.target, facts.objective, order)
     costs = _costs_file(folder, facts)
     if order.command:
@@ -91,10 +91,10 @@ def running(
         patience_s=max(LEAST_PATIENCE_S, CANDIDATE_SHARE * facts.budget_s),
         costs=costs,
     ) as bench:
-        yield Running(bench, facts.space.in_process, MEASURED)
+        yield BackendSetup(bench, facts.space.in_process, MEASURED)
 
 
-def check_runnable(target: str, objective: str, order: JobOrder) -> None:
+def check_runnable(target: str, objective: str, order: JobSpec) -> None:
     """BadInput where there is nothing to run, or nothing that a run would tell."""
     if objective != "step":
         raise BadInput(
@@ -116,9 +116,9 @@ def check_runnable(target: str, objective: str, order: JobOrder) -> None:
         )
 
 
-def winning_command(facts: Facts, tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def winning_command(facts: StudyConfig, tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The job's command with the winner in its places, and the knobs that have one there."""
-    command = JobOrder.from_json(facts.measure).command if facts.measure else ()
+    command = JobSpec.from_json(facts.measure).command if facts.measure else ()
     defaults = {k.name: k.default for k in facts.space.knobs if in_command(k.name, command)}
     best = tuning.best.settings if tuning.best is not None else {}
     return with_values(command, {n: best.get(n, v) for n, v in defaults.items()}), tuple(defaults)
@@ -126,11 +126,11 @@ def winning_command(facts: Facts, tuning: Tuning) -> tuple[tuple[str, ...], tupl
 
 def _launched(
     folder: Path,
-    facts: Facts,
-    order: JobOrder,
+    facts: StudyConfig,
+    order: JobSpec,
     costs: Path | None,
     progress: Callable[[str], None],
-) -> Running:
+) -> BackendSetup:
     base = {**os.environ, **order.environment}
     space = facts.space.without(set_already(base), "the environment sets it already")
     typed = {k.name: k.default for k in space.knobs if in_command(k.name, order.command)}
@@ -144,10 +144,10 @@ def _launched(
         costs=costs,
         progress=progress,
     )
-    return Running(measure, space, LAUNCHED)
+    return BackendSetup(measure, space, LAUNCHED)
 
 
-def _costs_file(folder: Path, facts: Facts) -> Path | None:
+def _costs_file(folder: Path, facts: StudyConfig) -> Path | None:
     """The costs as XLA reads them, for candidates that have them."""
     if facts.costs is None or facts.space.knob(COSTS) is None:
         return None

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slipstream.experiment.stats import Comparison, compare
-from slipstream.tune.measure.ab_window import Window
-from slipstream.tune.search.study import Row
+from slipstream.tune.measure.ab_window import ABWindow
+from slipstream.tune.search.study import TrialRow
 
 FINALISTS = 4
 SHARE = 0.15
@@ -26,7 +26,7 @@ AS_FAST = ("faster", "no different")
 
 
 @dataclass(frozen=True)
-class Beside:
+class VersusFastest:
     """One finalist against the fastest, round by round."""
 
     verdict: str
@@ -43,7 +43,7 @@ class Result:
     low: float
     high: float
     before_us: float
-    beside: Beside | None = None
+    beside: VersusFastest | None = None
 
     @property
     def is_as_fast(self) -> bool:
@@ -51,7 +51,7 @@ class Result:
         return self.beside is not None and self.beside.verdict in AS_FAST
 
 
-def winners(rows: Sequence[Row]) -> list[Row]:
+def winners(rows: Sequence[TrialRow]) -> list[TrialRow]:
     """Those that are surely faster than their baseline, the fastest first."""
     found = []
     for row in rows:
@@ -63,12 +63,12 @@ def winners(rows: Sequence[Row]) -> list[Row]:
     return [row for _, _, row in sorted(found, key=lambda one: one[:2])]
 
 
-def plain(best_first: Sequence[Row]) -> list[Row]:
+def plain(best_first: Sequence[TrialRow]) -> list[TrialRow]:
     """Winners without those that are another one with more settings and no sure gain by them."""
     return [row for row in best_first if not any(_is_enough(other, row) for other in best_first)]
 
 
-def _is_enough(simple: Row, row: Row) -> bool:
+def _is_enough(simple: TrialRow, row: TrialRow) -> bool:
     """Whether a part of the settings does as much, as far as is known."""
     if not simple.settings.items() < row.settings.items():
         return False
@@ -77,7 +77,7 @@ def _is_enough(simple: Row, row: Row) -> bool:
     return simple.outcome.change_interval[0] <= (row.outcome.change or 0.0)
 
 
-def finalists(rows: Sequence[Row]) -> list[Row]:
+def finalists(rows: Sequence[TrialRow]) -> list[TrialRow]:
     """The fastest, the fastest with one setting and with two, and who comes next."""
     best_first = winners(rows)
     few = [next((row for row in best_first if len(row.settings) == n), None) for n in (1, 2)]
@@ -85,20 +85,20 @@ def finalists(rows: Sequence[Row]) -> list[Row]:
     return list({row.number: row for row in wanted if row is not None}.values())[:FINALISTS]
 
 
-def written(window: Window, playing: Mapping[str, int]) -> str:
+def written(window: ABWindow, playing: Mapping[str, int]) -> str:
     """Results by the number of the trial, for the study; empty where the time was too short."""
     known = {name: window.comparisons[name] for name in playing if name in window.comparisons}
     found = {playing[name]: asdict(_result(window, name, known)) for name in known}
     return json.dumps(found) if found else ""
 
 
-def _result(window: Window, name: str, known: Mapping[str, Comparison]) -> Result:
+def _result(window: ABWindow, name: str, known: Mapping[str, Comparison]) -> Result:
     one = known[name]
     surely = [other for other in known if known[other].high < 0]
     fastest = min(surely or known, key=lambda other: known[other].change)
     # Not wider for the number of finalists: a gain is not to be given up for want of certainty.
     found = compare(window.times_s[fastest], window.times_s[name])
-    beside = Beside(found.verdict, found.change, found.low, found.high)
+    beside = VersusFastest(found.verdict, found.change, found.low, found.high)
     return Result(one.change, one.low, one.high, one.before_us, beside)
 
 
@@ -109,5 +109,5 @@ def read(notes: Mapping[str, str]) -> dict[int, Result]:
     return {number: replace(one, beside=_beside(one.beside)) for number, one in found.items()}
 
 
-def _beside(data: Any) -> Beside | None:
-    return Beside(**data) if data else None
+def _beside(data: Any) -> VersusFastest | None:
+    return VersusFastest(**data) if data else None

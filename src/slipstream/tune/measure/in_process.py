@@ -27,7 +27,7 @@ from slipstream.tune.measure.ab_window import (
     NULL,
     STEPS,
     ArmFailed,
-    Schedule,
+    LookSchedule,
     is_of_memory,
     status_of,
 )
@@ -36,7 +36,7 @@ BENCH = "slipstream.bench.bench"
 CHECKED = "as the baseline's"
 
 
-class Measure(Protocol):
+class Backend(Protocol):
     """A way to run candidates; `baseline` and `null` are always there."""
 
     def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
@@ -56,7 +56,7 @@ class Measure(Protocol):
         ...
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> LookSchedule:
         """How often it is worth looking at the times."""
         ...
 

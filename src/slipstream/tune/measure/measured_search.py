@@ -13,30 +13,30 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from slipstream.results.tuning import OK, NoiseFloor
-from slipstream.tune.folder import Facts
+from slipstream.tune.folder import StudyConfig
 from slipstream.tune.measure import finals
-from slipstream.tune.measure.ab_window import ArmFailed, Window, outcome_of, run_window
-from slipstream.tune.measure.in_process import Measure
-from slipstream.tune.measure.next_candidates import proposals
+from slipstream.tune.measure.ab_window import ABWindow, ArmFailed, outcome_of, run_ab_window
+from slipstream.tune.measure.in_process import Backend
+from slipstream.tune.measure.next_candidates import next_candidates
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.report.report import MEASURED, open_study
 from slipstream.tune.search.seeds import SIMPLIFY
-from slipstream.tune.search.study import Candidate, Row, Study
+from slipstream.tune.search.study import Candidate, Study, TrialRow
 from slipstream.tune.space.space import Space
 
 WINDOW = 4
 """candidates that run beside the baseline and the null arm"""
-OnTold = Callable[[Candidate, Outcome], None]
+OnResult = Callable[[Candidate, Outcome], None]
 
 
-def measure_best(
+def measure_candidates(
     folder: Path,
-    facts: Facts,
-    measure: Measure,
+    facts: StudyConfig,
+    measure: Backend,
     *,
     trials: int,
     budget_s: float,
-    on_told: OnTold = lambda candidate, outcome: None,
+    on_result: OnResult = lambda candidate, outcome: None,
     space: Space | None = None,
     name: str = MEASURED,
 ) -> str:
@@ -44,24 +44,26 @@ def measure_best(
     with closing(open_study(folder, facts)) as screen:
         screened = screen.rows()
     with closing(open_study(folder, facts, name, space)) as study:
-        runs = _Runs(study, measure, budget_s, on_told)
+        runs = _MeasuredSearch(study, measure, budget_s, on_result)
         why = runs.search(screened, trials)
         runs.finals()
         return why
 
 
-class _Runs:
+class _MeasuredSearch:
     """Windows, one after the other."""
 
-    def __init__(self, study: Study, measure: Measure, budget_s: float, on_told: OnTold) -> None:
+    def __init__(
+        self, study: Study, measure: Backend, budget_s: float, on_result: OnResult
+    ) -> None:
         self._study = study
         self._measure = measure
         self._budget_s = budget_s
         self._end = time.monotonic() + budget_s
-        self._on_told = on_told
+        self._on_told = on_result
         self._ready: set[str] = set()
 
-    def search(self, screened: Sequence[Row], trials: int) -> str:
+    def search(self, screened: Sequence[TrialRow], trials: int) -> str:
         """Until there is a reason to stop."""
         while True:
             rows = self._study.rows()
@@ -92,7 +94,7 @@ class _Runs:
                 playing[name] = row.number
         if not playing:
             return
-        window = run_window(
+        window = run_ab_window(
             list(playing), self._measure.time, schedule=self._measure.schedule.final,
             is_over=lambda: time.monotonic() >= self._end,
         )  # fmt: skip
@@ -100,11 +102,11 @@ class _Runs:
             self._study.note(finals.NOTE, said)
             _note(self._study, window)
 
-    def _fill(self, screened: Sequence[Row], rows: Sequence[Row], most: int) -> bool:
+    def _fill(self, screened: Sequence[TrialRow], rows: Sequence[TrialRow], most: int) -> bool:
         """One window; False if there is nobody for it."""
         study = self._study
         waiting = sum(row.state == "waiting" for row in rows)
-        next_ones = proposals(study.space, screened, rows, study.objective)
+        next_ones = next_candidates(study.space, screened, rows, study.objective)
         study.enqueue(next_ones, max(most - waiting, 0))
         batch: list[Candidate] = []
         while len(batch) < most and (candidate := study.ask()) is not None:
@@ -138,9 +140,9 @@ class _Runs:
         def prune(name: str, change: float, rounds: int) -> bool:
             # Who has fewer settings need not be better than those before, only as good.
             is_simpler = ready[name].origin == SIMPLIFY
-            return not is_simpler and self._study.is_hopeless(ready[name], change, rounds)
+            return not is_simpler and self._study.should_prune(ready[name], change, rounds)
 
-        window = run_window(
+        window = run_ab_window(
             list(ready), self._measure.time, schedule=self._measure.schedule,
             is_over=self._is_over, prune=prune,
         )  # fmt: skip
@@ -165,7 +167,7 @@ def _baseline(study: Study) -> Outcome:
     return Outcome(OK, known, basis="measured", change=0.0, note="the baseline itself")
 
 
-def _note(study: Study, window: Window) -> None:
+def _note(study: Study, window: ABWindow) -> None:
     """The noise floor of the worst window counts."""
     floor = window.noise_floor
     if floor is None:

@@ -18,7 +18,7 @@ from slipstream.tune.measure.finals import plain, winners
 from slipstream.tune.report.effects import FEWEST, effects
 from slipstream.tune.report.report import ranked
 from slipstream.tune.search.seeds import PROBE, SIMPLIFY, Suggestion
-from slipstream.tune.search.study import Row
+from slipstream.tune.search.study import TrialRow
 from slipstream.tune.space.space import Space
 
 TOGETHER = "together"
@@ -29,8 +29,8 @@ MOST_SIMPLER = 2
 """in one window: the others in it look for more speed"""
 
 
-def proposals(
-    space: Space, screened: Sequence[Row], measured: Sequence[Row], objective: str
+def next_candidates(
+    space: Space, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
 ) -> list[Suggestion]:
     """In the order in which to measure them; those that were measured are among them."""
     ranking = ranked(screened, objective)
@@ -49,14 +49,14 @@ def proposals(
     return [one for one in fitting if one.settings]
 
 
-def best_settings(measured: Sequence[Row]) -> Mapping[str, str]:
+def best_settings(measured: Sequence[TrialRow]) -> Mapping[str, str]:
     """The fastest that is surely faster than the baseline, without settings that add nothing sure;
     nothing where none is."""
     return next((row.settings for row in plain(winners(measured))), {})
 
 
 def _simpler(
-    space: Space, screened: Sequence[Row], measured: Sequence[Row], objective: str
+    space: Space, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
 ) -> Iterator[Suggestion]:
     """What the best does with fewer settings, then what the fastest does; nothing twice."""
     best_first = winners(measured)
@@ -83,8 +83,8 @@ def _fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
 def _strongest_first(
     space: Space,
     settings: Mapping[str, str],
-    screened: Sequence[Row],
-    measured: Sequence[Row],
+    screened: Sequence[TrialRow],
+    measured: Sequence[TrialRow],
     objective: str,
 ) -> list[str]:
     """Knobs by what they did in runs; until there are some, by what they do in the simulation."""
@@ -105,7 +105,7 @@ def _strongest_first(
     return sorted(settings, key=lambda name: did[name] if name in is_known else 0.0)
 
 
-def _together(measured: Sequence[Row]) -> Iterator[Suggestion]:
+def _together(measured: Sequence[TrialRow]) -> Iterator[Suggestion]:
     """The best with each other winner, and with all: where they differ, the better one counts."""
     best_first = [row.settings for row in plain(winners(measured))]
     if len(best_first) < 2:

@@ -1,7 +1,7 @@
 """Candidates on a Ray cluster: the same screens, in processes on other machines.
 
     search ─ thread ─┐                       ┌─ worker ─ screen ─ compiler     node 1
-           ─ thread ─┼─ try_out: whoever ────┤
+           ─ thread ─┼─ evaluate: whoever ────┤
            ─ thread ─┘  is free takes it     └─ worker ─ screen ─ compiler     node 2
 
 Only this process writes the study. A worker that dies takes no result with it: its candidate is
@@ -22,8 +22,8 @@ from slipstream.results.tuning import CRASH, OUT_OF_MEMORY
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.ray.connection import Connection
 from slipstream.tune.ray.worker import pack, versions, worker_class
-from slipstream.tune.search.screen import Recipe
-from slipstream.tune.search.search import NoWorker, Trial
+from slipstream.tune.search.screen import ScreenSpec
+from slipstream.tune.search.search import CandidateRunner, NoWorker
 
 TRIES = 3
 """workers that may die over one candidate"""
@@ -52,7 +52,7 @@ class Cluster:
     def __init__(
         self,
         address: str,
-        recipe: Recipe,
+        recipe: ScreenSpec,
         *,
         jobs: int | None = None,
         budget_s: float = 600.0,
@@ -94,7 +94,7 @@ class Cluster:
         return max(1, min(cpus, self._jobs or cpus))
 
     @contextmanager
-    def rig(self) -> Iterator[Trial]:
+    def runner(self) -> Iterator[CandidateRunner]:
         """For a search; at its end the workers go."""
         if self._end is None:
             self._end = time.monotonic() + self._budget_s + 1
@@ -103,7 +103,7 @@ class Cluster:
         finally:
             self._stop()
 
-    def try_out(self, settings: Mapping[str, str]) -> Outcome:
+    def evaluate(self, settings: Mapping[str, str]) -> Outcome:
         """One candidate, on another worker if its own dies; NoWorker if none is free in time."""
         reason = ""
         for _ in range(TRIES):
@@ -117,7 +117,7 @@ class Cluster:
                     raise NoWorker from None
                 self._progress(f"a worker on {worker.host} was lost; another takes its candidate")
             else:
-                self._give_back(worker)
+                self._release(worker)
                 return outcome
         return Outcome(CRASH, note=f"{TRIES} workers were lost over it; the last: {reason}")
 
@@ -125,7 +125,7 @@ class Cluster:
         with self._changed:
             news = {name: self._seen[name] for name in self._seen.keys() - worker.told}
         known = {name: outcome.to_json() for name, outcome in news.items()}
-        answer = worker.actor.try_out.remote(dict(settings), known)
+        answer = worker.actor.evaluate.remote(dict(settings), known)
         while not self._ray.wait([answer], timeout=1.0)[0]:
             if self._is_closed.is_set():
                 raise NoWorker
@@ -148,10 +148,10 @@ class Cluster:
         said = time.monotonic()
         while not self._is_closed.is_set() and time.monotonic() < (self._end or 0):
             with self._changed:
-                self._admit()
+                self._collect_started()
                 worker = self._idle.pop() if self._idle else None
                 if worker is None:
-                    self._hire()
+                    self._start_worker()
                     self._changed.wait(POLL_S)
                 else:
                     self._busy.append(worker)
@@ -166,12 +166,12 @@ class Cluster:
                 self._progress(f"no worker yet: {self._connection.cpus()} CPUs, all of them taken")
         raise NoWorker
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         if len(self._starting) + len(self._idle) + len(self._busy) < self.size():
             worker = _Worker(self._class.remote())
             self._starting[worker.actor.start.remote(self._wanted, self._parcel)] = worker
 
-    def _admit(self) -> None:
+    def _collect_started(self) -> None:
         """Those who are ready by now."""
         if not self._starting:
             return
@@ -184,7 +184,7 @@ class Cluster:
                 self._failed(error)
                 continue
             if answer["lacking"]:
-                raise unfit(answer, self._wanted)
+                raise version_mismatch(answer, self._wanted)
             self._failed_starts = 0
             worker.host = answer["host"]
             self._idle.append(worker)
@@ -204,7 +204,7 @@ class Cluster:
         workers = f"{count} worker{'s' if count > 1 else ''}"
         self._progress(f"{workers} on {places} host{'s' if places > 1 else ''} of the Ray cluster")
 
-    def _give_back(self, worker: _Worker) -> None:
+    def _release(self, worker: _Worker) -> None:
         with self._changed:
             self._busy.remove(worker)
             self._idle.append(worker)
@@ -232,7 +232,7 @@ class Cluster:
             self._ray.kill(worker.actor)
 
 
-def unfit(answer: Mapping[str, str], wanted: Mapping[str, str]) -> Missing:
+def version_mismatch(answer: Mapping[str, str], wanted: Mapping[str, str]) -> Missing:
     """The error for a node that lacks something."""
     packages = " ".join(f"{name}=={release}" for name, release in wanted.items())
     return Missing(

@@ -14,7 +14,7 @@ from slipstream.compiler.source_tracking import ALWAYS, Inputs
 from slipstream.compiler.versions import installed_versions
 from slipstream.errors import Missing
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.search.screen import Recipe
+from slipstream.tune.search.screen import ScreenSpec
 
 
 def versions() -> dict[str, str]:
@@ -27,16 +27,16 @@ def versions() -> dict[str, str]:
     return {"slipstream": ours, **found}
 
 
-def pack(recipe: Recipe) -> bytes:
+def pack(recipe: ScreenSpec) -> bytes:
     """The recipe, and the variables of this process that XLA and JAX read."""
     return pickle.dumps((recipe, Inputs().state()["variables"]))
 
 
-class Bench:
+class NodeScreen:
     """One screen, on whatever node it is."""
 
     def __init__(self, parcel: bytes) -> None:
-        recipe: Recipe
+        recipe: ScreenSpec
         recipe, variables = pickle.loads(parcel)
         for name in [name for name in os.environ if name.startswith(ALWAYS)]:
             del os.environ[name]
@@ -44,11 +44,11 @@ class Bench:
         self._seen: dict[str, Outcome] = {}
         self._screen = recipe.screen(self._seen)
 
-    def try_out(self, settings: Mapping[str, str], news: Mapping[str, Any]) -> dict[str, Any]:
+    def evaluate(self, settings: Mapping[str, str], news: Mapping[str, Any]) -> dict[str, Any]:
         """An outcome as JSON; `news` are outcomes that others had since the last time."""
         for program, outcome in news.items():
             self._seen.setdefault(program, Outcome.from_json(outcome))
-        found = self._screen.try_out(settings)
+        found = self._screen.evaluate(settings)
         if not found.is_ok:
             # Its log lies there.
             found = replace(found, note=f"{found.note} [on {socket.gethostname()}]")
@@ -64,7 +64,7 @@ def worker_class() -> type[Any]:
     A node without Slipstream then runs it as well, and can say what it lacks.
     """
 
-    class Worker:
+    class RayWorker:
         def start(self, wanted: dict[str, str], parcel: bytes) -> dict[str, Any]:
             """Get ready; what is lacking, if anything is, and where this is."""
             import socket
@@ -72,25 +72,25 @@ def worker_class() -> type[Any]:
 
             where = {"host": socket.gethostname(), "python": sys.executable}
             try:
-                from slipstream.tune.ray.worker import Bench, lacking
+                from slipstream.tune.ray.worker import NodeScreen, lacking
             except ImportError as error:
                 return {**where, "lacking": f"Slipstream is not there ({error})"}
             if text := lacking(wanted):
                 return {**where, "lacking": text}
-            self._bench = Bench(parcel)
+            self._bench = NodeScreen(parcel)
             return {**where, "lacking": ""}
 
         def ping(self) -> None:
             """Whether anybody is there."""
 
-        def try_out(self, settings: Mapping[str, str], news: Mapping[str, Any]) -> dict[str, Any]:
-            return self._bench.try_out(settings, news)
+        def evaluate(self, settings: Mapping[str, str], news: Mapping[str, Any]) -> dict[str, Any]:
+            return self._bench.evaluate(settings, news)
 
         def close(self) -> None:
             """May be called while a candidate is being tried out: that ends, too."""
             self._bench.close()
 
-    return Worker
+    return RayWorker
 
 
 def lacking(wanted: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.space.program_traits import Traits
+from slipstream.tune.space.program_traits import ProgramTraits
 from slipstream.tune.space.space import Space
 from slipstream.tune.space.threshold_grid import layer_bytes
 from slipstream.units import PS_PER_US, format_bytes, format_time
@@ -20,7 +20,7 @@ _THRESHOLDS = {
 }
 
 
-def layer_facts(traits: Traits, space: Space) -> dict[str, Any]:
+def layer_facts(traits: ProgramTraits, space: Space) -> dict[str, Any]:
     """What one layer weighs to each threshold, for a study to keep."""
     layers = traits.layers
     if layers is None or layers.layers is None:

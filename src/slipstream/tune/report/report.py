@@ -17,14 +17,14 @@ from slipstream.results.tuning import (
     Tried,
     Tuning,
 )
-from slipstream.tune.folder import Facts, storage_of
+from slipstream.tune.folder import StudyConfig, storage_of
 from slipstream.tune.measure import finals
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.report.effects import effects
 from slipstream.tune.report.error_margin import trust_of
 from slipstream.tune.report.reasons import reasons
 from slipstream.tune.search.search import best_row
-from slipstream.tune.search.study import Row, Study
+from slipstream.tune.search.study import Study, TrialRow
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 
@@ -32,7 +32,7 @@ SCREEN, MEASURED, LAUNCHED = "screen", "measured", "launched"
 """the names of the study that simulates, of the one that runs, and of the one that starts jobs"""
 
 
-def tuning_of(folder: Path, facts: Facts, study: Study) -> Tuning:
+def tuning_of(folder: Path, facts: StudyConfig, study: Study) -> Tuning:
     """Everything that is known of a study now."""
     rows = _listed(study.rows())
     best = best_row(rows, facts.objective)
@@ -64,14 +64,16 @@ def tuning_of(folder: Path, facts: Facts, study: Study) -> Tuning:
     )
 
 
-def open_study(folder: Path, facts: Facts, name: str = SCREEN, space: Space | None = None) -> Study:
+def open_study(
+    folder: Path, facts: StudyConfig, name: str = SCREEN, space: Space | None = None
+) -> Study:
     """One of the folder's studies, with the knobs that it can tell apart."""
     spaces = {SCREEN: facts.space.screened, MEASURED: facts.space.in_process}
     known = space or spaces.get(name, facts.space)
     return Study(storage_of(folder, facts), name, known, facts.objective, facts.seed)
 
 
-def ranked(rows: Sequence[Row], objective: str) -> list[Row]:
+def ranked(rows: Sequence[TrialRow], objective: str) -> list[TrialRow]:
     """Distinct programs, the best first."""
     programs: set[str] = set()
     found = []
@@ -160,11 +162,11 @@ def _is_same(one: Tried | None, other: Tried | None) -> bool:
     return one is not None and other is not None and dict(one.settings) == dict(other.settings)
 
 
-def _is_step(facts: Facts) -> bool:
+def _is_step(facts: StudyConfig) -> bool:
     return facts.objective == "step"
 
 
-def _listed(rows: Sequence[Row]) -> list[Row]:
+def _listed(rows: Sequence[TrialRow]) -> list[TrialRow]:
     """Each settings once: repeats and interrupted tries are the study's own affair."""
     done = {_key(row): row for row in reversed(rows) if _counts(row)}
     found = []
@@ -176,15 +178,17 @@ def _listed(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _counts(row: Row) -> bool:
+def _counts(row: TrialRow) -> bool:
     return row.state == "done" and row.repeat_of is None and row.outcome is not None
 
 
-def _key(row: Row) -> tuple[tuple[str, str], ...]:
+def _key(row: TrialRow) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(row.settings.items()))
 
 
-def _tried(rows: Sequence[Row], baseline: Row | None, objective: str) -> tuple[Tried, ...]:
+def _tried(
+    rows: Sequence[TrialRow], baseline: TrialRow | None, objective: str
+) -> tuple[Tried, ...]:
     reference = baseline.outcome.score(objective) if baseline and baseline.outcome else None
     programs: dict[str, int] = {}
     works: dict[str, int] = {}
@@ -207,7 +211,7 @@ def _tried(rows: Sequence[Row], baseline: Row | None, objective: str) -> tuple[T
     return tuple(found)
 
 
-def _one(row: Row, outcome: Outcome, reference: float | None, objective: str) -> Tried:
+def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: str) -> Tried:
     score = outcome.score(objective)
     change = score / reference - 1 if score is not None and reference else None
     if outcome.change is not None and objective == "step":
@@ -242,7 +246,7 @@ def _measured_where_known(
     return tuple(sorted(found.values(), key=lambda k: (k.basis != "measured", *_certainty(k))))
 
 
-def _knobs(study: Study, rows: Sequence[Row], knobs: Sequence[Knob]) -> tuple[KnobEffect, ...]:
+def _knobs(study: Study, rows: Sequence[TrialRow], knobs: Sequence[Knob]) -> tuple[KnobEffect, ...]:
     samples = [
         # What was measured counts against the baseline of its own window.
         (row.settings, score if row.outcome.change is None else 1 + row.outcome.change)

@@ -36,7 +36,7 @@ _KINDS = {"died": CRASH, "memory": OUT_OF_MEMORY, "refused": REFUSED}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ScreenSpec:
     """All that a screen is made of: it can be made here, or in a process on another machine."""
 
     target: Target
@@ -80,7 +80,7 @@ class Screen(Closing):
         self._seen = seen if seen is not None else {}
         self._session = compiler(target, on=machine, shares_kernels=shares_kernels)
 
-    def try_out(self, settings: Mapping[str, str]) -> Outcome:
+    def evaluate(self, settings: Mapping[str, str]) -> Outcome:
         """One candidate; whatever goes wrong with it is its outcome, not an error."""
         hung = threading.Event()
         alarm = threading.Timer(self._timeout_s, self._end, [hung])

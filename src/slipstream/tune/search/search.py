@@ -10,7 +10,7 @@ from typing import Protocol
 
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.seeds import SIMPLIFY, Suggestion
-from slipstream.tune.search.study import Candidate, Row, Study
+from slipstream.tune.search.study import Candidate, Study, TrialRow
 from slipstream.tune.search.trial_owner import UNOWNED_S
 
 PATIENCE = 50
@@ -19,24 +19,24 @@ BETTER = 0.001
 """less is no improvement"""
 COUNTED = "candidates were tried"
 LEAVE_S = 10.0
-"""for a worker whose rig was ended"""
+"""for a worker whose runner was ended"""
 SIMPLIFY_SHARE = 5
 """of so many candidates, one is kept for the end, to find out what the best can do without"""
 
 
-class Trial(Protocol):
+class CandidateRunner(Protocol):
     """Something that can try candidates out, one at a time."""
 
-    def try_out(self, settings: Mapping[str, str]) -> Outcome: ...
+    def evaluate(self, settings: Mapping[str, str]) -> Outcome: ...
 
 
 class NoWorker(Exception):
     """Nobody was there to try a candidate out in time: it stays to be tried."""
 
 
-Rig = Callable[[], AbstractContextManager[Trial]]
+MakeRunner = Callable[[], AbstractContextManager[CandidateRunner]]
 """makes what one worker tries its candidates out with"""
-OnTold = Callable[[Candidate, Outcome], None]
+OnResult = Callable[[Candidate, Outcome], None]
 
 
 class Search:
@@ -45,22 +45,22 @@ class Search:
     def __init__(
         self,
         study: Study,
-        rig: Rig,
+        make_runner: MakeRunner,
         *,
         trials: int,
         budget_s: float,
         jobs: int | Callable[[], int] = 1,
-        on_told: OnTold = lambda candidate, outcome: None,
+        on_result: OnResult = lambda candidate, outcome: None,
         simplifies: bool = True,
     ) -> None:
         self._study = study
-        self._rig = rig
+        self._make_runner = make_runner
         self._trials = trials
         self._end = time.monotonic() + budget_s
         self._budget_s = budget_s
         self._jobs = jobs if callable(jobs) else lambda: jobs
         """how many workers there may be, which may change"""
-        self._on_told = on_told
+        self._on_told = on_result
         self._simplifies = simplifies
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -68,8 +68,8 @@ class Search:
         self._errors: list[BaseException] = []
         self._threads: list[threading.Thread] = []
         self._stack = ExitStack()
-        self._idle: list[Trial] = []
-        """rigs that a later worker takes over, with the processes that they keep"""
+        self._idle: list[CandidateRunner] = []
+        """runners that a later worker takes over, with the processes that they keep"""
 
     def run(self) -> str:
         """Until the budget is spent or nothing is left; the reason."""
@@ -77,7 +77,7 @@ class Search:
             with self._stack:
                 why = self._all()
         finally:
-            # An interrupt ends the rigs; those who waited for them give their candidates back.
+            # An interrupt ends the runners; those who waited for them give their candidates back.
             self._stop.set()
             for thread in self._threads:
                 thread.join(LEAVE_S)
@@ -96,7 +96,7 @@ class Search:
                     # What was kept for that and not needed is the search's again.
                     self._workers(self._trials, has_patience=True)
         except KeyboardInterrupt:
-            # Before the rigs end: what comes of that is no candidate's outcome.
+            # Before the runners end: what comes of that is no candidate's outcome.
             self._stop.set()
             raise
         return why
@@ -137,20 +137,20 @@ class Search:
 
     def _work(self, most: int, has_patience: bool, only_waiting: bool) -> None:
         try:
-            rig: Trial | None = None
+            runner: CandidateRunner | None = None
             while (candidate := self._next(most, has_patience, only_waiting)) is not None:
-                rig = rig or self._taken_rig()
-                self._try(rig, candidate)
-            if rig is not None:
-                self._idle.append(rig)
+                runner = runner or self._take_runner()
+                self._try(runner, candidate)
+            if runner is not None:
+                self._idle.append(runner)
         except BaseException as error:
             # A thread's error is the search's: the others end, and `run` raises it.
             self._errors.append(error)
             self._stop.set()
 
-    def _try(self, rig: Trial, candidate: Candidate) -> None:
+    def _try(self, runner: CandidateRunner, candidate: Candidate) -> None:
         try:
-            outcome = rig.try_out(candidate.settings)
+            outcome = runner.evaluate(candidate.settings)
         except NoWorker:
             return self._study.release(candidate)
         except BaseException:
@@ -161,9 +161,11 @@ class Search:
         self._study.tell(candidate, outcome)
         self._on_told(candidate, outcome)
 
-    def _taken_rig(self) -> Trial:
+    def _take_runner(self) -> CandidateRunner:
         with self._lock:
-            return self._idle.pop() if self._idle else self._stack.enter_context(self._rig())
+            return (
+                self._idle.pop() if self._idle else self._stack.enter_context(self._make_runner())
+            )
 
     def _next(self, most: int, has_patience: bool, only_waiting: bool) -> Candidate | None:
         with self._lock:
@@ -172,7 +174,7 @@ class Search:
                 if why := self._reason(rows, most, has_patience, only_waiting):
                     if self._is_uncertain(rows):
                         time.sleep(0.5)
-                        self._study.reap()
+                        self._study.requeue_dead()
                         continue
                     self._why = self._why or why
                     return None
@@ -181,14 +183,14 @@ class Search:
                     self._why = self._why or "the search proposes nothing new"
                 return candidate
 
-    def _is_uncertain(self, rows: list[Row]) -> bool:
+    def _is_uncertain(self, rows: list[TrialRow]) -> bool:
         """A trial that may be a dead process's will turn out so within seconds."""
         if self._stop.is_set() or time.monotonic() > self._end + UNOWNED_S:
             return False
         return self._study.has_unowned()
 
     def _reason(
-        self, rows: list[Row], most: int, has_patience: bool, only_waiting: bool
+        self, rows: list[TrialRow], most: int, has_patience: bool, only_waiting: bool
     ) -> str | None:
         taken = _taken(rows)
         waiting = [r for r in rows if r.state == "waiting"]
@@ -207,11 +209,11 @@ class Search:
         return None
 
 
-def _taken(rows: list[Row]) -> list[Row]:
+def _taken(rows: list[TrialRow]) -> list[TrialRow]:
     return [row for row in rows if row.state in ("done", "running") and row.repeat_of is None]
 
 
-def best_row(rows: list[Row], objective: str) -> Row | None:
+def best_row(rows: list[TrialRow], objective: str) -> TrialRow | None:
     """The best; of those as good as it, the one with the fewest settings."""
     scored = [(score, row) for row in rows if (score := _score(row, objective)) is not None]
     if not scored:
@@ -221,13 +223,13 @@ def best_row(rows: list[Row], objective: str) -> Row | None:
     return min(close, key=lambda pair: (len(pair[1].settings), pair[0], pair[1].number))[1]
 
 
-def _score(row: Row, objective: str) -> float | None:
+def _score(row: TrialRow, objective: str) -> float | None:
     if row.outcome is None or row.state != "done" or row.repeat_of is not None:
         return None
     return row.outcome.score(objective)
 
 
-def _is_stale(taken: list[Row], objective: str) -> bool:
+def _is_stale(taken: list[TrialRow], objective: str) -> bool:
     scores = [s for row in taken if (s := _score(row, objective)) is not None]
     if len(scores) <= PATIENCE:
         return False
@@ -238,7 +240,7 @@ def _without(settings: Mapping[str, str], names: list[str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in names}
 
 
-def _is_idle(rows: list[Row], best: Row, name: str, objective: str) -> bool:
+def _is_idle(rows: list[TrialRow], best: TrialRow, name: str, objective: str) -> bool:
     """Whether the best is as good without this setting."""
     wanted = _without(best.settings, [name])
     reference = _score(best, objective)

@@ -13,7 +13,7 @@ from slipstream.flags.catalogue.catalogue import Catalogue
 from slipstream.flags.catalogue.values import normal
 from slipstream.flags.presets.presets import compose
 from slipstream.tune.space.knob import COSTS, Knob
-from slipstream.tune.space.program_traits import Traits
+from slipstream.tune.space.program_traits import ProgramTraits
 from slipstream.tune.space.space import Space
 
 DEFAULT, LAYERS, PROBE, SEARCH, SIMPLIFY = "default", "layers", "probe", "search", "simplify"
@@ -27,8 +27,8 @@ class Suggestion:
     origin: str
 
 
-def suggestions(
-    space: Space, traits: Traits, catalogue: Catalogue, gpu: str, most_probes: int
+def seeds(
+    space: Space, traits: ProgramTraits, catalogue: Catalogue, gpu: str, most_probes: int
 ) -> list[Suggestion]:
     """In the order in which to try them, each settings once."""
     proposed = [Suggestion({}, DEFAULT), *_from_presets(space, traits, catalogue, gpu)]
@@ -47,7 +47,7 @@ def suggestions(
     return found
 
 
-def presets_for(traits: Traits) -> list[str]:
+def presets_for(traits: ProgramTraits) -> list[str]:
     """The presets that are meant for such a program."""
     kinds = set(traits.collectives)
     found = ["cuda-graphs-off", "cuda-graphs-on"]
@@ -61,7 +61,7 @@ def presets_for(traits: Traits) -> list[str]:
 
 
 def _from_presets(
-    space: Space, traits: Traits, catalogue: Catalogue, gpu: str
+    space: Space, traits: ProgramTraits, catalogue: Catalogue, gpu: str
 ) -> Iterator[Suggestion]:
     for name in presets_for(traits):
         try:
@@ -87,7 +87,7 @@ def fitted(space: Space, wanted: Mapping[str, str], catalogue: Catalogue) -> dic
 
 def _nearest(knob: Knob, wanted: str, catalogue: Catalogue) -> str | None:
     if knob.is_ordered and wanted.lstrip("-").isdigit():
-        return min(knob.ladder, key=lambda value: abs(float(value) - float(wanted)))
+        return min(knob.ordered_values, key=lambda value: abs(float(value) - float(wanted)))
     flag = catalogue.flags.get(knob.name)
     for value in knob.values:
         if value == wanted or (flag is not None and normal(flag, value) == normal(flag, wanted)):
@@ -97,7 +97,7 @@ def _nearest(knob: Knob, wanted: str, catalogue: Catalogue) -> str | None:
     return ends[0] if len(ends) == 1 else None
 
 
-def _layers(space: Space, traits: Traits) -> dict[str, str]:
+def _layers(space: Space, traits: ProgramTraits) -> dict[str, str]:
     layers = traits.layers
     if layers is None or layers.layers is None:
         return {}

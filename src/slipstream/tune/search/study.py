@@ -40,7 +40,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """One trial as the database has it."""
 
     number: int
@@ -71,8 +71,8 @@ class Study:
         self.objective = objective
         self._optuna = optuna
         self._lock = threading.RLock()
-        self._mine: dict[int, Any] = {}
-        self._heart: threading.Thread | None = None
+        self._owned: dict[int, Any] = {}
+        self._heartbeats: threading.Thread | None = None
         self._is_closed = threading.Event()
         storage = open_storage(optuna, url, grace_s)
         self._study = optuna.create_study(
@@ -91,19 +91,19 @@ class Study:
 
     def close(self) -> None:
         self._is_closed.set()
-        if self._heart is not None:
-            self._heart.join()
+        if self._heartbeats is not None:
+            self._heartbeats.join()
         self._storage.remove_session()
         self._storage.engine.dispose()
 
     # What is to be tried.
 
-    def enqueue(self, suggestions: Sequence[Suggestion], most: int | None = None) -> None:
+    def enqueue(self, seeds: Sequence[Suggestion], most: int | None = None) -> None:
         """To be tried next, in this order; settings that the study has already are left out."""
         with self._lock:
             known = {_key(row.settings) for row in self.rows() if row.settings is not None}
-            limit = len(known) + (len(suggestions) if most is None else most)
-            for one in suggestions:
+            limit = len(known) + (len(seeds) if most is None else most)
+            for one in seeds:
                 if _key(one.settings) not in known and len(known) < limit:
                     known.add(_key(one.settings))
                     facts = {"origin": one.origin, "settings": dict(one.settings)}
@@ -112,16 +112,16 @@ class Study:
     def ask(self) -> Candidate | None:
         """A candidate that nobody tried; None if the search proposes nothing new."""
         with self._lock:
-            self.reap()
+            self.requeue_dead()
             for _ in range(MOST_REPEATS):
                 trial = self._study.ask()
                 trial.set_user_attr("owner", owner())
                 settings = self._suggested(trial)
                 trial.set_user_attr("settings", settings)
                 if not self._is_repeat(trial, settings):
-                    self._mine[trial._trial_id] = trial
-                    self._beat(trial._trial_id)
-                    self._keep_beating()
+                    self._owned[trial._trial_id] = trial
+                    self._send_heartbeat(trial._trial_id)
+                    self._start_heartbeats()
                     origin = trial.user_attrs.get("origin", SEARCH)
                     return Candidate(trial.number, settings, origin)
             return None
@@ -129,8 +129,8 @@ class Study:
     def tell(self, candidate: Candidate, outcome: Outcome) -> None:
         """What became of a candidate; a result that came too late is not taken twice."""
         with self._lock:
-            trial_id = next(i for i, t in self._mine.items() if t.number == candidate.number)
-            trial = self._mine.pop(trial_id)
+            trial_id = next(i for i, t in self._owned.items() if t.number == candidate.number)
+            trial = self._owned.pop(trial_id)
             finished = self._optuna.exceptions.UpdateFinishedTrialError
             # Somebody may have thought us dead; then it is tried again elsewhere.
             with suppress(finished):
@@ -141,26 +141,26 @@ class Study:
                 else:
                     self._study.tell(trial, score)
 
-    def is_hopeless(self, candidate: Candidate, change: float, rounds: int) -> bool:
+    def should_prune(self, candidate: Candidate, change: float, rounds: int) -> bool:
         """Whether Optuna's pruner gives it up: most before it were better after as many rounds."""
         with self._lock:
-            trial = next(t for t in self._mine.values() if t.number == candidate.number)
+            trial = next(t for t in self._owned.values() if t.number == candidate.number)
             trial.report(change, rounds)
             return bool(trial.should_prune())
 
     def release(self, candidate: Candidate) -> None:
         """A candidate that is not tried out after all: somebody else may."""
         with self._lock:
-            trial_id = next(i for i, t in self._mine.items() if t.number == candidate.number)
+            trial_id = next(i for i, t in self._owned.items() if t.number == candidate.number)
             self._fail(trial_id)
-            del self._mine[trial_id]
+            del self._owned[trial_id]
             self._retry_failed()
 
-    def reap(self) -> None:
+    def requeue_dead(self) -> None:
         """Find trials whose process died, and see to it that they are asked for again."""
         with self._lock:
             for trial in self._trials(self._states.RUNNING):
-                if trial._trial_id not in self._mine and is_dead(trial):
+                if trial._trial_id not in self._owned and is_dead(trial):
                     self._fail(trial._trial_id)
             self._optuna.storages.fail_stale_trials(self._study)
             self._retry_failed()
@@ -203,7 +203,7 @@ class Study:
 
     # What is known.
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TrialRow]:
         """Every trial, in the order in which they were asked for."""
         return [self._row(trial) for trial in self._study.get_trials(deepcopy=False)]
 
@@ -239,14 +239,14 @@ class Study:
         )
         return found
 
-    def _row(self, trial: Any) -> Row:
+    def _row(self, trial: Any) -> TrialRow:
         states = self._states
         names = {
             states.RUNNING: "running", states.WAITING: "waiting", states.FAIL: "interrupted",
         }  # fmt: skip
         outcome = trial.user_attrs.get("outcome")
         began, ended = trial.datetime_start, trial.datetime_complete
-        return Row(
+        return TrialRow(
             trial.number,
             trial.user_attrs.get("settings") or {},
             trial.user_attrs.get("origin", SEARCH),
@@ -271,7 +271,7 @@ class Study:
         for knob in self.space.knobs:
             if knob.is_ordered:
                 position = trial.suggest_int(knob.name, 0, len(knob.values) - 1)
-                chosen[knob.name] = knob.ladder[position]
+                chosen[knob.name] = knob.ordered_values[position]
             else:
                 chosen[knob.name] = trial.suggest_categorical(knob.name, list(knob.values))
         return self.space.without_defaults(chosen)
@@ -281,23 +281,23 @@ class Study:
 
     # The heart.
 
-    def _keep_beating(self) -> None:
-        if self._heart is None:
-            self._heart = threading.Thread(target=self._beats, daemon=True)
-            self._heart.start()
+    def _start_heartbeats(self) -> None:
+        if self._heartbeats is None:
+            self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True)
+            self._heartbeats.start()
 
-    def _beats(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._is_closed.wait(HEARTBEAT_S):
             with self._lock:
-                for trial_id in self._mine:
-                    self._beat(trial_id)
+                for trial_id in self._owned:
+                    self._send_heartbeat(trial_id)
 
-    def _beat(self, trial_id: int) -> None:
+    def _send_heartbeat(self, trial_id: int) -> None:
         self._storage.record_heartbeat(trial_id)
 
 
 def _encode(knob: Knob, value: str) -> Any:
-    return knob.ladder.index(value) if knob.is_ordered else value
+    return knob.ordered_values.index(value) if knob.is_ordered else value
 
 
 def _key(settings: Mapping[str, str]) -> Key:

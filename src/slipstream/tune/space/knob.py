@@ -47,7 +47,7 @@ class Knob:
         return not self.is_flag and self.name != COSTS
 
     @property
-    def ladder(self) -> tuple[str, ...]:
+    def ordered_values(self) -> tuple[str, ...]:
         """The values in the order a search walks them: numbers by size."""
         if not self.is_ordered:
             return self.values

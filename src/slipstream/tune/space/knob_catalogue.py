@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.tune.space.knob import SeenBy
-from slipstream.tune.space.program_traits import Traits
+from slipstream.tune.space.program_traits import ProgramTraits
 from slipstream.tune.space.threshold_grid import threshold_values
 from slipstream.units import format_bytes
 
-Values = tuple[str, ...] | Callable[[Traits], tuple[str, ...]]
+Values = tuple[str, ...] | Callable[[ProgramTraits], tuple[str, ...]]
 _SWITCH = ("true", "false")
 _PIPELINING = ("COLLECTIVE_PIPELINING_MODE_OFF", "COLLECTIVE_PIPELINING_MODE_ON")
 """what the switches xla_gpu_enable_pipelined_… became in jaxlib 0.11.2"""
@@ -24,7 +24,7 @@ GRAPH_FLAGS = (GRAPHS, "xla_gpu_graph_min_graph_size", "xla_gpu_command_buffer_u
 
 
 @dataclass(frozen=True)
-class Shelved:
+class KnobSpec:
     """One knob, whether or not a program has use for it."""
 
     name: str
@@ -36,11 +36,11 @@ class Shelved:
     seen_by: SeenBy = "program"
     is_ordered: bool = False
 
-    def values_for(self, traits: Traits) -> tuple[str, ...]:
+    def values_for(self, traits: ProgramTraits) -> tuple[str, ...]:
         return self.values(traits) if callable(self.values) else self.values
 
 
-NEEDS: dict[str, tuple[Callable[[Traits], bool], str]] = {
+NEEDS: dict[str, tuple[Callable[[ProgramTraits], bool], str]] = {
     "all-gather": (lambda t: "all-gather" in t.collectives, "no all-gather"),
     "reduce-scatter": (lambda t: "reduce-scatter" in t.collectives, "no reduce-scatter"),
     "all-reduce": (lambda t: "all-reduce" in t.collectives, "no all-reduce"),
@@ -67,16 +67,16 @@ NEEDS: dict[str, tuple[Callable[[Traits], bool], str]] = {
 }  # fmt: skip
 
 
-def _sizes(kind: str) -> Callable[[Traits], tuple[str, ...]]:
+def _sizes(kind: str) -> Callable[[ProgramTraits], tuple[str, ...]]:
     return lambda traits: threshold_values(kind, traits)
 
 
-def _unrollings(traits: Traits) -> tuple[str, ...]:
+def _unrollings(traits: ProgramTraits) -> tuple[str, ...]:
     modes = ["NO_UNROLL", "DOUBLE_BUFFER", *(["FULL_UNROLL"] if traits.can_unroll else [])]
     return tuple(f"WHILE_LOOP_UNROLLING_{mode}" for mode in modes)
 
 
-def _graphs(traits: Traits) -> tuple[str, ...]:
+def _graphs(traits: ProgramTraits) -> tuple[str, ...]:
     found = ["", "FUSION", "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL"]
     if traits.has_collectives:
         found.append(f"{_GRAPHS},COLLECTIVES")
@@ -87,115 +87,115 @@ def _graphs(traits: Traits) -> tuple[str, ...]:
     return tuple(found)
 
 
-SHELF: tuple[Shelved, ...] = (
+KNOBS: tuple[KnobSpec, ...] = (
     # What is combined.
-    Shelved("xla_gpu_all_gather_combine_threshold_bytes", _sizes("all-gather"), "all-gather",
+    KnobSpec("xla_gpu_all_gather_combine_threshold_bytes", _sizes("all-gather"), "all-gather",
             "All-gathers are joined up to this size: {all-gather}.", is_ordered=True),
-    Shelved("xla_gpu_reduce_scatter_combine_threshold_bytes", _sizes("reduce-scatter"),
+    KnobSpec("xla_gpu_reduce_scatter_combine_threshold_bytes", _sizes("reduce-scatter"),
             "reduce-scatter", "Reduce-scatters are joined up to this size: {reduce-scatter}.",
             is_ordered=True),
-    Shelved("xla_gpu_all_reduce_combine_threshold_bytes", _sizes("all-reduce"), "all-reduce",
+    KnobSpec("xla_gpu_all_reduce_combine_threshold_bytes", _sizes("all-reduce"), "all-reduce",
             "All-reduces are joined up to this size: {all-reduce}.", is_ordered=True),
-    Shelved("xla_gpu_collective_permute_combine_threshold_bytes", _sizes("collective-permute"),
+    KnobSpec("xla_gpu_collective_permute_combine_threshold_bytes", _sizes("collective-permute"),
             "permute", "Permutes are joined up to this size: {collective-permute}.",
             is_ordered=True),
-    Shelved("xla_gpu_enable_all_gather_combine_by_dim", _SWITCH, "all-gather",
+    KnobSpec("xla_gpu_enable_all_gather_combine_by_dim", _SWITCH, "all-gather",
             "Whether only all-gathers along one dimension are joined: {all-gather}."),
-    Shelved("xla_gpu_enable_reduce_scatter_combine_by_dim", _SWITCH, "reduce-scatter",
+    KnobSpec("xla_gpu_enable_reduce_scatter_combine_by_dim", _SWITCH, "reduce-scatter",
             "Whether only reduce-scatters along one dimension are joined: {reduce-scatter}."),
-    Shelved("xla_gpu_experimental_enable_heuristic_collective_combining", _SWITCH,
+    KnobSpec("xla_gpu_experimental_enable_heuristic_collective_combining", _SWITCH,
             "several collectives", "XLA itself says what to join: {collectives}."),
     # What overlaps.
-    Shelved("xla_gpu_enable_latency_hiding_scheduler", _SWITCH, "overlap",
+    KnobSpec("xla_gpu_enable_latency_hiding_scheduler", _SWITCH, "overlap",
             "The scheduler moves work between the start and the end of {overlap}."),
-    Shelved("xla_gpu_enable_analytical_sol_latency_estimator", _SWITCH, "collectives",
+    KnobSpec("xla_gpu_enable_analytical_sol_latency_estimator", _SWITCH, "collectives",
             "Tells the scheduler how long each of {collectives} takes."),
-    Shelved("xla_gpu_enable_analytical_latency_estimator", _SWITCH, "overlap",
+    KnobSpec("xla_gpu_enable_analytical_latency_estimator", _SWITCH, "overlap",
             "Another model of how long kernels and {overlap} take."),
-    Shelved("xla_gpu_experimental_parallel_collective_overlap_limit", ("2", "4"),
+    KnobSpec("xla_gpu_experimental_parallel_collective_overlap_limit", ("2", "4"),
             "several collectives", "How many of {collectives} may run at once.", is_ordered=True),
-    Shelved("xla_gpu_experimental_collective_start_as_early_as_possible", _SWITCH, "collectives",
+    KnobSpec("xla_gpu_experimental_collective_start_as_early_as_possible", _SWITCH, "collectives",
             "Each of {collectives} starts as soon as its operands are there."),
-    Shelved("xla_gpu_memory_limit_slop_factor", ("70", "80", "90", "110"), "overlap",
+    KnobSpec("xla_gpu_memory_limit_slop_factor", ("70", "80", "90", "110"), "overlap",
             "How much memory the scheduler may fill by starting {overlap} early.",
             is_ordered=True),
-    Shelved("xla_gpu_experimental_parallel_async_compute_limit", ("1", "4"), "overlap",
+    KnobSpec("xla_gpu_experimental_parallel_async_compute_limit", ("1", "4"), "overlap",
             "How many asynchronous computations may run beside each other.", is_ordered=True),
-    Shelved("xla_gpu_async_dot", _SWITCH, "products",
+    KnobSpec("xla_gpu_async_dot", _SWITCH, "products",
             "Matrix products on a stream of their own: {products}."),
-    Shelved("xla_gpu_threshold_for_windowed_einsum_mib", ("0", "16", "64", "256"),
+    KnobSpec("xla_gpu_threshold_for_windowed_einsum_mib", ("0", "16", "64", "256"),
             "collectives and products",
             "Collective matmul: products next to {collectives} are computed in pieces.",
             is_ordered=True),
-    Shelved("xla_gpu_multi_streamed_windowed_einsum", _SWITCH, "collectives and products",
+    KnobSpec("xla_gpu_multi_streamed_windowed_einsum", _SWITCH, "collectives and products",
             "Whether the pieces of a collective matmul run on two streams."),
     # Loops.
-    Shelved("xla_gpu_enable_pipelined_all_gather", _SWITCH, "all-gather in loops",
+    KnobSpec("xla_gpu_enable_pipelined_all_gather", _SWITCH, "all-gather in loops",
             "The next turn's all-gather starts in this one: {loops}."),
-    Shelved("xla_gpu_enable_pipelined_reduce_scatter", _SWITCH, "reduce-scatter in loops",
+    KnobSpec("xla_gpu_enable_pipelined_reduce_scatter", _SWITCH, "reduce-scatter in loops",
             "A turn's reduce-scatter ends in the next one: {loops}."),
-    Shelved("xla_gpu_enable_pipelined_all_reduce", _SWITCH, "all-reduce in loops",
+    KnobSpec("xla_gpu_enable_pipelined_all_reduce", _SWITCH, "all-reduce in loops",
             "A turn's all-reduce ends in the next one: {loops}."),
-    Shelved("xla_gpu_pipeline_all_gather", _PIPELINING, "all-gather in loops",
+    KnobSpec("xla_gpu_pipeline_all_gather", _PIPELINING, "all-gather in loops",
             "The next turn's all-gather starts in this one: {loops}."),
-    Shelved("xla_gpu_pipeline_reduce_scatter", _PIPELINING, "reduce-scatter in loops",
+    KnobSpec("xla_gpu_pipeline_reduce_scatter", _PIPELINING, "reduce-scatter in loops",
             "A turn's reduce-scatter ends in the next one: {loops}."),
-    Shelved("xla_gpu_pipeline_all_reduce", _PIPELINING, "all-reduce in loops",
+    KnobSpec("xla_gpu_pipeline_all_reduce", _PIPELINING, "all-reduce in loops",
             "A turn's all-reduce ends in the next one: {loops}."),
-    Shelved("xla_gpu_enable_while_loop_reduce_scatter_code_motion", _SWITCH,
+    KnobSpec("xla_gpu_enable_while_loop_reduce_scatter_code_motion", _SWITCH,
             "reduce-scatter in loops", "Sums over turns first, scatters once: {loops}."),
-    Shelved("xla_gpu_enable_pipelined_p2p", _SWITCH, "permute",
+    KnobSpec("xla_gpu_enable_pipelined_p2p", _SWITCH, "permute",
             "Sends of the next turn start in this one: {collective-permute}."),
-    Shelved("xla_gpu_experimental_pipeline_parallelism_opt_level",
+    KnobSpec("xla_gpu_experimental_pipeline_parallelism_opt_level",
             ("PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE", "PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE"),
             "permute", "XLA's passes for stages that send to each other: {collective-permute}."),
-    Shelved("xla_gpu_enable_while_loop_unrolling", _unrollings, "loops",
+    KnobSpec("xla_gpu_enable_while_loop_unrolling", _unrollings, "loops",
             "Turns beside each other can overlap: {loops}."),
-    Shelved("xla_gpu_enable_while_loop_double_buffering", _SWITCH, "loops",
+    KnobSpec("xla_gpu_enable_while_loop_double_buffering", _SWITCH, "loops",
             "Two turns in one save the copies between them: {loops}."),
-    Shelved("xla_gpu_enable_pipelined_host_offloading", _SWITCH, "host copies in loops",
+    KnobSpec("xla_gpu_enable_pipelined_host_offloading", _SWITCH, "host copies in loops",
             "Copies of the next turn start in this one: {host copies}."),
     # How it is launched.
-    Shelved(GRAPHS, _graphs, "anything",
+    KnobSpec(GRAPHS, _graphs, "anything",
             "What goes into CUDA graphs is launched at once, and runs in line.", "simulation"),
-    Shelved("xla_gpu_graph_min_graph_size", ("1", "20", "100"), "anything",
+    KnobSpec("xla_gpu_graph_min_graph_size", ("1", "20", "100"), "anything",
             "How many kernels in a row make a CUDA graph worth it.", "simulation", True),
     # Kernels.
-    Shelved("xla_gpu_enable_triton_gemm", _SWITCH, "products",
+    KnobSpec("xla_gpu_enable_triton_gemm", _SWITCH, "products",
             "Whether Triton may do matrix products instead of cuBLAS: {products}."),
-    Shelved("xla_gpu_dot_merger_threshold_mb", ("0", "16", "256"), "products",
+    KnobSpec("xla_gpu_dot_merger_threshold_mb", ("0", "16", "256"), "products",
             "Products that share an operand are joined below this size: {products}.",
             is_ordered=True),
-    Shelved("xla_gpu_autotune_level", ("0", "2"), "products",
+    KnobSpec("xla_gpu_autotune_level", ("0", "2"), "products",
             "How carefully kernels are chosen, by timing them: {products}.", "measurement", True),
-    Shelved("xla_gpu_cudnn_gemm_fusion_level", ("1", "2"), "products",
+    KnobSpec("xla_gpu_cudnn_gemm_fusion_level", ("1", "2"), "products",
             "Whether cuDNN may do products with what is fused to them: {products}.",
             "measurement", True),
-    Shelved("xla_gpu_enable_pdl", _SWITCH, "anything",
+    KnobSpec("xla_gpu_enable_pdl", _SWITCH, "anything",
             "Kernels begin while the one before ends.", "measurement"),
     # How it is sent.
-    Shelved("xla_gpu_enable_nccl_user_buffers", _SWITCH, "NCCL",
+    KnobSpec("xla_gpu_enable_nccl_user_buffers", _SWITCH, "NCCL",
             "NCCL sends from XLA's own buffers: {collectives}.", "measurement"),
-    Shelved("xla_gpu_nccl_collective_max_nchannels", ("8", "16"), "NCCL",
+    KnobSpec("xla_gpu_nccl_collective_max_nchannels", ("8", "16"), "NCCL",
             "Fewer channels leave more cores to kernels beside {collectives}.", "measurement",
             True),
-    Shelved("NCCL_PROTO", ("Simple", "LL128,Simple"), "NCCL",
+    KnobSpec("NCCL_PROTO", ("Simple", "LL128,Simple"), "NCCL",
             "Protocols that NCCL may use for {collectives}.", "measurement"),
-    Shelved("NCCL_NVLS_ENABLE", ("0", "1"), "NCCL",
+    KnobSpec("NCCL_NVLS_ENABLE", ("0", "1"), "NCCL",
             "Reductions in the NVLink switch: {collectives}.", "measurement"),
-    Shelved("NCCL_MAX_CTAS", ("8", "16"), "NCCL",
+    KnobSpec("NCCL_MAX_CTAS", ("8", "16"), "NCCL",
             "Cores that NCCL takes from kernels beside {collectives}.", "measurement", True),
-    Shelved("NCCL_IB_QPS_PER_CONNECTION", ("2", "4"), "hosts",
+    KnobSpec("NCCL_IB_QPS_PER_CONNECTION", ("2", "4"), "hosts",
             "Connections to each peer on other hosts.", "measurement", True),
-    Shelved("CUDA_DEVICE_MAX_CONNECTIONS", ("1", "32"), "overlap",
+    KnobSpec("CUDA_DEVICE_MAX_CONNECTIONS", ("1", "32"), "overlap",
             "Hardware queues: with 1, kernels start in the order of their launch.", "measurement",
             True),
 )  # fmt: skip
 
 
-def sentence(shelved: Shelved, traits: Traits) -> str:
+def sentence(spec: KnobSpec, traits: ProgramTraits) -> str:
     """Why this knob, with what the program has in the place of the braces."""
-    text = shelved.why
+    text = spec.why
     for kind, sizes in traits.collectives.items():
         text = text.replace(f"{{{kind}}}", _described(kind, sizes))
     counts = [_counted(len(sizes), kind) for kind, sizes in sorted(traits.collectives.items())]

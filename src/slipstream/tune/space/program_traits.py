@@ -17,7 +17,7 @@ UNROLL_LIMIT = 20_000
 
 
 @dataclass(frozen=True)
-class Traits:
+class ProgramTraits:
     """One program on one machine, as far as knobs are concerned."""
 
     devices: int
@@ -42,7 +42,7 @@ class Traits:
         return 0 < self.unrolled_size <= UNROLL_LIMIT
 
 
-def traits_of(program: Program, machine: Machine) -> Traits:
+def traits_of(program: Program, machine: Machine) -> ProgramTraits:
     """What is in a compiled program."""
     sizes: dict[str, list[int]] = defaultdict(list)
     in_loops: set[str] = set()
@@ -58,7 +58,7 @@ def traits_of(program: Program, machine: Machine) -> Traits:
         elif any(one.shape.on_host for one in (instruction, *program.operands(instruction))):
             copies += not instruction.is_done
     loops = [i for i in program.scheduled if i.opcode == "while" and (i.trip_count or 2) > 1]
-    return Traits(
+    return ProgramTraits(
         machine.devices,
         machine.hosts,
         {kind: tuple(sorted(found, reverse=True)) for kind, found in sizes.items()},

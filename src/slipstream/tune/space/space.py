@@ -16,8 +16,8 @@ from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue
 from slipstream.flags.catalogue.env_vars import SETTINGS
 from slipstream.flags.catalogue.values import normal, option_complaint
 from slipstream.tune.space.knob import COSTS, Knob
-from slipstream.tune.space.knob_catalogue import NEEDS, SHELF, Shelved, sentence
-from slipstream.tune.space.program_traits import Traits
+from slipstream.tune.space.knob_catalogue import KNOBS, NEEDS, KnobSpec, sentence
+from slipstream.tune.space.program_traits import ProgramTraits
 
 UNSET = "(unset)"
 """a variable that is not there"""
@@ -26,7 +26,7 @@ UNLAUNCHED = "a variable of the whole process: only launching the job anew can t
 
 
 @dataclass(frozen=True)
-class Asked:
+class SpaceOptions:
     """What a user adds to the space, or takes from it."""
 
     forbidden: tuple[str, ...] = ()
@@ -90,23 +90,23 @@ class Space:
 
 
 def space_of(
-    traits: Traits,
+    traits: ProgramTraits,
     catalogue: Catalogue,
     *,
     is_measured: bool = False,
     is_launched: bool = False,
     has_costs: bool = False,
-    asked: Asked = Asked(),  # noqa: B008
+    asked: SpaceOptions = SpaceOptions(),  # noqa: B008
 ) -> Space:
     """The knobs for one program; those that only a run can tell need one, variables a launch."""
     left_out: dict[str, str] = {}
     knobs = []
-    for shelved in SHELF:
-        knob, reason = _taken(shelved, traits, catalogue, is_measured, is_launched)
+    for spec in KNOBS:
+        knob, reason = _taken(spec, traits, catalogue, is_measured, is_launched)
         if knob is not None:
             knobs.append(knob)
         else:
-            left_out[shelved.name] = reason
+            left_out[spec.name] = reason
     if has_costs:
         why = "Measured costs for the scheduler, in the place of its own estimates."
         knobs.append(Knob(COSTS, ("off", "on"), why))
@@ -118,7 +118,7 @@ def space_of(
     return _restricted(knobs, left_out, asked)
 
 
-def _restricted(knobs: Sequence[Knob], left_out: dict[str, str], asked: Asked) -> Space:
+def _restricted(knobs: Sequence[Knob], left_out: dict[str, str], asked: SpaceOptions) -> Space:
     _refuse_unknown((*asked.forbidden, *asked.only), [*(k.name for k in knobs), *left_out])
     kept = []
     for knob in knobs:
@@ -138,23 +138,27 @@ def _refuse_unknown(named: Iterable[str], known: Sequence[str]) -> None:
 
 
 def _taken(
-    shelved: Shelved, traits: Traits, catalogue: Catalogue, is_measured: bool, is_launched: bool
+    spec: KnobSpec,
+    traits: ProgramTraits,
+    catalogue: Catalogue,
+    is_measured: bool,
+    is_launched: bool,
 ) -> tuple[Knob | None, str]:
-    is_needed, lacking = NEEDS[shelved.needs]
+    is_needed, lacking = NEEDS[spec.needs]
     if not is_needed(traits):
         return None, f"the program has {lacking}"
-    if shelved.seen_by == "measurement" and not is_measured:
+    if spec.seen_by == "measurement" and not is_measured:
         return None, UNMEASURED
-    if not shelved.name.startswith("xla_") and not is_launched:
+    if not spec.name.startswith("xla_") and not is_launched:
         return None, UNLAUNCHED
-    default, reason = _default(shelved.name, catalogue)
+    default, reason = _default(spec.name, catalogue)
     if default is None:
         return None, reason
-    values = _accepted(shelved, default, traits, catalogue)
+    values = _accepted(spec, default, traits, catalogue)
     if len(values) < 2:
         return None, f"jaxlib {catalogue.jaxlib_version} takes no other value"
-    why = sentence(shelved, traits)
-    return Knob(shelved.name, values, why, shelved.seen_by, shelved.is_ordered), ""
+    why = sentence(spec, traits)
+    return Knob(spec.name, values, why, spec.seen_by, spec.is_ordered), ""
 
 
 def _default(name: str, catalogue: Catalogue) -> tuple[str | None, str]:
@@ -170,12 +174,12 @@ def _default(name: str, catalogue: Catalogue) -> tuple[str | None, str]:
 
 
 def _accepted(
-    shelved: Shelved, default: str, traits: Traits, catalogue: Catalogue
+    spec: KnobSpec, default: str, traits: ProgramTraits, catalogue: Catalogue
 ) -> tuple[str, ...]:
     """The default, then the other values that this jaxlib takes."""
-    flag = catalogue.flags.get(shelved.name)
+    flag = catalogue.flags.get(spec.name)
     found = [default]
-    for value in shelved.values_for(traits):
+    for value in spec.values_for(traits):
         if flag is None:
             found += [value] if value != default else []
             continue

@@ -7,7 +7,7 @@ between is tried, and the figure that `flags thresholds` proposes for one layer.
 from __future__ import annotations
 
 from slipstream.flags.thresholds.thresholds import MIB
-from slipstream.tune.space.program_traits import Traits
+from slipstream.tune.space.program_traits import ProgramTraits
 
 MOST_LAYERS = 4
 """a threshold that holds more joins what is needed late with what is needed soon"""
@@ -15,7 +15,7 @@ LEAST_BYTES, MOST_BYTES = MIB, 4096 * MIB
 MOST_VALUES = 8
 
 
-def threshold_values(kind: str, traits: Traits) -> tuple[str, ...]:
+def threshold_values(kind: str, traits: ProgramTraits) -> tuple[str, ...]:
     """Powers of two, and one layer's own figure where the model shows its layers."""
     layer = layer_bytes(kind, traits)
     sizes = [size for size in counted_sizes(kind, traits) if size]
@@ -33,13 +33,13 @@ def threshold_values(kind: str, traits: Traits) -> tuple[str, ...]:
     return tuple(str(size) for size in sorted({*powers, *([own] if own else [])}))
 
 
-def counted_sizes(kind: str, traits: Traits) -> list[int]:
+def counted_sizes(kind: str, traits: ProgramTraits) -> list[int]:
     """The program's collectives of a kind, as XLA counts them: a reduce-scatter by its result."""
     share = max(traits.devices, 1) if kind == "reduce-scatter" else 1
     return [size // share for size in traits.collectives.get(kind, ())]
 
 
-def layer_bytes(kind: str, traits: Traits) -> int | None:
+def layer_bytes(kind: str, traits: ProgramTraits) -> int | None:
     """What one layer brings to collectives of a kind, as XLA counts it against the threshold."""
     layers = traits.layers
     if layers is None or layers.layers is None:
@@ -50,7 +50,7 @@ def layer_bytes(kind: str, traits: Traits) -> int | None:
     return layers.layer_gradients.bytes if kind == "all-reduce" else layers.layer_weights.bytes
 
 
-def _own(kind: str, traits: Traits) -> int | None:
+def _own(kind: str, traits: ProgramTraits) -> int | None:
     layers = traits.layers
     if layers is None or layers.layers is None:
         return None
