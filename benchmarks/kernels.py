@@ -53,7 +53,7 @@ def busy_ms(path):
     """The time of a step in which the device does anything: kernels may run side by side."""
     profile = load(path)
     steps = profile.steps
-    rows = np.flatnonzero(steps.rows_of(profile) < len(steps))
+    rows = np.flatnonzero(steps.of_events(profile) < len(steps))
     start = profile.events["start_ps"][rows]
     end = start + profile.events["duration_ps"][rows]
     order = np.argsort(start)

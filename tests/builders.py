@@ -23,7 +23,7 @@ from slipstream.profile.events import (
     Table,
     Texts,
 )
-from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
+from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 from slipstream.sources.proto_schema import message
@@ -307,7 +307,7 @@ class ProfileBuilder:
         self.programs: dict[str, Program] = {}
         self.program = STEP
         self.correlation = 0
-        self.warnings: list[Warning] = []
+        self.warnings: list[ProfileWarning] = []
         self.device("GPU:0").execution_of(STEP)
 
     def host(self, name: str, **fields: Any) -> ProfileBuilder:
@@ -382,7 +382,7 @@ class ProfileBuilder:
         return self._host_row(name, start, us)
 
     def warn(self, code: str, text: str = "") -> ProfileBuilder:
-        self.warnings.append(Warning(code, text))
+        self.warnings.append(ProfileWarning(code, text))
         return self
 
     def with_program(self, name: str, found: Program) -> ProfileBuilder:

@@ -12,7 +12,7 @@ import pytest
 import slipstream
 
 ROOT = Path(__file__).resolve().parent.parent
-INNER_ANALYSES = {"exposures", "moves", "peers", "sightings"}
+INNER_ANALYSES = {"exposures", "latency", "step_samples"}
 """what other analyses are made of"""
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from analyses.pax import both, thunks
 from builders import STEP, profile
 from slipstream.analyses.collectives import Straggler, algorithm, bus_factor, collectives
-from slipstream.analyses.skew import peers
+from slipstream.analyses.skew import match_collectives
 from slipstream.profile.profile import Profile
 from slipstream.sources.hlo.reader import program_from_text
 from slipstream.sources.load import load
@@ -97,7 +97,7 @@ def test_what_chance_may_do_is_no_straggler():
 
 
 def test_the_difference_of_clocks_is_found():
-    met = peers(two_hosts(late=30.0))
+    met = match_collectives(two_hosts(late=30.0))
     assert met.offsets_ps.tolist() == [0.0, SKEW * 1e6]
     assert met.spread_ps == 0.0
     assert len(met) == 6
@@ -119,10 +119,10 @@ def test_executions_that_only_one_recorded_are_found_by_their_times():
         for step in range(first, 4):
             built.at(200 * step).kernel("dot.1", 100 + step)
             built.all_reduce(20, op="all-gather.1").execution_of()
-    met = peers(built.build())
+    met = match_collectives(built.build())
     assert len(met) == 3
     assert (np.diff(met.starts, axis=1) == 0).all()
-    doubtful = peers(built.warn("clock-skew").build())
+    doubtful = match_collectives(built.warn("clock-skew").build())
     assert len(doubtful) == 0
     assert "ran 3 to 4 times" in doubtful.skipped[0]
 
@@ -143,7 +143,7 @@ ENTRY main {
             built.host(f"host {device}").device(f"GPU:{device}").execution_of()
         for _ in range(2):
             built.all_reduce(20, op=f"all-gather.{1 + device // 2}").execution_of()
-    met = peers(built.build())
+    met = match_collectives(built.build())
     assert met.rows[:, 2:].max() == -1
     assert len(met) == 2
     assert met.skipped == (
@@ -170,13 +170,13 @@ def test_waits_are_those_of_a_plain_count(steps, ahead):
             zero = 2000 + 200 * number + (ahead if device else 0)
             built.at(zero).kernel("dot.1", came[device])
             built.all_reduce(max(came) + move - came[device], op="all-gather.1").execution_of()
-    met = peers(built.build())
+    met = match_collectives(built.build())
     waited = {
         (number, device): (max(came) - came[device]) * 1e6
         for number, (*came, _) in enumerate(steps)
         for device in (0, 1)
     }
-    numbers = built.build().steps.rows_of(built.build())
+    numbers = built.build().steps.of_events(built.build())
     for meeting, row in enumerate(met.rows.tolist()):
         number = int(built.build().events["execution"][row[0]])
         assert [waited[number, device] for device in (0, 1)] == met.waits[meeting].tolist()
@@ -252,7 +252,7 @@ def test_waits_across_the_two_processes_of_pax(external: Path):
         ]
         assert row.moving_us >= min(shortest) / 1e3
     assert found.alignment_us == pytest.approx(0.96, abs=0.01)
-    assert peers(both(external)).offsets_ps[1] / 1e3 == pytest.approx(offset)
+    assert match_collectives(both(external)).offsets_ps[1] / 1e3 == pytest.approx(offset)
     assert found.notes == (
         "2 of 4 devices were recorded: waits for the others are counted as moving bytes",
     )

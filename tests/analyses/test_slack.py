@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import STEP, profile
-from slipstream.analyses.def_use import Values
+from slipstream.analyses.def_use import DefUse
 from slipstream.analyses.slack import slack
 from slipstream.errors import BadInput
 from slipstream.sources.hlo.reader import program_from_text
@@ -111,13 +111,13 @@ ENTRY main {
 
 def test_values_are_followed_through_loops():
     names = {"all-gather-start.1", "exp.1", "neg.1", "add.1", "sin.1"}
-    values = Values(LOOP, names)
+    values = DefUse(LOOP, names)
     # To the next turn, and out of the loop; not to other elements of the tuple.
-    assert values.uses("all-gather-start.1").instructions == {"neg.1", "sin.1"}
-    assert values.uses("exp.1").instructions == {"all-gather-start.1"}
-    assert values.uses("sin.1").is_result
+    assert values.users("all-gather-start.1").instructions == {"neg.1", "sin.1"}
+    assert values.users("exp.1").instructions == {"all-gather-start.1"}
+    assert values.users("sin.1").is_result
     # What leaves no trace passes values on.
-    assert Values(LOOP, names - {"neg.1"}).uses("all-gather-start.1").instructions == {
+    assert DefUse(LOOP, names - {"neg.1"}).users("all-gather-start.1").instructions == {
         "add.1",
         "sin.1",
     }

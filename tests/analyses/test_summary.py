@@ -20,7 +20,7 @@ from slipstream.analyses.summary import (
     Summary,
     summary,
 )
-from slipstream.profile.profile import Warning
+from slipstream.profile.profile import ProfileWarning
 from slipstream.profile.timeline.kinds import kinds
 from slipstream.sources.load import load
 
@@ -62,7 +62,7 @@ def test_the_whole_summary_of_two_steps():
                 description="copy 32 B",
             ),
         ),
-        warnings=(Warning("odd", "something is odd"),),
+        warnings=(ProfileWarning("odd", "something is odd"),),
     )  # fmt: skip
 
 

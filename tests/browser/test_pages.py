@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from slipstream.cli.main import app
 from slipstream.outputs.html.receipt import receipt_page
 from slipstream.outputs.html.study import study_page
-from slipstream.results.tuning import HANG, KnobEffect, Tried, Trust, Tuning
+from slipstream.results.tuning import HANG, ErrorMargin, KnobEffect, TrialResult, Tuning
 
 ROOT = Path(__file__).parents[2]
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
@@ -38,10 +38,12 @@ def prediction(tmp_path_factory) -> str:
 
 GATHER, GEMM = "xla_gpu_all_gather_combine_threshold_bytes", "xla_gpu_enable_triton_gemm"
 TRIALS = (
-    Tried(0, {}, "ok", "default", 1000.0, memory_bytes=2 << 30, exposed_us=300.0, change=0.0),
-    Tried(1, {GATHER: "67108864"}, "ok", "layers", 900.0, exposed_us=200.0, change=-0.1),
-    Tried(2, {GEMM: "false", GATHER: "1"}, "ok", "search", 1100.0, change=0.1, note="<b>waits</b>"),
-    Tried(3, {GEMM: "false"}, HANG, "search"),
+    TrialResult(0, {}, "ok", "default", 1000.0, memory_bytes=2 << 30, exposed_us=300.0, change=0.0),
+    TrialResult(1, {GATHER: "67108864"}, "ok", "layers", 900.0, exposed_us=200.0, change=-0.1),
+    TrialResult(
+        2, {GEMM: "false", GATHER: "1"}, "ok", "search", 1100.0, change=0.1, note="<b>waits</b>"
+    ),
+    TrialResult(3, {GEMM: "false"}, HANG, "search"),
 )
 
 
@@ -52,7 +54,7 @@ def study(tmp_path_factory) -> str:
     tuning = Tuning(
         "gpt.py:build", "8xH200", "jit_step", "step", "0.10.2", TRIALS[0], TRIALS[1], TRIALS,
         (gather,), {"NCCL_ALGO": "only a measurement can tell"}, ("fewer all-gathers",),
-        Trust(0.036, "mean error", 0), None, "4 candidates were tried", 60.0, "study",
+        ErrorMargin(0.036, "mean error", 0), None, "4 candidates were tried", 60.0, "study",
     )  # fmt: skip
     path = tmp_path_factory.mktemp("study") / "study.html"
     path.write_text(study_page(tuning), encoding="utf-8")

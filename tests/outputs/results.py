@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.analyses.ops import Op, Ops
 from slipstream.analyses.summary import DeviceSummary, ProgramSummary, StepTimes, Summary
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Column, Table, Texts
-from slipstream.profile.profile import Device, Host, Lane, Profile, Warning
+from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning
 
 STEP = "jit_step(1)"
 
@@ -77,7 +77,7 @@ SUMMARY = Summary(
     },
     top=(MATMUL, SOFTMAX, COPY),
     warnings=(
-        Warning(
+        ProfileWarning(
             "host-copies",
             "host copies run on the compute stream: command buffers capture them; "
             "see: slipstream explain host-copies",

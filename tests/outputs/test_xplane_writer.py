@@ -9,7 +9,7 @@ from schedules import MACHINE, NOTHING, costs, gather, gathered, kernel, program
 from slipstream import load, summary
 from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.profile.profile import Profile
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.simulate.engine import simulation
 from slipstream.simulate.recorded import costs_of
 
@@ -46,7 +46,7 @@ def test_a_program_from_text_comes_back(tmp_path: Path) -> None:
     )
     file = write_timeline(step.profile, tmp_path / "step.xplane.pb", TEXT.encode())
     found = load(file)
-    check(found)
+    validate(found)
     assert cells(found) == cells(step.profile)
     assert [w.code for w in found.warnings] == ["simulated"]
     assert found.programs["toy(0)"].instruction("c").opcode == "negate"
@@ -64,7 +64,7 @@ def test_a_program_from_a_proto_comes_back(tmp_path: Path, data: Path) -> None:
     step = simulation(real, machine("H200"), measured.costs, command_buffers=False)
     proto = protos("off_lhs_nocb")[name]
     found = load(write_timeline(step.profile, tmp_path / "step.xplane.pb", proto))
-    check(found)
+    validate(found)
     ours = [row[:4] + row[5:] for row in cells(step.profile)]
     assert [row[:4] + row[5:] for row in cells(found)] == ours
     assert {cell[4] for cell in cells(found)} == {cell[4] for cell in cells(step.profile)}

@@ -8,13 +8,13 @@ import numpy as np
 
 from builders import profile, space
 from slipstream.profile import data_quality as complaints
-from slipstream.profile.data_quality import complain
+from slipstream.profile.data_quality import add_data_quality_warnings
 from slipstream.profile.profile import Profile
 from slipstream.sources.load import load
 
 
 def said(found: Profile) -> dict[str, str]:
-    warnings = complain(found).warnings
+    warnings = add_data_quality_warnings(found).warnings
     assert len({w.code for w in warnings}) == len(warnings)
     return {w.code: w.message for w in warnings}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import PS, STEP, profile, program
-from slipstream.profile.host_merge import merge
+from slipstream.profile.host_merge import merge_hosts
 from slipstream.profile.profile import Profile
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 
 NOON = 1_704_110_400 * 10**9
 
@@ -21,8 +21,8 @@ def host(name: str, start_ns: int | None = NOON, op: str = "dot.1", annotated: b
 
 
 def merged(*profiles: Profile) -> Profile:
-    found = merge(profiles)
-    check(found)
+    found = merge_hosts(profiles)
+    validate(found)
     return found
 
 
@@ -32,7 +32,7 @@ def texts(table, column: str) -> list[str]:
 
 def test_one_profile_is_itself():
     one = host("a")
-    assert merge([one]) is one
+    assert merge_hosts([one]) is one
 
 
 def test_indices_move_and_texts_stay():
@@ -104,7 +104,7 @@ def test_warnings_of_all_hosts_are_kept():
     one = profile().kernel("dot.1", 1).warn("a", "first").build()
     two = profile().kernel("dot.1", 1).warn("b", "second").build()
     hosts = [host("x").hosts, host("y").hosts]
-    found = merge([replace(p, hosts=h) for p, h in zip((one, two), hosts, strict=True)])
+    found = merge_hosts([replace(p, hosts=h) for p, h in zip((one, two), hosts, strict=True)])
     assert [w.code for w in found.warnings] == ["a", "b"]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from builders import profile
-from slipstream.profile.profile import Lane, Profile, Warning
-from slipstream.profile.validation import check
+from slipstream.profile.profile import Lane, Profile, ProfileWarning
+from slipstream.profile.validation import validate
 
 
 def sound() -> Profile:
@@ -45,8 +45,8 @@ def without_column() -> Profile:
 
 
 def test_a_sound_profile():
-    check(sound())
-    check(Profile((), (), ()))
+    validate(sound())
+    validate(Profile((), (), ()))
 
 
 @pytest.mark.parametrize(
@@ -70,19 +70,19 @@ def test_a_sound_profile():
         (with_texts("x"), "the first text of events is not empty"),
         (with_texts("", "same", "same"), "events holds one text twice"),
         (with_event("instruction", 1), "dot_1 is no instruction of jit_step(1)"),
-        (sound().with_warnings(Warning("code", "")), "a warning says nothing"),
+        (sound().with_warnings(ProfileWarning("code", "")), "a warning says nothing"),
     ],
 )
 def test_what_does_not_hold_is_said(broken: Profile, sentence: str):
     with pytest.raises(AssertionError, match=re.escape(sentence)):
-        check(broken)
+        validate(broken)
 
 
 def test_a_lane_on_another_host_than_its_device():
     found = profile().kernel("dot.1", 10).host("other").build()
     broken = replace(found, lanes=(Lane("Stream #1", 1, 0),))
     with pytest.raises(AssertionError, match="and its device are on different hosts"):
-        check(broken)
+        validate(broken)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_steps_that_cannot_be(changes: dict[str, object], sentence: str):
     assert len(found.steps) == 2
     found.__dict__["steps"] = replace(found.steps, **changes)
     with pytest.raises(AssertionError, match=sentence):
-        check(found)
+        validate(found)

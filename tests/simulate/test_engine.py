@@ -21,7 +21,7 @@ from schedules import (
 from slipstream.analyses.summary import step_times, summary
 from slipstream.machines.machine import Estimate
 from slipstream.profile.program import Program
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.overheads import Overheads
 
@@ -37,7 +37,7 @@ def simulated(
     result = simulation(
         found, MACHINE, estimates=estimates, overheads=overheads, command_buffers=command_buffers
     )
-    check(result.profile)
+    validate(result.profile)
     return result
 
 

@@ -15,7 +15,7 @@ from slipstream.analyses.ops import ops
 from slipstream.analyses.summary import StepTimes, summary
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.sources.load import load
 
 RECORDINGS = (
@@ -45,7 +45,7 @@ def gpu_space(hostname: str = "", start_ns: int = 0, op: str = "dot.1") -> Space
 
 def loaded(built: SpaceBuilder, tmp_path: Path) -> Profile:
     found = load(built.write(tmp_path / "built.xplane.pb"))
-    check(found)
+    validate(found)
     return found
 
 
@@ -62,7 +62,7 @@ def test_a_file_and_the_same_file_gzipped(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(path.read_bytes()))
     for one in (path, packed, str(path)):
         found = load(one)
-        check(found)
+        validate(found)
         assert (texts(found, "name"), texts(found, "instruction")) == (["kernel"], ["dot.1"])
         assert found.hosts[0].source == str(one)
 
@@ -72,7 +72,7 @@ def test_a_run_folder_has_a_file_for_each_host(tmp_path: Path) -> None:
     gpu_space("b").write(tmp_path / "b.xplane.pb")
     (tmp_path / "a.trace.json.gz").write_bytes(b"something else")
     found = load(tmp_path)
-    check(found)
+    validate(found)
     assert [host.name for host in found.hosts] == ["a", "b"]
     assert [(device.name, device.host) for device in found.devices] == [("GPU:0", 0), ("GPU:0", 1)]
     assert [found.lanes[i].device for i in found.events["lane"].tolist()] == [0, 1]
@@ -147,14 +147,14 @@ def test_what_is_no_profile(tmp_path: Path) -> None:
 def test_recordings_of_gpus_hold_what_the_plain_decoder_reads(data: Path, name: str) -> None:
     path = data / f"{name}.xplane.pb.gz"
     found = load(path)
-    check(found)
+    validate(found)
     assert_like_the_plain_decoder(found, gzip.decompress(path.read_bytes()))
 
 
 def test_a_recording_of_eight_mi300(external: Path) -> None:
     path = external / "jax_mi300_8gpu.xplane.pb"
     found = load(path)
-    check(found)
+    validate(found)
     assert [device.name for device in found.devices] == [f"GPU:{i}" for i in range(8)]
     counts = np.bincount(found.event_devices, minlength=8).tolist()
     assert counts == [60, 25, 25, 25, 25, 25, 25, 25]
@@ -252,7 +252,7 @@ def test_hosts_share_one_clock(tmp_path: Path) -> None:
     gpu_space("late", YEAR_2024 + 3000).write(tmp_path / "a.xplane.pb")
     gpu_space("early", YEAR_2024).write(tmp_path / "b.xplane.pb")
     found = load(tmp_path)
-    check(found)
+    validate(found)
     assert [host.start_ns for host in found.hosts] == [YEAR_2024 + 3000, YEAR_2024]
     assert found.events["start_ps"].tolist() == [13 * PS, 10 * PS]
 
@@ -265,7 +265,7 @@ def test_wall_clock_timestamps_count_from_where_the_profile_began(tmp_path: Path
         built.host().line("python", stamp + 1000).event("f", 0, 5)
         built.write(tmp_path / f"{name}.xplane.pb")
     found = load(tmp_path)
-    check(found)
+    validate(found)
     assert found.events["start_ps"].tolist() == [12 * PS, 12 * PS]
     assert found.host_events["start_ps"].tolist() == [1 * PS, 1 * PS]
 
@@ -274,7 +274,7 @@ def test_programs_of_one_name_and_other_content_carry_their_host(tmp_path: Path)
     for name, op in (("a", "dot.1"), ("b", "dot.2"), ("c", "dot.1"), ("d", "dot.3")):
         gpu_space(name, YEAR_2024, op).write(tmp_path / f"{name}.xplane.pb")
     found = load(tmp_path)
-    check(found)
+    validate(found)
     names = [STEP, f"{STEP}@b", STEP, f"{STEP}@d"]
     assert texts(found, "program") == names
     assert texts(found, "instruction") == ["dot.1", "dot.2", "dot.1", "dot.3"]
@@ -306,7 +306,7 @@ def test_a_recording_of_the_cpu_made_here(tmp_path: Path) -> None:
             with jax.profiler.StepTraceAnnotation("train", step_num=number):
                 weights, _ = jax.block_until_ready(step(weights, x))
     found = load(tmp_path)
-    check(found)
+    validate(found)
     (path,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     told = [e for e in plain_decoder.events(path.read_bytes()) if e.text("hlo_op")]
 

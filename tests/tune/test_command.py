@@ -11,7 +11,7 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import flag_complaint
 from slipstream.outputs.terminal.tune import render_tuning
-from slipstream.results.tuning import Tried, Tuning
+from slipstream.results.tuning import TrialResult, Tuning
 from slipstream.tune.apply import winning_settings
 
 GRAPHS = "xla_gpu_enable_command_buffer"
@@ -70,7 +70,10 @@ def test_what_cannot_be_used_is_said(line, seen, tmp_path, monkeypatch):
 
 
 def won_by(settings: dict[str, str]) -> Tuning:
-    default, best = Tried(0, {}, "ok", "default", 2.0), Tried(1, settings, "ok", "search", 1.0)
+    default, best = (
+        TrialResult(0, {}, "ok", "default", 2.0),
+        TrialResult(1, settings, "ok", "search", 1.0),
+    )
     return Tuning(
         "t", "8xH200", "p", "step", installed_catalogue().jaxlib_version, default, best,
         (default, best), (), {}, (), None, None, "", 0.0, "folder",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slipstream.machines.machine import Estimate, Machine
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.profile.semantics.traffic import bytes_accessed
 
@@ -110,11 +110,11 @@ class _Counted:
 
     def _us(self, instruction: Instruction) -> float:
         estimate = self.estimates.get(instruction.name)
-        return estimate.us if estimate is not None and not is_silent(instruction) else 0.0
+        return estimate.us if estimate is not None and not launches_nothing(instruction) else 0.0
 
     def _is_compute(self, instruction: Instruction) -> bool:
         """Whether only the cores can do it: neither communication nor what a copy engine does."""
-        if is_silent(instruction) or instruction.collective is not None:
+        if launches_nothing(instruction) or instruction.collective is not None:
             return False
         return not instruction.is_start
 

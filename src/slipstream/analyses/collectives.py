@@ -15,7 +15,7 @@ import numpy as np
 
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import collective_of, found_instruction, label
-from slipstream.analyses.skew import Peers, peers
+from slipstream.analyses.skew import MatchedCollectives, match_collectives
 from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpu
 from slipstream.machines.machine import Gpu
@@ -138,7 +138,7 @@ def _chance(last: int, meetings: int, share: float) -> float:
 def collectives(profile: Profile) -> Collectives:
     """Kind, size, speed and waits of every collective of the steps."""
     whole = profile.steps.basis == "recording"
-    met = peers(profile)
+    met = match_collectives(profile)
     model = next((device.model for device in profile.devices if device.model), "")
     hardware = known_gpu(model)
     rows = _Rows(profile, met, hardware, whole).rows()
@@ -197,10 +197,10 @@ def algorithm(kernel: str) -> str:
     return "" if found["what"] in ("AllGather", "Broadcast") else "not tree"
 
 
-def stragglers(met: Peers) -> tuple[Straggler, ...]:
+def stragglers(met: MatchedCollectives) -> tuple[Straggler, ...]:
     """Every device that took part in matched collectives."""
     profile = met.profile
-    step_of = profile.steps.rows_of(profile) if len(met) else np.empty(0, np.int32)
+    step_of = profile.steps.of_events(profile) if len(met) else np.empty(0, np.int32)
     found = []
     for index, device in enumerate(profile.devices):
         seen = met.rows[:, index] >= 0
@@ -224,7 +224,9 @@ def stragglers(met: Peers) -> tuple[Straggler, ...]:
 class _Rows:
     """Rows of the table, one for each instruction that communicates."""
 
-    def __init__(self, profile: Profile, met: Peers, hardware: Gpu | None, whole: bool) -> None:
+    def __init__(
+        self, profile: Profile, met: MatchedCollectives, hardware: Gpu | None, whole: bool
+    ) -> None:
         self.profile = profile
         self.hardware = hardware
         self.steps = 1 if whole else max(1, len(profile.steps))

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction, Program
 
 _PASSES = ("bitcast", "opt-barrier", "optimization-barrier", "add-dependency", "domain")
@@ -21,7 +21,7 @@ _RUNS = ("while", "call", "conditional")
 
 
 @dataclass(frozen=True)
-class Uses:
+class Users:
     """Users of one value."""
 
     instructions: frozenset[str]
@@ -30,14 +30,14 @@ class Uses:
 
 
 @dataclass
-class Values:
+class DefUse:
     """Follows the values of a program; `traced` are the instructions that leave a trace."""
 
     program: Program
     traced: Container[str]
-    _known: dict[str, Uses] = field(default_factory=dict)
+    _known: dict[str, Users] = field(default_factory=dict)
 
-    def uses(self, name: str) -> Uses:
+    def users(self, name: str) -> Users:
         """Who needs what an instruction computes; of an asynchronous one, what its end gives."""
         if name not in self._known:
             self._known[name] = self._find(name)
@@ -52,7 +52,7 @@ class Values:
                 found.setdefault(before, []).append(instruction.name)
         return found
 
-    def _find(self, name: str) -> Uses:
+    def _find(self, name: str) -> Users:
         found: set[str] = set()
         is_result = False
         begin = self.program.starter(name) or self.program.instruction(name)
@@ -68,12 +68,12 @@ class Values:
                 elif (user, part) not in seen:
                     seen.add((user, part))
                     queue.append((user, part))
-        return Uses(frozenset(found - {name}), is_result)
+        return Users(frozenset(found - {name}), is_result)
 
     def _event(self, name: str) -> str | None:
         """The name under which a profile knows an instruction that leaves a trace."""
         one = self.program.instruction(name)
-        if is_silent(one) or one.opcode in _RUNS:
+        if launches_nothing(one) or one.opcode in _RUNS:
             return None
         inner = self.program.wrapped(name)
         known = inner.name if inner is not None else name

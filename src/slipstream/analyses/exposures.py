@@ -14,10 +14,10 @@ import numpy as np
 
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.concurrency import Flat, flat
+from slipstream.profile.timeline.concurrency import Serialized, serialize
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.timeline.scans import hidden
-from slipstream.profile.timeline.segments import Stretches, only
+from slipstream.profile.timeline.segments import Segments, kind_mask
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Exposures:
     """Collectives and copies as columns, by device and start."""
 
     row: Array
-    """of the event; on lanes where operations nest, one event may be several stretches"""
+    """of the event; on lanes where operations nest, one event may be several segments"""
     kind: Array
     start_ps: Array
     duration_ps: Array
@@ -38,9 +38,9 @@ class Exposures:
 def exposures(profile: Profile, whole: bool = False) -> Exposures:
     """Every collective and copy that starts in a step, with its exposed time."""
     inside = None
-    if not whole and not profile.steps.hold_all(profile):
-        inside = profile.steps.rows_of(profile) < len(profile.steps)
-    parts = [_of_device(own, inside) for _, own in profile.stretches.by_device()]
+    if not whole and not profile.steps.cover_all_events(profile):
+        inside = profile.steps.of_events(profile) < len(profile.steps)
+    parts = [_of_device(own, inside) for _, own in profile.segments.by_device()]
     if not parts:
         empty = np.empty(0, np.int64)
         return Exposures(*(empty,) * 5)
@@ -50,10 +50,10 @@ def exposures(profile: Profile, whole: bool = False) -> Exposures:
 
 # What communication hides of a copy is hidden too: the step waits for the communication.
 _HIDES = np.zeros(3, np.int64)
-_HIDES[COMMUNICATION], _HIDES[COPY] = only(COMPUTE), only(COMPUTE, COMMUNICATION)
+_HIDES[COMMUNICATION], _HIDES[COPY] = kind_mask(COMPUTE), kind_mask(COMPUTE, COMMUNICATION)
 
 
-def _of_device(own: Stretches, inside: Array | None) -> Exposures:
+def _of_device(own: Segments, inside: Array | None) -> Exposures:
     some = np.flatnonzero(own.kind)
     duration = own.duration_ps[some]
     exposed = duration - hidden(own.start_ps, own.duration_ps, own.kind, _HIDES)
@@ -63,7 +63,7 @@ def _of_device(own: Stretches, inside: Array | None) -> Exposures:
     return Exposures(own.row[some], own.kind[some], own.start_ps[some], duration, exposed)
 
 
-def flat_compute(profile: Profile) -> tuple[Flat, Array]:
+def flat_compute(profile: Profile) -> tuple[Serialized, Array]:
     """Compute with one kernel at a time on each device, and the first row of each of its groups.
 
     Where two run, the time is of the one that began last.
@@ -71,16 +71,16 @@ def flat_compute(profile: Profile) -> tuple[Flat, Array]:
     from slipstream.profile.grouping import group_labels
 
     count = len(profile.devices)
-    parts = [_flat(profile.stretches.of(device)) for device in range(count)]
+    parts = [_flat(profile.segments.of(device)) for device in range(count)]
     start, end, row = (_joined([part[column] for part in parts]) for column in range(3))
     groups, firsts = group_labels(profile.events, row)
     bounds = np.cumsum([0, *(len(part[0]) for part in parts)])
-    return Flat(start, end, groups, bounds), row[firsts]
+    return Serialized(start, end, groups, bounds), row[firsts]
 
 
-def _flat(own: Stretches) -> tuple[Array, Array, Array]:
+def _flat(own: Segments) -> tuple[Array, Array, Array]:
     """(start, end, row)"""
-    start, end, at = flat(own.start_ps, own.duration_ps, own.kind, only(COMPUTE))
+    start, end, at = serialize(own.start_ps, own.duration_ps, own.kind, kind_mask(COMPUTE))
     return start, end, own.row[at]
 
 

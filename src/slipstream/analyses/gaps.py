@@ -19,7 +19,7 @@ from slipstream.analyses.labels import label
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 
 CAUSES = {
     "compilation": "the host compiles",
@@ -45,7 +45,7 @@ _LAUNCHES = re.compile(r"ExecuteThunks|GpuExecutable|XLA GPU module|XlaModule:|T
 
 @dataclass(frozen=True)
 class Gap:
-    """One stretch of time in which a device did nothing."""
+    """A span of time in which a device did nothing."""
 
     device: str
     host: str
@@ -119,20 +119,20 @@ class _DeviceGaps:
     def __init__(self, profile: Profile, device: int) -> None:
         self.profile = profile
         self.device = device
-        self.stretches = profile.stretches.of(device)
+        self.segments = profile.segments.of(device)
         self.start, self.end, self.step, self.after = self._find()
         self.known, self.launched = self._launched()
         self.has_launches = bool(self.known.any()) or not len(self.start)
         self.causes = self._split()
 
     def _find(self) -> tuple[Array, Array, Array, Array]:
-        """(start, end, row of the step, stretch that ends it or -1) of each gap."""
+        """(start, end, row of the step, segment that ends it or -1) of each gap."""
         from slipstream.profile.timeline import scans
 
         steps = self.profile.steps
         rows = np.flatnonzero(steps.device == self.device)
         rows = rows[np.argsort(steps.start_ps[rows], kind="stable")]
-        busy = (self.stretches.start_ps, self.stretches.duration_ps)
+        busy = (self.segments.start_ps, self.segments.duration_ps)
         windows = (steps.start_ps[rows], steps.end_ps[rows])
         start, end, step, after = scans.gaps(*busy, *windows)
         return start, end, rows[step], after
@@ -155,7 +155,7 @@ class _DeviceGaps:
         following = self.after
         if not len(rows) or not len(following):
             return np.zeros(len(following), bool), np.zeros(len(following), np.int64)
-        event = self.stretches.row[np.maximum(following, 0)]
+        event = self.segments.row[np.maximum(following, 0)]
         wanted = self.profile.events.cells("correlation", event)
         numbers = table["correlation"][rows]
         place = np.minimum(np.searchsorted(numbers, wanted), len(rows) - 1)
@@ -185,7 +185,7 @@ class _DeviceGaps:
             "unknown": np.where(known, nothing, idle),
         }
 
-    def _host_unions(self) -> tuple[Union, Union, Union]:
+    def _host_unions(self) -> tuple[IntervalUnion, IntervalUnion, IntervalUnion]:
         """When the host compiled; that or fed the device; that or launched."""
         table = self.profile.host_events
         rows = self._host_rows
@@ -199,7 +199,7 @@ class _DeviceGaps:
         unions = []
         for most in range(3):
             some = counts & (kind <= most)
-            unions.append(Union.of(start[some], duration[some]))
+            unions.append(IntervalUnion.of(start[some], duration[some]))
         return unions[0], unions[1], unions[2]
 
     def longest(self) -> list[Gap]:
@@ -214,8 +214,8 @@ class _DeviceGaps:
         profile, steps = self.profile, self.profile.steps
         device = profile.devices[self.device]
         step = int(self.step[i])
-        rows = self.stretches.row
-        place = int(np.searchsorted(self.stretches.start_ps, self.start[i], "left")) - 1
+        rows = self.segments.row
+        place = int(np.searchsorted(self.segments.start_ps, self.start[i], "left")) - 1
         before = label(profile, int(rows[place])).instruction if place >= 0 else ""
         after = label(profile, int(rows[self.after[i]])) if self.after[i] >= 0 else None
         return Gap(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.analyses.collectives import Straggler, stragglers
-from slipstream.analyses.skew import Peers, peers
+from slipstream.analyses.skew import MatchedCollectives, match_collectives
 from slipstream.analyses.summary import step_splits
 from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
@@ -71,7 +71,7 @@ class Hosts:
 
 def hosts(profile: Profile) -> Hosts:
     """Skew between processes, stragglers, and how well their clocks agree."""
-    met = peers(profile)
+    met = match_collectives(profile)
     found = tuple(_rows(profile, met))
     computing = [row.compute_us for row in found if row.compute_us]
     spread = max(computing) / float(median(computing)) - 1 if len(computing) > 1 else None
@@ -94,7 +94,7 @@ def hosts(profile: Profile) -> Hosts:
     )
 
 
-def _clock(profile: Profile, met: Peers) -> str:
+def _clock(profile: Profile, met: MatchedCollectives) -> str:
     if len(profile.hosts) == 1:
         return "one"
     if len(met) and np.isfinite(met.offsets_ps).sum() > 1:
@@ -103,7 +103,7 @@ def _clock(profile: Profile, met: Peers) -> str:
     return "unknown" if doubted else "recorded"
 
 
-def _rows(profile: Profile, met: Peers) -> list[HostRow]:
+def _rows(profile: Profile, met: MatchedCollectives) -> list[HostRow]:
     steps = profile.steps
     splits = step_splits(profile) / 1e6 if len(steps) else np.empty((0, 8))
     by_device = {(one.host, one.device): one for one in stragglers(met)}
@@ -135,7 +135,7 @@ def _rows(profile: Profile, met: Peers) -> list[HostRow]:
     return found
 
 
-def _start_skews(profile: Profile, met: Peers) -> dict[int, float]:
+def _start_skews(profile: Profile, met: MatchedCollectives) -> dict[int, float]:
     """Median, over steps that several devices have, of how late each begins on one clock."""
     if not len(met):
         return {}

@@ -52,7 +52,7 @@ _ORDER = (TEMPORARY, RESULT, CONSTANT, ARGUMENT)
 
 
 @dataclass
-class Lifetimes:
+class Liveness:
     """All buffers of a program, and what is alive when temporaries take most."""
 
     program: Program

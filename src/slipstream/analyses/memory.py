@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from slipstream.analyses.collectives import known_gpu
 from slipstream.analyses.labels import Label, label_of
-from slipstream.analyses.liveness import ARGUMENT, CONSTANT, RESULT, Buffer, Lifetimes
+from slipstream.analyses.liveness import ARGUMENT, CONSTANT, RESULT, Buffer, Liveness
 from slipstream.analyses.summary import programs
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
@@ -101,7 +101,7 @@ def memory(profile: Profile) -> Memory:
 
 def program_memory(program: Program, name: str = "") -> ProgramMemory:
     """What a compiled program needs of one device's memory."""
-    lives = Lifetimes(program)
+    lives = Liveness(program)
     lasting = [b for b in lives.buffers if b.kind in (ARGUMENT, RESULT) and not b.is_host]
     makers = sorted((*lasting, *lives.alive), key=lambda buffer: -buffer.bytes)
     at = _label(program, name, lives.peak_at)
@@ -121,7 +121,7 @@ def program_memory(program: Program, name: str = "") -> ProgramMemory:
     )
 
 
-def _maker(program: Program, name: str, buffer: Buffer, lives: Lifetimes) -> Maker:
+def _maker(program: Program, name: str, buffer: Buffer, lives: Liveness) -> Maker:
     named = _label(program, name, buffer.instruction)
     return Maker(
         buffer.instruction,

@@ -14,7 +14,7 @@ from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.semantics.categories import category, kernel_category
 from slipstream.profile.semantics.names import describe, phase_of, scope, source
-from slipstream.profile.timeline.nesting import own_times
+from slipstream.profile.timeline.nesting import self_durations
 
 UNATTRIBUTED = "unattributed"
 
@@ -76,12 +76,12 @@ class _Rows:
     def __init__(self, profile: Profile, whole: bool) -> None:
         self.profile = profile
         self.events = profile.events
-        self.times = own_times(profile)
+        self.times = self_durations(profile)
         whole = whole or profile.steps.basis == "recording"
         self.steps = 0 if whole else profile.steps.count
         self.step_rows = len(profile.steps)
-        if not whole and not profile.steps.hold_all(profile):
-            counted = profile.steps.rows_of(profile) < len(profile.steps)
+        if not whole and not profile.steps.cover_all_events(profile):
+            counted = profile.steps.of_events(profile) < len(profile.steps)
             self.events = self.events.take(counted)
             self.times = self.times[counted]
         self.total = float(self.times.sum())

@@ -28,7 +28,7 @@ TOGETHER = frozenset(
 
 
 @dataclass(frozen=True)
-class Peers:
+class MatchedCollectives:
     """Collectives that several devices took part in, one row each, one column a device."""
 
     profile: Profile
@@ -131,15 +131,15 @@ def _mean(columns: Array) -> Array:
     return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
-def peers(profile: Profile) -> Peers:
+def match_collectives(profile: Profile) -> MatchedCollectives:
     """Collectives of the steps, matched across devices."""
     if len(profile.devices) < 2 or not len(profile.events):
-        return Peers(profile, np.empty((0, len(profile.devices)), np.int64))
+        return MatchedCollectives(profile, np.empty((0, len(profile.devices)), np.int64))
     skipped: list[str] = []
     rows = _candidates(profile, skipped)
     shifts = _shifts(profile, rows, skipped)
     rows = rows[np.isin(profile.events.cells("program", rows), list(shifts))]
-    met = Peers(profile, _matched(profile, rows, shifts))
+    met = MatchedCollectives(profile, _matched(profile, rows, shifts))
     # Hosts that never met the first one have no clock in common with it.
     aligned = np.isfinite(met.starts).sum(axis=1) > 1
     if not aligned.all():
@@ -148,7 +148,7 @@ def peers(profile: Profile) -> Peers:
             f"{profile.hosts[int(np.flatnonzero(met.offsets_ps == 0)[0])].name}: their clocks "
             "can't be aligned"
         )
-    return Peers(profile, met.rows[aligned], tuple(skipped))
+    return MatchedCollectives(profile, met.rows[aligned], tuple(skipped))
 
 
 def _candidates(profile: Profile, skipped: list[str]) -> Array:
@@ -157,7 +157,7 @@ def _candidates(profile: Profile, skipped: list[str]) -> Array:
 
     events = profile.events
     rows = np.flatnonzero(kinds(profile) == COMMUNICATION)
-    rows = rows[profile.steps.rows_of(profile)[rows] < len(profile.steps)]
+    rows = rows[profile.steps.of_events(profile)[rows] < len(profile.steps)]
     groups, firsts = group_pairs(events.cells("program", rows), events.cells("instruction", rows))
     fits = np.zeros(len(firsts), bool)
     apart = 0

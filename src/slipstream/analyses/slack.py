@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.def_use import Values
+from slipstream.analyses.def_use import DefUse
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import bytes_of, found_instruction, label
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 
 ZERO_US = 5.0
@@ -130,7 +130,7 @@ class _Timeline:
     def __init__(self, profile: Profile, chosen: int) -> None:
         self.profile = profile
         events = profile.events
-        rows = np.flatnonzero(profile.steps.rows_of(profile) == chosen)
+        rows = np.flatnonzero(profile.steps.of_events(profile) == chosen)
         order = np.lexsort((events.cells("start_ps", rows), events.cells("correlation", rows)))
         self.events = rows = rows[order]
         self.begin = int(profile.steps.start_ps[chosen])
@@ -144,7 +144,7 @@ class _Timeline:
         self.finish = int(self.end.max()) if len(rows) else 0
         self.notes: tuple[str, ...] = ()
         self.places: dict[str, Array] = {}
-        self.values: Values | None = None
+        self.values: DefUse | None = None
         if self.program_name in profile.programs:
             self._index()
         else:
@@ -164,7 +164,7 @@ class _Timeline:
         texts = self.profile.events.texts
         self.places = {texts[int(n)]: part for n, part in zip(names, parts, strict=True)}
         program = self.profile.programs[self.program_name]
-        self.values = Values(program, self.places.keys())
+        self.values = DefUse(program, self.places.keys())
 
     def rows(self) -> tuple[SlackRow, ...]:
         asides = np.flatnonzero(self.kind != COMPUTE)
@@ -195,7 +195,7 @@ class _Timeline:
         """Time between ends and latest ends; none where it is the wait's own latency."""
         room = latest[at] - self.end[at]
         computes = self.kind == COMPUTE
-        busy = Union.of(self.start[computes], (self.end - self.start)[computes])
+        busy = IntervalUnion.of(self.start[computes], (self.end - self.start)[computes])
         waits = (busy.covered(self.end[at], latest[at]) == 0) & (room < LATENCY_US * 1e6)
         return np.where(waits, 0, room)
 
@@ -234,7 +234,7 @@ class _Timeline:
         """The first event of each instruction that needs the result, launched after it."""
         if self.values is None or self._text(place) not in self.places:
             return []
-        return self._neighbours(place, self.values.uses(self._text(place)).instructions, 1)
+        return self._neighbours(place, self.values.users(self._text(place)).instructions, 1)
 
     def _neighbours(self, place: int, names: frozenset[str], side: int) -> list[int]:
         """The nearest event of each instruction, launched after (1) or before (-1) this one."""
@@ -252,7 +252,7 @@ class _Timeline:
         makers: dict[str, set[str]] = {}
         if self.values is not None:
             for maker in self.places:
-                for user in self.values.uses(maker).instructions:
+                for user in self.values.users(maker).instructions:
                     makers.setdefault(user, set()).add(maker)
         following = self._next_on_lane()
         before = np.full(len(self.start), -1, np.int64)

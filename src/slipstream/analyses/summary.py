@@ -9,10 +9,10 @@ import numpy as np
 from slipstream.analyses.ops import Op, ops
 from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.events import Array, median
-from slipstream.profile.profile import Profile, Warning
+from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.profile.semantics.names import PHASES
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
-from slipstream.profile.timeline.segments import ANY, Stretches, only
+from slipstream.profile.timeline.segments import ANY_KIND, Segments, kind_mask
 
 TOP = 8
 """how many ops a summary lists"""
@@ -79,7 +79,7 @@ class Summary:
     phases_us: dict[str, float]
     """device time of one step by phase"""
     top: tuple[Op, ...]
-    warnings: tuple[Warning, ...]
+    warnings: tuple[ProfileWarning, ...]
 
 
 def summary(profile: Profile) -> Summary:
@@ -125,7 +125,7 @@ def step_splits(profile: Profile) -> Array:
     if not len(steps):
         return columns
     unknown = _unattributed(profile)
-    for device, own in profile.stretches.by_device():
+    for device, own in profile.segments.by_device():
         rows = np.flatnonzero(steps.device == device)
         if len(rows):
             kind = own.kind if unknown is None else own.kind + _UNKNOWN * unknown[own.row]
@@ -133,17 +133,23 @@ def step_splits(profile: Profile) -> Array:
     return columns
 
 
-_UNKNOWN = np.uint8(ANY.bit_length())
+_UNKNOWN = np.uint8(ANY_KIND.bit_length())
 """added to the kind of what no instruction is known for"""
 
 
 def _parts() -> list[int]:
-    talking = only(COMMUNICATION)
-    masks = [only(COMPUTE), only(COMPUTE, COMMUNICATION), ANY, talking, only(COPY)]
-    return [*(mask | mask << int(_UNKNOWN) for mask in masks), ANY << int(_UNKNOWN)]
+    talking = kind_mask(COMMUNICATION)
+    masks = [
+        kind_mask(COMPUTE),
+        kind_mask(COMPUTE, COMMUNICATION),
+        ANY_KIND,
+        talking,
+        kind_mask(COPY),
+    ]
+    return [*(mask | mask << int(_UNKNOWN) for mask in masks), ANY_KIND << int(_UNKNOWN)]
 
 
-def _split(own: Stretches, kind: Array, starts: Array, ends: Array) -> Array:
+def _split(own: Segments, kind: Array, starts: Array, ends: Array) -> Array:
     compute, working, busy, communication, copy, unknown = own.covered(_parts(), starts, ends, kind)
     wall = ends - starts
     columns = (
@@ -203,7 +209,7 @@ def _devices(profile: Profile) -> tuple[DeviceSummary, ...]:
     counts = np.bincount(profile.event_devices, minlength=len(profile.devices))
     found = []
     for index, device in enumerate(profile.devices):
-        busy = profile.stretches.of(index).union().length / 1e6
+        busy = profile.segments.of(index).union().length / 1e6
         host = profile.hosts[device.host].name
         found.append(DeviceSummary(device.name, host, device.model, int(counts[index]), busy))
     return tuple(found)

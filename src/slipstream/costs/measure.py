@@ -87,7 +87,7 @@ def added_ps(profile: Profile) -> Array:
 
 def _counted(profile: Profile) -> Array:
     """Events in steps; of programs that never run inside a step, all events."""
-    inside = profile.steps.rows_of(profile) < len(profile.steps)
+    inside = profile.steps.of_events(profile) < len(profile.steps)
     programs = profile.events["program"]
     seen = np.bincount(programs[inside], minlength=len(profile.events.texts)) > 0
     return inside | ~seen[programs]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction, Program
 
 # Not counted as missing by XLA: control flow, and copies, which it inserts after scheduling too.
@@ -46,7 +46,7 @@ def looked_up(program: Program) -> Iterator[Instruction]:
         for instruction in program.computations[name].instructions:
             if instruction.opcode in _NOT_ASKED:
                 continue
-            if not is_silent(instruction) or _is_free(program, instruction):
+            if not launches_nothing(instruction) or _is_free(program, instruction):
                 yield instruction
 
 
@@ -63,7 +63,7 @@ def never_run(program: Program) -> Iterator[Instruction]:
 
 def _is_free(program: Program, instruction: Instruction) -> bool:
     if instruction.opcode == "custom-call":
-        return is_silent(instruction)
+        return launches_nothing(instruction)
     start = program.partner(instruction.name) if instruction.is_done else None
     return start is not None and start.collective is None and start.opcode not in _NOT_ASKED
 

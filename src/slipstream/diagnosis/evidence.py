@@ -28,7 +28,7 @@ from slipstream.machines.topology import machine as machine_named
 from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
-from slipstream.results.diagnosis import Change
+from slipstream.results.diagnosis import Remedy
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.recorded import hottest_name, own_costs
@@ -271,7 +271,7 @@ class Evidence:
         known = bool(said) or self.settings is not None
         return FlagAdvice(self.whole, {**said, **(self.settings or {})}, known)
 
-    def flag(self, name: str, value: str, note: str = "") -> Change | None:
+    def flag(self, name: str, value: str, note: str = "") -> Remedy | None:
         """The change that sets a flag; None where the run's jaxlib would not take it."""
         return self.flags.change(name, value, note)
 

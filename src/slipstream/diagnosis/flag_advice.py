@@ -11,7 +11,7 @@ from slipstream.flags.catalogue.history import catalogue_of
 from slipstream.flags.catalogue.values import flag_complaint
 from slipstream.flags.lint.conflicts import no_op
 from slipstream.profile.profile import Profile
-from slipstream.results.diagnosis import Change
+from slipstream.results.diagnosis import Remedy
 
 
 class FlagAdvice:
@@ -57,11 +57,11 @@ class FlagAdvice:
             return None
         return (self.value(name) or "false").strip().lower() in ("false", "0", "no")
 
-    def change(self, name: str, value: str, note: str = "") -> Change | None:
+    def change(self, name: str, value: str, note: str = "") -> Remedy | None:
         """The change that sets a flag; None where this jaxlib would not take it, or ignore it."""
         flag = self.catalogue.flags.get(name)
         if flag is None or not flag.in_xla_flags or no_op(flag):
             return None
         if flag_complaint(flag, value, self.catalogue.jaxlib_version) is not None:
             return None
-        return Change("flag", f"--{name}={value}", note)
+        return Remedy("flag", f"--{name}={value}", note)

@@ -24,5 +24,5 @@ def few_steps(profile: Profile, most: int = MOST_EVENTS) -> Profile:
     first = (len(numbers) - wanted) // 2
     kept = np.isin(steps.number, numbers[first : first + wanted])
     # A last row for events of no step.
-    chosen = np.append(kept, False)[steps.rows_of(profile)]
+    chosen = np.append(kept, False)[steps.of_events(profile)]
     return profile.with_events(profile.events.take(chosen))

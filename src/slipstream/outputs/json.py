@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slipstream.analyses.ops import Op, Ops
     from slipstream.analyses.summary import ProgramSummary, Summary
-    from slipstream.profile.profile import Warning
+    from slipstream.profile.profile import ProfileWarning
 
 
 def dumps(data: Any) -> str:
@@ -64,7 +64,7 @@ def _op(op: Op) -> dict[str, Any]:
     return asdict(op)
 
 
-def _warning(warning: Warning) -> dict[str, str]:
+def _warning(warning: ProfileWarning) -> dict[str, str]:
     return {"code": warning.code, "message": warning.message}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from slipstream.profile.events import distinct
-from slipstream.profile.profile import Profile, Warning
+from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.units import format_time
 
 ACTIVITY_LIMIT = 2 * 1024 * 1024
@@ -17,13 +17,13 @@ SKEW_PS = 10**9
 _RUNS_ON_GPU = ("GpuExecutable::ExecuteThunks", "cuLaunchKernel", "cuGraphLaunch")
 
 
-def complain(profile: Profile) -> Profile:
+def add_data_quality_warnings(profile: Profile) -> Profile:
     """The profile with warnings about what is missing or doubtful in it."""
     rules = (_empty, _dropped, _truncated, _unlike, _skewed, _unattributed)
     return profile.with_warnings(*(warning for rule in rules for warning in rule(profile)))
 
 
-def _empty(profile: Profile) -> Iterator[Warning]:
+def _empty(profile: Profile) -> Iterator[ProfileWarning]:
     """A host that launched device work and recorded none of it."""
     if len(profile.events):
         return
@@ -31,21 +31,21 @@ def _empty(profile: Profile) -> Iterator[Warning]:
     used = distinct(profile.host_events["name"]).tolist()
     launched = any(names[i].startswith(_RUNS_ON_GPU) or "ExecuteThunks" in names[i] for i in used)
     if launched or profile.devices:
-        yield Warning(
+        yield ProfileWarning(
             "empty-device-trace",
             "the host ran work on a device, but no device event was recorded: another profiler "
             "held CUPTI (DCGM, Nsight Systems, a second JAX profiler); stop it (dcgmi profile "
             "--pause) and record again",
         )
     else:
-        yield Warning(
+        yield ProfileWarning(
             "no-device",
             "no device event was recorded and no device was used while recording; start the "
             "profiler before the steps and block on their results before stopping it",
         )
 
 
-def _dropped(profile: Profile) -> Iterator[Warning]:
+def _dropped(profile: Profile) -> Iterator[ProfileWarning]:
     """As many events as the profiler keeps: the rest was dropped in silence."""
     runs = profile.runs
     counts = np.bincount(runs.device, runs.events, len(profile.devices))
@@ -55,7 +55,7 @@ def _dropped(profile: Profile) -> Iterator[Warning]:
             hosts[device.host] = hosts.get(device.host, 0) + int(count)
     for host, count in hosts.items():
         if ACTIVITY_LIMIT * 0.999 <= count <= ACTIVITY_LIMIT:
-            yield Warning(
+            yield ProfileWarning(
                 "dropped-events",
                 f"{profile.hosts[host].name} recorded {count:,} device events, which is the most "
                 "that the profiler keeps: later ones are missing; record fewer steps, or raise "
@@ -63,17 +63,17 @@ def _dropped(profile: Profile) -> Iterator[Warning]:
             )
 
 
-def _truncated(profile: Profile) -> Iterator[Warning]:
+def _truncated(profile: Profile) -> Iterator[ProfileWarning]:
     """Executions without their beginning or end."""
     rule = profile.steps.rule
     if "cut off" in rule and profile.steps.count < 2:
-        yield Warning(
+        yield ProfileWarning(
             "truncated",
             f"only {profile.steps.count} whole step was recorded ({rule}); record at least three",
         )
 
 
-def _unlike(profile: Profile) -> Iterator[Warning]:
+def _unlike(profile: Profile) -> Iterator[ProfileWarning]:
     """Executions of one program with fewer events than the others, in the middle."""
     runs = profile.runs
     for index in distinct(runs.program).tolist():
@@ -84,14 +84,14 @@ def _unlike(profile: Profile) -> Iterator[Warning]:
         usual = np.median(sizes)
         short = int((sizes < 0.9 * usual).sum())
         if short > 2 * len(profile.devices):
-            yield Warning(
+            yield ProfileWarning(
                 "uneven-executions",
                 f"{short} of {len(sizes)} executions of {name} have less than 90% of the usual "
                 f"{usual:.0f} events: events may be missing, or the program branches",
             )
 
 
-def _skewed(profile: Profile) -> Iterator[Warning]:
+def _skewed(profile: Profile) -> Iterator[ProfileWarning]:
     """Hosts whose collectives, which end together, end at different times."""
     if len(profile.hosts) < 2:
         return
@@ -105,7 +105,7 @@ def _skewed(profile: Profile) -> Iterator[Warning]:
             continue
         offset = float(np.median([times[k] - ends[first][k] for k in shared]))
         if abs(offset) > SKEW_PS:
-            yield Warning(
+            yield ProfileWarning(
                 "clock-skew",
                 f"collectives end {format_time(abs(offset))} {'later' if offset > 0 else 'earlier'}"
                 f" on {profile.hosts[host].name} than on {profile.hosts[first].name}: their clocks "
@@ -131,7 +131,7 @@ def _collective_ends(profile: Profile) -> dict[int, dict[tuple[str, int], int]]:
     return found
 
 
-def _unattributed(profile: Profile) -> Iterator[Warning]:
+def _unattributed(profile: Profile) -> Iterator[ProfileWarning]:
     """Device time of known programs that fits no instruction."""
     events = profile.events
     if events.is_tagged("instruction") and events.tagged("instruction").all():
@@ -142,7 +142,7 @@ def _unattributed(profile: Profile) -> Iterator[Warning]:
     total = float(events["duration_ps"][own].sum())
     lost = float(events["duration_ps"][own & (events["instruction"] == 0)].sum())
     if total and lost / total > 0.005:
-        yield Warning(
+        yield ProfileWarning(
             "unattributed",
             f"{lost / total:.1%} of the device time could not be put down to an instruction; "
             "see: slipstream ops PATH --by kernel",

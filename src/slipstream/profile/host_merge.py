@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from slipstream.profile.events import Array, Column, Table, Tags, Texts, joined
-from slipstream.profile.profile import Profile, Programs, Warning
+from slipstream.profile.profile import Profile, ProfileWarning, Programs
 
 FURTHEST_NS = 24 * 3600 * 10**9
 """hosts of one run don't begin to profile further apart than this; their clocks differ then"""
 
 
-def merge(profiles: Sequence[Profile]) -> Profile:
+def merge_hosts(profiles: Sequence[Profile]) -> Profile:
     """One Profile of all hosts; times count from the start of the first host to begin."""
     if len(profiles) == 1:
         return profiles[0]
@@ -39,7 +39,7 @@ def merge(profiles: Sequence[Profile]) -> Profile:
     )
 
 
-def _shifts(profiles: Sequence[Profile]) -> tuple[list[int], tuple[Warning, ...]]:
+def _shifts(profiles: Sequence[Profile]) -> tuple[list[int], tuple[ProfileWarning, ...]]:
     """How far each host's times move, in ps, and what is wrong with the clocks."""
     hosts = [profile.hosts[0] for profile in profiles]
     known = [host.start_ns for host in hosts if host.start_ns is not None]
@@ -52,7 +52,7 @@ def _shifts(profiles: Sequence[Profile]) -> tuple[list[int], tuple[Warning, ...]
     else:
         return [((host.start_ns or 0) - first) * 1000 for host in hosts], ()
     text += ": each host's times count from its own start, so compare times within a host only"
-    return [0] * len(hosts), (Warning("clock-skew", text),)
+    return [0] * len(hosts), (ProfileWarning("clock-skew", text),)
 
 
 Place = tuple[int, int, int]

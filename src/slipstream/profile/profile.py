@@ -14,7 +14,7 @@ from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, TRANSFER_COLU
 if TYPE_CHECKING:
     from slipstream.profile.program import Program
     from slipstream.profile.timeline.runs import Runs
-    from slipstream.profile.timeline.segments import Stretches
+    from slipstream.profile.timeline.segments import Segments
     from slipstream.profile.timeline.steps import Steps
 
 
@@ -55,7 +55,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Warning:
+class ProfileWarning:
     """Something about the recording that a reader of its numbers must know."""
 
     code: str
@@ -102,12 +102,12 @@ class Profile:
     host_events: Table = field(default_factory=lambda: Table.empty(HOST_COLUMNS))
     transfers: Table = field(default_factory=lambda: Table.empty(TRANSFER_COLUMNS))
     programs: Programs = field(default_factory=Programs)
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[ProfileWarning, ...] = ()
 
     def with_events(self, events: Table) -> Profile:
         return replace(self, events=events)
 
-    def with_warnings(self, *warnings: Warning) -> Profile:
+    def with_warnings(self, *warnings: ProfileWarning) -> Profile:
         changed = replace(self, warnings=self.warnings + warnings)
         # Warnings change nothing that was found in the events.
         for name in (
@@ -116,7 +116,7 @@ class Profile:
             "event_kinds",
             "runs",
             "steps",
-            "stretches",
+            "segments",
         ):
             if name in self.__dict__:
                 changed.__dict__[name] = self.__dict__[name]
@@ -149,11 +149,11 @@ class Profile:
         return find_kinds(self)
 
     @cached_property
-    def stretches(self) -> Stretches:
-        """What the devices did, stretch by stretch, in order."""
-        from slipstream.profile.timeline.segments import find_stretches
+    def segments(self) -> Segments:
+        """What the devices did, segment by segment, in order."""
+        from slipstream.profile.timeline.segments import find_segments
 
-        return find_stretches(self)
+        return find_segments(self)
 
     @cached_property
     def runs(self) -> Runs:

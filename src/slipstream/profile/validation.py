@@ -19,7 +19,7 @@ DEVICE_ROLES = {"stream", "ops", "async", "modules", "steps"}
 STEP_BASES = {"annotations", "executions", "recording"}
 
 
-def check(profile: Profile) -> None:
+def validate(profile: Profile) -> None:
     """AssertionError, with a sentence, at the first thing that does not hold."""
     _check_places(profile)
     _check_table(profile, "events", profile.events, EVENT_COLUMNS)

@@ -48,7 +48,7 @@ class Exhibit:
 
 
 @dataclass(frozen=True)
-class Change:
+class Remedy:
     """Something to do: the exact text to type or to write."""
 
     kind: str
@@ -68,7 +68,7 @@ class Finding:
     evidence: str
     """sentences with the numbers"""
     gain: Gain
-    changes: tuple[Change, ...]
+    changes: tuple[Remedy, ...]
     """ways to be rid of it, the best first"""
     exhibits: tuple[Exhibit, ...] = ()
     """the instructions that show it, the longest first"""

@@ -29,7 +29,7 @@ SIMULATED, MEASURED = "simulated", "measured"
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialResult:
     """One candidate, and what became of it."""
 
     number: int
@@ -89,7 +89,7 @@ class KnobEffect:
 
 
 @dataclass(frozen=True)
-class Trust:
+class ErrorMargin:
     """How far the ranking goes."""
 
     margin: float
@@ -123,17 +123,17 @@ class Tuning:
     objective: str
     """`step`, `memory` or `compile`"""
     jaxlib: str
-    baseline: Tried | None
-    best: Tried | None
+    baseline: TrialResult | None
+    best: TrialResult | None
     """the baseline itself where nothing is better"""
-    trials: tuple[Tried, ...]
+    trials: tuple[TrialResult, ...]
     """in the order in which they were tried; settings that were tried twice are one"""
     knobs: tuple[KnobEffect, ...]
     left_out: Mapping[str, str]
     """knobs that can't matter here, and why"""
     reasons: tuple[str, ...]
     """why the best is better, and what its settings mean"""
-    trust: Trust | None
+    trust: ErrorMargin | None
     noise_floor: NoiseFloor | None
     stopped_because: str
     seconds: float
@@ -147,6 +147,6 @@ class Tuning:
         return sum(tried.status == OK and tried.basis == SIMULATED for tried in self.trials)
 
     @property
-    def measured(self) -> tuple[Tried, ...]:
+    def measured(self) -> tuple[TrialResult, ...]:
         """Candidates that were run, or tried to."""
         return tuple(tried for tried in self.trials if tried.basis == MEASURED)

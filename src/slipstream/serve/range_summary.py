@@ -9,7 +9,7 @@ import numpy as np
 
 from slipstream.native import inner, native
 from slipstream.profile.events import Array
-from slipstream.profile.timeline.nesting import own_times
+from slipstream.profile.timeline.nesting import self_durations
 from slipstream.serve.labels import EventNames
 from slipstream.serve.scene import KINDS, Layer, Scene
 
@@ -56,7 +56,7 @@ def totals(layer: Layer, from_ps: int, to_ps: int) -> Totals:
     groups = names.groups
     size = len(names.firsts) if isinstance(names, EventNames) else len(layer.table.texts)
     times, counts = np.zeros(max(size, 1)), np.zeros(max(size, 1), np.int64)
-    own = np.ascontiguousarray(own_times(layer.member.profile))
+    own = np.ascontiguousarray(self_durations(layer.member.profile))
     order = np.zeros(1, np.int64) if tracks.order is None else tracks.order
     for track in range(len(tracks)):
         low, high = int(tracks.bounds[track]), int(tracks.bounds[track + 1])

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import BASES, Estimate, Machine
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.profile.semantics.signatures import Work
+from slipstream.profile.semantics.signatures import Signature
 from slipstream.simulate.matching import CostMatcher, Model
 
 MOST_SCALE = 2.5
@@ -61,7 +61,7 @@ def working(program: Program) -> Iterable[Instruction]:
     """
     conditions = {i.called[1] for i in program.runnable if i.opcode == "while" and i.called[1:]}
     for instruction in program.scheduled:
-        silent = is_silent(instruction) or instruction.opcode in CONTROL_FLOW
+        silent = launches_nothing(instruction) or instruction.opcode in CONTROL_FLOW
         if not silent and instruction.computation not in conditions:
             yield instruction
 
@@ -94,7 +94,7 @@ def _scales(model: Model, measured: CostMatcher | None) -> dict[str, float]:
     """How much longer kernels of each kind took in the recording than the models say."""
     if measured is None or measured.source is None:
         return {}
-    found: dict[str, dict[Work, tuple[float, float]]] = {}
+    found: dict[str, dict[Signature, tuple[float, float]]] = {}
     for instruction, us in measured.all():
         if _collective(measured.source, instruction) is not None:
             continue

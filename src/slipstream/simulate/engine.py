@@ -11,7 +11,7 @@ from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
-from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
+from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import NodeTimes, run
 from slipstream.simulate.costing import costing
@@ -151,14 +151,14 @@ def _kernel_name(program: Program, node: Node) -> str:
     return sanitized(instruction.deduplicated_name or instruction.name)
 
 
-def _warnings(machine: Machine, graph: TaskGraph) -> tuple[Warning, ...]:
+def _warnings(machine: Machine, graph: TaskGraph) -> tuple[ProfileWarning, ...]:
     said = dict.fromkeys(graph.assumptions)
     return (
-        Warning(
+        ProfileWarning(
             "simulated",
             f"these times are predicted for {machine.spec}, one device of it; no such step ran",
         ),
-        *(Warning(code, text) for code, text in said),
+        *(ProfileWarning(code, text) for code, text in said),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction, Program
 
 FLAG = "xla_gpu_enable_command_buffer"
@@ -52,7 +52,7 @@ def regions(program: Program, name: str, kinds: frozenset[str]) -> dict[str, int
         if not split:
             break
         refused |= split
-    kept = [run for run in runs if sum(not is_silent(i) for i in run) >= least]
+    kept = [run for run in runs if sum(not launches_nothing(i) for i in run) >= least]
     return {i.name: number for number, run in enumerate(kept, 1) for i in run}
 
 
@@ -69,7 +69,7 @@ def _runs(
                 runs[-1].append(instruction)
             elif not _is_sync(start):
                 runs.append([])
-        elif is_silent(instruction):
+        elif launches_nothing(instruction):
             continue
         elif _is_command(program, instruction, kinds, refused):
             runs[-1].append(instruction)

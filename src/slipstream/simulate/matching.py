@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from slipstream.costs.scheduler_names import lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.machines.machine import Estimate
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.semantics.signatures import Work, product, work
+from slipstream.profile.semantics.signatures import Signature, product_signature, work_signature
 
 Model = Callable[[Program, Instruction], Estimate]
 MOST_RATIO = 4.0
@@ -40,15 +40,15 @@ class CostMatcher:
         self.model = model
         fingerprint = source.fingerprint if source is not None else program.fingerprint
         self.costs: Mapping[str, Cost] = costs.of(fingerprint)
-        self.works: dict[str, Work] = {}
+        self.works: dict[str, Signature] = {}
         """what the measured instructions compute, by their names"""
-        self.by_work: dict[Work, list[float]] = {}
-        self.by_product: dict[Work, list[tuple[Instruction, float]]] = {}
+        self.by_work: dict[Signature, list[float]] = {}
+        self.by_product: dict[Signature, list[tuple[Instruction, float]]] = {}
         if source is not None:
             for instruction, us in self.all():
-                self.works[instruction.name] = work(source, instruction)
+                self.works[instruction.name] = work_signature(source, instruction)
                 self.by_work.setdefault(self.works[instruction.name], []).append(us)
-                if key := product(source, instruction):
+                if key := product_signature(source, instruction):
                     self.by_product.setdefault(key, []).append((instruction, us))
 
     def estimate(self, instruction: Instruction) -> Estimate | None:
@@ -56,12 +56,12 @@ class CostMatcher:
         named = self._by_name(self.program, instruction)
         if self.source is None:
             return _measured(named, "in the recording") if named is not None else None
-        key = work(self.program, instruction)
+        key = work_signature(self.program, instruction)
         if named is not None and self._is_same(instruction, key):
             return _measured(named, "in the recording")
         if same := self.by_work.get(key):
             return _measured(sum(same) / len(same), "the same work, in the recording")
-        if alike := self.by_product.get(product(self.program, instruction)):
+        if alike := self.by_product.get(product_signature(self.program, instruction)):
             return self._from_another_kernel(instruction, alike)
         return None
 
@@ -93,7 +93,7 @@ class CostMatcher:
         """Every instruction that was measured, and its microseconds, where its program is known."""
         source = self.source
         for instruction in source.scheduled if source is not None else ():
-            if not is_silent(instruction):
+            if not launches_nothing(instruction):
                 us = self._by_name(source, instruction) if source is not None else None
                 if us is not None:
                     yield instruction, us
@@ -106,14 +106,14 @@ class CostMatcher:
                 return self.costs[name].us
         return None
 
-    def _is_same(self, instruction: Instruction, key: Work) -> bool:
+    def _is_same(self, instruction: Instruction, key: Signature) -> bool:
         source = self.source
         if source is None or source is self.program:
             return True
         if instruction.name not in source:
             return False
         known = self.works.get(instruction.name)
-        return (known or work(source, source.instruction(instruction.name))) == key
+        return (known or work_signature(source, source.instruction(instruction.name))) == key
 
 
 def _measured(us: float, why: str) -> Estimate:

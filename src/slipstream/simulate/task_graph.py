@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Estimate
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.events import Array
 from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.simulate.graphs import regions
@@ -168,7 +168,7 @@ class _Builder:
             start = self.program.partner(instruction.name) or self._by_channel(instruction)
             waits = start is not None and start.name in self.slots
             return Node(DONE, instruction, slot=self.slots[start.name]) if start and waits else None
-        if is_silent(instruction):
+        if launches_nothing(instruction):
             return None
         estimate = self.estimates.get(instruction.name)
         duration_ps = round(estimate.us * PS_PER_US) if estimate is not None else 0

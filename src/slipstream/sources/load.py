@@ -40,14 +40,14 @@ def load(
     reading.progress = progress
     # Native code reads the file and leaves this thread free to load the rest of us.
     from slipstream.profile.attribution.attribution import attribute
-    from slipstream.profile.data_quality import complain
-    from slipstream.profile.host_merge import merge
+    from slipstream.profile.data_quality import add_data_quality_warnings
+    from slipstream.profile.host_merge import merge_hosts
 
     reading.meanwhile()
     profiles = reading.result()
     if progress is not None:
         progress(reading.total, reading.total)
-    return complain(attribute(merge(profiles)))
+    return add_data_quality_warnings(attribute(merge_hosts(profiles)))
 
 
 def read_ahead(path: str) -> None:

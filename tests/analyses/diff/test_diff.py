@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from builders import profile as build
 from schedules import MACHINE, NOTHING, copied, costs, gather, gathered, kernel, program, to_host
 from slipstream.analyses.diff.diff import diff, is_slower_than, verdict
-from slipstream.analyses.diff.step_samples import sightings
+from slipstream.analyses.diff.step_samples import step_samples
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.profile.timeline.kinds import kinds
 from slipstream.simulate.engine import simulation
 from slipstream.sources.hlo.reader import program_from_text
@@ -75,7 +75,7 @@ def test_other_kernels_for_the_same_model(model):
     found = diff(before, recording(f"accuracy/{model}.cublas"))
     assert found.before.matched_share > 0.95 and found.after.matched_share > 0.95
     counted = [name for c in found.changes for name in c.before]
-    assert sorted(counted) == sorted({s.op.instruction for s in sightings(before)})
+    assert sorted(counted) == sorted({s.op.instruction for s in step_samples(before)})
 
 
 def test_two_models_are_not_the_same():
@@ -227,10 +227,11 @@ def plain_costs(profile: Profile) -> dict[str, float]:
     kind, events = kinds(profile), profile.events
     spans = list(zip(events["start_ps"].tolist(), events["duration_ps"].tolist(), strict=True))
     found: dict[str, float] = {}
-    inside = profile.steps.rows_of(profile)
+    inside = profile.steps.of_events(profile)
     hiding = {1: kind == 0, 2: kind != 2}
     unions = {
-        k: Union.of(*(events[c][m] for c in ("start_ps", "duration_ps"))) for k, m in hiding.items()
+        k: IntervalUnion.of(*(events[c][m] for c in ("start_ps", "duration_ps")))
+        for k, m in hiding.items()
     }
     for row, (start, length) in enumerate(spans):
         if inside[row] == len(profile.steps):
@@ -247,7 +248,7 @@ def plain_costs(profile: Profile) -> dict[str, float]:
 
 def test_costs_of_a_recording_counted_one_by_one():
     profile = recording("off_lhs_nocb")
-    seen = {s.op.instruction: float(np.mean(s.cost_us)) for s in sightings(profile)}
+    seen = {s.op.instruction: float(np.mean(s.cost_us)) for s in step_samples(profile)}
     assert seen == pytest.approx(plain_costs(profile), abs=1e-6)
 
 

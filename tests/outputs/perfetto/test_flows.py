@@ -9,7 +9,7 @@ import pytest
 from builders import STEP, profile
 from outputs.perfetto.perfetto_reader import read_all
 from schedules import copied, gather, gathered, kernel, program, to_host
-from slipstream.analyses.def_use import Values
+from slipstream.analyses.def_use import DefUse
 from slipstream.outputs.perfetto.flows import async_arrows, launch_arrows
 from slipstream.outputs.perfetto.trace import perfetto_bytes
 from slipstream.profile.profile import Profile
@@ -139,7 +139,7 @@ def plain_arrows(found: Profile) -> list[tuple[str, int, str, int]]:
         if not start.is_start:
             continue
         labels = {events.text("instruction", other) for other in rows} - {""}
-        users = Values(program, labels).uses(label).instructions
+        users = DefUse(program, labels).users(label).instructions
         for other in rows[at + 1 :]:
             is_same = events["execution"][other] == events["execution"][row]
             if events.text("program", other) == name and is_same:

@@ -10,11 +10,11 @@ from slipstream.outputs.html.sections.findings import findings_section
 from slipstream.outputs.terminal.diagnose import diagnose_json, gain_text, render_diagnosis
 from slipstream.results.diagnosis import (
     Abstention,
-    Change,
     Diagnosis,
     Exhibit,
     Finding,
     Gain,
+    Remedy,
 )
 
 COPIES = Finding(
@@ -23,8 +23,8 @@ COPIES = Finding(
     "2 copies ran in line with the kernels: 38.8 ms of the step.",
     Gain(17_200.0, 12_600.0, 24_500.0, "simulated", "simulated twice"),
     (
-        Change("flag", "--xla_gpu_enable_command_buffer=", "turns CUDA graphs off"),
-        Change("command", "slipstream costs extract PATH -o costs.pb"),
+        Remedy("flag", "--xla_gpu_enable_command_buffer=", "turns CUDA graphs off"),
+        Remedy("command", "slipstream costs extract PATH -o costs.pb"),
     ),
     (
         Exhibit("wrapped_dynamic-slice", 19_400.0, 8, "/home/me/model.py:18", "copy 134 MB"),

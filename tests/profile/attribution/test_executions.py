@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import STEP, Ref, profile, program, space
 from slipstream.profile.attribution.attribution import attribute
 from slipstream.profile.attribution.executions import graph_number
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.sources.load import load
 
 
@@ -22,7 +22,7 @@ def executions(names, prog=None, launches=None):
         launch = place + 1 if launches is None else launches[place]
         built.kernel(name, 10, "kernel", instruction="", correlation=launch)
     found = attribute(built.build())
-    check(found)
+    validate(found)
     return found.events["execution"].tolist()
 
 
@@ -111,5 +111,5 @@ def test_a_tpu_marks_its_executions(tmp_path):
         ops.event("copy-start.1", at, 1, **labels).event("dot.2", at + 1, 40, **labels)
         later.event("copy-start.1", at + 20, 30, **labels)
     found = load(built.write(tmp_path / "tpu.xplane.pb"))
-    check(found)
+    validate(found)
     assert found.events["execution"].tolist() == [0, 0, 1, 1, 2, 2, 0, 1, 2]

@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 
 HORIZON = 60
 intervals = st.lists(st.tuples(st.integers(-20, 30), st.integers(-3, 20)), max_size=12)
 windows = st.lists(st.tuples(st.integers(-30, 60), st.integers(0, 40)), min_size=1, max_size=6)
 
 
-def union(rows: list[tuple[int, int]]) -> Union:
+def union(rows: list[tuple[int, int]]) -> IntervalUnion:
     table = np.array(rows, np.int64).reshape(-1, 2)
-    return Union.of(table[:, 0], table[:, 1])
+    return IntervalUnion.of(table[:, 0], table[:, 1])
 
 
 def bitmap(rows: list[tuple[int, int]]) -> set[int]:

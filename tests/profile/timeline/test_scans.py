@@ -1,4 +1,4 @@
-"""Sweeps along time against a look at every moment."""
+"""Scans along time against a look at every moment."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.profile.timeline import scans as sweeps
-from slipstream.profile.timeline.concurrency import TOP, Asides, Flat, flat, hiders
+from slipstream.profile.timeline.concurrency import (
+    TOP,
+    Concurrent,
+    Serialized,
+    longest_concurrent,
+    serialize,
+)
 
 Rows = list[tuple[int, int, int]]
 """(kind, start, duration), in order of start"""
 
-stretches = st.lists(
+segments = st.lists(
     st.tuples(st.integers(0, 2), st.integers(-10, 30), st.integers(0, 12)), max_size=14
 ).map(lambda rows: sorted(rows, key=lambda row: row[1]))
 windows = st.lists(st.tuples(st.integers(-15, 40), st.integers(0, 30)), max_size=5)
@@ -34,7 +40,7 @@ def moments(rows: Rows, mask: int) -> set[int]:
     }
 
 
-@given(stretches, masks, windows)
+@given(segments, masks, windows)
 def test_unions_cover_what_is_in_them(rows, mask, spans):
     opens, closes, before = sweeps.union(*columns(rows), mask)
     inside = {t for a, b in zip(opens, closes, strict=True) for t in range(int(a), int(b))}
@@ -47,7 +53,7 @@ def test_unions_cover_what_is_in_them(rows, mask, spans):
     assert sweeps.covered((opens, closes, before), starts, ends).tolist() == expected
 
 
-@given(stretches, st.lists(masks, min_size=1, max_size=4), st.lists(st.integers(-20, 50)))
+@given(segments, st.lists(masks, min_size=1, max_size=4), st.lists(st.integers(-20, 50)))
 def test_what_is_filled_up_to_each_time(rows, wanted, times):
     times = sorted(times)
     found = sweeps.filled(*columns(rows), np.array(wanted), np.array(times, np.int64))
@@ -56,7 +62,7 @@ def test_what_is_filled_up_to_each_time(rows, wanted, times):
     ]
 
 
-@given(stretches)
+@given(segments)
 def test_what_is_hidden_of_each(rows):
     hides = np.array([0, 1, 3])
     found = sweeps.hidden(*columns(rows), hides)
@@ -65,7 +71,7 @@ def test_what_is_hidden_of_each(rows):
     ]
 
 
-@given(stretches, windows.map(sorted))
+@given(segments, windows.map(sorted))
 def test_gaps_are_moments_that_nothing_fills(rows, spans):
     opens = np.array([a for a, _ in spans], np.int64)
     closes = opens + np.array([size for _, size in spans], np.int64)
@@ -96,9 +102,9 @@ def owner_at(rows: Rows, mask: int, time: int) -> int | None:
     return max(running)[2] if running else None
 
 
-@given(stretches, masks)
+@given(segments, masks)
 def test_flat_time_is_of_the_last_to_begin(rows, mask):
-    starts, ends, owners = (column.tolist() for column in flat(*columns(rows), mask))
+    starts, ends, owners = (column.tolist() for column in serialize(*columns(rows), mask))
     told = {
         t: owner
         for start, end, owner in zip(starts, ends, owners, strict=True)
@@ -134,8 +140,8 @@ def test_hiders_are_those_that_ran_longest_beside(made, cells):
     table = np.array(asides, np.int64)
     every = np.array([row for rows in devices for row in rows], np.int64).reshape(-1, 3)
     found = _hiders(
-        Asides(table[:, 2], table[:, 2] + table[:, 3], table[:, 0], table[:, 1]),
-        Flat(
+        Concurrent(table[:, 2], table[:, 2] + table[:, 3], table[:, 0], table[:, 1]),
+        Serialized(
             every[:, 1],
             every[:, 1] + every[:, 2],
             every[:, 0],
@@ -153,11 +159,11 @@ def test_hiders_are_those_that_ran_longest_beside(made, cells):
         assert found[group] == [(kernel, -time) for time, kernel in best]
 
 
-def _hiders(asides: Asides, beside: Flat, cells: int) -> list[list[tuple[int, int]]]:
+def _hiders(asides: Concurrent, beside: Serialized, cells: int) -> list[list[tuple[int, int]]]:
     """As lists, with another limit of sums at a time."""
     from unittest.mock import patch
 
     with patch("slipstream.profile.timeline.concurrency.CELLS", cells):
-        best, times = hiders(asides, beside)
+        best, times = longest_concurrent(asides, beside)
     pairs = zip(best.tolist(), times.tolist(), strict=True)
     return [[(k, t) for k, t in zip(*pair, strict=True) if k >= 0] for pair in pairs]

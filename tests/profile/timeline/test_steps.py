@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders import PS, STEP, profile, space
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.steps import Steps
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.sources.load import load
 
 HOTTEST = f"executions of {STEP}, the program with the most device time"
@@ -20,7 +20,7 @@ HOTTEST = f"executions of {STEP}, the program with the most device time"
 
 def rows(found: Profile) -> list[tuple[int, int, float, float]]:
     """(device, number, start, end) of each step, in µs."""
-    check(found)
+    validate(found)
     steps = found.steps
     times = ((steps.start_ps / PS).tolist(), (steps.end_ps / PS).tolist())
     return list(zip(steps.device.tolist(), steps.number.tolist(), *times, strict=True))
@@ -53,7 +53,7 @@ def test_the_program_with_the_most_time_makes_the_steps():
     found = built.build()
     assert rows(found) == [(0, 0, 0, 100), (0, 1, 100, 200), (0, 2, 200, 250)]
     # What other programs do between counts to the step; after the last one there is no step.
-    assert np.bincount(found.steps.rows_of(found)).tolist() == [5, 5, 2, 3]
+    assert np.bincount(found.steps.of_events(found)).tolist() == [5, 5, 2, 3]
 
 
 def test_a_slow_first_step_is_warm_up():
@@ -181,7 +181,7 @@ def test_a_step_whose_annotation_the_recording_cut_off_is_no_step():
         run(built, 30 * number + 5, 10, 10)
     found = built.build()
     assert [row[1] for row in rows(found)] == [0, 1]
-    assert np.bincount(found.steps.rows_of(found)).tolist() == [2, 2, 2]
+    assert np.bincount(found.steps.of_events(found)).tolist() == [2, 2, 2]
 
 
 def test_launches_of_other_threads_do_not_count():
@@ -202,7 +202,7 @@ def test_several_executions_in_one_step():
             run(built, 100 * number + 30 * part + 2, 10, 10)
     found = built.build()
     assert rows(found) == [(0, 0, 0, 100), (0, 1, 100, 200), (0, 2, 200, 295)]
-    assert np.bincount(found.steps.rows_of(found)).tolist() == [6, 6, 6]
+    assert np.bincount(found.steps.of_events(found)).tolist() == [6, 6, 6]
 
 
 def test_annotations_that_all_have_one_number_are_counted():
@@ -218,7 +218,7 @@ def test_work_before_the_first_annotation_is_in_no_step():
         run(built, at + 5, 10, 10).annotation(number, at, 28)
     found = built.build()
     assert rows(found)[0] == (0, 0, 50, 80)
-    assert found.steps.rows_of(found).tolist()[:2] == [3, 3]
+    assert found.steps.of_events(found).tolist()[:2] == [3, 3]
 
 
 # Several devices.
@@ -316,7 +316,7 @@ def test_events_belong_to_the_step_in_which_they_start(gaps, starts):
     for lane, start in zip(found.event_devices, found.events["start_ps"], strict=True):
         inside = [i for i, (a, b) in enumerate(edges) if lane == 0 and a <= start < b]
         expected.append(inside[0] if inside else len(edges))
-    assert steps.rows_of(found).tolist() == expected
+    assert steps.of_events(found).tolist() == expected
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

@@ -17,7 +17,7 @@ import pytest
 from recorded import protos
 from slipstream import BadInput, Missing, Profile, load, ops, summary
 from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 
 ARCHIVE = "nsysjax_pax_fsdp4_a100_proc{}.zip"
 STEP = "pjit__wrapped_step_fn(40)"
@@ -57,7 +57,7 @@ def times(profile: Profile) -> dict[tuple[str, str], int]:
 
 def test_an_archive_has_the_sums_of_its_projection(external: Path) -> None:
     found = archived(external, 0)
-    check(found)
+    validate(found)
     assert times(found) == plain_sums(external / ARCHIVE.format(0))
     assert found.devices[0].model == "NVIDIA A100-SXM4-40GB"
     assert [lane.name for lane in found.lanes[:2]] == ["Compute", "Communication"]
@@ -89,7 +89,7 @@ def test_collectives_of_an_archive_are_communication(external: Path) -> None:
 
 def test_archives_of_several_processes_are_one_run(external: Path) -> None:
     found = archived(external, 0, 1)
-    check(found)
+    validate(found)
     both = defaultdict(int)
     for number in (0, 1):
         for key, value in plain_sums(external / ARCHIVE.format(number)).items():
@@ -143,7 +143,7 @@ SMALL = [
 
 def test_loops_and_what_xla_tries_out_while_it_compiles_do_not_count(tmp_path: Path) -> None:
     found = load(write(tmp_path / "run.zip", SMALL))
-    check(found)
+    validate(found)
     wanted = {("jit_f(1)", "dot.1"): 60_000, ("jit_f(1)", "all-reduce-start.1"): 40_000}
     assert times(found) == wanted
 
@@ -166,7 +166,7 @@ def test_graphs_in_an_archive_are_told_of_and_not_guessed_at(tmp_path: Path) -> 
     ]
     proto = protos("off_default")["jit_step(4634)"]
     found = load(write(tmp_path / "run.zip", ranges, **{name: proto}))
-    check(found)
+    validate(found)
     assert not found.events["instruction"].any()
     assert "whole-graphs" in [warning.code for warning in found.warnings]
 

@@ -23,7 +23,7 @@ from nsys_builder import (
 )
 from recorded import DATA, protos
 from slipstream import BadInput, Missing, Profile, load, ops, summary
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.sources.nsys.tables import Export
 
 PLAIN, GRAPHS = "off_lhs_nocb", "off_default"
@@ -50,7 +50,7 @@ def test_an_export_has_the_times_of_the_recording_it_is_of(form: Form, tmp_path:
     wanted = recording(PLAIN)
     path = export_of(wanted, form, (Process(threads=2),)).write(tmp_path / "run.sqlite")
     found = load(path, dumps=write_dumps(tmp_path / "dump", protos(PLAIN)))
-    check(found)
+    validate(found)
     assert totals(found) == totals(wanted)
     assert len(found.events) == len(wanted.events)
     assert found.steps.basis == "annotations"
@@ -62,7 +62,7 @@ def test_an_export_has_the_times_of_the_recording_it_is_of(form: Form, tmp_path:
 def test_without_programs_times_are_still_those_of_instructions(tmp_path: Path) -> None:
     wanted = recording(PLAIN)
     found = load(export_of(wanted).write(tmp_path / "run.sqlite"))
-    check(found)
+    validate(found)
     assert {k: ns for k, (ns, _) in totals(found).items()} == {
         k: ns for k, (ns, _) in totals(wanted).items()
     }
@@ -91,7 +91,7 @@ def test_processes_that_number_their_launches_alike_are_kept_apart(tmp_path: Pat
     processes = (Process(100, device=0, threads=3), Process(200, device=1))
     path = export_of(wanted, NEWEST, processes).write(tmp_path / "run.sqlite")
     found = load(path, dumps=write_dumps(tmp_path / "dump", protos(PLAIN)))
-    check(found)
+    validate(found)
     assert totals(found) == totals(wanted, times=2)
     assert [host.name for host in found.hosts] == ["run/100", "run/200"]
     assert [(device.name, device.host) for device in found.devices] == [("GPU:0", 0), ("GPU:1", 1)]
@@ -105,7 +105,7 @@ def test_graphs_traced_by_node_are_put_down_to_instructions(form: Form, tmp_path
     # Dumps in a folder beside the export are found without being told.
     write_dumps(tmp_path / "dump", protos(GRAPHS))
     found = load(path)
-    check(found)
+    validate(found)
     assert totals(found) == totals(wanted)
     assert set(np.unique(found.events["graph"])) == set(np.unique(wanted.events["graph"]))
     assert ops(found).attributed_share == ops(wanted).attributed_share
@@ -116,7 +116,7 @@ def test_programs_of_another_id_are_taken_by_name_and_told_of(tmp_path: Path) ->
     program = "jit_step(342693)"
     write_dumps(tmp_path / "dump", {"jit_step(7)": protos(PLAIN)[program]})
     found = load(export_of(wanted).write(tmp_path / "run.sqlite"))
-    check(found)
+    validate(found)
     assert list(found.programs) == [program]
     assert found.programs[program].program_id == 342693
     assert [warning.code for warning in found.warnings] == ["program-by-name"]
@@ -162,7 +162,7 @@ def test_a_launch_belongs_to_the_innermost_instruction_of_its_thread(
     form: Form, tmp_path: Path
 ) -> None:
     found = load(small(form).write(tmp_path / "run.sqlite"))
-    check(found)
+    validate(found)
     assert labels(found) == [
         ("", ""),  # while XLA compiles
         ("jit_f(1)", "dot.1"),
@@ -195,7 +195,7 @@ def test_a_range_that_never_closed_goes_on_to_the_end(tmp_path: Path) -> None:
     builder.call("cuLaunchKernel", 200, 300, TID, 1)
     kernel(builder, 1)
     found = load(builder.write(tmp_path / "run.sqlite"))
-    check(found)
+    validate(found)
     assert labels(found) == [("jit_f(1)", "dot.1")]
 
 
@@ -219,7 +219,7 @@ def test_graphs_traced_whole_are_one_event_each_and_told_of(tmp_path: Path) -> N
         )
     write_dumps(tmp_path / "dump", protos(GRAPHS))
     found = load(builder.write(tmp_path / "run.sqlite"))
-    check(found)
+    validate(found)
     assert [found.events.text("name", row) for row in range(3)] == ["CUDA graph 5"] * 3
     assert not found.events["instruction"].any()
     assert found.steps.count == 3
@@ -240,7 +240,7 @@ def test_what_the_profiler_complained_of_is_passed_on(tmp_path: Path) -> None:
 
 def test_an_export_of_no_device_work_is_read_and_told_of(tmp_path: Path) -> None:
     found = load(ExportBuilder().write(tmp_path / "run.sqlite"))
-    check(found)
+    validate(found)
     assert len(found.events) == 0
     assert found.warnings
 
@@ -253,7 +253,7 @@ def test_gzipped_exports_and_folders_of_them(tmp_path: Path) -> None:
     assert totals(load(packed)) == totals(wanted)
     small().write(tmp_path / "rank1.sqlite")
     both = load(tmp_path)
-    check(both)
+    validate(both)
     assert len(both.hosts) == 2
     assert {k: ns for k, (ns, _) in totals(both).items()} == {
         k: 2 * ns for k, (ns, _) in totals(wanted).items()
@@ -337,7 +337,7 @@ def test_a_damaged_file_does_not_take_us_down(tmp_path: Path) -> None:
 def test_a_public_export_has_the_sums_that_sql_has(external: Path) -> None:
     path = external / "nsys_h100_2gpu_1s.sqlite"
     found = load(path)
-    check(found)
+    validate(found)
     events = found.events
     names = {name: 0 for name in events.texts}
     sums = np.bincount(events["name"], events["duration_ps"] // 1000, len(events.texts))

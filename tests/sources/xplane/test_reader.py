@@ -18,7 +18,7 @@ import plain_decoder
 from builders import STEP, Ref, Unsigned, hlo, space
 from slipstream.errors import BadInput
 from slipstream.profile.events import Texts
-from slipstream.profile.validation import check
+from slipstream.profile.validation import validate
 from slipstream.sources.load import load
 from slipstream.sources.proto_schema import message
 from slipstream.sources.xplane import lines as xlines
@@ -245,7 +245,7 @@ def load_or_refuse(path: Path) -> bool:
         assert "byte" in text or "empty" in text or "gzip" in text, text
         assert "expected" in text or "record it again" in text or "copy it again" in text, text
         return False
-    check(found)
+    validate(found)
     return True
 
 
@@ -363,7 +363,7 @@ def test_stats_of_the_wrong_kind(tmp_path: Path) -> None:
     stream.event("k", 1, 2, hlo_op=3, program_id="one", correlation_id=2.5, hlo_module=b"m")
     built.tpu().line("Steps").event("9" * 30, 0, 5)
     found = load(built.write(tmp_path / "kinds.xplane.pb"))
-    check(found)
+    validate(found)
     assert found.hosts[0].start_ns is None
     assert found.events["correlation"].tolist() == [0]
 
@@ -373,7 +373,7 @@ def test_times_beyond_64_bits_do_not_raise(tmp_path: Path) -> None:
         built = space()
         built.plane("Task Environment", profile_start_time=start)
         built.gpu().line("Stream #1", -(2**63)).kernel("k", 0, 1, "dot.1")
-        check(load(built.write(tmp_path / "late.xplane.pb")))
+        validate(load(built.write(tmp_path / "late.xplane.pb")))
 
 
 def test_negative_durations_are_counted_as_none_and_said(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_negative_durations_are_counted_as_none_and_said(tmp_path: Path) -> None
     built.gpu().line("Stream #1").kernel("a", 0, -5, "dot.1").kernel("b", 1, 2, "dot.1")
     built.host().line("python").event("f", 3, -1)
     found = load(built.write(tmp_path / "negative.xplane.pb"))
-    check(found)
+    validate(found)
     assert found.events["duration_ps"].tolist() == [0, 2_000_000]
     assert [w.message for w in found.warnings if w.code == "negative-durations"] == [
         "negative.xplane.pb: 2 events end before they start, and count as taking no time"

@@ -16,7 +16,7 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import option_complaint
 from slipstream.outputs.terminal.tune import remarks_of
-from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, Tried, Tuning
+from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, TrialResult, Tuning
 from slipstream.tune.folder import read_study
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.fingerprint import fingerprint_of
@@ -150,7 +150,7 @@ def test_what_is_wrong_never_wins_and_a_wrong_baseline_is_told_of(compiled, monk
     assert (default.status, default.wrong) == (OK, found.text)
     assert (same.status, same.note, same.score("step")) == (WRONG, found.text, None)
     assert Outcome.from_json(same.to_json()) == same
-    baseline = Tried(0, {}, OK, "default", wrong=default.wrong)
+    baseline = TrialResult(0, {}, OK, "default", wrong=default.wrong)
     said = Tuning(
         "t", MACHINE, "p", "step", "0", baseline, baseline, (baseline,), (), {}, (), None, None, "",
         1.0, "s",

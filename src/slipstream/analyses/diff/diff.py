@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.diff.features import Item, items
+from slipstream.analyses.diff.features import DiffOp, diff_ops
 from slipstream.analyses.diff.matching import GONE, NEW, SAME, Match, match
 from slipstream.analyses.diff.noise import LEAST_CONFIDENCE, Shift, shift
 from slipstream.analyses.diff.schedule_moves import Move, moves, out_of_order
-from slipstream.analyses.diff.step_samples import sightings, step_walls
+from slipstream.analyses.diff.step_samples import step_samples, step_walls
 from slipstream.analyses.summary import step_times
 from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
@@ -62,7 +62,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """A part of the step, as `summary` splits it."""
 
     name: str
@@ -109,7 +109,7 @@ class Diff:
     before: Side
     after: Side
     verdict: Verdict
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     drift: float | None
     """how much slower (positive) unchanged kernels run: clocks, or another machine; else None"""
     changes: tuple[Change, ...]
@@ -122,7 +122,7 @@ class Diff:
 
 def diff(before: Profile, after: Profile) -> Diff:
     """What changed from one profile to the other."""
-    found = [items(profile, sightings(profile)) for profile in (before, after)]
+    found = [diff_ops(profile, step_samples(profile)) for profile in (before, after)]
     matches = match(*found)
     simulated = tuple(_is_simulated(profile) for profile in (before, after))
     sides = [_side(profile, matches, number) for number, profile in enumerate((before, after))]
@@ -196,7 +196,7 @@ def _is_simulated(profile: Profile) -> bool:
 
 def _side(profile: Profile, matches: Sequence[Match], number: int) -> Side:
     times = [
-        (one.kind, item.sighting.us) for one in matches for item in (one.before, one.after)[number]
+        (one.kind, item.samples.us) for one in matches for item in (one.before, one.after)[number]
     ]
     total = sum(us for _, us in times)
     matched = sum(us for kind, us in times if kind not in (NEW, GONE))
@@ -219,36 +219,36 @@ def _hottest(matches: Sequence[Match], number: int) -> str:
     times: dict[str, float] = {}
     for one in matches:
         for item in (one.before, one.after)[number]:
-            name = item.sighting.op.program
-            times[name] = times.get(name, 0.0) + item.sighting.us
+            name = item.samples.op.program
+            times[name] = times.get(name, 0.0) + item.samples.us
     return max(times, key=lambda name: times[name]) if times else ""
 
 
-def _parts(before: Profile, after: Profile) -> tuple[Part, ...]:
+def _parts(before: Profile, after: Profile) -> tuple[StepPart, ...]:
     old, new = step_times(before), step_times(after)
     names = ("wall", "compute", "exposed_communication", "exposed_copy", "idle")
     return tuple(
-        Part(name, float(getattr(old, f"{name}_us")), float(getattr(new, f"{name}_us")))
+        StepPart(name, float(getattr(old, f"{name}_us")), float(getattr(new, f"{name}_us")))
         for name in names
     )
 
 
 def _drift(matches: Sequence[Match]) -> float | None:
     """The median change of kernels that do the same work: what clocks and machines differ by."""
-    total = sum(item.sighting.us for one in matches for item in one.before)
+    total = sum(item.samples.us for one in matches for item in one.before)
     ratios = [
         new / old
         for one in matches
         if one.kind == SAME and _is_kernel(one)
-        and (old := one.before[0].sighting.us) > LEAST_SHARE * total
-        and (new := one.after[0].sighting.us)
+        and (old := one.before[0].samples.us) > LEAST_SHARE * total
+        and (new := one.after[0].samples.us)
     ]  # fmt: skip
     return float(median(ratios)) - 1 if len(ratios) >= FEWEST_ALIKE else None
 
 
 def _is_kernel(found: Match) -> bool:
     """Links and copy engines have clocks of their own, and collectives wait for others."""
-    return found.first.sighting.kind == "compute"
+    return found.first.samples.kind == "compute"
 
 
 def _changes(matches: Sequence[Match], drift: float, is_exact: bool) -> tuple[Change, ...]:
@@ -270,13 +270,13 @@ def _changes(matches: Sequence[Match], drift: float, is_exact: bool) -> tuple[Ch
     return tuple(change for _, change in found)
 
 
-def _samples(ops: Sequence[Item]) -> np.ndarray:
+def _samples(ops: Sequence[DiffOp]) -> np.ndarray:
     """What the step pays for several ops together, step by step."""
-    return np.sum([item.sighting.cost_us for item in ops], axis=0) if ops else np.empty(0)
+    return np.sum([item.samples.cost_us for item in ops], axis=0) if ops else np.empty(0)
 
 
 def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
-    op = found.first.sighting.op
+    op = found.first.samples.op
     sure = moved.is_sure
     return Change(
         found.kind,
@@ -289,8 +289,8 @@ def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
         moved.low if sure else None,
         moved.high if sure else None,
         moved.certain != 0 if sure else None,
-        sum(item.sighting.us for item in found.before),
-        sum(item.sighting.us for item in found.after),
+        sum(item.samples.us for item in found.before),
+        sum(item.samples.us for item in found.after),
         op.phase,
         op.category,
         op.scope,

@@ -15,13 +15,19 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from slipstream.analyses.diff.step_samples import Sighting
+from slipstream.analyses.diff.step_samples import StepSamples
 from slipstream.analyses.ops import UNATTRIBUTED
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.names import source
-from slipstream.profile.semantics.signatures import QUIET, inside, product, result_shape, work
+from slipstream.profile.semantics.signatures import (
+    NO_WORK,
+    inside,
+    product_signature,
+    result_shape,
+    work_signature,
+)
 from slipstream.profile.shapes import Shape
 
 ROUNDS = 3
@@ -34,10 +40,10 @@ _ADDED = re.compile(r"\[.*?\]")
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class DiffOp:
     """One op of one side, and what it can be recognised by."""
 
-    sighting: Sighting
+    samples: StepSamples
     order: int
     """its place in the program's schedule"""
     colours: tuple[int, ...] = ()
@@ -48,28 +54,28 @@ class Item:
 
     @property
     def name(self) -> str:
-        op = self.sighting.op
+        op = self.samples.op
         return op.instruction if op.instruction != UNATTRIBUTED else op.description
 
     @property
     def program_name(self) -> str:
-        return self.sighting.op.program.partition("(")[0]
+        return self.samples.op.program.partition("(")[0]
 
     @property
     def executions(self) -> float:
-        return self.sighting.executions
+        return self.samples.executions
 
     @cached_property
     def work(self) -> Hashable:
         if self.program is None or self.instruction is None:
             return None
-        return work(self.program, self.instruction)
+        return work_signature(self.program, self.instruction)
 
     @cached_property
     def product(self) -> Hashable:
         if self.program is None or self.instruction is None:
             return None
-        return product(self.program, self.instruction) or None
+        return product_signature(self.program, self.instruction) or None
 
     @cached_property
     def op_name(self) -> str:
@@ -83,7 +89,7 @@ class Item:
 
     @property
     def phase(self) -> str:
-        return self.sighting.op.phase
+        return self.samples.op.phase
 
     @cached_property
     def shapeless(self) -> Hashable:
@@ -112,28 +118,28 @@ class Item:
             return Counter((exchanged.kind, shape) for shape in shapes)
         found: Counter[Hashable] = Counter()
         for one in inside(self.program, self.instruction) or [self.instruction]:
-            if one.opcode not in QUIET:
+            if one.opcode not in NO_WORK:
                 weight = _HEAVY_WEIGHT if one.opcode in _HEAVY else 1
                 found[_token(one)] += weight
         return found
 
 
-def items(profile: Profile, seen: tuple[Sighting, ...]) -> list[Item]:
+def diff_ops(profile: Profile, seen: tuple[StepSamples, ...]) -> list[DiffOp]:
     """The ops of a profile with what they can be recognised by, in the order of the schedule."""
     graphs: dict[str, Colours] = {}
-    found: list[Item] = []
-    for sighting in seen:
-        op = sighting.op
+    found: list[DiffOp] = []
+    for samples in seen:
+        op = samples.op
         program = profile.programs.get(op.program)
         if program is None or op.instruction not in program:
-            found.append(Item(sighting, len(found)))
+            found.append(DiffOp(samples, len(found)))
             continue
         if op.program not in graphs:
             graphs[op.program] = Colours(program)
         graph = graphs[op.program]
         instruction = program.instruction(op.instruction)
         instruction = program.starter(op.instruction) or instruction
-        found.append(Item(sighting, *graph.place(instruction), program, instruction))
+        found.append(DiffOp(samples, *graph.place(instruction), program, instruction))
     return sorted(found, key=lambda item: (item.program_name, item.order))
 
 
@@ -175,9 +181,9 @@ class Colours:
         return self.order[outer.name], self.of[outer.name]
 
     def _first(self, instruction: Instruction) -> Hashable:
-        if is_silent(instruction) or instruction.opcode in ("while", "conditional", "call"):
+        if launches_nothing(instruction) or instruction.opcode in ("while", "conditional", "call"):
             return instruction.opcode, _plain(instruction.shape)
-        return work(self.program, instruction)
+        return work_signature(self.program, instruction)
 
     def _reached(self) -> list[str]:
         """Computations that run one instruction after another, and the order of all those."""

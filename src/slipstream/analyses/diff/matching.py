@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from slipstream.analyses.diff.features import Item
+from slipstream.analyses.diff.features import DiffOp
 
 SAME, CHANGED, UNROLLED = "same", "changed", "unrolled"
 SPLIT, MERGED, REGROUPED = "split", "merged", "regrouped"
@@ -27,7 +27,7 @@ _ALIKE = 0.75
 """two fusions that share this much of the larger one are one and the same"""
 _SAME_COUNT = 0.01
 
-Key = Callable[[Item], Hashable]
+Key = Callable[[DiffOp], Hashable]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +35,22 @@ class Match:
     """Ops of one side and the ops of the other that do their work."""
 
     kind: str
-    before: tuple[Item, ...]
-    after: tuple[Item, ...]
+    before: tuple[DiffOp, ...]
+    after: tuple[DiffOp, ...]
     evidence: str
     """what they were recognised by; empty for what is new or gone"""
 
     @property
-    def first(self) -> Item:
+    def first(self) -> DiffOp:
         """The op that stands for the match: the longest one, as it is now if it still is."""
-        return max(self.after or self.before, key=lambda item: item.sighting.us)
+        return max(self.after or self.before, key=lambda item: item.samples.us)
 
 
-def _work(item: Item, *more: Hashable) -> Hashable:
+def _work(item: DiffOp, *more: Hashable) -> Hashable:
     return (item.work, *more) if item.work is not None else None
 
 
-def _colour(item: Item, rounds: int) -> int:
+def _colour(item: DiffOp, rounds: int) -> int:
     return item.colours[rounds] if len(item.colours) > rounds else 0
 
 
@@ -83,7 +83,7 @@ _TIERS: tuple[tuple[str, Key], ...] = (
 )  # fmt: skip
 
 
-def match(before: Sequence[Item], after: Sequence[Item]) -> list[Match]:
+def match(before: Sequence[DiffOp], after: Sequence[DiffOp]) -> list[Match]:
     """Every op of both sides in exactly one match."""
     matcher = _Matcher(before, after)
     for evidence, key in _TIERS:
@@ -95,8 +95,8 @@ def match(before: Sequence[Item], after: Sequence[Item]) -> list[Match]:
 
 @dataclass(eq=False)
 class _Group:
-    before: list[Item]
-    after: list[Item]
+    before: list[DiffOp]
+    after: list[DiffOp]
     evidence: str
     is_same: bool
 
@@ -104,7 +104,7 @@ class _Group:
 class _Matcher:
     """Groups found so far, and what is in none."""
 
-    def __init__(self, before: Sequence[Item], after: Sequence[Item]) -> None:
+    def __init__(self, before: Sequence[DiffOp], after: Sequence[DiffOp]) -> None:
         self.left = (list(before), list(after))
         self.groups: list[_Group] = []
 
@@ -149,7 +149,7 @@ class _Matcher:
         found += [Match(GONE, (item,), (), "") for item in self.left[0]]
         return found + [Match(NEW, (), (item,), "") for item in self.left[1]]
 
-    def _pair(self, old: list[Item], new: list[Item], evidence: str, is_same: bool) -> None:
+    def _pair(self, old: list[DiffOp], new: list[DiffOp], evidence: str, is_same: bool) -> None:
         if abs(_runs(old) - _runs(new)) > _SAME_COUNT * _runs(old):
             return  # others that do the same must be somewhere: weaker evidence will find them
         if len(old) == len(new):
@@ -158,7 +158,7 @@ class _Matcher:
         else:
             self.groups.append(_Group(old, new, evidence, is_same))
 
-    def _join(self, item: Item, other: Item, is_after: bool, home: dict[int, _Group]) -> None:
+    def _join(self, item: DiffOp, other: DiffOp, is_after: bool, home: dict[int, _Group]) -> None:
         """Put an op that is in no group to the one it is most alike, or open a group for both."""
         group = home.get(id(other))
         if group is None:
@@ -174,8 +174,8 @@ class _Matcher:
         self.left = tuple([i for i in side if id(i) not in used] for side in self.left)  # type: ignore[assignment]
 
 
-def _bucketed(items: Sequence[Item], key: Key) -> dict[Hashable, list[Item]]:
-    found: dict[Hashable, list[Item]] = {}
+def _bucketed(items: Sequence[DiffOp], key: Key) -> dict[Hashable, list[DiffOp]]:
+    found: dict[Hashable, list[DiffOp]] = {}
     for item in items:
         value = key(item)
         if value is not None:
@@ -183,12 +183,12 @@ def _bucketed(items: Sequence[Item], key: Key) -> dict[Hashable, list[Item]]:
     return found
 
 
-def _runs(items: Sequence[Item]) -> float:
+def _runs(items: Sequence[DiffOp]) -> float:
     return sum(item.executions for item in items)
 
 
-def _by_token(items: Sequence[Item]) -> dict[Hashable, list[Item]]:
-    found: dict[Hashable, list[Item]] = {}
+def _by_token(items: Sequence[DiffOp]) -> dict[Hashable, list[DiffOp]]:
+    found: dict[Hashable, list[DiffOp]] = {}
     for item in items:
         for token in item.contents:
             found.setdefault(token, []).append(item)
@@ -196,21 +196,21 @@ def _by_token(items: Sequence[Item]) -> dict[Hashable, list[Item]]:
 
 
 def _most_alike(
-    item: Item, by_token: dict[Hashable, list[Item]], home: dict[int, _Group]
-) -> Item | None:
+    item: DiffOp, by_token: dict[Hashable, list[DiffOp]], home: dict[int, _Group]
+) -> DiffOp | None:
     """The op that shares the most contents, where those are most of the smaller one's.
 
     Of several alike, layers say, one that is still free, and of those the nearest in the schedule.
     """
     shared: dict[int, int] = {}
-    known: dict[int, Item] = {}
+    known: dict[int, DiffOp] = {}
     for token, weight in item.contents.items():
         for other in by_token.get(token, ()):
             known[id(other)] = other
             shared[id(other)] = shared.get(id(other), 0) + min(weight, other.contents[token])
     own = sum(item.contents.values())
 
-    def score(other: Item) -> tuple[float, float, bool, float]:
+    def score(other: DiffOp) -> tuple[float, float, bool, float]:
         size, weight = sum(other.contents.values()), shared[id(other)]
         near = -abs(other.order - item.order)
         # Of what is far from equal, several may have become one: then nearness alone counts.

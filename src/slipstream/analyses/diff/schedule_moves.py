@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.analyses.diff.features import Item
+from slipstream.analyses.diff.features import DiffOp
 from slipstream.analyses.diff.matching import Match
-from slipstream.profile.attribution.launch_sequence import is_silent
+from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction
 
 
 @dataclass(frozen=True)
-class Placing:
+class Placement:
     """A collective or copy in one of the two schedules; times are of one step of one device."""
 
     instructions: tuple[str, ...]
@@ -37,8 +37,8 @@ class Move:
     kind: str
     source: str
     description: str
-    before: Placing | None
-    after: Placing | None
+    before: Placement | None
+    after: Placement | None
     gained: tuple[str, ...]
     """what computes between its start and its done now and didn't before, as it is named now"""
     lost: tuple[str, ...]
@@ -51,22 +51,22 @@ class Move:
         return exposed[1] - exposed[0]
 
 
-def placing(items: Sequence[Item]) -> Placing | None:
+def placement(items: Sequence[DiffOp]) -> Placement | None:
     """The ops' part in the step; None where they are neither collectives nor copies."""
-    if not items or all(item.sighting.kind == "compute" for item in items):
+    if not items or all(item.samples.kind == "compute" for item in items):
         return None
     windows = [window(item) for item in items]
     covers = None if None in windows else sum(len(w) for w in windows if w is not None)
-    return Placing(
+    return Placement(
         tuple(item.name for item in items),
-        sum(item.sighting.us for item in items),
-        sum(item.sighting.cost for item in items),
-        all(item.sighting.is_inline for item in items),
+        sum(item.samples.us for item in items),
+        sum(item.samples.cost for item in items),
+        all(item.samples.is_inline for item in items),
         covers,
     )
 
 
-def window(item: Item) -> tuple[str, ...] | None:
+def window(item: DiffOp) -> tuple[str, ...] | None:
     """The instructions that work between an operation's start and its done."""
     program, start = item.program, item.instruction
     if program is None or start is None:
@@ -79,7 +79,9 @@ def window(item: Item) -> tuple[str, ...] | None:
     between = program.computations[start.computation].instructions
     first, last = sorted((start.position, done.position))
     return tuple(
-        i.name for i in between if first < i.position < last and not is_silent(i) and _computes(i)
+        i.name
+        for i in between
+        if first < i.position < last and not launches_nothing(i) and _computes(i)
     )
 
 
@@ -95,17 +97,17 @@ def moves(matches: Sequence[Match]) -> tuple[Move, ...]:
     )
     found = []
     for one in matches:
-        before, after = placing(one.before), placing(one.after)
+        before, after = placement(one.before), placement(one.after)
         if before is None and after is None:
             continue
-        op = one.first.sighting.op
+        op = one.first.samples.op
         changed = _window_change(one, names)
         found.append(Move(op.category, op.source, op.description, before, after, *changed))
     found.sort(key=lambda move: (-abs(move.change_us), -len(move.gained) - len(move.lost)))
     return tuple(found)
 
 
-def _sides(matches: Sequence[Match], side: int) -> list[tuple[int, tuple[Item, ...]]]:
+def _sides(matches: Sequence[Match], side: int) -> list[tuple[int, tuple[DiffOp, ...]]]:
     return [(number, (one.before, one.after)[side]) for number, one in enumerate(matches)]
 
 

@@ -23,7 +23,7 @@ KINDS = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "copy"}
 
 
 @dataclass(frozen=True, eq=False)
-class Sighting:
+class StepSamples:
     """One op, its time and its cost in each step of one device (the mean of the devices)."""
 
     op: Op
@@ -49,13 +49,13 @@ class Sighting:
         return float(median(self.cost_us))
 
 
-def sightings(profile: Profile) -> tuple[Sighting, ...]:
+def step_samples(profile: Profile) -> tuple[StepSamples, ...]:
     """Every op of the steps (of the whole recording, where there are none), longest first."""
     found = ops(profile)
     seen = _Times(profile)
     rows = max(len(profile.steps), 1)
     return tuple(
-        Sighting(op, *seen.of(_key(op)), op.count / rows, seen.is_inline(_key(op)))
+        StepSamples(op, *seen.of(_key(op)), op.count / rows, seen.is_inline(_key(op)))
         for op in found.ops
         if op.count
     )
@@ -76,7 +76,7 @@ class _Times:
     """Time, cost, kind and stream of each op, by program and label."""
 
     def __init__(self, profile: Profile) -> None:
-        seen = profile.stretches
+        seen = profile.segments
         self.groups, firsts = group_labels(profile.events, seen.row)
         self.count = len(firsts)
         self.columns, self.weights = _columns(profile)
@@ -99,7 +99,7 @@ class _Times:
     def _inside(self, profile: Profile) -> Array:
         """The column of each event; one past the last for events in no step."""
         step_of = np.append(self.columns, len(self.weights))
-        return step_of[profile.steps.rows_of(profile)]
+        return step_of[profile.steps.of_events(profile)]
 
     def _table(self, values: Array) -> Array:
         width = len(self.weights) + 1
@@ -110,7 +110,7 @@ class _Times:
 
     def _inline(self, profile: Profile) -> Array:
         """Whether most of each op's time is on streams that mostly compute."""
-        seen = profile.stretches
+        seen = profile.segments
         lanes = profile.events.cells("lane", seen.row)
         shape = (len(profile.lanes), len(KINDS))
         by_lane = group_table(lanes, seen.kind, seen.duration_ps, shape)

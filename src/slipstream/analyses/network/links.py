@@ -9,13 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from slipstream.analyses.network.flows import DCN, LINK, NETWORK, Flow, Rates
-from slipstream.analyses.network.troubles import SATURATED
+from slipstream.analyses.network.problems import SATURATED
 from slipstream.machines.machine import Machine
 from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.profile.timeline.kinds import COMPUTE
-from slipstream.profile.timeline.segments import only
+from slipstream.profile.timeline.segments import kind_mask
 
 BINS = 240
 BUSY = 0.7
@@ -77,7 +77,7 @@ class Region:
     """what flows in it, most bytes first"""
 
 
-class Window:
+class StepsWindow:
     """The time that counts: from the first step to the last."""
 
     def __init__(self, profile: Profile) -> None:
@@ -96,13 +96,13 @@ class Window:
         return flow.take((end > self.start) & (flow.start_ps < self.end))
 
 
-class Lane:
+class Link:
     """One kind of link in one direction."""
 
     def __init__(
         self,
         profile: Profile,
-        window: Window,
+        window: StepsWindow,
         flows: Sequence[Flow],
         capacity: float | None,
         capacity_of: str,
@@ -185,19 +185,19 @@ class Lane:
             for i in range(len(starts))
         ]
 
-    def _computing(self) -> Union:
+    def _computing(self) -> IntervalUnion:
         """When the busiest device (any of the busiest host's) computes."""
         profile = self.profile
         if not self.is_sliced:
-            return profile.stretches.of(self.busiest).union(only(COMPUTE))
+            return profile.segments.of(self.busiest).union(kind_mask(COMPUTE))
         parts = [
-            own.union(only(COMPUTE))
-            for device, own in profile.stretches.by_device()
+            own.union(kind_mask(COMPUTE))
+            for device, own in profile.segments.by_device()
             if profile.devices[device].host == self.busiest
         ]
         starts = np.concatenate([part.starts for part in parts] or [np.empty(0, np.int64)])
         ends = np.concatenate([part.ends for part in parts] or [np.empty(0, np.int64)])
-        return Union.of(starts, ends - starts)
+        return IntervalUnion.of(starts, ends - starts)
 
     def _inside(self, stretches: Array) -> Array:
         first, last = self.window.start, self.window.end

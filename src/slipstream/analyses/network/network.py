@@ -18,9 +18,9 @@ from slipstream.analyses.network.flows import (
     transfer_flows,
 )
 from slipstream.analyses.network.latency import Latency, arrivals, latency
-from slipstream.analyses.network.links import BINS, Lane, Region, Series, Window, capacity_of
+from slipstream.analyses.network.links import BINS, Link, Region, Series, StepsWindow, capacity_of
+from slipstream.analyses.network.problems import NetworkEvidence, NetworkProblem, network_problems
 from slipstream.analyses.network.slack import SliceCollective, slice_collectives
-from slipstream.analyses.network.troubles import Evidence, Trouble, troubles
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 
@@ -41,7 +41,7 @@ class Network:
     """of transfers between slices; None where there are none"""
     collectives: tuple[SliceCollective, ...]
     """between slices, the longest stall first"""
-    troubles: tuple[Trouble, ...]
+    troubles: tuple[NetworkProblem, ...]
     notes: tuple[str, ...]
     """what the figures rest on, and what could not be told"""
 
@@ -55,7 +55,7 @@ def network(
     is what the network between slices carries for one host, one direction.
     """
     assumed = machine or machine_of(profile)
-    window = Window(profile)
+    window = StepsWindow(profile)
     flows = [window.cut(flow) for flow in device_flows(profile, assumed) + transfer_flows(profile)]
     flows = [flow for flow in flows if len(flow.start_ps)]
     capacity = slice_gbps * 1e9 / 8 if slice_gbps else None
@@ -64,14 +64,14 @@ def network(
     full: list[list[float]] = []
     for link, direction in sorted({(flow.link, flow.direction) for flow in flows}):
         own = [flow for flow in flows if (flow.link, flow.direction) == (link, direction)]
-        lane = Lane(profile, window, own, *capacity_of(link, assumed, capacity))
+        lane = Link(profile, window, own, *capacity_of(link, assumed, capacity))
         series.append(lane.series())
         regions += lane.regions()
         full += lane.full.tolist() if link == DCN else []
     slices = _slices(profile)
     collectives = slice_collectives(profile, slices)
     arrived = arrivals(profile, window.start, window.end)
-    evidence = Evidence(
+    evidence = NetworkEvidence(
         profile,
         window.start,
         window.end,
@@ -92,7 +92,7 @@ def network(
         tuple(sorted(regions, key=lambda region: (-region.exposed_us, region.start_us))),
         latency(arrived, window.edges),
         collectives,
-        troubles(evidence) if is_sliced else (),
+        network_problems(evidence) if is_sliced else (),
         tuple(_notes(profile, machine, assumed, flows, capacity)),
     )
 

@@ -19,7 +19,7 @@ from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.names import source
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 
 PARTS = ("send", "send-done", "recv", "recv-done")
 _LABEL = re.compile(r"(send|recv)(-done)?(\.\d+)*$")
@@ -84,7 +84,7 @@ class _Operations:
         events, steps = profile.events, profile.steps
         names = [i for i, text in enumerate(events.texts) if _LABEL.match(text)]
         rows = np.flatnonzero(np.isin(events["instruction"], names))
-        rows = rows[steps.rows_of(profile)[rows] < len(steps)]
+        rows = rows[steps.of_events(profile)[rows] < len(steps)]
         rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
         columns = (events.cells(c, rows) for c in ("instruction", "start_ps", "duration_ps"))
         instruction, start, duration = columns
@@ -160,7 +160,7 @@ class _Occurrences:
         """Time from send to recv-done without what sends, receives and their dones take in it."""
         first, last = self.starts["send"][-1], self.starts["recv-done"][-1]
         operations = self.operations
-        union = Union.of(operations.start_ps[own], operations.duration_ps[own])
+        union = IntervalUnion.of(operations.start_ps[own], operations.duration_ps[own])
         return np.asarray(last - first - union.covered(first, np.maximum(last, first)))
 
     def result(self, name: str, slices: int | None) -> SliceCollective:

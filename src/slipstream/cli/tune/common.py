@@ -127,7 +127,7 @@ class LiveTable:
 
     def told(self, candidate: Candidate, outcome: Outcome) -> None:
         from slipstream.outputs.terminal.tune import row_line
-        from slipstream.results.tuning import Tried
+        from slipstream.results.tuning import TrialResult
 
         with self._lock:
             if not candidate.settings:
@@ -135,7 +135,7 @@ class LiveTable:
             change = None
             if outcome.step_us is not None and self._first:
                 change = outcome.step_us / self._first - 1
-            tried = Tried(
+            tried = TrialResult(
                 candidate.number, candidate.settings, outcome.status, candidate.origin,
                 outcome.step_us, change=outcome.change if outcome.change is not None else change,
             )  # fmt: skip

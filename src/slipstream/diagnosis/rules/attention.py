@@ -20,7 +20,7 @@ from slipstream.machines.machine import Gpu
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.signatures import inside
 from slipstream.profile.shapes import Shape
-from slipstream.results.diagnosis import Abstention, Change, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Finding, Gain, Remedy
 from slipstream.simulate.streams import communicates
 from slipstream.units import format_bytes, format_time
 
@@ -107,7 +107,7 @@ def _finding(
         f"{scores.keys} scores ({written} in 16 bits) written and read by each of {len(ops)} "
         f"instructions: {format_time(now_us * 1e6)} of the step.",
         gain,
-        (Change("code", CALL, note),),
+        (Remedy("code", CALL, note),),
         exhibits(ops, evidence),
         "slipstream roofline PATH",
         (DOCS,),

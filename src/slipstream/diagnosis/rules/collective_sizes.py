@@ -22,7 +22,7 @@ from slipstream.flags.thresholds.thresholds import (
 from slipstream.machines.collectives import collective_time
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.units import format_bytes, format_time
 
 NAME = "small-collectives"
@@ -119,7 +119,7 @@ def _exhibits(evidence: Evidence, groups: list[list[_Member]]) -> tuple[Exhibit,
     return tuple(found)
 
 
-def _threshold(evidence: Evidence, program: Program, kind: str, largest: int) -> Change | None:
+def _threshold(evidence: Evidence, program: Program, kind: str, largest: int) -> Remedy | None:
     """The threshold that a layer needs, where it can be told; else what these collectives need."""
     needed = -(-largest // STEP_BYTES) * STEP_BYTES
     note = f"holds all {format_bytes(largest)} of the largest group, rounded up to 32 MiB"
@@ -133,8 +133,8 @@ def _threshold(evidence: Evidence, program: Program, kind: str, largest: int) ->
     return evidence.flag(FLAGS[kind], str(needed), note)
 
 
-def _by_hand(kind: str) -> tuple[Change, ...]:
-    return (Change("code", f"# one {kind} of a concatenated array", "no flag of this jaxlib"),)
+def _by_hand(kind: str) -> tuple[Remedy, ...]:
+    return (Remedy("code", f"# one {kind} of a concatenated array", "no flag of this jaxlib"),)
 
 
 def _is_small(machine: Machine, collective: Collective) -> bool:

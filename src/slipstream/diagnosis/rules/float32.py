@@ -13,7 +13,7 @@ from slipstream.machines.machine import Gpu
 from slipstream.profile.program import Program
 from slipstream.profile.semantics.float32_products import float32_matmuls
 from slipstream.profile.semantics.signatures import inside
-from slipstream.results.diagnosis import Abstention, Change, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Finding, Gain, Remedy
 from slipstream.units import format_time
 
 NAME = "float32"
@@ -83,7 +83,7 @@ def _full_precision(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> Rul
         f"take them as TF32: {format_time(now * 1e6)} of the step.",
         _gain(now, then, "TF32"),
         (
-            Change(
+            Remedy(
                 "code",
                 'jax.config.update("jax_default_matmul_precision", "tensorfloat32")',
                 "or precision=None where a product asks for more; TF32 has 10 bits of mantissa",
@@ -106,7 +106,7 @@ def _narrower(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> RuleResul
         f"twice the bytes: {format_time(now * 1e6)} of the step.",
         _gain(now, then, "bfloat16"),
         (
-            Change(
+            Remedy(
                 "code",
                 "x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)",
                 "keep weights and sums in float32 (preferred_element_type=jnp.float32); check the "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from slipstream.diagnosis.evidence import SIMULATION_ERROR, Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.profile.program import Instruction
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
 from slipstream.units import format_time
 
@@ -104,13 +104,13 @@ def _exhibits(evidence: Evidence, copies: list[Instruction]) -> tuple[Exhibit, .
     return tuple(sorted(found, key=lambda one: -one.us))
 
 
-def _changes(evidence: Evidence, copies: list[Instruction]) -> tuple[Change, ...]:
+def _changes(evidence: Evidence, copies: list[Instruction]) -> tuple[Remedy, ...]:
     note = "turns CUDA graphs off for the whole program; the gain counts the launches it adds"
     changes = [evidence.flag(FLAG, "", note)]
     program = evidence.program
     if program is not None and any(program.loop_of(start.name) is not None for start in copies):
         changes.append(
-            Change(
+            Remedy(
                 "code",
                 "jax.lax.scan(…, unroll=True)",
                 "unrolled layers are copied by copy-start, which graphs leave alone; compiles "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipstream.analyses.gaps import Gap
 from slipstream.diagnosis.evidence import SIMULATION_ERROR, Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.simulate.graphs import FLAG as GRAPHS
 from slipstream.units import format_time
 
@@ -70,9 +70,9 @@ def check_launches(evidence: Evidence) -> RuleResults:
     )
 
 
-def _launch_changes(evidence: Evidence, has_graphs: bool) -> tuple[Change, ...]:
+def _launch_changes(evidence: Evidence, has_graphs: bool) -> tuple[Remedy, ...]:
     default = evidence.flags.catalogue.flags.get(GRAPHS)
-    changes: list[Change | None] = []
+    changes: list[Remedy | None] = []
     if has_graphs and default is not None and default.default:
         note = (
             "CUDA graphs, as by default: one launch for many kernels; if the run had them, XLA "
@@ -80,7 +80,7 @@ def _launch_changes(evidence: Evidence, has_graphs: bool) -> tuple[Change, ...]:
         )
         changes.append(evidence.flag(GRAPHS, default.default, note))
     changes.append(
-        Change(
+        Remedy(
             "code",
             "jax.lax.scan, or a larger batch",
             "fewer and larger kernels; several steps in one jitted call launch once",
@@ -121,7 +121,7 @@ def check_input(evidence: Evidence) -> RuleResults:
             "makes or sends input.",
             _measured(us, "all of it where input is ready before it is needed"),
             (
-                Change(
+                Remedy(
                     "code",
                     "batch = next(batches); next_batch = jax.device_put(…)  # before the step",
                     "send the next batch before waiting for this step; load in other threads or "
@@ -147,7 +147,7 @@ def check_host(evidence: Evidence) -> RuleResults:
             "does something else.",
             _measured(us, "all of it where the next step is launched before this one has ended"),
             (
-                Change(
+                Remedy(
                     "code",
                     "# no block_until_ready(), float(loss) or print(loss) in every step",
                     "dispatch is asynchronous: fetch results of earlier steps, every so many steps",
@@ -178,12 +178,12 @@ def check_compiles(evidence: Evidence) -> RuleResults:
                 "of the recorded steps; later ones win it only if compiles come again and again",
             ),
             (
-                Change(
+                Remedy(
                     "setting",
                     "JAX_LOG_COMPILES=1",
                     "says what is compiled: pad to fixed shapes, jit once outside of the loop",
                 ),
-                Change(
+                Remedy(
                     "setting", "JAX_COMPILATION_CACHE_DIR=DIR", "keeps programs from run to run"
                 ),
             ),

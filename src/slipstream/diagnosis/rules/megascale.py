@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipstream.analyses.network.network import network
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 
 NAME = "megascale"
 
@@ -32,9 +32,9 @@ def check(evidence: Evidence) -> RuleResults:
             "no more than the time in which it shows",
         )
         change = (
-            Change("setting", f"LIBTPU_INIT_ARGS={trouble.flag}=BYTES", trouble.remedy)
+            Remedy("setting", f"LIBTPU_INIT_ARGS={trouble.flag}=BYTES", trouble.remedy)
             if trouble.flag
-            else Change("code", "# see the note", trouble.remedy)
+            else Remedy("code", "# see the note", trouble.remedy)
         )
         yield Finding(
             f"{NAME}-{trouble.code}",

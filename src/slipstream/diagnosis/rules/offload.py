@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipstream.diagnosis.evidence import USABLE_MEMORY, Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.profile.program import Instruction
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
 from slipstream.units import format_bytes, format_time
 
@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> RuleResults:
         f"default). The copies are exposed for {format_time(total_us * 1e6)} of the step.",
         gain,
         (
-            Change(
+            Remedy(
                 "code",
                 "jax.checkpoint_policies.save_only_these_names(…)",
                 "in place of save_and_offload_only_these_names: the same names, kept on the device",

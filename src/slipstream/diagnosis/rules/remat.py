@@ -9,7 +9,7 @@ from slipstream.diagnosis.evidence import USABLE_MEMORY, Evidence
 from slipstream.diagnosis.rule import Rule, RuleResults, exhibits
 from slipstream.profile.program import Program
 from slipstream.profile.semantics.signatures import result_shape
-from slipstream.results.diagnosis import Abstention, Change, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Finding, Gain, Remedy
 from slipstream.simulate.streams import communicates
 from slipstream.units import format_bytes, format_time
 
@@ -106,9 +106,9 @@ def _won_us(evidence: Evidence, kept: _Kept) -> float:
     return kept.us - _traffic_us(evidence, kept.bytes)
 
 
-def _change(evidence: Evidence, kept: _Kept) -> Change:
+def _change(evidence: Evidence, kept: _Kept) -> Remedy:
     won = format_time(_won_us(evidence, kept) * 1e6)
-    return Change(
+    return Remedy(
         "code",
         f"policy=jax.checkpoint_policies.{kept.policy}",
         f"of jax.checkpoint: keeps {kept.what}, {format_bytes(kept.bytes)} for {won} a step",

@@ -17,7 +17,7 @@ from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.diagnosis.rules.host_copies import captured
 from slipstream.flags.lint.conflicts import LHS, PGLE_PATH, SOL
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.units import format_time
 
 SCHEDULER, COSTS = "scheduler-off", "pgle-unused"
@@ -153,15 +153,15 @@ def _off(evidence: Evidence, costs: CostTable) -> float:
     return wrong / total if total else 0.0
 
 
-def _pgle(evidence: Evidence) -> tuple[Change, ...]:
+def _pgle(evidence: Evidence) -> tuple[Remedy, ...]:
     changes = [
-        Change("command", "slipstream costs extract PATH -o costs.pb", "makes them of this profile")
+        Remedy("command", "slipstream costs extract PATH -o costs.pb", "makes them of this profile")
     ]
     flag = evidence.flag(PGLE_PATH, "costs.pb", "gives them to the scheduler of the next run")
     if flag is not None:
         changes.append(flag)
     changes.append(
-        Change("command", "slipstream run -- python train.py", "does both, and proves the gain")
+        Remedy("command", "slipstream run -- python train.py", "does both, and proves the gain")
     )
     return tuple(changes)
 

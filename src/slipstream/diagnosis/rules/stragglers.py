@@ -9,7 +9,7 @@ from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.machines.collectives import collective_time
 from slipstream.machines.machine import Machine
-from slipstream.results.diagnosis import Abstention, Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.units import format_bytes, format_time
 
 STRAGGLER, LINKS = "straggler", "slow-links"
@@ -50,7 +50,7 @@ def check_straggler(evidence: Evidence) -> RuleResults:
         f"the others wait {format_time(last.caused_us * 1e6)} a step for it.{computes}",
         gain,
         (
-            Change(
+            Remedy(
                 "command",
                 "nvidia-smi -q -d PERFORMANCE,CLOCK",
                 "on that host: a throttled clock, another job, a slower link"
@@ -179,7 +179,7 @@ def _slow_links(evidence: Evidence, machine: Machine, slow: list[_Slow]) -> Find
             "what is exposed, less the links' share of it as modelled",
         ),
         (
-            Change(
+            Remedy(
                 "setting",
                 "NCCL_DEBUG=INFO",
                 "says which network and links NCCL chose: NET/Socket in place of NET/IB, or no "

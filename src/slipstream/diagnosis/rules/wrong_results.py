@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipstream.analyses.soundness import FLAG, PASS, SOURCE, VERIFIER, WrongBitcast, soundness
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
-from slipstream.results.diagnosis import Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Exhibit, Finding, Gain, Remedy
 
 NAME = "wrong-results"
 COST = (
@@ -38,14 +38,14 @@ def check(evidence: Evidence) -> RuleResults:
     )
 
 
-def _changes(evidence: Evidence, is_known: bool) -> tuple[Change, ...]:
+def _changes(evidence: Evidence, is_known: bool) -> tuple[Remedy, ...]:
     if not is_known:
         said = "and report the program that it writes at github.com/openxla/xla/issues"
-        return (Change("setting", "XLA_FLAGS=--xla_dump_to=DIR", said),)
+        return (Remedy("setting", "XLA_FLAGS=--xla_dump_to=DIR", said),)
     set_before = evidence.flags.settings.get(FLAG, "")
     off = ",".join([*(one for one in set_before.split(",") if one), PASS])
     flag = evidence.flag(FLAG, off, COST)
-    code = Change("code", "# see the note", ONE_TYPE)
+    code = Remedy("code", "# see the note", ONE_TYPE)
     return (flag, code) if flag is not None else (code,)
 
 

@@ -6,7 +6,7 @@ from slipstream.analyses.slack import SlackRow
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.diagnosis.rules.host_copies import explained
-from slipstream.results.diagnosis import Change, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Exhibit, Finding, Gain, Remedy
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
 from slipstream.units import format_time
 
@@ -75,18 +75,18 @@ def _sentence(row: SlackRow) -> str:
     return f"{said}: not earlier than its inputs."
 
 
-def _changes(evidence: Evidence, rows: list[SlackRow], early: float) -> tuple[Change, ...]:
+def _changes(evidence: Evidence, rows: list[SlackRow], early: float) -> tuple[Remedy, ...]:
     changes = []
     if early:
         note = "gives the scheduler measured costs, so that it starts these earlier"
-        changes.append(Change("command", "slipstream run -- python train.py", note))
+        changes.append(Remedy("command", "slipstream run -- python train.py", note))
     if any(row.kind == "communication" for row in rows):
         note = "shard so that less is moved, or make a step longer: a larger batch hides more"
-        changes.append(Change("code", "jax.lax.with_sharding_constraint(x, …)", note))
+        changes.append(Remedy("code", "jax.lax.with_sharding_constraint(x, …)", note))
     if any(_is_host_copy(evidence, row) for row in rows):
         note = "offload fewer names, or those that are needed last"
         policy = "jax.checkpoint_policies.save_and_offload_only_these_names(…)"
-        changes.append(Change("code", policy, note))
+        changes.append(Remedy("code", policy, note))
     return tuple(changes)
 
 

@@ -101,7 +101,7 @@ class StepView:
 
     def _device_lanes(self) -> list[LaneSlices]:
         events = self.profile.events
-        inside = np.isin(self.profile.steps.rows_of(self.profile), self.shown.rows)
+        inside = np.isin(self.profile.steps.of_events(self.profile), self.shown.rows)
         rows = np.flatnonzero(inside)
         kind = kinds(self.profile)[rows]
         label = self._labelled(rows, kind)

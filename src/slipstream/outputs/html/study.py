@@ -20,7 +20,7 @@ from slipstream.outputs.html.tables import (
     us_cell,
 )
 from slipstream.outputs.terminal.tune import remarks_of, settings_text, verdict_of
-from slipstream.results.tuning import SAME, KnobEffect, Tried, Tuning
+from slipstream.results.tuning import SAME, KnobEffect, TrialResult, Tuning
 
 
 def study_page(tuning: Tuning) -> str:
@@ -61,7 +61,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
         yield Section("left-out", "Left out", made, "Knobs that can't matter here.")
 
 
-def ranked(trials: Sequence[Tried]) -> list[Tried]:
+def ranked(trials: Sequence[TrialResult]) -> list[TrialResult]:
     """Distinct programs, the best first, then what failed."""
     scored = [one for one in trials if one.change is not None and one.status != SAME]
     failed = [one for one in trials if not one.is_scored]
@@ -76,7 +76,7 @@ def _best(tuning: Tuning) -> Html:
     return join((flags, reasons if tuning.reasons else None, notes_of(remarks_of(tuning))))
 
 
-def _history(scored: Sequence[Tried]) -> Html:
+def _history(scored: Sequence[TrialResult]) -> Html:
     """How far below the baseline the best so far was, candidate by candidate."""
     gains, best = [], 0.0
     for tried in scored:
@@ -116,14 +116,14 @@ _KNOBS = [
 ]
 
 
-def _change(tried: Tried) -> Cell:
+def _change(tried: TrialResult) -> Cell:
     if tried.change is None:
         return Cell(tried.status, None)
     kind = "down" if tried.change < 0 else "up" if tried.change > 0 else None
     return Cell(tag("span", f"{tried.change:+.1%}", class_=kind), tried.change)
 
 
-def _run(tried: Tried) -> Row:
+def _run(tried: TrialResult) -> Row:
     """A candidate that was run."""
     span = tried.change_interval
     return [
@@ -137,7 +137,7 @@ def _run(tried: Tried) -> Row:
     ]
 
 
-def _trial(tried: Tried) -> Row:
+def _trial(tried: TrialResult) -> Row:
     return [
         count_cell(tried.number),
         us_cell(tried.step_us),

@@ -11,17 +11,17 @@ from slipstream.analyses.network.flows import Rates, device_flows
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
-from slipstream.profile.timeline.segments import ANY, only
+from slipstream.profile.timeline.segments import ANY_KIND, kind_mask
 
 BINS = 20_000
 """most points of a share of time"""
 SHORTEST_PS = 10**7
 """shorter bins would show single kernels, which the slices do"""
 SHARES = {
-    "busy": ANY,
-    "compute": only(COMPUTE),
-    "communication": only(COMMUNICATION),
-    "copies": only(COPY),
+    "busy": ANY_KIND,
+    "compute": kind_mask(COMPUTE),
+    "communication": kind_mask(COMMUNICATION),
+    "copies": kind_mask(COPY),
 }
 
 
@@ -54,7 +54,7 @@ def counters(profile: Profile) -> Iterator[DeviceCounter]:
 
 
 def _shares(profile: Profile) -> Iterator[DeviceCounter]:
-    for device, own in profile.stretches.by_device():
+    for device, own in profile.segments.by_device():
         begin, end = int(own.start_ps.min()), int(own.end_ps.max())
         width = max(SHORTEST_PS, -(-(end - begin) // BINS))
         edges = np.arange(begin, end + width, width)

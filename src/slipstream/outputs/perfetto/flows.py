@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.def_use import Values
+from slipstream.analyses.def_use import DefUse
 from slipstream.profile.attribution.executions import launch_keys, used_texts
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
@@ -121,7 +121,7 @@ class _Order:
 
 def _of_program(program: Program, order: _Order, text: int) -> list[Arrows]:
     places = order.places(text)
-    values = Values(program, places.keys())
+    values = DefUse(program, places.keys())
     found = []
     for name, rows in places.items():
         ends = _ends(program, values, name, places)
@@ -130,7 +130,7 @@ def _of_program(program: Program, order: _Order, text: int) -> list[Arrows]:
     return found
 
 
-def _ends(program: Program, values: Values, name: str, places: dict[str, Array]) -> list[str]:
+def _ends(program: Program, values: DefUse, name: str, places: dict[str, Array]) -> list[str]:
     """Instructions in whose slices an asynchronous operation ends; none for other operations."""
     if name not in program:
         return []
@@ -142,7 +142,7 @@ def _ends(program: Program, values: Values, name: str, places: dict[str, Array])
     done = program.partner(begin.name)
     if done is not None and done.name in places:
         return [done.name]
-    return sorted(values.uses(name).instructions)
+    return sorted(values.users(name).instructions)
 
 
 def _joined(parts: list[Arrows]) -> Arrows:

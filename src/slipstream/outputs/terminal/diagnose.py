@@ -19,7 +19,7 @@ from slipstream.outputs.terminal.layout import (
     styled_text,
     table,
 )
-from slipstream.results.diagnosis import Change, Diagnosis, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import Diagnosis, Exhibit, Finding, Gain, Remedy
 
 INDENT = "   "
 MOST_EXHIBITS = 3
@@ -127,7 +127,7 @@ def _exhibits(exhibits: tuple[Exhibit, ...], width: int) -> list[Line]:
     return [(f"{indent}{line}", "") for line in body]
 
 
-def _change(change: Change, width: int, path: str) -> list[Line]:
+def _change(change: Remedy, width: int, path: str) -> list[Line]:
     indent = f"{INDENT}     "
     lines: list[Line] = [(_typed("do", change.text, width, path), "cyan")]
     note = f"{change.kind}: {change.note}" if change.note else change.kind

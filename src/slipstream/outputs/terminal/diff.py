@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.analyses.diff.diff import Change, Diff, Part, Side, Verdict
-from slipstream.analyses.diff.schedule_moves import Move, Placing
+from slipstream.analyses.diff.diff import Change, Diff, Side, StepPart, Verdict
+from slipstream.analyses.diff.schedule_moves import Move, Placement
 from slipstream.outputs.formatting import (
     column_unit,
     file_name,
@@ -85,7 +85,7 @@ def _verdict(verdict: Verdict, width: int) -> list[Line]:
     return [(line, _STYLES.get(verdict.verdict, "bold")) for line in lines]
 
 
-def _parts(parts: Sequence[Part], width: int) -> list[Line]:
+def _parts(parts: Sequence[StepPart], width: int) -> list[Line]:
     unit, scale, digits = column_unit([t for p in parts for t in (p.before_us, p.after_us)])
     columns = [TextColumn("", min_width=12), *(TextColumn(h, right=True) for h in
                ("before", "after", f"change, {unit}"))]  # fmt: skip
@@ -202,7 +202,7 @@ def _move(move: Move) -> str:
     return f"{what}: {'; '.join(parts)}"
 
 
-def _exposure(before: Placing | None, after: Placing | None) -> str:
+def _exposure(before: Placement | None, after: Placement | None) -> str:
     if before is None or after is None:
         side = after or before
         word = "new" if before is None else "gone"

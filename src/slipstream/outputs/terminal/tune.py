@@ -19,7 +19,7 @@ from slipstream.outputs.terminal.layout import (
     styled_text,
     table_lines,
 )
-from slipstream.results.tuning import SAME, KnobEffect, Tried, Tuning
+from slipstream.results.tuning import SAME, KnobEffect, TrialResult, Tuning
 from slipstream.units import format_bytes
 
 SCREENFUL = 12
@@ -50,7 +50,7 @@ def tuning_json(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def _trial(tried: Tried) -> dict[str, Any]:
+def _trial(tried: TrialResult) -> dict[str, Any]:
     return asdict(tried)
 
 
@@ -69,7 +69,7 @@ def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) ->
     )
 
 
-def row_line(tried: Tried, width: int = WIDTH) -> str:
+def row_line(tried: TrialResult, width: int = WIDTH) -> str:
     """One candidate on a line, for a search that runs."""
     figure = _score(tried, "step") if tried.step_us is not None else tried.status
     change = f" {tried.change:+.1%}" if tried.change is not None else ""
@@ -132,7 +132,7 @@ def _verdict(tuning: Tuning, width: int) -> list[Line]:
     return lines
 
 
-def _score(tried: Tried, objective: str) -> str:
+def _score(tried: TrialResult, objective: str) -> str:
     if objective == "memory":
         return format_bytes(tried.memory_bytes) if tried.memory_bytes is not None else "–"
     if objective == "compile":
@@ -166,7 +166,7 @@ def _ranking(tuning: Tuning, width: int, top: int) -> list[Line]:
     return [*lines, *((line, "dim") for line in paragraph(summary, width))]
 
 
-def _row(tried: Tried, tuning: Tuning) -> list[str]:
+def _row(tried: TrialResult, tuning: Tuning) -> list[str]:
     return [
         str(tried.number),
         _score(tried, tuning.objective),
@@ -177,11 +177,11 @@ def _row(tried: Tried, tuning: Tuning) -> list[str]:
     ]
 
 
-def _exposed(tried: Tried) -> str:
+def _exposed(tried: TrialResult) -> str:
     return time_text(tried.exposed_us) if tried.exposed_us is not None else "–"
 
 
-def _interval(tried: Tried) -> str:
+def _interval(tried: TrialResult) -> str:
     """None for those that left early."""
     if tried.change_interval is None:
         return "–"

@@ -32,7 +32,7 @@ from slipstream.profile.attribution.kernels import (
     NAMED,
     NO_FAMILY,
 )
-from slipstream.profile.attribution.launch_sequence import Schedule
+from slipstream.profile.attribution.launch_sequence import LaunchSequence
 from slipstream.profile.events import Array
 
 ANCHOR = 5
@@ -215,7 +215,9 @@ def _trace(  # type: ignore[no-untyped-def]
 class Aligner:
     """A program's schedule as arrays, ready to align any number of sequences with."""
 
-    def __init__(self, schedule: Schedule, labels: dict[str, int], groups: dict[str, int]) -> None:
+    def __init__(
+        self, schedule: LaunchSequence, labels: dict[str, int], groups: dict[str, int]
+    ) -> None:
         launches = schedule.launches
         self.instructions = [launch.instruction for launch in launches]
         flags = [

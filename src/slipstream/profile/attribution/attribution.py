@@ -21,7 +21,7 @@ from slipstream.profile.attribution.executions import (
     used_texts,
 )
 from slipstream.profile.events import Array, Rows, Table, Texts, distinct
-from slipstream.profile.profile import Profile, Warning
+from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.profile.program import Program
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def attribute(profile: Profile) -> Profile:
     events = _labelled(profile, texts)
     execution = np.zeros(0, np.int32)
     instruction: Array | None = None
-    warnings: list[Warning] = []
+    warnings: list[ProfileWarning] = []
     for name, rows in _parts(profile):
         alone = isinstance(rows, slice)
         own = events if alone else events.take(rows)
@@ -118,8 +118,8 @@ def _has_unlabelled(events: Table) -> bool:
     return not events["instruction"].all() and _has_graphs(events)
 
 
-def _no_program(name: str) -> Warning:
-    return Warning(
+def _no_program(name: str) -> ProfileWarning:
+    return ProfileWarning(
         "no-program",
         f"{name} ran inside CUDA graphs, and the profile does not hold the program: its kernels "
         "can't be put down to instructions; record with host_tracer_level of at least 1, "

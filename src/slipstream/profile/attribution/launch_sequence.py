@@ -63,7 +63,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LaunchSequence:
     """Launches in order; `loops` are (first, last) of loops that run an unknown number of times."""
 
     launches: tuple[Launch, ...]
@@ -72,7 +72,7 @@ class Schedule:
     """kernel name to the group of fusions that share it"""
 
 
-def unroll(program: Program) -> Schedule:
+def unroll(program: Program) -> LaunchSequence:
     """The launches of one execution of a program, loops unrolled by their trip counts."""
     known: dict[str, Launch] = {}
     launches: list[Launch] = []
@@ -87,7 +87,7 @@ def unroll(program: Program) -> Schedule:
             elif instruction.opcode in ("call", "conditional"):
                 for called in instruction.called:
                     visit(called, optional or instruction.opcode == "conditional")
-            elif is_silent(instruction):
+            elif launches_nothing(instruction):
                 continue
             else:
                 launch = known.get(instruction.name)
@@ -104,10 +104,10 @@ def unroll(program: Program) -> Schedule:
             loops.append((first, len(launches) - 1))
 
     visit(program.entry.name, False)
-    return Schedule(tuple(launches), tuple(loops), _kernel_groups(program))
+    return LaunchSequence(tuple(launches), tuple(loops), _kernel_groups(program))
 
 
-def is_silent(instruction: Instruction) -> bool:
+def launches_nothing(instruction: Instruction) -> bool:
     return (
         instruction.opcode in _SILENT
         or instruction.is_done
@@ -175,7 +175,7 @@ def _kernel_groups(program: Program) -> dict[str, str]:
     """Which fusions a kernel name may stand for: all that compute the same."""
     groups: dict[str, str] = {}
     for instruction in program.runnable:
-        if is_silent(instruction) or instruction.opcode in ("while", "call", "conditional"):
+        if launches_nothing(instruction) or instruction.opcode in ("while", "call", "conditional"):
             continue
         group = _group(program, instruction)
         groups[sanitized(instruction.name)] = group

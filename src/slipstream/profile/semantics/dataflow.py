@@ -1,7 +1,7 @@
 """Where a value comes from and where it goes: through casts, slices, loops and fusions.
 
 params['w1'] ─► slice ─► convert ─► all-gather ─► dot        origin(dot's operand) = w1
-dot ─► reduce-scatter ─► loop result ─► w1 − lr·g            destinations(dot) = [w1]
+dot ─► reduce-scatter ─► loop result ─► w1 − lr·g            updated_weights(dot) = [w1]
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _through_fusion(
     return outer[number], None
 
 
-def destinations(program: Program, instruction: Instruction) -> list[Instruction]:
+def updated_weights(program: Program, instruction: Instruction) -> list[Instruction]:
     """The weights that a value is the gradient of: those updated where the value ends up."""
     seen: set[tuple[str, int | None]] = set()
     queue: deque[tuple[Instruction, int | None]] = deque([(instruction, None)])

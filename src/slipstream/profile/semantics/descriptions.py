@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.dataflow import (
-    destinations,
     fused,
     is_weight,
     origin,
     parameter_name,
+    updated_weights,
 )
 from slipstream.profile.semantics.matmuls import matmul
 from slipstream.profile.semantics.op_patterns import patterns
@@ -53,7 +53,7 @@ def _collective(program: Program, instruction: Instruction) -> str:
     assert instruction.collective is not None
     kind = instruction.collective.kind
     if kind in ("reduce-scatter", "all-reduce"):
-        weights = destinations(program, instruction)
+        weights = updated_weights(program, instruction)
         names = [f"∂{parameter_name(weight.op_name)}" for weight in weights]
     else:
         origins = (origin(program, operand) for operand in program.operands(instruction))
@@ -173,7 +173,7 @@ def _gradient(program: Program, instruction: Instruction) -> str:
     """`∂w1` for the gradient of a weight; empty for anything else."""
     if "transpose(" not in instruction.op_name:
         return ""
-    weights = destinations(program, instruction)
+    weights = updated_weights(program, instruction)
     return f"∂{parameter_name(weights[0].op_name)}" if len(weights) == 1 else ""
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.profile.semantics.dataflow import (
-    destinations,
     fused,
     is_weight,
     origin,
     parameter_name,
+    updated_weights,
 )
 from slipstream.profile.semantics.op_patterns import epilogue
 
@@ -54,7 +54,7 @@ def _formula(program: Program, instruction: Instruction, product: _Product) -> s
             # Backward multiplies with what forward did, turned; for lack of better knowledge.
             mark = "ᵀ" if turned or turned is None and is_backward else ""
             return f"{unknown} @ {parameter_name(weight.op_name)}{mark}"
-    weights = destinations(program, instruction) if is_backward else []
+    weights = updated_weights(program, instruction) if is_backward else []
     if len(weights) == 1:
         return f"∂{parameter_name(weights[0].op_name)} = xᵀ @ dy"
     if einsum := _EINSUM.search(instruction.op_name):

@@ -11,14 +11,14 @@ from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.flops import work as work_of
 from slipstream.profile.shapes import Shape
 
-Work = tuple[object, ...]
+Signature = tuple[object, ...]
 _PRODUCTS = ("matmul", "convolution", "attention")
 _MULTIPLIES = ("dot", "scaled-dot", "ragged-dot", "convolution", "custom-call")
-QUIET = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
+NO_WORK = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
 """what a computation holds that does nothing"""
 
 
-def work(program: Program, instruction: Instruction) -> Work:
+def work_signature(program: Program, instruction: Instruction) -> Signature:
     """What an instruction computes, whatever it is called and whether it is asynchronous."""
     inner = program.wrapped(instruction.name) if instruction.is_start else None
     done = inner or instruction
@@ -33,7 +33,7 @@ def work(program: Program, instruction: Instruction) -> Work:
     )
 
 
-def product(program: Program, instruction: Instruction) -> Work:
+def product_signature(program: Program, instruction: Instruction) -> Signature:
     """Which matrix product, convolution or attention it is, whichever kernel does it; else ().
 
     What is fused to it doesn't count: it is a small part, and differs from kernel to kernel.
@@ -78,7 +78,7 @@ def _contents(program: Program, instruction: Instruction) -> tuple[tuple[str, st
     one fusion has two canonical forms.
     """
     found = inside(program, instruction)
-    return tuple(sorted((i.opcode, str(i.shape)) for i in found if i.opcode not in QUIET))
+    return tuple(sorted((i.opcode, str(i.shape)) for i in found if i.opcode not in NO_WORK))
 
 
 def _exchange(collective: Collective | None) -> tuple[object, ...]:

@@ -59,8 +59,10 @@ def _flat(starts, durations, kinds, count, mask, stack, owner, opens, closes):  
     return used
 
 
-def flat(starts: Array, durations: Array, kinds: Array, mask: int) -> tuple[Array, Array, Array]:
-    """(start, end, which) of the time of each stretch in which it was the last to begin."""
+def serialize(
+    starts: Array, durations: Array, kinds: Array, mask: int
+) -> tuple[Array, Array, Array]:
+    """(start, end, which) of the time of each segment in which it was the last to begin."""
     size = 2 * len(starts)
     stack, owner = np.empty(len(starts) + 1, np.int64), np.empty(size, np.int32)
     opens, closes = np.empty((2, size), np.int64)
@@ -110,8 +112,8 @@ def _most(table, rows, kernels, top, best, times):  # type: ignore[no-untyped-de
 
 
 @dataclass(frozen=True)
-class Asides:
-    """Stretches beside which others run, and what group each is in."""
+class Concurrent:
+    """Segments beside which others run, and what group each is in."""
 
     start_ps: Array
     end_ps: Array
@@ -120,8 +122,8 @@ class Asides:
 
 
 @dataclass(frozen=True)
-class Flat:
-    """Stretches that don't overlap, device by device, in order."""
+class Serialized:
+    """Segments that don't overlap, device by device, in order."""
 
     start_ps: Array
     end_ps: Array
@@ -131,7 +133,7 @@ class Flat:
     """where each device's begin, and where the last one's end"""
 
 
-def hiders(asides: Asides, flat: Flat) -> tuple[Array, Array]:
+def longest_concurrent(asides: Concurrent, flat: Serialized) -> tuple[Array, Array]:
     """For each group of asides, the kernels that ran longest beside it, and how long; -1: none."""
     size = int(asides.group.max()) + 1 if len(asides.group) else 0
     best, times = np.full((size, TOP), -1, np.int64), np.zeros((size, TOP), np.int64)

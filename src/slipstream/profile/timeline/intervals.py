@@ -2,7 +2,7 @@
 
 events    ████████      ████
               ██████████            lanes overlap
-union     ██████████████████        `Union`: merged, sorted
+union     ██████████████████        `IntervalUnion`: merged, sorted
 covered   between two times: a difference of two look-ups
 """
 
@@ -16,7 +16,7 @@ from slipstream.profile.events import Array
 
 
 @dataclass(frozen=True)
-class Union:
+class IntervalUnion:
     """Merged intervals, with their running total length."""
 
     starts: Array
@@ -25,7 +25,7 @@ class Union:
     """length of all intervals before each one"""
 
     @classmethod
-    def of(cls, starts: Array, durations: Array) -> Union:
+    def of(cls, starts: Array, durations: Array) -> IntervalUnion:
         """The union of intervals given in any order; empty ones don't count."""
         from slipstream.profile.timeline import scans
 

@@ -15,7 +15,7 @@ from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 
 
-def own_times(profile: Profile) -> Array:
+def self_durations(profile: Profile) -> Array:
     """Each event's own time, without the operations inside it."""
     events = profile.events
     rows = _nested_rows(profile)
@@ -28,8 +28,8 @@ def own_times(profile: Profile) -> Array:
     return times
 
 
-def own_intervals(profile: Profile) -> tuple[Array, Array, Array]:
-    """(row of the event, start, duration) of every stretch of time that is an event's own."""
+def self_intervals(profile: Profile) -> tuple[Array, Array, Array]:
+    """(row of the event, start, duration) of every segment of time that is an event's own."""
     events = profile.events
     rows = _nested_rows(profile)
     if not len(rows):

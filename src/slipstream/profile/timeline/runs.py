@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.nesting import own_times
+from slipstream.profile.timeline.nesting import self_durations
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def find_runs(profile: Profile) -> Runs:
     groups, firsts = _groups(profile)
     times = (events["start_ps"], events["duration_ps"])
     start, end, launch, size, busy = group_spans(groups, *times, events["correlation"], len(firsts))
-    own = own_times(profile)
+    own = self_durations(profile)
     if own is not events["duration_ps"]:
         busy = np.bincount(groups, own, len(firsts)).astype(np.int64)
     device = profile.device_of_lane[events.cells("lane", firsts)]

@@ -1,6 +1,6 @@
-"""Sweeps along time in native code: each looks once at stretches that are in order of start.
+"""Scans along time in native code: each looks once at segments that are in order of start.
 
-A stretch counts where the bit of its kind is set in a mask, so that no part is ever copied out.
+A segment counts where the bit of its kind is set in a mask, so that no part is ever copied out.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _filled(starts, durations, kinds, count, masks, classes, times, asked, total
 
 
 def filled(starts: Array, durations: Array, kinds: Array, masks: Array, times: Array) -> Array:
-    """For each mask (rows), how much the stretches it counts cover up to each ascending time."""
+    """For each mask (rows), how much the segments it counts cover up to each ascending time."""
     out = np.zeros((len(masks), len(times)), np.int64)
     total = np.zeros(len(masks), np.int64)
     reach = np.full(len(masks), np.iinfo(np.int64).min // 2, np.int64)
@@ -160,9 +160,9 @@ def _hidden(starts, durations, kinds, count, hides, total, reach, number, kind_o
 
 
 def hidden(starts: Array, durations: Array, kinds: Array, hides: Array) -> Array:
-    """How much of each stretch is covered by others: those of the kinds in its kind's mask.
+    """How much of each segment is covered by others: those of the kinds in its kind's mask.
 
-    One number for each stretch whose kind has a mask (is not 0), in order; no kind hides itself.
+    One number for each segment whose kind has a mask (is not 0), in order; no kind hides itself.
     """
     out, number, kind_of, end_of = np.empty((4, len(starts) + 1), np.int64)
     total, reach = np.zeros(3, np.int64), np.full(3, np.iinfo(np.int64).min // 2)
@@ -203,7 +203,7 @@ def _gaps(starts, durations, count, opens, closes, windows, room, begin, end, wi
 
 
 def gaps(starts: Array, durations: Array, opens: Array, closes: Array) -> tuple[Array, ...]:
-    """(start, end, window, stretch after it or -1) of the time in windows that nothing fills.
+    """(start, end, window, segment after it or -1) of the time in windows that nothing fills.
 
     Windows are in order of their starts.
     """

@@ -46,7 +46,7 @@ class Steps:
     def __len__(self) -> int:
         return len(self.device)
 
-    def hold_all(self, profile: Profile) -> bool:
+    def cover_all_events(self, profile: Profile) -> bool:
         """Whether every event starts in a step: of one device, whose steps leave no gap."""
         if len(profile.devices) != 1 or not len(self) or not len(profile.events):
             return False
@@ -57,7 +57,7 @@ class Steps:
         whole = bool((end[:-1] == start[1:]).all())
         return whole and bool(start[0] <= times.min() and times.max() < end[-1])
 
-    def rows_of(self, profile: Profile) -> Array:
+    def of_events(self, profile: Profile) -> Array:
         """Index of the step in which each event starts, or the number of steps if in none."""
         from slipstream.profile.grouping import owners_at
 

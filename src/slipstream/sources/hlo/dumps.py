@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slipstream.errors import BadInput
 from slipstream.profile.attribution.kernels import sanitized
-from slipstream.profile.profile import Programs, Warning
+from slipstream.profile.profile import ProfileWarning, Programs
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import read_program
 
@@ -54,7 +54,7 @@ class Dumps:
         ordered = tuple(sorted(dumps, key=lambda dump: dump.is_proto))
         return cls(ordered, source, {d.number: d for d in ordered if d.number is not None})
 
-    def programs(self, names: Iterable[str]) -> tuple[Programs, tuple[Warning, ...]]:
+    def programs(self, names: Iterable[str]) -> tuple[Programs, tuple[ProfileWarning, ...]]:
         """Programs by `name(id)`, for the names that a profile mentions; and what is doubtful."""
         readers: dict[str, Reader] = {}
         by_name: list[str] = []
@@ -77,8 +77,8 @@ class Dumps:
         distinct = {id(dump) if dump.number is None else dump.number for dump in same}
         return same[-1] if len(distinct) == 1 else None
 
-    def _doubt(self, name: str) -> Warning:
-        return Warning(
+    def _doubt(self, name: str) -> ProfileWarning:
+        return ProfileWarning(
             "program-by-name",
             f"{self.source} holds no program of the id of {name}, but one of its name: that is "
             "taken; if it was compiled otherwise, kernels end up at the wrong instruction",

@@ -23,7 +23,7 @@ import numpy as np
 from slipstream.errors import BadInput, missing_extra
 from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
-from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
+from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.dumps import Dumps, dump_of
 from slipstream.sources.hlo.reader import program_from_proto, program_from_text
@@ -194,7 +194,7 @@ class _Reader:
         rows = np.flatnonzero(inner)
         return rows, [program[row] or "" for row in rows.tolist()]
 
-    def _known_programs(self) -> tuple[Programs, tuple[Warning, ...]]:
+    def _known_programs(self) -> tuple[Programs, tuple[ProfileWarning, ...]]:
         names = dict.fromkeys(name for name in self.programs if name)
         names |= {x.name: None for x in self.labels if x.kind == COMPILE and x.name}
         graphs = self._graph_programs()
@@ -269,23 +269,23 @@ class _Reader:
         length = np.nan_to_num(self.table[duration][rows]).astype(np.int64)
         return {"start_ps": begin * 1000, "duration_ps": np.maximum(length, 0) * 1000}
 
-    def _doubts(self, devices: int) -> Iterator[Warning]:
+    def _doubts(self, devices: int) -> Iterator[ProfileWarning]:
         name = self.path.name
         if self._graph_programs():
-            yield Warning(
+            yield ProfileWarning(
                 "whole-graphs",
                 f"{name} gives one time for each CUDA graph, so what runs in them can't be told "
                 "apart; read the .sqlite export of the report instead",
             )
         inside = int(self.table["NumGPUOps"][self.rows].sum())
         if self.outside > 0.005 * (inside + self.outside):
-            yield Warning(
+            yield ProfileWarning(
                 "no-launch",
                 f"{name}: {self.outside} device operations were launched outside any range, and "
                 f"are not counted beside {inside} of XLA's instructions",
             )
         if devices > 1:
-            yield Warning(
+            yield ProfileWarning(
                 "one-device",
                 f"{name} is of a process with {devices} GPUs, and does not say what ran on which: "
                 "all is shown as one; read the .sqlite export of the report instead",

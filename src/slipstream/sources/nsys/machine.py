@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.profile.events import Array
-from slipstream.profile.profile import Device, Host, Lane, Warning
+from slipstream.profile.profile import Device, Host, Lane, ProfileWarning
 from slipstream.sources.nsys.tables import Export
 
 WALL_CLOCK_NS = 10**17
@@ -97,7 +97,7 @@ class ProfiledMachine:
         return tuple(lanes)
 
 
-def diagnostics(export: Export, source: Path) -> Iterator[Warning]:
+def diagnostics(export: Export, source: Path) -> Iterator[ProfileWarning]:
     """What the profiler itself complained of."""
     said: dict[str, int] = {}
     for severity, text in export.select("DIAGNOSTIC_EVENT", "severity", "text"):
@@ -105,9 +105,11 @@ def diagnostics(export: Export, source: Path) -> Iterator[Warning]:
             said.setdefault(" ".join(str(text).split()), severity)
     for text, severity in list(said.items())[:MOST_NOTES]:
         code = "profiler-error" if severity == _ERROR else "profiler-warning"
-        yield Warning("dropped-events" if _DROPPED.search(text) else code, f"{source.name}: {text}")
+        yield ProfileWarning(
+            "dropped-events" if _DROPPED.search(text) else code, f"{source.name}: {text}"
+        )
     if len(said) > MOST_NOTES:
-        yield Warning(
+        yield ProfileWarning(
             "profiler-warning",
             f"{source.name}: Nsight Systems complained of {len(said) - MOST_NOTES} things more; "
             "see the table DIAGNOSTIC_EVENT",

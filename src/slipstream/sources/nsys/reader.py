@@ -20,7 +20,7 @@ import numpy as np
 
 from slipstream.errors import BadInput, Missing
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
-from slipstream.profile.profile import Device, Lane, Profile, Programs, Warning
+from slipstream.profile.profile import Device, Lane, Profile, ProfileWarning, Programs
 from slipstream.sources.hlo.dumps import Dumps
 from slipstream.sources.nsys.device_work import DeviceWork, read_device_work
 from slipstream.sources.nsys.machine import ProfiledMachine, diagnostics
@@ -213,7 +213,7 @@ class _Reader:
         names = [label.name if label.kind == kind else "" for label in self.labels]
         return np.append(self.texts.map(names), [0, 0]).astype(np.int32)
 
-    def _programs(self) -> tuple[Programs, tuple[Warning, ...]]:
+    def _programs(self) -> tuple[Programs, tuple[ProfileWarning, ...]]:
         """Programs that ran or were compiled, where their dumps are known."""
         kinds = (PROGRAM, COMPILE)
         names = {label.name: None for label in self.labels if label.kind in kinds and label.name}
@@ -284,10 +284,10 @@ class _Reader:
             columns["is_step"][first_range:] = is_step[self.range_labels]
         return Table(HOST_COLUMNS, columns, self.texts.values)
 
-    def _doubts(self) -> Iterator[Warning]:
+    def _doubts(self) -> Iterator[ProfileWarning]:
         """What the reader of these numbers must know."""
         if any(part.is_graph for part in self.work):
-            yield Warning(
+            yield ProfileWarning(
                 "whole-graphs",
                 f"{self.source.name}: CUDA graphs were traced whole, so what runs in them can't be "
                 "told apart; record with: nsys profile --cuda-graph-trace=node",
@@ -296,7 +296,7 @@ class _Reader:
         if not total:
             return
         if not any(label.kind == INSTRUCTION for label in self.labels):
-            yield Warning(
+            yield ProfileWarning(
                 "no-ranges",
                 f"{self.source.name} has no ranges of XLA's instructions, so device time can't be "
                 "put down to them; record a JAX program with: nsys profile --trace=cuda,nvtx",
@@ -307,7 +307,7 @@ class _Reader:
             missing = joined.call < 0
             lost += int((part.end_ns - part.start_ns)[missing].sum())
         if lost > LOST * total:
-            yield Warning(
+            yield ProfileWarning(
                 "no-launch",
                 f"{self.source.name}: the calls that launched {lost / total:.1%} of the device "
                 "time were not recorded, so it is of no program; record with --trace=cuda,nvtx "

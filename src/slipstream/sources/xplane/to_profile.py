@@ -29,7 +29,7 @@ from slipstream.profile.events import (
     Texts,
     joined,
 )
-from slipstream.profile.profile import Device, Host, Lane, Profile, Programs, Warning
+from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.sources.xplane.reader import DecodedEvents, XLine, XPlane, XSpace, decode
 
 if TYPE_CHECKING:
@@ -404,18 +404,20 @@ def _vendor(plane: XPlane) -> str:
     return f"{vendor} GPU, compute {major}.{minor}" if vendor and major is not None else vendor
 
 
-def _notes(space: XSpace) -> tuple[Warning, ...]:
+def _notes(space: XSpace) -> tuple[ProfileWarning, ...]:
     """What the profiler itself said: its errors, and its warnings about dropped events."""
-    notes = [Warning("profiler-error", f"{space.path.name}: {text}") for text in space.errors]
+    notes = [
+        ProfileWarning("profiler-error", f"{space.path.name}: {text}") for text in space.errors
+    ]
     for text in space.warnings:
         dropped = "drop" in text.lower()
         code = "dropped-events" if dropped else "profiler-warning"
         code = "simulated" if text.startswith("simulated: ") else code
-        notes.append(Warning(code, f"{space.path.name}: {text}"))
+        notes.append(ProfileWarning(code, f"{space.path.name}: {text}"))
     return tuple(notes)
 
 
-def _negative_note(space: XSpace, count: int) -> tuple[Warning, ...]:
+def _negative_note(space: XSpace, count: int) -> tuple[ProfileWarning, ...]:
     if not count:
         return ()
     seen = (
@@ -424,4 +426,4 @@ def _negative_note(space: XSpace, count: int) -> tuple[Warning, ...]:
         else (f"{count} events end before they start, and count")
     )
     text = f"{space.path.name}: {seen} as taking no time"
-    return (Warning("negative-durations", text),)
+    return (ProfileWarning("negative-durations", text),)

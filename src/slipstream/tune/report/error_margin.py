@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.results.tuning import Tried, Trust
+from slipstream.results.tuning import ErrorMargin, TrialResult
 
 MODELLED_ERROR = 0.036
 """with no profile at all"""
@@ -16,7 +16,9 @@ MEASURED_ERROR = 0.013
 """with the costs of another setting of the same program"""
 
 
-def trust_of(trials: Sequence[Tried], best: Tried | None, has_costs: bool) -> Trust | None:
+def trust_of(
+    trials: Sequence[TrialResult], best: TrialResult | None, has_costs: bool
+) -> ErrorMargin | None:
     """The margin for simulated steps; None where nothing was simulated."""
     if best is None or best.basis != "simulated" or best.change is None:
         return None
@@ -30,4 +32,4 @@ def trust_of(trials: Sequence[Tried], best: Tried | None, has_costs: bool) -> Tr
         if tried.status == "ok" and tried.number != best.number and tried.change is not None
         if (1 + tried.change) / (1 + least) - 1 < margin
     ]
-    return Trust(margin, basis, len(ties))
+    return ErrorMargin(margin, basis, len(ties))

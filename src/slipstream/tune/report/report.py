@@ -14,7 +14,7 @@ from slipstream.results.tuning import (
     WAITING,
     KnobEffect,
     NoiseFloor,
-    Tried,
+    TrialResult,
     Tuning,
 )
 from slipstream.tune.folder import StudyConfig, storage_of
@@ -125,8 +125,8 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
 
 
 def _best(
-    able: Sequence[Tried], results: Mapping[int, finals.Result]
-) -> tuple[Tried | None, tuple[str, ...]]:
+    able: Sequence[TrialResult], results: Mapping[int, finals.Result]
+) -> tuple[TrialResult | None, tuple[str, ...]]:
     """Of those that are as fast as the fastest, the one with the fewest settings; and why it."""
     faster = [t for t in able if t.change_interval is not None and t.change_interval[1] < 0]
     fastest = min(faster, key=lambda tried: tried.change or 0.0, default=None)
@@ -143,7 +143,7 @@ def _best(
     )
 
 
-def _after(result: finals.Result | None, tried: Tried) -> Tried:
+def _after(result: finals.Result | None, tried: TrialResult) -> TrialResult:
     """A candidate by its fresh times, where it has some."""
     if result is None:
         return tried
@@ -158,7 +158,7 @@ def _after(result: finals.Result | None, tried: Tried) -> Tried:
     )
 
 
-def _is_same(one: Tried | None, other: Tried | None) -> bool:
+def _is_same(one: TrialResult | None, other: TrialResult | None) -> bool:
     return one is not None and other is not None and dict(one.settings) == dict(other.settings)
 
 
@@ -188,7 +188,7 @@ def _key(row: TrialRow) -> tuple[tuple[str, str], ...]:
 
 def _tried(
     rows: Sequence[TrialRow], baseline: TrialRow | None, objective: str
-) -> tuple[Tried, ...]:
+) -> tuple[TrialResult, ...]:
     reference = baseline.outcome.score(objective) if baseline and baseline.outcome else None
     programs: dict[str, int] = {}
     works: dict[str, int] = {}
@@ -197,7 +197,7 @@ def _tried(
         outcome = row.outcome
         if outcome is None:
             status = RUNNING if row.state == "running" else WAITING
-            found.append(Tried(row.number, row.settings, status, row.origin))
+            found.append(TrialResult(row.number, row.settings, status, row.origin))
             continue
         tried = _one(row, outcome, reference, objective)
         if outcome.program and outcome.status == OK:
@@ -211,12 +211,12 @@ def _tried(
     return tuple(found)
 
 
-def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: str) -> Tried:
+def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: str) -> TrialResult:
     score = outcome.score(objective)
     change = score / reference - 1 if score is not None and reference else None
     if outcome.change is not None and objective == "step":
         change = outcome.change
-    return Tried(
+    return TrialResult(
         row.number,
         row.settings,
         outcome.status,

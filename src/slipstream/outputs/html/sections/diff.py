@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slipstream.analyses.diff.diff import Change, Diff, Part, Verdict
+from slipstream.analyses.diff.diff import Change, Diff, StepPart, Verdict
 from slipstream.analyses.diff.schedule_moves import Move
 from slipstream.analyses.summary import StepTimes, Summary
 from slipstream.outputs.formatting import file_name, plural, share_text, time_text
@@ -102,7 +102,7 @@ def _bars(before: StepTimes, after: StepTimes, names: tuple[str, str]) -> Html:
     return tag("div", keys[0], tag("div", keys[1], class_="keysonly"))
 
 
-def _parts(parts: tuple[Part, ...]) -> Html:
+def _parts(parts: tuple[StepPart, ...]) -> Html:
     shown = [part for part in parts if part.before_us or part.after_us]
     times = TimeColumn([us for part in shown for us in (part.before_us, part.after_us)])
     columns = [

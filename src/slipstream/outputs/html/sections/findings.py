@@ -9,7 +9,7 @@ from slipstream.outputs.formatting import file_name, plural, ratio, share_text, 
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import named_cell
-from slipstream.results.diagnosis import BASES, Change, Diagnosis, Exhibit, Finding, Gain
+from slipstream.results.diagnosis import BASES, Diagnosis, Exhibit, Finding, Gain, Remedy
 
 MOST_EXHIBITS = 6
 NOTHING_TO_TYPE = "# see the note"
@@ -84,7 +84,7 @@ def _exhibits(exhibits: Sequence[Exhibit]) -> Html:
     return tag("table", tag("tbody", rows), class_="exhibits", aria_label="Ops that show it")
 
 
-def _change(change: Change, path: str, name: str) -> Html:
+def _change(change: Remedy, path: str, name: str) -> Html:
     note = tag("p", _sentence(change.note), class_="note") if change.note else None
     if change.text == NOTHING_TO_TYPE:
         return join(note)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from slipstream.analyses.network.latency import Latency
 from slipstream.analyses.network.links import Region, Series
 from slipstream.analyses.network.network import Network
+from slipstream.analyses.network.problems import NetworkProblem
 from slipstream.analyses.network.slack import SliceCollective
-from slipstream.analyses.network.troubles import Trouble
 from slipstream.outputs.formatting import plural, share_text, time_text
 from slipstream.outputs.html.charts import ChartCurve, chart, curves
 from slipstream.outputs.html.markup import Html, join, tag
@@ -176,7 +176,7 @@ def _sentence(text: str, end: str = ".") -> str:
     return text[:1].upper() + text[1:].rstrip(".") + end
 
 
-def _troubles(found: Sequence[Trouble]) -> Html | None:
+def _troubles(found: Sequence[NetworkProblem]) -> Html | None:
     if not found:
         return None
     items = [

@@ -16,7 +16,7 @@ from slipstream.analyses.network.latency import Arrivals
 from slipstream.analyses.network.slack import SliceCollective
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.intervals import Union
+from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.units import format_time
 
 GUIDE = "https://openxla.org/xla/megascale/performance"
@@ -38,7 +38,7 @@ ROUND_TRIP_US = 1000.0
 
 
 @dataclass(frozen=True)
-class Trouble:
+class NetworkProblem:
     """Something that the guide knows, seen in this profile."""
 
     code: str
@@ -55,7 +55,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class NetworkEvidence:
     """All that the rules look at."""
 
     profile: Profile
@@ -81,9 +81,9 @@ class Evidence:
         return bool(self.step_us) and self.waits_us >= WAIT_SHARE * self.step_us
 
 
-def troubles(evidence: Evidence) -> tuple[Trouble, ...]:
+def network_problems(evidence: NetworkEvidence) -> tuple[NetworkProblem, ...]:
     """The troubles of a Megascale profile, the one that shows in most time first."""
-    rules: tuple[Callable[[Evidence], Trouble | None], ...] = (
+    rules: tuple[Callable[[NetworkEvidence], NetworkProblem | None], ...] = (
         _map_dma_buffer,
         _memory_copies,
         _small_slack,
@@ -95,7 +95,7 @@ def troubles(evidence: Evidence) -> tuple[Trouble, ...]:
     return tuple(sorted(found, key=lambda trouble: -trouble.per_step_us))
 
 
-def _map_dma_buffer(found: Evidence) -> Trouble | None:
+def _map_dma_buffer(found: NetworkEvidence) -> NetworkProblem | None:
     """Memory is registered when the process starts; in a step there was too little of it."""
     count, us = 0, 0.0
     for table in (found.profile.host_events, found.profile.transfers):
@@ -107,7 +107,7 @@ def _map_dma_buffer(found: Evidence) -> Trouble | None:
         us += float(table["duration_ps"][rows].sum()) / 1e6
     if not count:
         return None
-    return Trouble(
+    return NetworkProblem(
         "map-dma-buffer",
         "memory is registered for DMA while the steps run",
         f"{count} MapDmaBuffer calls in {found.steps} steps, {format_time(us * 1e6)} together",
@@ -118,7 +118,7 @@ def _map_dma_buffer(found: Evidence) -> Trouble | None:
     )
 
 
-def _memory_copies(found: Evidence) -> Trouble | None:
+def _memory_copies(found: NetworkEvidence) -> NetworkProblem | None:
     """Transfers are zero-copy; a copy inside one means that its memory was not registered."""
     table = found.profile.transfers
     copies = _rows(table.texts, table["name"], "Memory Copy")
@@ -129,14 +129,14 @@ def _memory_copies(found: Evidence) -> Trouble | None:
     moving = _rows(table.texts, table["name"], "Communication Transport")
     for host in range(len(found.profile.hosts)):
         own = moving[hosts[table["lane"][moving]] == host]
-        union = Union.of(table["start_ps"][own], table["duration_ps"][own])
+        union = IntervalUnion.of(table["start_ps"][own], table["duration_ps"][own])
         mine = inside & (hosts[table["lane"][copies]] == host)
         covered = union.covered(start[mine], start[mine] + length[mine])
         count += int((covered > 0).sum())
         us += float(covered.sum()) / 1e6
     if not count:
         return None
-    return Trouble(
+    return NetworkProblem(
         "memory-copies",
         "memory is copied while it is transferred",
         f"{count} copies inside transfers in {found.steps} steps, {format_time(us * 1e6)} together;"
@@ -152,7 +152,7 @@ def _rows(texts: Sequence[str], names: Array, words: str) -> Array:
     return np.flatnonzero(np.isin(names, [i for i, text in enumerate(texts) if words in text]))
 
 
-def _small_slack(found: Evidence) -> Trouble | None:
+def _small_slack(found: NetworkEvidence) -> NetworkProblem | None:
     """Collectives that are awaited before their bytes could have come."""
     if not found.is_waiting:
         return None
@@ -161,7 +161,7 @@ def _small_slack(found: Evidence) -> Trouble | None:
         return None
     worst = short[0]
     steps = max(len(found.profile.steps), 1)
-    return Trouble(
+    return NetworkProblem(
         "small-slack",
         "collectives are awaited too soon after they start",
         f"{len(short)} of {len(found.collectives)} collectives have less slack than they need: "
@@ -175,7 +175,7 @@ def _small_slack(found: Evidence) -> Trouble | None:
     )
 
 
-def _is_short(one: SliceCollective, found: Evidence) -> bool:
+def _is_short(one: SliceCollective, found: NetworkEvidence) -> bool:
     """Whether it waits, and its slack is less than its bytes need, or than it waits."""
     if one.recv_done_us * one.occurrences < 0.1 * found.waits_us * len(found.profile.steps):
         return False
@@ -184,7 +184,7 @@ def _is_short(one: SliceCollective, found: Evidence) -> bool:
     return one.slack_us < one.recv_done_us
 
 
-def _bandwidth(found: Evidence) -> Trouble | None:
+def _bandwidth(found: NetworkEvidence) -> NetworkProblem | None:
     """The network carries all it can while the TPU waits for it."""
     if not found.saturated or not found.is_waiting:
         return None
@@ -196,7 +196,7 @@ def _bandwidth(found: Evidence) -> Trouble | None:
         return None
     total = float((ends - starts).sum())
     share = total / (found.end_ps - found.start_ps)
-    return Trouble(
+    return NetworkProblem(
         "bandwidth",
         "the network between slices is full while the TPU waits for it",
         f"{share:.0%} of the time it carries at least {SATURATED:.0%} of its "
@@ -209,15 +209,15 @@ def _bandwidth(found: Evidence) -> Trouble | None:
     )
 
 
-def _recv_done_union(found: Evidence) -> Union:
+def _recv_done_union(found: NetworkEvidence) -> IntervalUnion:
     events = found.profile.events
     names = {one.recv_done for one in found.collectives}
     wanted = [i for i, text in enumerate(events.texts) if text in names]
     rows = np.flatnonzero(np.isin(events["instruction"], wanted))
-    return Union.of(events["start_ps"][rows], events["duration_ps"][rows])
+    return IntervalUnion.of(events["start_ps"][rows], events["duration_ps"][rows])
 
 
-def _latency(found: Evidence) -> Trouble | None:
+def _latency(found: NetworkEvidence) -> NetworkProblem | None:
     """Transfers take long though the network has room."""
     arrived = found.arrivals
     if len(arrived) < FEWEST_TRANSFERS:
@@ -247,8 +247,8 @@ def _latency(found: Evidence) -> Trouble | None:
     return _slow("all the time", text, found.waits_us)
 
 
-def _slow(when: str, evidence: str, per_step_us: float) -> Trouble:
-    return Trouble(
+def _slow(when: str, evidence: str, per_step_us: float) -> NetworkProblem:
+    return NetworkProblem(
         "latency",
         f"transfers are slow {when} though the network has room",
         evidence,
@@ -273,16 +273,16 @@ def _in(start: Array, end: Array, stretches: Sequence[tuple[float, float]]) -> A
     """Whether most of each interval lies in the stretches."""
     starts = np.array([a for a, _ in stretches], np.int64)
     lengths = np.array([b - a for a, b in stretches], np.int64)
-    covered = Union.of(starts, lengths).covered(start, end)
+    covered = IntervalUnion.of(starts, lengths).covered(start, end)
     return np.asarray(2 * covered > end - start)
 
 
-def _recv_done(found: Evidence) -> Trouble | None:
+def _recv_done(found: NetworkEvidence) -> NetworkProblem | None:
     """The wait itself, whatever its cause."""
     if not found.is_waiting:
         return None
     worst = max(found.collectives, key=lambda one: one.recv_done_us * one.occurrences)
-    return Trouble(
+    return NetworkProblem(
         "recv-done",
         "the TPU waits for data from other slices",
         f"{format_time(found.waits_us * 1e6)} of the step, {found.waits_us / found.step_us:.0%}, "
