@@ -21,10 +21,10 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "flags" / "lint")]
 from guides import GUIDE_LINES  # noqa: E402
 
 from slipstream.flags.catalogue.history import catalogue_of  # noqa: E402
-from slipstream.flags.environment import read_text  # noqa: E402
-from slipstream.flags.lint.findings import FAILING, Finding  # noqa: E402
+from slipstream.flags.lint.findings import FAILING, LintFinding  # noqa: E402
 from slipstream.flags.lint.lint import lint  # noqa: E402
-from slipstream.flags.presets.guides import GUIDES  # noqa: E402
+from slipstream.flags.presets.definitions import GUIDES  # noqa: E402
+from slipstream.flags.settings import read_text  # noqa: E402
 
 VERSIONS = ("0.4.18", "0.6.0", "0.10.2", "0.12.0.1")
 PAGE = ROOT / "docs" / "guides-flags.md"
@@ -64,7 +64,7 @@ def ends(python: str, flags: str) -> bool:
     return done.returncode != 0
 
 
-def findings(line: str, version: str) -> tuple[Finding, ...]:
+def findings(line: str, version: str) -> tuple[LintFinding, ...]:
     """What lint says of a line by itself, in double quotes as the guides write it."""
     escaped = line.replace("\\", "\\\\")
     return lint(read_text(f'export XLA_FLAGS="{escaped}"'), catalogue_of(version))

@@ -1,4 +1,4 @@
-"""Writes src/slipstream/flags/history.json.gz: the flags of every jaxlib release.
+"""Writes src/slipstream/flags/catalogue/history.json.gz: the flags of every jaxlib release.
 
     python scripts/harvest_flags.py                     every release from 0.4.18 on that is missing
     python scripts/harvest_flags.py 0.6.0 0.10.2        these releases, again if they are there
@@ -27,7 +27,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.flags.catalogue.catalogue import Catalogue
 from slipstream.flags.catalogue.history import DATA, decode, encode, version_key
 from slipstream.flags.catalogue.installed import read_catalogue
-from slipstream.flags.catalogue.library import library_in
+from slipstream.flags.catalogue.jaxlib_library import library_in
 from slipstream.flags.catalogue.probe import Probe
 from slipstream.writing import atomic_write
 

@@ -1,4 +1,4 @@
-"""Writes src/slipstream/flags/values.json: which values every flag of a jaxlib takes.
+"""Writes src/slipstream/flags/catalogue/values.json: which values every flag of a jaxlib takes.
 
     python scripts/harvest_values.py --python .venv/bin/python --python .venv312/bin/python
     python scripts/harvest_values.py 0.6.0 0.11.2        releases, downloaded as harvest_flags does
@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag
-from slipstream.flags.catalogue.grammar import Grammar, bare, plain_forms
+from slipstream.flags.catalogue.grammar import Grammar, without_separators, wordless_grammars
 from slipstream.flags.catalogue.history import catalogue_of, version_key
-from slipstream.flags.catalogue.library import library_in
+from slipstream.flags.catalogue.jaxlib_library import library_in
 from slipstream.flags.catalogue.probe import Probe
-from slipstream.flags.catalogue.value_grammars import DATA
+from slipstream.flags.catalogue.release_grammars import DATA
 from slipstream.writing import atomic_write
 
 PLAIN: tuple[str | None, ...] = (
@@ -232,9 +232,9 @@ def help_words(probe: Probe) -> dict[str, list[str]]:
 def grammar(flag: Flag, fine: dict[str | None, bool]) -> Grammar:
     """The grammar that agrees with every value that was tried."""
     numbers = [int(v) for v, ok in fine.items() if ok and v and re.fullmatch(r"[+-]?\d+", v)]
-    guesses = [*plain_forms(), *worded(fine)]
+    guesses = [*wordless_grammars(), *worded(fine)]
     guesses += [
-        replace(g, least=min(numbers)) for g in plain_forms() if numbers and "int" in g.form
+        replace(g, least=min(numbers)) for g in wordless_grammars() if numbers and "int" in g.form
     ]
     wrong: dict[str, list[str | None]] = {}
     for guess in guesses:
@@ -259,7 +259,7 @@ def worded(fine: dict[str | None, bool]) -> Iterator[Grammar]:
         yield Grammar(form, words, is_any_case, None, is_empty_fine)
     spelt: dict[str, str] = {}
     for word in words:
-        spelt.setdefault(bare(word), word)
+        spelt.setdefault(without_separators(word), word)
     yield Grammar("minus list", tuple(spelt.values()), any_case=True)
 
 

@@ -1,6 +1,6 @@
 """XLA's log, as jaxlib 0.10.2 and 0.12.0.1 wrote it, into messages."""
 
-from slipstream.compiler.messages import Message, parse_messages, read_log
+from slipstream.compiler.messages import CompilerMessage, parse_messages, read_log
 
 REMAT = """\
 W1115 05:25:10.929380   20586 spmd_partitioner.cc:656] [SPMD] Involuntary full rematerialization. \
@@ -61,10 +61,10 @@ def test_memory_that_can_not_be_had():
 
 def test_what_became_of_the_costs():
     assert parse_messages(PGLE) == (
-        Message("pgle-used", "the scheduler uses the costs of /tmp/c.pbtxt"),
-        Message("pgle-fallback", "where costs are missing: using SolLatencyEstimator"),
-        Message("pgle-found", "1 instructions have a cost in the file"),
-        Message(
+        CompilerMessage("pgle-used", "the scheduler uses the costs of /tmp/c.pbtxt"),
+        CompilerMessage("pgle-fallback", "where costs are missing: using SolLatencyEstimator"),
+        CompilerMessage("pgle-found", "1 instructions have a cost in the file"),
+        CompilerMessage(
             "pgle-missing",
             "2 instructions have no cost in the file: wrapped_convert, custom-call.1",
             "warning",
@@ -86,7 +86,7 @@ def test_errors_without_a_gpu_and_errors():
         "E1115 05:25:15.000000   1 some_pass.cc:12] Something broke\nin two lines\n"
         "W1115 05:25:15.000000   1 other.cc:12] harmless\n"
     )
-    assert parse_messages(log) == (Message("xla-error", "Something broke", "warning"),)
+    assert parse_messages(log) == (CompilerMessage("xla-error", "Something broke", "warning"),)
 
 
 def test_autotuning_results_that_are_of_no_use():

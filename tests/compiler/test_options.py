@@ -2,7 +2,7 @@
 
 import pytest
 
-from slipstream.compiler.options import Options, divide
+from slipstream.compiler.options import SplitFlags, split_flags
 from slipstream.errors import BadInput
 
 ESTIMATOR = "xla_gpu_analytical_latency_estimator_options"
@@ -15,7 +15,7 @@ def test_most_flags_go_with_a_compile():
         "xla_gpu_enable_command_buffer": "",
         "xla_gpu_disable_async_collectives": ["ALLGATHER", "ALLREDUCE"],
     }
-    assert divide(given) == Options(
+    assert split_flags(given) == SplitFlags(
         {
             "xla_gpu_enable_triton_gemm": "False",
             "xla_gpu_all_gather_combine_threshold_bytes": "1024",
@@ -23,12 +23,12 @@ def test_most_flags_go_with_a_compile():
             "xla_gpu_disable_async_collectives": "ALLGATHER,ALLREDUCE",
         }
     )
-    assert divide(None) == divide({}) == divide("") == Options()
+    assert split_flags(None) == split_flags({}) == split_flags("") == SplitFlags()
 
 
 def test_flags_as_people_write_them():
     text = "--xla_gpu_enable_triton_gemm=false --xla_gpu_enable_latency_hiding_scheduler"
-    assert divide(text).compiler_options == {
+    assert split_flags(text).compiler_options == {
         "xla_gpu_enable_triton_gemm": "False",
         "xla_gpu_enable_latency_hiding_scheduler": "True",
     }
@@ -36,7 +36,7 @@ def test_flags_as_people_write_them():
 
 def test_maps_and_changed_lists_need_a_process():
     given = {ESTIMATOR: "nic_speed_gbps=1", "xla_gpu_enable_command_buffer": "+COLLECTIVES"}
-    options = divide(given)
+    options = split_flags(given)
     assert (options.compiler_options, options.xla_flags) == ({}, given)
     assert options.text == (
         f"--{ESTIMATOR}=nic_speed_gbps=1 --xla_gpu_enable_command_buffer=+COLLECTIVES"
@@ -44,9 +44,9 @@ def test_maps_and_changed_lists_need_a_process():
 
 
 def test_efforts_are_numbers():
-    assert divide({"optimization_level": 1}).compiler_options == {"optimization_level": "1"}
+    assert split_flags({"optimization_level": 1}).compiler_options == {"optimization_level": "1"}
     with pytest.raises(BadInput, match="optimization_level is 'high'; expected a number"):
-        divide({"optimization_level": "high"})
+        split_flags({"optimization_level": "high"})
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_efforts_are_numbers():
 )
 def test_flags_that_xla_would_refuse(flags, complaint):
     with pytest.raises(BadInput) as error:
-        divide(flags)
+        split_flags(flags)
     assert complaint in str(error.value)

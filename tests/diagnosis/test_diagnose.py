@@ -14,8 +14,8 @@ from slipstream.diagnosis.diagnose import RULES, diagnose
 from slipstream.diagnosis.flag_advice import FlagAdvice
 from slipstream.diagnosis.sampling import few_steps
 from slipstream.flags.catalogue.history import catalogue_of, history
-from slipstream.flags.environment import read_text
 from slipstream.flags.lint.lint import lint
+from slipstream.flags.settings import read_text
 from slipstream.flags.thresholds.thresholds import ALL_GATHER, thresholds
 from slipstream.machines.topology import machine
 from slipstream.profile.profile import Profile

@@ -1,13 +1,18 @@
 import pytest
 
 from slipstream.doctor.doctor import MULTI_HOST_SYSCTLS, examine
-from slipstream.doctor.findings import LEVELS
-from slipstream.doctor.machine_facts import Facts, Gpu, parse_xla_flags, read_facts
+from slipstream.doctor.machine_facts import (
+    LocalGpu,
+    MachineFacts,
+    parse_xla_flags,
+    read_machine_facts,
+)
+from slipstream.doctor.problems import LEVELS
 from slipstream.outputs.terminal.doctor import doctor_json, render_doctor
 from slipstream.profile.semantics.float32_products import float32_matmuls
 from slipstream.sources.hlo.reader import program_from_text, read_program
 
-H200 = Gpu("NVIDIA H200", "580.82.07", "9.0", 143771)
+H200 = LocalGpu("NVIDIA H200", "580.82.07", "9.0", 143771)
 EIGHT = (H200,) * 8
 PACKAGES = {"jax": "0.10.2", "jaxlib": "0.10.2", "jax-cuda13-plugin": "0.10.2"}
 QUIET = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
@@ -16,7 +21,7 @@ QUIET = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 def codes(environment=None, **fields):
     """The codes and levels that a machine of eight H200 gets."""
     facts = {"packages": PACKAGES, "gpus": EIGHT, "links": ("NV18",) * 28, **fields}
-    found = examine(Facts(**facts, environment={**QUIET, **(environment or {})}))
+    found = examine(MachineFacts(**facts, environment={**QUIET, **(environment or {})}))
     return [(finding.code, finding.level) for finding in found]
 
 
@@ -25,8 +30,8 @@ def test_a_good_machine_has_no_findings():
 
 
 def test_what_is_not_known_is_not_complained_of():
-    assert examine(Facts(packages=PACKAGES)) == ()
-    assert [finding.code for finding in examine(Facts())] == ["no-jax"]
+    assert examine(MachineFacts(packages=PACKAGES)) == ()
+    assert [finding.code for finding in examine(MachineFacts())] == ["no-jax"]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +56,8 @@ def test_a_gpu_without_a_plugin():
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"gpus": (Gpu("NVIDIA H200", "575.1"),)}, [("driver", "error")]),
-        ({"gpus": (H200, Gpu("NVIDIA H100", "580.82"))}, [("mixed-gpus", "warning")]),
+        ({"gpus": (LocalGpu("NVIDIA H200", "575.1"),)}, [("driver", "error")]),
+        ({"gpus": (H200, LocalGpu("NVIDIA H100", "580.82"))}, [("mixed-gpus", "warning")]),
         ({"links": ("PIX",) * 28}, [("no-nvlink", "note")]),
         ({"links": ("NV18", "SYS", "SYS")}, [("some-nvlink", "warning")]),
         ({"inactive_nvlinks": 2}, [("nvlink-down", "warning")]),
@@ -194,7 +199,7 @@ def test_tcp_matters_between_hosts_without_infiniband_and_for_megascale():
     megascale = {"MEGASCALE_NUM_SLICES": "4"}
     assert codes(megascale, **plain, infiniband=("mlx5_0",)) == [("tcp", "warning")]
     assert codes(hosts, sysctls=MULTI_HOST_SYSCTLS) == []
-    (finding,) = examine(Facts(PACKAGES, environment=QUIET | hosts, **plain))
+    (finding,) = examine(MachineFacts(PACKAGES, environment=QUIET | hosts, **plain))
     assert finding.fix == "sudo sysctl -w net.ipv4.tcp_rmem='4096 41943040 314572800'"
 
 
@@ -217,7 +222,7 @@ metadata={op_name="jit(step)/dot" source_file="model.py" source_line=7}
 def test_matmuls_left_in_float32():
     program = program_from_text(MATMULS)
     (matmul,) = float32_matmuls(program)
-    (finding,) = examine(Facts(PACKAGES), program)
+    (finding,) = examine(MachineFacts(PACKAGES), program)
 
     assert (matmul.name, matmul.source, matmul.share) == ("wide", "model.py:7", 0.5)
     assert finding.code == "float32-matmuls"
@@ -242,7 +247,7 @@ def test_a_program_in_bfloat16_is_left_alone():
     )
 
     assert float32_matmuls(program) == ()
-    assert examine(Facts(PACKAGES), program) == ()
+    assert examine(MachineFacts(PACKAGES), program) == ()
 
 
 # Reading a machine.
@@ -282,9 +287,9 @@ def test_reading_a_machine(tmp_path):
     write(tmp_path / "proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n")
     write(tmp_path / "sys/class/infiniband/mlx5_0", "")
 
-    facts = read_facts({"XLA_FLAGS": "--a=1"}, answer, tmp_path)
+    facts = read_machine_facts({"XLA_FLAGS": "--a=1"}, answer, tmp_path)
 
-    assert facts.gpus == (H200, Gpu("NVIDIA H200", "580.82.07", "9.0", None))
+    assert facts.gpus == (H200, LocalGpu("NVIDIA H200", "580.82.07", "9.0", None))
     assert facts.links == ("NV18",)
     assert facts.inactive_nvlinks == 1
     assert facts.processes == ("nsys", "nv-hostengine")
@@ -295,7 +300,7 @@ def test_reading_a_machine(tmp_path):
 
 
 def test_reading_an_empty_machine_never_fails(tmp_path):
-    facts = read_facts({}, lambda command: None, tmp_path)
+    facts = read_machine_facts({}, lambda command: None, tmp_path)
 
     assert (facts.gpus, facts.links, facts.processes, facts.parents) == (None,) * 4
     assert facts.sysctls == {}
@@ -313,7 +318,7 @@ def test_flags_from_text_and_from_a_file(tmp_path):
 
 def test_findings_are_shown_worst_first_with_their_commands():
     environment = {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1", "SECRET": "x"}
-    facts = Facts(PACKAGES, EIGHT, ("NV18",), environment=QUIET | environment)
+    facts = MachineFacts(PACKAGES, EIGHT, ("NV18",), environment=QUIET | environment)
     findings = examine(facts)
 
     assert str(render_doctor(facts, findings)).splitlines() == [

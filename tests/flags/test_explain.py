@@ -3,11 +3,10 @@
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue.env_vars import SETTINGS
+from slipstream.flags.catalogue.env_vars import ENV_VARS
 from slipstream.flags.catalogue.history import catalogue_of, history
-from slipstream.flags.catalogue.notes import notes
 from slipstream.flags.catalogue.replacements import REPLACEMENTS
-from slipstream.flags.explain import DefaultChange, explain, flag_diff
+from slipstream.flags.explain import DefaultChange, explain, flag_diff, notes
 from slipstream.outputs.terminal.flags.catalogue import JUDGED, UNVERIFIED, render_explanation
 
 
@@ -91,7 +90,7 @@ def test_notes_are_of_flags_that_exist_and_have_sources():
 
 
 def test_settings_have_a_sentence_and_a_source():
-    for setting in SETTINGS.values():
+    for setting in ENV_VARS.values():
         assert setting.doc.endswith("."), setting
         assert setting.source.startswith("https://"), setting
         if setting.values and setting.default is not None:
@@ -119,4 +118,4 @@ def test_the_guides_variables_are_there():
         "LIBTPU_INIT_ARGS",
     }
 
-    assert guides <= set(SETTINGS)
+    assert guides <= set(ENV_VARS)

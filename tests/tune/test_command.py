@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
-from slipstream.flags.catalogue.values import flag_complaint
+from slipstream.flags.catalogue.values import flag_value_error
 from slipstream.outputs.terminal.tune import render_tuning
 from slipstream.results.tuning import TrialResult, Tuning
 from slipstream.tune.apply import winning_settings
@@ -91,4 +91,4 @@ def test_what_is_applied_is_what_xla_flags_takes():
     settings = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
     known = installed_catalogue()
     ((name, value),) = winning_settings(won_by(settings)).xla_flags.items()
-    assert flag_complaint(known.flags[name], value, known.jaxlib_version) is None
+    assert flag_value_error(known.flags[name], value, known.jaxlib_version) is None

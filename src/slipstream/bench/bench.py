@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from slipstream.bench.synthetic_inputs import WAYS, SyntheticInput, synthetic_inputs
-from slipstream.compiler.worker.rpc import Answer, answer_all
+from slipstream.compiler.worker.rpc import Answer, serve_stdin
 from slipstream.experiment.compare_outputs import difference
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS
 
@@ -201,4 +201,4 @@ def _is_finite(leaf: Any) -> bool:
 
 
 if __name__ == "__main__":
-    answer_all(Bench())
+    serve_stdin(Bench())

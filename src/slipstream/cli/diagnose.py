@@ -57,7 +57,7 @@ def diagnose(
     # Loaded while the profile is being read.
     from slipstream.costs.files import read_costs
     from slipstream.diagnosis.diagnose import diagnose as analyse
-    from slipstream.flags.environment import read_settings
+    from slipstream.flags.settings import read_settings
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.diagnose import diagnose_json, render_diagnosis
 

@@ -29,11 +29,11 @@ def doctor(
     Type it where the training runs: on the node, in the container, with its variables set.
     """
     from slipstream.doctor.doctor import examine
-    from slipstream.doctor.findings import ERROR
-    from slipstream.doctor.machine_facts import read_facts
+    from slipstream.doctor.machine_facts import read_machine_facts
+    from slipstream.doctor.problems import ERROR
     from slipstream.outputs.terminal.doctor import doctor_json, render_doctor
 
-    facts = read_facts(is_profiled=profiling)
+    facts = read_machine_facts(is_profiled=profiling)
     findings = examine(facts, _program(program))
     if json:
         show_json(doctor_json(facts, findings))

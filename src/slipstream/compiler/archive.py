@@ -25,7 +25,7 @@ _BEFORE = re.compile(
 
 
 @dataclass(frozen=True)
-class Archived:
+class ArchivedProgram:
     """One program of an archive, with what it was compiled for."""
 
     target: Target
@@ -33,7 +33,7 @@ class Archived:
     autotuning: Path | None
 
 
-def read_archived(path: str | Path, name: str | None = None) -> Archived:
+def read_archived(path: str | Path, name: str | None = None) -> ArchivedProgram:
     """The biggest program of an archive, or the one called `name`."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -46,7 +46,7 @@ def read_archived(path: str | Path, name: str | None = None) -> Archived:
     except zipfile.BadZipFile as error:
         raise BadInput(f"{path} is not a whole zip file ({error}); copy it again") from None
     target = Target("hlo", f"{match['name']} of {Path(path).name}", content)
-    return Archived(target, config, _kept(results) if results else None)
+    return ArchivedProgram(target, config, _kept(results) if results else None)
 
 
 def _choose(archive: zipfile.ZipFile, path: Path, name: str | None) -> str:

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from slipstream.analyses.soundness import soundness
-from slipstream.compiler.messages import Message
+from slipstream.compiler.messages import CompilerMessage
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """What one device holds while the program runs, as XLA planned it."""
 
     arguments_bytes: int
@@ -48,9 +48,9 @@ class Compilation:
     """the serialized HloModuleProto, in the cache"""
     log: Path
     """all that XLA wrote, in the cache"""
-    logged: tuple[Message, ...]
+    logged: tuple[CompilerMessage, ...]
     """what XLA said of it, and what is to be said of the machine and its memory"""
-    memory: Memory
+    memory: MemoryUse
     seconds: float
     """what lowering and compiling took, when they ran"""
     is_cached: bool
@@ -64,12 +64,12 @@ class Compilation:
     """how many devices the program runs on"""
 
     @cached_property
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[CompilerMessage, ...]:
         """All that is to be said: first whether the program is wrong, which XLA does not see."""
         wrong = soundness(self.program)
         if wrong.is_sound:
             return self.logged
-        message = Message("wrong-results", wrong.text, "error", wrong.first.instruction)
+        message = CompilerMessage("wrong-results", wrong.text, "error", wrong.first.instruction)
         return (message, *self.logged)
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.compiler.archive import read_archived
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.options import Flags
-from slipstream.compiler.session import Costs, Progress, Session
+from slipstream.compiler.session import CompilerSession, Costs, Progress
 from slipstream.compiler.targets import identify
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
@@ -70,7 +70,7 @@ def compiler(
     use_gpu: bool = False,
     progress: Progress | None = None,
     shares_kernels: bool = False,
-) -> Session:
+) -> CompilerSession:
     """A session for several compiles of one target; use it in a `with` statement.
 
     With `shares_kernels` machine code that one compile made serves the next, where this XLA can.
@@ -86,7 +86,7 @@ def compiler(
         from slipstream.compiler.local_gpu import check_same_model
 
         check_same_model(machine)
-    return Session(
+    return CompilerSession(
         identify(target, args),
         machine,
         target_config if target_config is not None else _known_config(machine),

@@ -26,7 +26,7 @@ _MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
-class Message:
+class CompilerMessage:
     """One thing that XLA, or we about its result, had to say."""
 
     code: str
@@ -39,7 +39,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One entry of the log: a first line, and those that go on with it."""
 
     severity: str
@@ -47,7 +47,7 @@ class Entry:
     text: str
 
 
-def read_log(log: str) -> Iterator[Entry]:
+def read_log(log: str) -> Iterator[LogEntry]:
     """The entries of a log; lines before the first one, such as tracebacks, are left out."""
     head: re.Match[str] | None = None
     lines: list[str] = []
@@ -63,7 +63,7 @@ def read_log(log: str) -> Iterator[Entry]:
         yield _entry(head, lines)
 
 
-def parse_messages(log: str) -> tuple[Message, ...]:
+def parse_messages(log: str) -> tuple[CompilerMessage, ...]:
     """The messages of a log, each once, in the order in which they first came."""
     entries = list(read_log(log))
     found = dict.fromkeys(message for entry in entries if (message := _message_of(entry)))
@@ -73,19 +73,19 @@ def parse_messages(log: str) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def _entry(head: re.Match[str], lines: Iterable[str]) -> Entry:
+def _entry(head: re.Match[str], lines: Iterable[str]) -> LogEntry:
     text = "\n".join([head["text"], *lines]).rstrip()
-    return Entry(head["short"] or head["long"], head["file"], text)
+    return LogEntry(head["short"] or head["long"], head["file"], text)
 
 
-def _message_of(entry: Entry) -> Message | None:
+def _message_of(entry: LogEntry) -> CompilerMessage | None:
     for pattern, build in _PATTERNS.items():
         match = pattern.search(entry.text)
         if match is not None:
             return build(match)
     # An error that we don't know is still an error.
     if entry.severity in "EF" and not any(known in entry.text for known in _HARMLESS):
-        return Message("xla-error", _first_line(entry.text), "warning")
+        return CompilerMessage("xla-error", _first_line(entry.text), "warning")
     return None
 
 
@@ -105,13 +105,13 @@ def _size(text: str) -> str:
     return format_bytes(float(match[1]) * 1024**scale)
 
 
-def _remat(match: re.Match[str]) -> Message:
+def _remat(match: re.Match[str]) -> CompilerMessage:
     name = re.search(r"HLO operation:? %?([\w.-]+)", match.string)
     op = re.search(r'op_name="([^"]+)"', match.string)
     way = re.search(r"from sharding (\{.*?\}) to (\{.*?\}) efficiently", match.string)
     what = (op and op[1]) or (name and name[1]) or "a value"
     between = f" from {way[1]} to {way[2]}" if way else ""
-    return Message(
+    return CompilerMessage(
         "involuntary-remat",
         f"{what} can't be resharded{between} piece by piece, so every device gathers all of it "
         "first (XLA: involuntary full rematerialization); give it, or what it is made of, "
@@ -121,9 +121,9 @@ def _remat(match: re.Match[str]) -> Message:
     )
 
 
-def _memory(match: re.Match[str]) -> Message:
+def _memory(match: re.Match[str]) -> CompilerMessage:
     limit, least = _size(match["limit"]), _size(match["least"])
-    return Message(
+    return CompilerMessage(
         "memory-not-reduced",
         f"XLA wants the program's memory below {limit} and gets it no lower than "
         f"{least}; cut the batch, checkpoint more layers, or shard over more devices",
@@ -131,11 +131,11 @@ def _memory(match: re.Match[str]) -> Message:
     )
 
 
-def _arguments(match: re.Match[str]) -> Message:
+def _arguments(match: re.Match[str]) -> CompilerMessage:
     from slipstream.units import format_bytes
 
     size, limit = format_bytes(int(match["size"])), format_bytes(int(match["limit"]))
-    return Message(
+    return CompilerMessage(
         "arguments-too-big",
         f"arguments and results alone take {size} of the {limit} that XLA plans with on each "
         "device; shard the parameters over more devices",
@@ -143,7 +143,7 @@ def _arguments(match: re.Match[str]) -> Message:
     )
 
 
-def _missing(entries: list[Entry]) -> Iterator[Message]:
+def _missing(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
     """Instructions without a cost; their names follow the number as entries of their own."""
     for place, entry in enumerate(entries):
         match = _MISSING.search(entry.text)
@@ -154,14 +154,14 @@ def _missing(entries: list[Entry]) -> Iterator[Message]:
         shown = ", ".join(names[:_MOST_NAMES]) + ("…" if len(names) > _MOST_NAMES else "")
         listed = f": {shown}" if shown else ""
         text = f"{match[1]} instructions have no cost in the file{listed}"
-        yield Message("pgle-missing", text, "warning" if int(match[1]) else "info")
+        yield CompilerMessage("pgle-missing", text, "warning" if int(match[1]) else "info")
 
 
-def _is_name(entry: Entry) -> bool:
+def _is_name(entry: LogEntry) -> bool:
     return entry.file == _CHECKER and entry.text.startswith("  ")
 
 
-def _tuned(entries: list[Entry]) -> Iterator[Message]:
+def _tuned(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
     """How much of a file of autotuning results XLA could use: often none, and it says little."""
     files = [match[1] for entry in entries if (match := _TUNING.search(entry.text))]
     stats = [match for entry in entries if (match := _TUNING_USED.search(entry.text))]
@@ -169,15 +169,15 @@ def _tuned(entries: list[Entry]) -> Iterator[Message]:
     if not files:
         return
     if not stats:
-        yield Message("autotuning", f"autotuning results loaded from {files[0]}")
+        yield CompilerMessage("autotuning", f"autotuning results loaded from {files[0]}")
         return
     text = f"{hits} of {hits + misses} kernels are tuned as in {files[0]}"
     if misses:
         text += "; it has no others for this GPU and jaxlib, and the rest take XLA's defaults"
-    yield Message("autotuning", text, "warning" if misses else "info")
+    yield CompilerMessage("autotuning", text, "warning" if misses else "info")
 
 
-def _spilled(entries: list[Entry]) -> Iterator[Message]:
+def _spilled(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
     """Kernels with more values than registers; autotuning tries many, and keeps few of them."""
     spills = [entry.text for entry in entries if _SPILL.search(entry.text)]
     names = list(dict.fromkeys(m[1] for text in spills if (m := _SPILLER.search(text))))
@@ -186,16 +186,16 @@ def _spilled(entries: list[Entry]) -> Iterator[Message]:
     shown = ", ".join(names[:_MOST_NAMES]) + ("…" if len(names) > _MOST_NAMES else "")
     kernels = f"{len(names) or len(spills)} kernel{'' if len(names) == 1 else 's'}"
     text = f"{kernels} spill registers to memory{f': {shown}' if shown else ''}"
-    yield Message("spilling", f"{text}; with autotuning, some were only tried", "info")
+    yield CompilerMessage("spilling", f"{text}; with autotuning, some were only tried", "info")
 
 
-def _say(code: str, text: str, severity: str) -> Callable[[re.Match[str]], Message]:
+def _say(code: str, text: str, severity: str) -> Callable[[re.Match[str]], CompilerMessage]:
     """A message whose text may use the groups of the pattern."""
-    return lambda match: Message(code, match.expand(text), severity)
+    return lambda match: CompilerMessage(code, match.expand(text), severity)
 
 
-def _unified(match: re.Match[str]) -> Message:
-    return Message(
+def _unified(match: re.Match[str]) -> CompilerMessage:
+    return CompilerMessage(
         "estimator-fallback",
         "XLA has no cost tables for this GPU and schedules by rough sizes instead "
         f"({_first_line(match.string, 160)}); give it costs: --costs FILE",
@@ -203,7 +203,7 @@ def _unified(match: re.Match[str]) -> Message:
     )
 
 
-_PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], Message]] = {
+_PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], CompilerMessage]] = {
     re.compile(r"[Ii]nvoluntary full rematerialization"): _remat,
     re.compile(
         r"Can't reduce memory use below (?P<limit>[\d.]+\s*\w+).*only reduced to "
@@ -227,7 +227,7 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], Message]] = {
         "pgle-fallback", r"where costs are missing: \1", "info"
     ),
     re.compile(r"Cannot construct unified latency estimator"): _unified,
-    re.compile(r"(?:out of memory|RESOURCE_EXHAUSTED|OOM)"): lambda match: Message(
+    re.compile(r"(?:out of memory|RESOURCE_EXHAUSTED|OOM)"): lambda match: CompilerMessage(
         "out-of-memory", _first_line(match.string), "error"
     ),
     re.compile(r"^(\S+) sets XLA_FLAGS=(.*)"): _say(
@@ -240,7 +240,7 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], Message]] = {
         "unknown-option", r"XLA knows no option \1", "error"
     ),
     re.compile(r"very slow compile|Constant folding an instruction is taking"): lambda match: (
-        Message("slow-compile", _first_line(match.string), "info")
+        CompilerMessage("slow-compile", _first_line(match.string), "info")
     ),
 }
 _HARMLESS = ("cuInit", "libcuda", "Unable to register cu", "failed call to", "AutotuneCache")

@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue, Flag, installed_catalogue
-from slipstream.flags.catalogue.values import flag_complaint, normal, option_complaint, repaired
-from slipstream.flags.environment import Found, Place
+from slipstream.flags.catalogue.values import (
+    flag_value_error,
+    normalized,
+    option_value_error,
+    repaired_value,
+)
+from slipstream.flags.settings import Setting, SourceLocation
 
 Flags = Mapping[str, object] | str | None
 """by name, or as people write XLA_FLAGS"""
@@ -30,11 +35,11 @@ ONCE_A_PROCESS = frozenset(
     ("xla_gpu_load_autotune_results_from", "xla_dump_to", "xla_gpu_per_fusion_autotune_cache_dir")
 )
 """what XLA reads once and keeps: another value needs another process"""
-_NOWHERE = Place("--flags", 1, 1, None)
+_NOWHERE = SourceLocation("--flags", 1, 1, None)
 
 
 @dataclass(frozen=True)
-class Options:
+class SplitFlags:
     """Settings in the form in which XLA takes them."""
 
     compiler_options: Mapping[str, str] = field(default_factory=dict)
@@ -50,11 +55,11 @@ class Options:
         return " ".join(f"--{name}={value}" for name, value in self.xla_flags.items())
 
 
-def divide(flags: Flags, catalogue: Catalogue | None = None) -> Options:
+def split_flags(flags: Flags, catalogue: Catalogue | None = None) -> SplitFlags:
     """Each flag to its place; BadInput for one that the installed XLA would refuse."""
     given = _parsed(flags)
     if not given:
-        return Options()
+        return SplitFlags()
     known = catalogue or installed_catalogue()
     options: dict[str, str] = {}
     for_process: dict[str, str] = {}
@@ -69,7 +74,7 @@ def divide(flags: Flags, catalogue: Catalogue | None = None) -> Options:
             for_process[name] = _checked(flag, value, known.jaxlib_version, is_option=False)
         else:
             options[name] = _checked(flag, value, known.jaxlib_version, is_option=True)
-    return Options(options, for_process)
+    return SplitFlags(options, for_process)
 
 
 def _parsed(flags: Flags) -> dict[str, str]:
@@ -100,17 +105,17 @@ def _needs_process(flag: Flag, value: str) -> bool:
 
 
 def _checked(flag: Flag, value: str, version: str, *, is_option: bool) -> str:
-    def complaint(value: str) -> str | None:
-        complain = option_complaint if is_option else flag_complaint
-        return complain(flag, value, version)
+    def problem(value: str) -> str | None:
+        check = option_value_error if is_option else flag_value_error
+        return check(flag, value, version)
 
     if is_option and flag.kind == "bool":
-        value = normal(flag, value).capitalize()
-    if complaint(value) is None:
+        value = normalized(flag, value).capitalize()
+    if problem(value) is None:
         return value
-    meant = repaired(flag, value, is_option, version)
-    if meant is None or complaint(meant) is not None:
-        raise BadInput(f"flag {flag.name} {complaint(value)}")
+    meant = repaired_value(flag, value, is_option, version)
+    if meant is None or problem(meant) is not None:
+        raise BadInput(f"flag {flag.name} {problem(value)}")
     return meant
 
 
@@ -122,10 +127,10 @@ def _number(name: str, value: str) -> str:
 
 
 def _refused(name: str, value: str, catalogue: Catalogue) -> BadInput:
-    from slipstream.flags.catalogue.retired import fate
+    from slipstream.flags.catalogue.retired import retirement_of
 
-    found = Found("xla_flags", name, value, _NOWHERE, f"--{name}={value}")
-    past = fate(found, [found], catalogue)
+    found = Setting("xla_flags", name, value, _NOWHERE, f"--{name}={value}")
+    past = retirement_of(found, [found], catalogue)
     if past is not None:
         return BadInput(f"{past.message}")
     guess = did_you_mean(name, catalogue.flags, cutoff=SIMILAR)

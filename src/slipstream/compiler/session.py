@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.compiler import cache
-from slipstream.compiler.compilation import Compilation, Memory
+from slipstream.compiler.closing import Closing
+from slipstream.compiler.compilation import Compilation, MemoryUse
 from slipstream.compiler.failures import explain
-from slipstream.compiler.messages import Message, parse_messages
-from slipstream.compiler.options import Flags, Options, divide
-from slipstream.compiler.source_tracking import Inputs
+from slipstream.compiler.messages import CompilerMessage, parse_messages
+from slipstream.compiler.options import Flags, SplitFlags, split_flags
+from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
 from slipstream.compiler.versions import installed_versions
-from slipstream.compiler.worker.closing import Closing
-from slipstream.compiler.worker.process import Process, WorkerFailed
+from slipstream.compiler.worker.process import WorkerFailed, WorkerProcess
 from slipstream.costs.files import read_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
@@ -53,7 +53,7 @@ class _Module:
     seconds: float
 
 
-class Session(Closing):
+class CompilerSession(Closing):
     """Compiles one target for one machine, with any flags and costs."""
 
     def __init__(
@@ -75,13 +75,13 @@ class Session(Closing):
         self._use_gpu = use_gpu
         self._progress = progress or (lambda text: None)
         self._folder = tempfile.TemporaryDirectory(prefix="slipstream-compile-")
-        self._workers: dict[str, Process] = {}
+        self._workers: dict[str, WorkerProcess] = {}
         self._module: _Module | None = None
         self._shares_kernels = shares_kernels
 
     def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
         """The program with these flags and costs, from the cache where it is in it."""
-        options = divide(flags)
+        options = split_flags(flags)
         costs_path = self._costs_path(costs)
         found = cache.find(self._key(options, costs_path))
         if found is not None:
@@ -92,7 +92,7 @@ class Session(Closing):
         """The target as what can be kept and compiled elsewhere: Python is lowered once."""
         if self.target.kind != "python":
             return self.target
-        module = self._lowered(Options())
+        module = self._lowered(SplitFlags())
         content, order = module.path.read_bytes(), tuple(module.request["order"])
         label = self.target.label
         return Target("stablehlo", label, content, devices=order, options=module.options)
@@ -110,7 +110,7 @@ class Session(Closing):
 
     # What decides the result.
 
-    def _key(self, options: Options, costs: Path | None) -> str:
+    def _key(self, options: SplitFlags, costs: Path | None) -> str:
         return cache.digest(
             self._target_state(),
             self.machine.topology,
@@ -125,10 +125,10 @@ class Session(Closing):
     def _target_state(self) -> Any:
         if self.target.kind != "python":
             content = cache.digest(self.target.content)
-            variables = Inputs().state()["variables"]
+            variables = TargetInputs().state()["variables"]
             return [content, list(self.target.devices), dict(self.target.options), variables]
         known = cache.read_json(self._inputs_file)
-        inputs = Inputs.from_json(known) if known else Inputs()
+        inputs = TargetInputs.from_json(known) if known else TargetInputs()
         return [self._identity, inputs.state()]
 
     @property
@@ -159,7 +159,7 @@ class Session(Closing):
 
     # The work.
 
-    def _compiled(self, options: Options, costs: Path | None) -> dict[str, Any]:
+    def _compiled(self, options: SplitFlags, costs: Path | None) -> dict[str, Any]:
         module = self._lowered(options)
         worker = self._worker(options)
         self._progress(f"compiling for {self.machine.spec}")
@@ -185,13 +185,13 @@ class Session(Closing):
         # Only now is it known what the target reads, and so the key.
         return cache.keep(self._key(options, costs), entry, out.read_bytes(), module.log + log)
 
-    def _worker(self, options: Options) -> Process:
+    def _worker(self, options: SplitFlags) -> WorkerProcess:
         text = options.text
         if self._autotuning is not None:
             text = f"{text} --{_AUTOTUNING_FLAG}={self._autotuning}".strip()
         if text not in self._workers:
             self._progress("starting XLA")
-            worker = Process(text, use_gpu=self._use_gpu)
+            worker = WorkerProcess(text, use_gpu=self._use_gpu)
             self._workers[text] = worker
             self._ask(
                 worker,
@@ -202,7 +202,7 @@ class Session(Closing):
             )
         return self._workers[text]
 
-    def _lowered(self, options: Options) -> _Module:
+    def _lowered(self, options: SplitFlags) -> _Module:
         if self._module is not None:
             return self._module
         began = time.monotonic()
@@ -217,11 +217,11 @@ class Session(Closing):
             request, log = self._convert(self._worker(options), path)
         else:
             path.write_bytes(self.target.content)
-        own = divide(own).compiler_options
+        own = split_flags(own).compiler_options
         self._module = _Module(path, request, own, log, time.monotonic() - began)
         return self._module
 
-    def _lower_python(self, worker: Process, path: Path) -> tuple[dict[str, Any], str]:
+    def _lower_python(self, worker: WorkerProcess, path: Path) -> tuple[dict[str, Any], str]:
         self._progress(f"lowering {self.target.label}")
         answer, log = self._ask(
             worker,
@@ -234,13 +234,13 @@ class Session(Closing):
         cache.write_json(self._inputs_file, answer["inputs"])
         return answer, log
 
-    def _convert(self, worker: Process, path: Path) -> tuple[dict[str, Any], str]:
+    def _convert(self, worker: WorkerProcess, path: Path) -> tuple[dict[str, Any], str]:
         self._progress(f"converting {self.target.label}")
         source = path.with_suffix(".hlo")
         source.write_bytes(self.target.content)
         return self._ask(worker, "convert", path=str(source), out=str(path))
 
-    def _ask(self, worker: Process, do: str, **request: Any) -> tuple[dict[str, Any], str]:
+    def _ask(self, worker: WorkerProcess, do: str, **request: Any) -> tuple[dict[str, Any], str]:
         try:
             return worker.ask(do, **request)
         except WorkerFailed as failed:
@@ -252,7 +252,7 @@ class Session(Closing):
     # The result.
 
     def _compilation(self, entry: Mapping[str, Any], *, is_cached: bool) -> Compilation:
-        memory = Memory(**entry["memory"], capacity_bytes=self._capacity)
+        memory = MemoryUse(**entry["memory"], capacity_bytes=self._capacity)
         log = entry["log"].read_text(encoding="utf-8", errors="replace")
         own = _own_messages(self.machine, memory, entry["devices"])
         return Compilation(
@@ -276,7 +276,7 @@ class Session(Closing):
         return int(stated[1]) if stated else self.machine.gpu.memory_bytes
 
 
-def _own_messages(machine: Machine, memory: Memory, devices: int) -> list[Message]:
+def _own_messages(machine: Machine, memory: MemoryUse, devices: int) -> list[CompilerMessage]:
     found = []
     gpu = machine.gpu.name
     if not memory.fits:
@@ -285,15 +285,15 @@ def _own_messages(machine: Machine, memory: Memory, devices: int) -> list[Messag
             f"needs {needs} of {has} on each {gpu}: cut the batch, checkpoint more layers, or "
             "shard over more devices"
         )
-        found.append(Message("memory-does-not-fit", text, "error"))
+        found.append(CompilerMessage("memory-does-not-fit", text, "error"))
     if devices < machine.devices:
         text = (
             f"the program runs on {devices} of the {machine.devices} devices of {machine.spec}: "
             "its shardings name no more"
         )
-        found.append(Message("few-devices", text, "warning"))
+        found.append(CompilerMessage("few-devices", text, "warning"))
     if flags := os.environ.get("XLA_FLAGS"):
-        found.append(Message("environment", f"XLA_FLAGS count too: {flags}", "info"))
+        found.append(CompilerMessage("environment", f"XLA_FLAGS count too: {flags}", "info"))
     return found
 
 

@@ -24,7 +24,7 @@ _NOT_INPUTS = ("/proc/", "/sys/", "/dev/", "/etc/")
 
 
 @dataclass(frozen=True)
-class Inputs:
+class TargetInputs:
     """Names only; `state` says what is in them now."""
 
     files: tuple[str, ...] = ()
@@ -38,8 +38,8 @@ class Inputs:
             "variables": {name: os.environ.get(name) for name in names},
         }
 
-    def joined(self, other: Inputs) -> Inputs:
-        return Inputs(
+    def joined(self, other: TargetInputs) -> TargetInputs:
+        return TargetInputs(
             tuple(sorted({*self.files, *other.files})),
             tuple(sorted({*self.variables, *other.variables})),
         )
@@ -48,8 +48,8 @@ class Inputs:
         return {"files": list(self.files), "variables": list(self.variables)}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Inputs:
-        return Inputs(tuple(data.get("files", ())), tuple(data.get("variables", ())))
+    def from_json(data: Mapping[str, Any]) -> TargetInputs:
+        return TargetInputs(tuple(data.get("files", ())), tuple(data.get("variables", ())))
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Seen:
 
 
 @contextmanager
-def watching() -> Iterator[_Seen]:
+def tracking() -> Iterator[_Seen]:
     """Collect what is read; for a process of our own, as the hooks stay."""
     seen = _Seen(True)
     sys.addaudithook(lambda event, args: _note_file(seen, event, args))
@@ -80,11 +80,11 @@ def watching() -> Iterator[_Seen]:
         environ.__getitem__ = plain  # type: ignore[method-assign]
 
 
-def inputs_of(seen: _Seen) -> Inputs:
+def inputs_of(seen: _Seen) -> TargetInputs:
     """What was seen, without what comes with Python, the packages and this process."""
     modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     files = {*seen.files, *(os.path.abspath(file) for file in modules if file)}
-    return Inputs(
+    return TargetInputs(
         tuple(sorted(file for file in files if _is_input(file))),
         tuple(sorted(seen.variables - _OURS)),
     )

@@ -8,8 +8,8 @@ from functools import cached_property
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, default_catalogue
 from slipstream.flags.catalogue.history import catalogue_of
-from slipstream.flags.catalogue.values import flag_complaint
-from slipstream.flags.lint.conflicts import no_op
+from slipstream.flags.catalogue.values import flag_value_error
+from slipstream.flags.lint.conflicts import is_no_op
 from slipstream.profile.profile import Profile
 from slipstream.results.diagnosis import Remedy
 
@@ -60,8 +60,8 @@ class FlagAdvice:
     def change(self, name: str, value: str, note: str = "") -> Remedy | None:
         """The change that sets a flag; None where this jaxlib would not take it, or ignore it."""
         flag = self.catalogue.flags.get(name)
-        if flag is None or not flag.in_xla_flags or no_op(flag):
+        if flag is None or not flag.in_xla_flags or is_no_op(flag):
             return None
-        if flag_complaint(flag, value, self.catalogue.jaxlib_version) is not None:
+        if flag_value_error(flag, value, self.catalogue.jaxlib_version) is not None:
             return None
         return Remedy("flag", f"--{name}={value}", note)

@@ -44,7 +44,7 @@ Run = Callable[[list[str]], str | None]
 
 
 @dataclass(frozen=True)
-class Gpu:
+class LocalGpu:
     """One GPU, as nvidia-smi has it."""
 
     name: str
@@ -54,11 +54,11 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Facts:
+class MachineFacts:
     """What is known of a machine; None is not known, an empty tuple is none."""
 
     packages: Mapping[str, str] = field(default_factory=dict)
-    gpus: tuple[Gpu, ...] | None = None
+    gpus: tuple[LocalGpu, ...] | None = None
     links: tuple[str, ...] | None = None
     """how each pair of GPUs is connected: NV18, PIX, SYS …"""
     inactive_nvlinks: int | None = None
@@ -125,16 +125,16 @@ def parse_xla_flags(text: str) -> dict[str, str]:
     return {name: value if equals else "true" for name, equals, value in pairs}
 
 
-def read_facts(
+def read_machine_facts(
     environment: Mapping[str, str] | None = None,
     run: Run | None = None,
     root: Path = Path("/"),
     is_profiled: bool = False,
-) -> Facts:
+) -> MachineFacts:
     """Looks at this machine; `run` and `root` are for machines that aren't there."""
     run = run or _run
     links = _links(run(["nvidia-smi", "topo", "-m"]))
-    return Facts(
+    return MachineFacts(
         packages=_packages(),
         gpus=_gpus(run(["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])),
         links=links,
@@ -166,7 +166,7 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def _gpus(text: str | None) -> tuple[Gpu, ...] | None:
+def _gpus(text: str | None) -> tuple[LocalGpu, ...] | None:
     """`NVIDIA H200, 580.65.06, 9.0, 143771`, a line for each GPU."""
     if text is None:
         return None
@@ -176,7 +176,7 @@ def _gpus(text: str | None) -> tuple[Gpu, ...] | None:
         if len(parts) == 4:
             name, driver, capability, memory = parts
             mib = number(memory)
-            gpus.append(Gpu(name, driver, capability, int(mib) if mib is not None else None))
+            gpus.append(LocalGpu(name, driver, capability, int(mib) if mib is not None else None))
     return tuple(gpus)
 
 

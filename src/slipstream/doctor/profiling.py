@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.doctor.findings import ERROR, WARNING, Finding
-from slipstream.doctor.machine_facts import NSIGHT, Facts, is_false, is_true
+from slipstream.doctor.machine_facts import NSIGHT, MachineFacts, is_false, is_true
+from slipstream.doctor.problems import ERROR, WARNING, Problem
 
 _NSIGHT_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NSYS_TARGET", "NVTX_INJECTION64_PATH")
 
 
-def profiling_rules(facts: Facts) -> Iterator[Finding]:
+def profiling_rules(facts: MachineFacts) -> Iterator[Problem]:
     """Everything the doctor knows about profiling and PGLE."""
     for rule in (_cupti, _nsight, _command_buffers, _cache):
         yield from rule(facts)
 
 
-def _cupti(facts: Facts) -> Iterator[Finding]:
+def _cupti(facts: MachineFacts) -> Iterator[Problem]:
     monitors = [name for name in facts.processes or () if name not in NSIGHT]
     if monitors:
-        yield Finding(
+        yield Problem(
             "cupti-held", ERROR if _will_profile(facts) else WARNING,
             f"{', '.join(monitors)} runs here and may hold the GPU's counters (CUPTI)",
             "only one program can have them: profiles come out empty, and PGLE with them",
@@ -27,18 +27,18 @@ def _cupti(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _nsight(facts: Facts) -> Iterator[Finding]:
+def _nsight(facts: MachineFacts) -> Iterator[Problem]:
     if not _under_nsight(facts):
         return
     if is_true(facts.environment.get("JAX_ENABLE_PGLE")):
-        yield Finding(
+        yield Problem(
             "nsight-pgle", ERROR, "Nsight is attached and JAX_ENABLE_PGLE is on",
             "PGLE uses the JAX profiler, which gets nothing while Nsight holds CUPTI: it finds an "
             "empty profile and recompiles with it",
             "unset JAX_ENABLE_PGLE; export JAX_COMPILATION_CACHE_EXPECT_PGLE=yes",
         )  # fmt: skip
     elif facts.is_profiled:
-        yield Finding(
+        yield Problem(
             "nsight-profiler", ERROR, "Nsight is attached and the JAX profiler is to run too",
             "only one of them can hold CUPTI, and with Nsight attached XLA names its kernels for "
             "Nsight only",
@@ -46,7 +46,7 @@ def _nsight(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _command_buffers(facts: Facts) -> Iterator[Finding]:
+def _command_buffers(facts: MachineFacts) -> Iterator[Problem]:
     flags = facts.xla_flags
     is_off = flags.get("xla_gpu_enable_command_buffer") == ""
     asked = is_true(flags.get("xla_enable_command_buffers_during_profiling"))
@@ -55,7 +55,7 @@ def _command_buffers(facts: Facts) -> Iterator[Finding]:
     fix = "export XLA_FLAGS=\"$XLA_FLAGS --xla_gpu_enable_command_buffer=''\""
     if _under_nsight(facts):
         fix = "nsys profile --cuda-graph-trace=node …"
-    yield Finding(
+    yield Problem(
         "command-buffers", WARNING, "command buffers (CUDA graphs) stay on while profiling",
         "every kernel in one is labelled command_buffer_N: JAX's cost extractor finds nothing "
         "(slipstream costs still does, from kernel names and order)",
@@ -63,12 +63,12 @@ def _command_buffers(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _cache(facts: Facts) -> Iterator[Finding]:
+def _cache(facts: MachineFacts) -> Iterator[Problem]:
     environment = facts.environment
     if not is_true(environment.get("JAX_COMPILATION_CACHE_EXPECT_PGLE")):
         return
     if not environment.get("JAX_COMPILATION_CACHE_DIR"):
-        yield Finding(
+        yield Problem(
             "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, and there is no "
             "JAX_COMPILATION_CACHE_DIR",
             "the program optimised with PGLE is looked for in a cache that isn't there; the run "
@@ -76,7 +76,7 @@ def _cache(facts: Facts) -> Iterator[Finding]:
             "export JAX_COMPILATION_CACHE_DIR=$HOME/jax_cache",
         )  # fmt: skip
     elif is_false(environment.get("JAX_ENABLE_COMPILATION_CACHE")):
-        yield Finding(
+        yield Problem(
             "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, and "
             "JAX_ENABLE_COMPILATION_CACHE is off",
             "the cache that holds the program optimised with PGLE isn't read",
@@ -84,11 +84,11 @@ def _cache(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _will_profile(facts: Facts) -> bool:
+def _will_profile(facts: MachineFacts) -> bool:
     return facts.is_profiled or is_true(facts.environment.get("JAX_ENABLE_PGLE"))
 
 
-def _under_nsight(facts: Facts) -> bool:
+def _under_nsight(facts: MachineFacts) -> bool:
     if any(name in NSIGHT for name in facts.parents or ()):
         return True
     return any(name.startswith(_NSIGHT_VARIABLES) for name in facts.environment)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag, default_catalogue
-from slipstream.flags.catalogue.env_vars import SETTINGS, Setting
+from slipstream.flags.catalogue.env_vars import ENV_VARS, EnvVar
 from slipstream.flags.catalogue.history import FlagHistory, catalogue_of, history
-from slipstream.flags.catalogue.notes import Note, notes
 from slipstream.flags.catalogue.replacements import REPLACEMENTS, Replacement, replacement_of
 
 MOST_SUGGESTED = 3
+_NOTES = Path(__file__).with_name("notes.json")
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a flag is for, in sentences, with their sources."""
+
+    what: str
+    helps: str | None
+    hurts: str | None
+    sources: tuple[str, ...]
+    is_judged: bool = False
+    """whether helps and hurts are our judgement: the sources only say what the flag does"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,7 @@ class Explanation:
     """does the newest harvested release know it?"""
     note: Note | None
     replacement: Replacement | None
-    setting: Setting | None
+    setting: EnvVar | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,22 @@ class FlagDiff:
     places: tuple[PlaceChange, ...]
 
 
+@cache
+def notes() -> Mapping[str, Note]:
+    """All notes, by the flag's name."""
+    data = json.loads(_NOTES.read_text(encoding="utf-8"))
+    return {
+        name: Note(
+            entry["what"],
+            entry.get("helps"),
+            entry.get("hurts"),
+            tuple(data["sources"][key] for key in entry["sources"]),
+            entry.get("is_judged", False),
+        )
+        for name, entry in data["flags"].items()
+    }
+
+
 def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
     """What is known about a flag of XLA or an environment variable."""
     name = name.removeprefix("--").partition("=")[0]
@@ -76,10 +107,10 @@ def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
         past is not None and past.last == history().newest,
         notes().get(name),
         replacement_of(name),
-        SETTINGS.get(name),
+        ENV_VARS.get(name),
     )
     if not any((found.flag, found.history, found.replacement, found.setting)):
-        raise _unknown(name, {*known.flags, *history().flags, *REPLACEMENTS, *SETTINGS})
+        raise _unknown(name, {*known.flags, *history().flags, *REPLACEMENTS, *ENV_VARS})
     return found
 
 

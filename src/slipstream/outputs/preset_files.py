@@ -10,8 +10,8 @@ from typing import Any
 
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
-from slipstream.flags.presets.guides import GUIDES, HERE
-from slipstream.flags.presets.presets import Chosen, Composed
+from slipstream.flags.presets.definitions import GUIDES, HERE
+from slipstream.flags.presets.presets import ComposedPresets, ResolvedEntry
 from slipstream.flags.presets.table import PRESETS
 from slipstream.outputs.terminal.layout import paragraph
 
@@ -29,20 +29,20 @@ _TODAY = {
 }
 
 
-def render(composed: Composed, form: str) -> str:
+def render(composed: ComposedPresets, form: str) -> str:
     """Presets as text of one form, a key of `FORMS`; comments say why, where the form has any."""
     if form not in FORMS:
         raise BadInput(no_such("form", form, FORMS))
     return FORMS[form](composed)
 
 
-def environment(composed: Composed) -> dict[str, str]:
+def environment(composed: ComposedPresets) -> dict[str, str]:
     """All of it as environment variables."""
     flags = " ".join(f"--{name}={value}" for name, value in composed.xla_flags.items())
     return ({_XLA_FLAGS: flags} if flags else {}) | composed.variables
 
 
-def preset_json(composed: Composed) -> dict[str, Any]:
+def preset_json(composed: ComposedPresets) -> dict[str, Any]:
     """What `flags preset --json` prints."""
     return {
         "presets": list(composed.presets),
@@ -64,7 +64,7 @@ def list_lines(width: int = 80) -> list[str]:
     return lines
 
 
-def _row(one: Chosen) -> dict[str, Any]:
+def _row(one: ResolvedEntry) -> dict[str, Any]:
     guide = GUIDES.get(one.entry.guide)
     return {
         "name": one.name,
@@ -79,12 +79,12 @@ def _row(one: Chosen) -> dict[str, Any]:
     }
 
 
-def _title(composed: Composed) -> str:
+def _title(composed: ComposedPresets) -> str:
     gpu = f" on {composed.gpu}" if composed.gpu else ""
     return f"{', '.join(composed.presets)} for jaxlib {composed.jaxlib_version}{gpu}"
 
 
-def _comment(one: Chosen) -> str:
+def _comment(one: ResolvedEntry) -> str:
     """`Why. (the guide, what it is today: because)`."""
     guide = GUIDES.get(one.entry.guide)
     today = _TODAY[one.today]
@@ -96,7 +96,7 @@ def _comments(text: str) -> list[str]:
     return paragraph(text, _WIDTH, "# ", "# ")
 
 
-def _left_out(composed: Composed) -> Iterator[str]:
+def _left_out(composed: ComposedPresets) -> Iterator[str]:
     if composed.left_out:
         yield "# Left out:"
     for one in composed.left_out:
@@ -106,11 +106,11 @@ def _left_out(composed: Composed) -> Iterator[str]:
         )
 
 
-def _sh(composed: Composed) -> str:
+def _sh(composed: ComposedPresets) -> str:
     return "\n".join(_sh_lines(composed)) + "\n"
 
 
-def _sh_lines(composed: Composed) -> Iterator[str]:
+def _sh_lines(composed: ComposedPresets) -> Iterator[str]:
     yield f"# {_title(composed)}"
     for one in composed.settings:
         yield from _comments(_comment(one))
@@ -128,7 +128,7 @@ def _in_double_quotes(text: str) -> str:
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
-def _slurm(composed: Composed) -> str:
+def _slurm(composed: ComposedPresets) -> str:
     lines = [
         "#!/bin/bash",
         "#SBATCH --gpus-per-node=8",
@@ -142,7 +142,7 @@ def _slurm(composed: Composed) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _dotenv(composed: Composed) -> str:
+def _dotenv(composed: ComposedPresets) -> str:
     lines = [f"# {_title(composed)}"]
     for one in composed.settings:
         lines += _comments(f"{one.name}: {_comment(one)}")
@@ -150,11 +150,11 @@ def _dotenv(composed: Composed) -> str:
     return "\n".join([*lines, *_left_out(composed)]) + "\n"
 
 
-def _json(composed: Composed) -> str:
+def _json(composed: ComposedPresets) -> str:
     return json.dumps(environment(composed), indent=2) + "\n"
 
 
-def _python(composed: Composed) -> str:
+def _python(composed: ComposedPresets) -> str:
     lines = [f"# {_title(composed)}", "# Before the first import of jax.", "import os", ""]
     flags = [one for one in composed.settings if one.entry.is_flag]
     if flags:
@@ -174,7 +174,7 @@ def _literal(text: str) -> str:
     return json.dumps(text)
 
 
-def _k8s(composed: Composed) -> str:
+def _k8s(composed: ComposedPresets) -> str:
     lines = [f"# {_title(composed)}", "env:"]
     for one in composed.settings:
         lines += _comments(f"{one.name}: {_comment(one)}")
@@ -186,7 +186,7 @@ def _k8s(composed: Composed) -> str:
     return "\n".join([*lines, *_left_out(composed)]) + "\n"
 
 
-FORMS: dict[str, Callable[[Composed], str]] = {
+FORMS: dict[str, Callable[[ComposedPresets], str]] = {
     "sh": _sh,
     "dotenv": _dotenv,
     "json": _json,

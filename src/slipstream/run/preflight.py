@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.doctor.machine_facts import Facts, read_facts
+from slipstream.doctor.machine_facts import MachineFacts, read_machine_facts
 from slipstream.errors import BadInput, Missing
 from slipstream.experiment.variants import Variant
 from slipstream.flags.catalogue.catalogue import Catalogue, installed_catalogue
-from slipstream.flags.environment import read_environment
 from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
 from slipstream.flags.presets.presets import compose
+from slipstream.flags.settings import read_environment
 
 _NOT_FOR_US = ("command-buffers", "no-jax")
 """kernels in command buffers are attributed; a job without jax simply runs"""
@@ -38,7 +38,7 @@ def check(
     presets: Sequence[str],
     flags: Sequence[str],
     base: Mapping[str, str] | None = None,
-    facts: Facts | None = None,
+    facts: MachineFacts | None = None,
 ) -> Preflight:
     """BadInput where a job with these settings would end at start, with the fix."""
     base = os.environ if base is None else base
@@ -48,7 +48,7 @@ def check(
         if presets or flags:
             raise
         return Preflight({}, (), {}, None, (), (f"flags are not checked: {missing}",))
-    facts = facts or read_facts(base, is_profiled=True)
+    facts = facts or read_machine_facts(base, is_profiled=True)
     gpus = tuple(gpu.name for gpu in facts.gpus or ())
     gpu = gpus[0] if gpus else None
     for_job, variants = _flag_sets(flags, catalogue)
@@ -64,12 +64,12 @@ def _flag_sets(
     flags: Sequence[str], catalogue: Catalogue
 ) -> tuple[dict[str, str], tuple[Variant, ...]]:
     """Flags that only a whole process can have, and those that each compile can."""
-    from slipstream.compiler.options import divide
+    from slipstream.compiler.options import split_flags
 
     for_job: dict[str, str] = {}
     variants = []
     for one in flags:
-        options = divide(one, catalogue)
+        options = split_flags(one, catalogue)
         for_job |= options.xla_flags
         if options.compiler_options:
             name = " ".join(f"{k}={v}" for k, v in options.compiler_options.items())
@@ -104,9 +104,9 @@ def _with_fix(message: str, fix: str | None) -> str:
     return f"{message} (write {fix})" if fix else f"{message} (take it out)"
 
 
-def _warnings(facts: Facts) -> tuple[str, ...]:
+def _warnings(facts: MachineFacts) -> tuple[str, ...]:
     from slipstream.doctor.doctor import examine
-    from slipstream.doctor.findings import ERROR, WARNING
+    from slipstream.doctor.problems import ERROR, WARNING
 
     return tuple(
         f"{finding.what}: {finding.why}; {finding.fix}"

@@ -20,7 +20,7 @@ from slipstream.analyses.bounds import WORTHWHILE
 from slipstream.analyses.soundness import soundness
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler, machine_of
-from slipstream.compiler.session import Session
+from slipstream.compiler.session import CompilerSession
 from slipstream.costs.coverage import Coverage, check_profile, check_program
 from slipstream.costs.extract import extract_costs
 from slipstream.costs.table import CostTable
@@ -116,7 +116,7 @@ class _Simulated:
     def __init__(
         self,
         run_dir: RunDir,
-        session: Session,
+        session: CompilerSession,
         machine: Machine,
         checked: Preflight,
         lowered: Mapping[str, Any],

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, default_catalogue
-from slipstream.flags.catalogue.values import flag_complaint, repaired
-from slipstream.flags.presets.entry import Entry
-from slipstream.flags.presets.guides import HERE
-from slipstream.flags.presets.presets import Chosen, Composed
+from slipstream.flags.catalogue.values import flag_value_error, repaired_value
+from slipstream.flags.presets.definitions import HERE, PresetEntry
+from slipstream.flags.presets.presets import ComposedPresets, ResolvedEntry
 from slipstream.results.tuning import Tuning
 from slipstream.tune.space.knob import COSTS
 
@@ -20,7 +19,7 @@ _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 
 def winning_settings(
     tuning: Tuning, costs: str | None = None, typed: Collection[str] = ()
-) -> Composed:
+) -> ComposedPresets:
     """What to set for the best candidate, each setting with the reason that it is a knob.
 
     Those in `typed` are no settings, but places in the job's command.
@@ -38,10 +37,10 @@ def winning_settings(
     settings = {name: value for name, value in best.settings.items() if name not in typed}
     written = as_flags(settings, catalogue, costs or (str(file) if file.exists() else None))
     for own, (name, value) in zip(settings, written.items(), strict=True):
-        entry = Entry(name, value, whys.get(own, ""), HERE)
-        chosen.append(Chosen(entry, "tune", "found", name, value))
+        entry = PresetEntry(name, value, whys.get(own, ""), HERE)
+        chosen.append(ResolvedEntry(entry, "tune", "found", name, value))
     gpu = tuning.machine
-    return Composed((f"tune {tuning.target}",), tuning.jaxlib, gpu, tuple(chosen))
+    return ComposedPresets((f"tune {tuning.target}",), tuning.jaxlib, gpu, tuple(chosen))
 
 
 def as_flags(
@@ -61,6 +60,6 @@ def as_options(settings: Mapping[str, str], costs: Path | str | None = None) -> 
 def _in_xla_flags(name: str, value: str, catalogue: Catalogue) -> str:
     """Candidates are compiled with options; XLA_FLAGS wants a few enums shorter."""
     flag = catalogue.flags.get(name)
-    if flag is None or flag_complaint(flag, value, catalogue.jaxlib_version) is None:
+    if flag is None or flag_value_error(flag, value, catalogue.jaxlib_version) is None:
         return value
-    return repaired(flag, value, is_option=False, version=catalogue.jaxlib_version) or value
+    return repaired_value(flag, value, is_option=False, version=catalogue.jaxlib_version) or value

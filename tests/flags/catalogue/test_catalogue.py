@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.did_you_mean import close_matches
 from slipstream.errors import Missing
-from slipstream.flags.catalogue import catalogue, history, installed, library
+from slipstream.flags.catalogue import catalogue, history, installed, jaxlib_library
 from slipstream.flags.catalogue.catalogue import (
     SIMILAR,
     Catalogue,
@@ -141,18 +141,18 @@ def test_history_agrees_with_the_library(here):
     """Harvested from the wheel, on another day: the library, started here, says the same."""
     known = catalogue_of(here.jaxlib_version)
 
-    asked = installed.read_catalogue(library.installed_library(), Probe(), known.flags)
+    asked = installed.read_catalogue(jaxlib_library.installed_library(), Probe(), known.flags)
 
     assert dict(asked.flags) == dict(known.flags)
 
 
 def test_a_library_that_differs_from_its_release_is_asked(monkeypatch):
-    found = library.installed_library()
+    found = jaxlib_library.installed_library()
     other = {**catalogue_of(found.version).flags}
     del other["xla_dump_to"]
 
     assert installed.harvested(found) == catalogue_of(found.version)
-    assert installed.harvested(library.Library("0.4.18", found.path)) is None
+    assert installed.harvested(jaxlib_library.JaxlibLibrary("0.4.18", found.path)) is None
     monkeypatch.setattr(history, "catalogue_of", lambda version: Catalogue(version, other))
     assert installed.harvested(found) is None
 
@@ -189,4 +189,4 @@ def test_no_jaxlib_names_the_line_that_installs_it(monkeypatch):
     monkeypatch.setattr(metadata, "distribution", absent)
 
     with pytest.raises(Missing, match="pip install jax"):
-        library.installed_library()
+        jaxlib_library.installed_library()

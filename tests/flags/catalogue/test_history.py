@@ -10,10 +10,9 @@ from slipstream.flags.catalogue.history import (
     decode,
     encode,
     history,
-    replacement_of,
     version_key,
 )
-from slipstream.flags.catalogue.replacements import REPLACEMENTS
+from slipstream.flags.catalogue.replacements import REPLACEMENTS, replacement_of
 
 ASKED_FOR = ("0.4.18", "0.5.0", "0.5.3", "0.6.0", "0.6.2", "0.7.2", "0.8.3", "0.9.2", "0.10.2")
 

@@ -16,16 +16,16 @@ import pytest
 from slipstream.flags.catalogue.catalogue import Flag, installed_catalogue
 from slipstream.flags.catalogue.history import catalogue_of
 from slipstream.flags.catalogue.probe import Probe
-from slipstream.flags.catalogue.value_grammars import (
-    flag_spelling,
-    option_spelling,
-    tried_counts,
-    tried_releases,
+from slipstream.flags.catalogue.release_grammars import (
+    flag_grammar,
+    option_grammar,
+    tested_counts,
+    tested_releases,
 )
-from slipstream.flags.catalogue.values import flag_complaint, option_complaint, repaired
-from slipstream.flags.environment import read_environment, read_text
+from slipstream.flags.catalogue.values import flag_value_error, option_value_error, repaired_value
 from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
+from slipstream.flags.settings import read_environment, read_text
 
 START = "from jaxlib import xla_client; xla_client.CompileOptions()"
 HERE = version("jaxlib")
@@ -162,11 +162,11 @@ def _option_fails(flag: Flag, value: str) -> bool:
 
 def test_every_flag_of_this_jaxlib_was_tried() -> None:
     flags = [flag for flag in installed_catalogue().flags.values() if flag.in_xla_flags]
-    assert HERE in tried_releases()
-    assert [flag.name for flag in flags if not flag_spelling(flag, HERE).is_tried] == []
+    assert HERE in tested_releases()
+    assert [flag.name for flag in flags if not flag_grammar(flag, HERE).is_tried] == []
     options = [f for f in installed_catalogue().flags.values() if f.in_compiler_options]
-    assert [f.name for f in options if not option_spelling(f, HERE)[0].is_tried] == []
-    assert min(tried_counts(HERE)) > 10_000
+    assert [f.name for f in options if not option_grammar(f, HERE)[0].is_tried] == []
+    assert min(tested_counts(HERE)) > 10_000
 
 
 @pytest.mark.parametrize(
@@ -182,27 +182,27 @@ def test_every_flag_of_this_jaxlib_was_tried() -> None:
 )
 def test_what_was_meant(name: str, value: str, meant: str | None) -> None:
     flag = catalogue_of("0.10.2").flags[name]
-    found = repaired(flag, value, False, "0.10.2")
+    found = repaired_value(flag, value, False, "0.10.2")
     assert (found or "").lower() == (meant or "").lower()
 
 
 def test_another_release_goes_by_the_nearest_that_was_tried() -> None:
     flag = catalogue_of("0.10.1").flags["xla_gpu_detect_nan"]
-    said = flag_complaint(flag, "DETECTION_MODE_FAIL", "0.10.1")
+    said = flag_value_error(flag, "DETECTION_MODE_FAIL", "0.10.1")
     assert said is not None
     assert said.endswith("(so it is with jaxlib 0.10.2; not tried with 0.10.1)")
-    assert flag_complaint(flag, "fail", "0.10.1") is None
+    assert flag_value_error(flag, "fail", "0.10.1") is None
 
 
 def test_members_that_the_tried_release_lacks_pass() -> None:
     flag = catalogue_of("0.10.1").flags["xla_gpu_detect_nan"]
     newer = Flag(flag.name, flag.kind, flag.default, (*flag.enum_values, "DETECTION_MODE_NEW"))
-    assert flag_complaint(newer, "new", "0.10.1") is None
-    assert flag_complaint(newer, "old", "0.10.1") is not None
+    assert flag_value_error(newer, "new", "0.10.1") is None
+    assert flag_value_error(newer, "old", "0.10.1") is not None
 
 
 def test_enums_have_no_names_in_old_compile_options() -> None:
     flag = catalogue_of("0.5.0").flags["xla_gpu_shape_checks"]
-    assert option_complaint(flag, "RUNTIME", "0.5.0") is not None
-    assert option_complaint(flag, "1", "0.5.0") is None
-    assert option_complaint(flag, "RUNTIME", "0.6.0") is None
+    assert option_value_error(flag, "RUNTIME", "0.5.0") is not None
+    assert option_value_error(flag, "1", "0.5.0") is None
+    assert option_value_error(flag, "RUNTIME", "0.6.0") is None

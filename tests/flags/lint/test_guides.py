@@ -12,10 +12,10 @@ import pytest
 
 from flags.lint.guides import GUIDE_LINES, GUIDE_VARIABLES
 from slipstream.flags.catalogue.catalogue import installed_catalogue
-from slipstream.flags.catalogue.env_vars import SETTINGS
-from slipstream.flags.environment import read_text
+from slipstream.flags.catalogue.env_vars import ENV_VARS
 from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
+from slipstream.flags.settings import read_text
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "check_guides.py"
 
@@ -57,6 +57,6 @@ def test_a_process_does_what_lint_says(script: ModuleType, line: str) -> None:
 
 def test_every_variable_of_the_guides_is_known() -> None:
     names = {variable.partition("=")[0] for _, variable in GUIDE_VARIABLES}
-    assert names <= set(SETTINGS)
+    assert names <= set(ENV_VARS)
     text = "".join(f"export {variable}\n" for _, variable in GUIDE_VARIABLES)
     assert [one for one in lint(read_text(text), installed_catalogue())] == []

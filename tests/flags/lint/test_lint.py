@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from slipstream.flags.catalogue.history import catalogue_of
-from slipstream.flags.environment import Form, read_environment, read_text
-from slipstream.flags.lint.findings import CODES, Finding
+from slipstream.flags.lint.findings import CODES, LintFinding
 from slipstream.flags.lint.lint import lint
-from slipstream.flags.lint.rewrite import fix
+from slipstream.flags.lint.rewrite import apply_fixes
+from slipstream.flags.settings import FileFormat, read_environment, read_text
 
 NEW, OLD = "0.10.2", "0.4.18"
 
 
 def findings(
-    text: str, form: Form = "shell", jaxlib: str = NEW, gpu: str | None = None
-) -> tuple[Finding, ...]:
+    text: str, form: FileFormat = "shell", jaxlib: str = NEW, gpu: str | None = None
+) -> tuple[LintFinding, ...]:
     return lint(read_text(text, form, "job"), catalogue_of(jaxlib), gpu)
 
 
-def brief(found: tuple[Finding, ...]) -> list[tuple[str, str, str, str | None]]:
+def brief(found: tuple[LintFinding, ...]) -> list[tuple[str, str, str, str | None]]:
     return [(one.code, one.severity, one.name, one.fix) for one in found]
 
 
@@ -128,7 +128,7 @@ def test_scheduler_off_on_hopper() -> None:
         one for one in findings(text, gpu="NVIDIA H100 80GB HBM3") if one.code == "no-effect"
     ]
     assert len(on_hopper) == 1
-    assert fix(text, on_hopper) == both
+    assert apply_fixes(text, on_hopper) == both
     assert not [one for one in findings(text, gpu="A100") if one.code == "no-effect"]
     assert not [one for one in findings(both, gpu="H100") if one.code == "no-effect"]
 
@@ -175,7 +175,7 @@ def test_what_follows_a_stray_word_is_ignored() -> None:
     )
     (found,) = findings(text)
     assert (found.code, found.severity, found.fix) == ("malformed", "warning", "")
-    assert findings(fix(text, [found])) == ()
+    assert findings(apply_fixes(text, [found])) == ()
 
 
 def test_what_was_not_read_is_a_warning() -> None:
@@ -259,7 +259,7 @@ python train.py
 
 
 def test_fix_rewrites_in_place() -> None:
-    assert fix(GUIDE, findings(GUIDE)) == FIXED
+    assert apply_fixes(GUIDE, findings(GUIDE)) == FIXED
     assert findings(FIXED) == ()
 
 
@@ -268,7 +268,7 @@ def test_fix_of_python() -> None:
         'os.environ["XLA_FLAGS"] = (\n    "--xla_gpu_graph_level=0 "\n'
         '    "--xla_gpu_enable_triton_softmax_fusion=false "\n)\n'
     )
-    fixed = fix(text, findings(text, "python"))
+    fixed = apply_fixes(text, findings(text, "python"))
     assert (
         fixed == 'os.environ["XLA_FLAGS"] = (\n    "--xla_gpu_enable_command_buffer= "\n    ""\n)\n'
     )
@@ -285,7 +285,7 @@ def test_an_alias_gets_its_new_name(old: str, new: str) -> None:
     text = flags(f"--xla_gpu_enable_pipelined_all_gather={old}")
     (found,) = findings(text, jaxlib="0.12.0.1")
     assert (found.code, found.severity) == ("deprecated", "warning")
-    assert fix(text, [found]) == flags(f"--xla_gpu_pipeline_all_gather={new}")
+    assert apply_fixes(text, [found]) == flags(f"--xla_gpu_pipeline_all_gather={new}")
 
 
 def test_two_memory_fractions_end_the_job() -> None:

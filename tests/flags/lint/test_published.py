@@ -6,10 +6,10 @@ import pytest
 
 from flags.lint.published import PUBLISHED, Published
 from slipstream.flags.catalogue.history import catalogue_of
-from slipstream.flags.environment import read_text
 from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
-from slipstream.flags.lint.rewrite import fix
+from slipstream.flags.lint.rewrite import apply_fixes
+from slipstream.flags.settings import read_text
 
 
 @pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.project)
@@ -24,6 +24,6 @@ def test_retired_flags_are_found(one: Published) -> None:
 @pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.project)
 def test_fixed_they_run(one: Published, version: str) -> None:
     catalogue = catalogue_of(version)
-    fixed = fix(one.settings, lint(read_text(one.settings), catalogue))
+    fixed = apply_fixes(one.settings, lint(read_text(one.settings), catalogue))
     findings = lint(read_text(fixed), catalogue)
     assert [finding for finding in findings if finding.severity in FAILING] == []

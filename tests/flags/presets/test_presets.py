@@ -10,16 +10,16 @@ import pytest
 
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.history import catalogue_of
-from slipstream.flags.environment import Form, read_text
 from slipstream.flags.lint.lint import lint
-from slipstream.flags.presets.guides import GUIDES, HERE
+from slipstream.flags.presets.definitions import GUIDES, HERE
 from slipstream.flags.presets.presets import compose
 from slipstream.flags.presets.table import PRESETS
+from slipstream.flags.settings import FileFormat, read_text
 from slipstream.outputs.preset_files import FORMS, environment, render
 
 VERSIONS = ("0.4.18", "0.6.0", "0.10.2", "0.12.0.1")
 NAMES = tuple(preset.name for preset in PRESETS)
-READ_AS: dict[str, Form] = {
+READ_AS: dict[str, FileFormat] = {
     "sh": "shell",
     "slurm": "shell",
     "dotenv": "env",

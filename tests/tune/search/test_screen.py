@@ -14,7 +14,7 @@ from slipstream.analyses.soundness import Soundness, WrongBitcast
 from slipstream.compiler.compile import compiler, machine_of
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
-from slipstream.flags.catalogue.values import option_complaint
+from slipstream.flags.catalogue.values import option_value_error
 from slipstream.outputs.terminal.tune import remarks_of
 from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, TrialResult, Tuning
 from slipstream.tune.folder import read_study
@@ -85,7 +85,7 @@ def test_every_value_is_one_that_this_jaxlib_takes(compiled):
         assert knob.default == flag.default
         for value in knob.values[1:]:
             spelled = value.capitalize() if flag.kind == "bool" else value
-            assert option_complaint(flag, spelled, catalogue.jaxlib_version) is None
+            assert option_value_error(flag, spelled, catalogue.jaxlib_version) is None
 
 
 def test_users_add_and_forbid_knobs(compiled):

@@ -11,7 +11,7 @@ from slipstream.errors import BadInput, CheckFailed
 
 if TYPE_CHECKING:
     from slipstream.flags.catalogue.catalogue import Catalogue
-    from slipstream.flags.lint.findings import Finding
+    from slipstream.flags.lint.findings import LintFinding
 
 JaxlibOption = Annotated[
     str | None,
@@ -69,9 +69,9 @@ def catalogue_for(jaxlib: str | None) -> Catalogue:
     return catalogue_of(jaxlib)
 
 
-def _findings(paths: list[str], catalogue: Catalogue, gpu: str | None) -> list[Finding]:
-    from slipstream.flags.environment import read_settings
+def _findings(paths: list[str], catalogue: Catalogue, gpu: str | None) -> list[LintFinding]:
     from slipstream.flags.lint.lint import lint as find
+    from slipstream.flags.settings import read_settings
 
     settings = [read_settings(path) for path in paths] or [read_settings()]
     return [finding for found in settings for finding in find(found, catalogue, gpu)]
@@ -86,7 +86,7 @@ def _fix(paths: list[str], catalogue: Catalogue, gpu: str | None, quiet: bool) -
             echo(f"{path}: {count} fixed")
 
 
-def _fail_if_fatal(findings: list[Finding], paths: list[str]) -> None:
+def _fail_if_fatal(findings: list[LintFinding], paths: list[str]) -> None:
     from slipstream.flags.lint.findings import FAILING
 
     fatal = [finding for finding in findings if finding.severity in FAILING]

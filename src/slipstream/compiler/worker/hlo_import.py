@@ -35,7 +35,7 @@ _STATUS_RETURNING = 2
 
 
 @dataclass(frozen=True)
-class Published:
+class ImportedHlo:
     """A program that somebody dumped, in the form that today's compiler takes."""
 
     stablehlo: bytes
@@ -45,7 +45,7 @@ class Published:
     unknown_calls: tuple[str, ...]
 
 
-def to_stablehlo(data: bytes) -> Published:
+def to_stablehlo(data: bytes) -> ImportedHlo:
     """Convert HLO text, an HloProto or an HloModuleProto."""
     from jaxlib import _jax
 
@@ -69,7 +69,9 @@ def to_stablehlo(data: bytes) -> Published:
         counts |= _devices_named(module, stablehlo)
     if unknown:
         stablehlo = _plain_calls(stablehlo, set(unknown))
-    return Published(stablehlo, **counts, is_partitioned=is_partitioned, unknown_calls=(*unknown,))
+    return ImportedHlo(
+        stablehlo, **counts, is_partitioned=is_partitioned, unknown_calls=(*unknown,)
+    )
 
 
 def register_stubs(names: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ class WorkerFailed(Exception):
         self.died = died
 
 
-class Process:
+class WorkerProcess:
     """One worker; `log` is all it wrote since the last request."""
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 Answer = dict[str, Any]
 
 
-def answer_all(worker: object) -> None:
+def serve_stdin(worker: object) -> None:
     """Requests of stdin, until there are no more; then the process ends."""
     # What targets print must not get between the answers.
     answers = os.fdopen(os.dup(1), "w")

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.compiler.worker.rpc import Answer, answer_all
+from slipstream.compiler.worker.rpc import Answer, serve_stdin
 
 
 class Worker:
@@ -41,11 +41,11 @@ class Worker:
         return {"model": model, "devices": len(self.devices)}
 
     def lower(self, module: str, function: str, keywords: Mapping[str, Any], out: str) -> Answer:
-        from slipstream.compiler.source_tracking import inputs_of, watching
+        from slipstream.compiler.source_tracking import inputs_of, tracking
         from slipstream.compiler.worker.lowering import call_builder
 
         flags = os.environ.get("XLA_FLAGS")
-        with watching() as seen:
+        with tracking() as seen:
             build = getattr(import_target(module), function)
             lowered = call_builder(build, self.devices, keywords)
         if os.environ.get("XLA_FLAGS") != flags:
@@ -101,4 +101,4 @@ def import_target(module: str) -> Any:
 
 
 if __name__ == "__main__":
-    answer_all(Worker())
+    serve_stdin(Worker())

@@ -13,7 +13,7 @@ DATA = Path(__file__).with_name("env_vars.json")
 
 
 @dataclass(frozen=True)
-class Setting:
+class EnvVar:
     """One environment variable."""
 
     name: str
@@ -27,10 +27,10 @@ class Setting:
     """what it may be, where that is a closed list"""
 
 
-def _read() -> dict[str, Setting]:
+def _read() -> dict[str, EnvVar]:
     rows = json.loads(DATA.read_text(encoding="utf-8"))
-    settings = [Setting(**{**row, "values": tuple(row.get("values", ()))}) for row in rows]
+    settings = [EnvVar(**{**row, "values": tuple(row.get("values", ()))}) for row in rows]
     return {setting.name: setting for setting in settings}
 
 
-SETTINGS: dict[str, Setting] = _read()
+ENV_VARS: dict[str, EnvVar] = _read()

@@ -1,6 +1,6 @@
 """Which values a setting takes: one grammar for each way in which XLA reads a value.
 
-switch    bare, true, False, 1, 0         words        one of a few, as they are spelt
+switch    without_separators, true, False, 1, 0         words        one of a few, as they are spelt
 int32     1  +3  -1  007                  list         A,B and nothing else
 float     1.5  1e9  0x10  inf  nan        signed list  A, B, or +A,-B, which changes the default
 duration  10s  1h30m  inf  0              minus list   A,-B,  with _ and - anywhere in them
@@ -116,11 +116,11 @@ def _is_signed_list(grammar: Grammar, value: str) -> bool:
 
 
 def _is_minus_list(grammar: Grammar, value: str) -> bool:
-    known = set(map(bare, grammar.words))
-    return all(bare(item) in known for item in value.split(",") if item)
+    known = set(map(without_separators, grammar.words))
+    return all(without_separators(item) in known for item in value.split(",") if item)
 
 
-def bare(word: str) -> str:
+def without_separators(word: str) -> str:
     """As XLA compares words where it leaves out their lines: `all-reduce`, `ALL_REDUCE`."""
     return re.sub(r"[-_]", "", word).lower()
 
@@ -185,7 +185,7 @@ _EXPECTED = {
 }
 
 
-def plain_forms() -> Sequence[Grammar]:
+def wordless_grammars() -> Sequence[Grammar]:
     """The grammars without words, the most particular first."""
     off = Grammar("words", ("false", "0"), any_case=True)
     forms = ("switch", "int32", "int64", "float", "duration", "fuel", "ranges", "passes", "text")

@@ -17,9 +17,6 @@ from typing import Any
 
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag
-from slipstream.flags.catalogue.replacements import Replacement, replacement_of
-
-__all__ = ["FlagHistory", "History", "Replacement", "catalogue_of", "history", "replacement_of"]
 
 DATA = Path(__file__).with_name("history.json.gz")
 

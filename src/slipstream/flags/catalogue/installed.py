@@ -13,9 +13,9 @@ from typing import Any
 
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag
-from slipstream.flags.catalogue.descriptor import Descriptor, Field
-from slipstream.flags.catalogue.library import (
-    Library,
+from slipstream.flags.catalogue.debug_options import DebugOption, DebugOptionsDescriptor
+from slipstream.flags.catalogue.jaxlib_library import (
+    JaxlibLibrary,
     installed_library,
     read_descriptors,
     read_names,
@@ -44,7 +44,7 @@ def read_installed() -> Catalogue:
     return catalogue
 
 
-def harvested(library: Library) -> Catalogue | None:
+def harvested(library: JaxlibLibrary) -> Catalogue | None:
     """What the history says of this very library: the release's number and all its fields agree."""
     from slipstream.flags.catalogue.history import catalogue_of
 
@@ -52,18 +52,18 @@ def harvested(library: Library) -> Catalogue | None:
         known = catalogue_of(library.version)
     except BadInput:
         return None
-    fields = Descriptor(read_descriptors(library)).fields()
+    fields = DebugOptionsDescriptor(read_descriptors(library)).fields()
     same = {
-        name: Field(name, flag.kind, flag.enum_values, flag.is_deprecated)
+        name: DebugOption(name, flag.kind, flag.enum_values, flag.is_deprecated)
         for name, flag in known.flags.items()
         if flag.kind != UNKNOWN
     }
     return known if fields == same else None
 
 
-def read_catalogue(library: Library, probe: Probe, names: Iterable[str] = ()) -> Catalogue:
+def read_catalogue(library: JaxlibLibrary, probe: Probe, names: Iterable[str] = ()) -> Catalogue:
     """What a library holds and, once started, accepts; `names` are asked for besides its own."""
-    descriptor = Descriptor(read_descriptors(library))
+    descriptor = DebugOptionsDescriptor(read_descriptors(library))
     fields = descriptor.fields()
     defaults = descriptor.defaults(probe.compile_options())
     candidates = {*read_names(library), *fields, *descriptor.reserved(), *names}
@@ -103,7 +103,7 @@ def catalogue_from_json(data: dict[str, Any]) -> Catalogue:
     return Catalogue(data["jaxlib"], flags, frozenset(data["removed"]))
 
 
-def _is_option(field: Field, version: str) -> bool:
+def _is_option(field: DebugOption, version: str) -> bool:
     """Before jaxlib 0.6.0, no release took a list as a compile option."""
     from slipstream.flags.catalogue.history import version_key
 

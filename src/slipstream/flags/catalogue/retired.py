@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag
-from slipstream.flags.catalogue.history import Replacement, history, replacement_of, version_key
-from slipstream.flags.catalogue.values import flag_complaint, option_complaint
-from slipstream.flags.environment import Found
+from slipstream.flags.catalogue.history import history, version_key
+from slipstream.flags.catalogue.replacements import Replacement, replacement_of
+from slipstream.flags.catalogue.values import flag_value_error, option_value_error
+from slipstream.flags.settings import Setting
 
 _OFF = frozenset(("false", "0"))
 _ASYNC_LIST = "xla_gpu_disable_async_collectives"
@@ -26,7 +27,7 @@ _GRAPH_LEVELS = frozenset(("xla_gpu_graph_level", "xla_gpu_cuda_graph_level"))
 
 
 @dataclass(frozen=True)
-class Fate:
+class Retirement:
     """What became of a flag."""
 
     code: str
@@ -37,7 +38,9 @@ class Fate:
     fix: str | None
 
 
-def fate(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Fate | None:
+def retirement_of(
+    one: Setting, found: Sequence[Setting], catalogue: Catalogue
+) -> Retirement | None:
     """What became of a flag that is refused; None if it never was one."""
     known = replacement_of(one.name)
     past = history().flags.get(one.name)
@@ -51,7 +54,7 @@ def fate(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Fate | Non
     first = past.accepted_first if past is not None else None
     if first is not None and version_key(first) > version_key(version):
         reason = f"It came with jaxlib {first}."
-        return Fate("unknown", f"{seen} {reason} Update jaxlib, or leave it out.", reason, "")
+        return Retirement("unknown", f"{seen} {reason} Update jaxlib, or leave it out.", reason, "")
     if one.name in catalogue.flags and known is None:
         return None
     reason = (
@@ -60,10 +63,10 @@ def fate(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Fate | Non
         else _last_seen(past.accepted_last if past is not None else None)
     )
     instead = _instead(one, found, known, catalogue)
-    return Fate("retired", f"{seen} {reason} {_advice(instead, known)}", reason, instead)
+    return Retirement("retired", f"{seen} {reason} {_advice(instead, known)}", reason, instead)
 
 
-def modern(flag: Flag, value: str, catalogue: Catalogue) -> tuple[str, str] | None:
+def renamed_form(flag: Flag, value: str, catalogue: Catalogue) -> tuple[str, str] | None:
     """Name and value that took the place of an accepted, but aliased flag."""
     known = replacement_of(flag.name)
     if known is None or known.use is None or flag.in_compiler_options and not flag.is_deprecated:
@@ -88,7 +91,7 @@ def _translated(flag: Flag, value: str, catalogue: Catalogue) -> str | None:
     # XLA reads a plain `false` of the pipelining flags as `default`, not as `off`.
     words = {"true": ["true", "1", "on"], "false": ["false", "0", "default", "off"]}
     for word in [value, *words.get(value.lower(), [])]:
-        if flag_complaint(flag, word, catalogue.jaxlib_version) is None:
+        if flag_value_error(flag, word, catalogue.jaxlib_version) is None:
             return word
     return None
 
@@ -98,7 +101,7 @@ def _last_seen(last: str | None) -> str:
 
 
 def _instead(
-    one: Found, found: Sequence[Found], known: Replacement | None, catalogue: Catalogue
+    one: Setting, found: Sequence[Setting], known: Replacement | None, catalogue: Catalogue
 ) -> str | None:
     """The text that takes the flag's place; empty where nothing has to."""
     value = "true" if one.value is None else one.value
@@ -116,19 +119,19 @@ def _instead(
     return _written(one, name, new_value, catalogue)
 
 
-def _written(one: Found, name: str, value: str, catalogue: Catalogue) -> str | None:
+def _written(one: Setting, name: str, value: str, catalogue: Catalogue) -> str | None:
     flag = catalogue.flags.get(name)
     if flag is None:
         return None
     version = catalogue.jaxlib_version
     if one.kind == "compiler_options":
-        is_fine = flag.in_compiler_options and option_complaint(flag, value, version) is None
+        is_fine = flag.in_compiler_options and option_value_error(flag, value, version) is None
         return f'"{name}": "{value}"' if is_fine else None
-    is_fine = flag.in_xla_flags is not False and flag_complaint(flag, value, version) is None
+    is_fine = flag.in_xla_flags is not False and flag_value_error(flag, value, version) is None
     return f"--{name}={value}" if is_fine else None
 
 
-def _async_list(one: Found, found: Sequence[Found], catalogue: Catalogue) -> str | None:
+def _async_list(one: Setting, found: Sequence[Setting], catalogue: Catalogue) -> str | None:
     """One list stands for all the flags: the first of them becomes it, the others go."""
     switched_off = list(_switched_off(one, found))
     if switched_off and switched_off[0] is not one:
@@ -137,7 +140,7 @@ def _async_list(one: Found, found: Sequence[Found], catalogue: Catalogue) -> str
     return _written(one, _ASYNC_LIST, ",".join(kinds), catalogue)
 
 
-def _switched_off(one: Found, found: Sequence[Found]) -> Iterator[Found]:
+def _switched_off(one: Setting, found: Sequence[Setting]) -> Iterator[Setting]:
     for other in found:
         is_here = other.kind == one.kind and other.group == one.group
         if is_here and other.name in _ASYNC and (other.value or "true").lower() in _OFF:

@@ -13,11 +13,11 @@ import re
 
 from slipstream.flags.catalogue.catalogue import Flag
 from slipstream.flags.catalogue.grammar import RANGES, Grammar
-from slipstream.flags.catalogue.value_grammars import (
-    Spelling,
-    flag_spelling,
-    option_spelling,
-    tried_releases,
+from slipstream.flags.catalogue.release_grammars import (
+    TestedGrammar,
+    flag_grammar,
+    option_grammar,
+    tested_releases,
 )
 
 _BOOLS = {"true": "true", "1": "true", "false": "false", "0": "false"}
@@ -28,13 +28,13 @@ _SUFFIXES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
 _LISTS = ("list", "signed list", "minus list", "numbers")
 
 
-def flag_complaint(flag: Flag, value: str | None, version: str | None = None) -> str | None:
+def flag_value_error(flag: Flag, value: str | None, version: str | None = None) -> str | None:
     """What is wrong with a value in `XLA_FLAGS`, and what was expected; None if nothing is.
 
     `version` is the jaxlib release; without one it is the newest that was tried.
     """
-    asked = version or tried_releases()[-1]
-    spelling = flag_spelling(flag, asked)
+    asked = version or tested_releases()[-1]
+    spelling = flag_grammar(flag, asked)
     grammar = spelling.grammar
     if grammar.accepts(value):
         return None
@@ -44,15 +44,15 @@ def flag_complaint(flag: Flag, value: str | None, version: str | None = None) ->
     return complaint + _unless_tried(spelling, asked)
 
 
-def option_complaint(
+def option_value_error(
     flag: Flag, value: str, version: str | None = None, python_type: str = "str"
 ) -> str | None:
     """What is wrong with a value in `compiler_options`, and what was expected.
 
     `python_type` is the value's: JAX refuses 1 where it wants 1.0, and True where it wants a text.
     """
-    asked = version or tried_releases()[-1]
-    spelling, types = option_spelling(flag, asked)
+    asked = version or tested_releases()[-1]
+    spelling, types = option_grammar(flag, asked)
     grammar = spelling.grammar
     if python_type not in ("str", *types):
         return (
@@ -66,7 +66,7 @@ def option_complaint(
     return f"is {value!r}; expected {grammar.expected()}" + _unless_tried(spelling, asked)
 
 
-def normal(flag: Flag, value: str | None) -> str:
+def normalized(flag: Flag, value: str | None) -> str:
     """A value in one form, so that two ways of writing it compare equal."""
     text = "true" if value is None else value.strip()
     if flag.kind == "bool":
@@ -78,14 +78,14 @@ def normal(flag: Flag, value: str | None) -> str:
     return str(int(text)) if flag.kind in RANGES and _INTEGER.fullmatch(text) else text
 
 
-def repaired(
+def repaired_value(
     flag: Flag, value: str | None, is_option: bool, version: str | None = None
 ) -> str | None:
     """The value that was probably meant; None if that can't be said."""
     if value is None:
         return None
-    asked = version or tried_releases()[-1]
-    spelling = option_spelling(flag, asked)[0] if is_option else flag_spelling(flag, asked)
+    asked = version or tested_releases()[-1]
+    spelling = option_grammar(flag, asked)[0] if is_option else flag_grammar(flag, asked)
     meant = _meant(flag, value, spelling.grammar, is_option)
     return meant if meant is not None and spelling.grammar.accepts(meant) else None
 
@@ -117,7 +117,7 @@ def _meant_word(value: str, grammar: Grammar) -> str | None:
     return found[0] if len({word.upper() for word in found}) == 1 else None
 
 
-def _unless_tried(spelling: Spelling, asked: str) -> str:
+def _unless_tried(spelling: TestedGrammar, asked: str) -> str:
     if spelling.is_tried:
         return ""
     if spelling.tried_with is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.flags.environment import Place
+from slipstream.flags.settings import SourceLocation
 
 Severity = Literal["abort", "error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("abort", "error", "warning", "note")
@@ -32,7 +32,7 @@ CODES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """One thing to change, and where."""
 
     code: str
@@ -41,6 +41,6 @@ class Finding:
     name: str
     message: str
     """what was seen, what was expected, and what to do"""
-    place: Place
+    place: SourceLocation
     fix: str | None = None
     """what to write at the place instead, empty to take it out; None where a person must choose"""

@@ -6,35 +6,40 @@ from collections.abc import Iterator, Sequence
 
 from slipstream.did_you_mean import close_matches
 from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue, Flag
-from slipstream.flags.catalogue.env_vars import SETTINGS
-from slipstream.flags.catalogue.history import replacement_of
-from slipstream.flags.catalogue.retired import fate, modern
-from slipstream.flags.catalogue.values import flag_complaint, normal, option_complaint, repaired
-from slipstream.flags.environment import Found
-from slipstream.flags.lint.conflicts import effects
-from slipstream.flags.lint.findings import FAILING, Finding, Severity
+from slipstream.flags.catalogue.env_vars import ENV_VARS
+from slipstream.flags.catalogue.replacements import replacement_of
+from slipstream.flags.catalogue.retired import renamed_form, retirement_of
+from slipstream.flags.catalogue.values import (
+    flag_value_error,
+    normalized,
+    option_value_error,
+    repaired_value,
+)
+from slipstream.flags.lint.conflicts import find_conflicts
+from slipstream.flags.lint.findings import FAILING, LintFinding, Severity
+from slipstream.flags.settings import Setting
 
 _SIMILAR_VARIABLE = 0.88
 _TPU_PREFIXES = ("xla_tpu_", "xla_jf_", "megascale_")
 
 
 def lint(
-    found: Sequence[Found], catalogue: Catalogue, gpu: str | None = None
-) -> tuple[Finding, ...]:
+    found: Sequence[Setting], catalogue: Catalogue, gpu: str | None = None
+) -> tuple[LintFinding, ...]:
     """Everything wrong with the settings, for one jaxlib and one GPU; in the order of the file."""
     findings = [finding for one in found for finding in _check(one, found, catalogue)]
     # What a flag does matters once it is a flag at all.
     broken = {finding.place for finding in findings if finding.severity in FAILING}
     findings += [
         finding
-        for finding in effects(found, catalogue, gpu)
+        for finding in find_conflicts(found, catalogue, gpu)
         if finding.place not in broken or finding.place.span is None
     ]
     order = {place: number for number, place in enumerate(one.place for one in found)}
     return tuple(sorted(findings, key=lambda finding: order.get(finding.place, len(order))))
 
 
-def _check(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Iterator[Finding]:
+def _check(one: Setting, found: Sequence[Setting], catalogue: Catalogue) -> Iterator[LintFinding]:
     if one.kind == "unread":
         yield _unread(one)
     elif one.kind == "env":
@@ -47,28 +52,30 @@ def _check(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Iterator
         yield from _check_flag(one, found, catalogue)
 
 
-def _unread(one: Found) -> Finding:
+def _unread(one: Setting) -> LintFinding:
     message = (
         f"{one.name.split()[0]} stands here, and was not read as a setting, so it was not checked; "
         "expected a map, a list of name and value, NAME=value, or a shell script"
     )
-    return Finding("unread", "warning", one.name.split()[0], message, one.place)
+    return LintFinding("unread", "warning", one.name.split()[0], message, one.place)
 
 
-def _check_flag(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Iterator[Finding]:
+def _check_flag(
+    one: Setting, found: Sequence[Setting], catalogue: Catalogue
+) -> Iterator[LintFinding]:
     flag = catalogue.flags.get(one.name)
     if flag is None or flag.in_xla_flags is False:
         yield _absent(one, found, catalogue)
         return
     version = catalogue.jaxlib_version
-    complaint = flag_complaint(flag, one.value, version) if one.is_known else None
-    if complaint is not None:
-        meant = repaired(flag, one.value, False, version)
+    error = flag_value_error(flag, one.value, version) if one.is_known else None
+    if error is not None:
+        meant = repaired_value(flag, one.value, False, version)
         fix = None if meant is None else f"--{one.name}={meant}"
-        message = f"{one.name} {complaint}; XLA ends the process at start"
-        yield Finding("malformed", "abort", one.name, message, one.place, fix)
+        message = f"{one.name} {error}; XLA ends the process at start"
+        yield LintFinding("malformed", "abort", one.name, message, one.place, fix)
         return
-    renamed = modern(flag, one.value or "true", catalogue) if one.is_known else None
+    renamed = renamed_form(flag, one.value or "true", catalogue) if one.is_known else None
     if renamed is not None:
         yield _renamed(one, *renamed)
         return
@@ -76,62 +83,64 @@ def _check_flag(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Ite
     yield from _check_default(one, flag)
 
 
-def _renamed(one: Found, name: str, value: str) -> Finding:
+def _renamed(one: Setting, name: str, value: str) -> LintFinding:
     known = replacement_of(one.name)
     because = known.because if known is not None else "It was renamed."
     message = f"{one.name} is an old name. {because} Write --{name}={value}"
-    return Finding("deprecated", "warning", one.name, message, one.place, f"--{name}={value}")
+    return LintFinding("deprecated", "warning", one.name, message, one.place, f"--{name}={value}")
 
 
-def _check_option(one: Found, catalogue: Catalogue) -> Iterator[Finding]:
+def _check_option(one: Setting, catalogue: Catalogue) -> Iterator[LintFinding]:
     flag = catalogue.flags.get(one.name)
     if flag is None or not flag.in_compiler_options:
         yield _absent_option(one, flag, catalogue)
         return
     version = catalogue.jaxlib_version
-    complaint = (
-        option_complaint(flag, one.value or "", version, one.python_type) if one.is_known else None
+    error = (
+        option_value_error(flag, one.value or "", version, one.python_type)
+        if one.is_known
+        else None
     )
-    if complaint is not None:
-        meant = repaired(flag, one.value, True, version)
-        if meant is None and option_complaint(flag, one.value or "", version) is None:
+    if error is not None:
+        meant = repaired_value(flag, one.value, True, version)
+        if meant is None and option_value_error(flag, one.value or "", version) is None:
             meant = one.value  # the same in quotes will do
         fix = None if meant is None else _with_value(one, meant)
-        message = f"compile option {one.name} {complaint}; the compile fails"
-        yield Finding("malformed", "error", one.name, message, one.place, fix)
+        message = f"compile option {one.name} {error}; the compile fails"
+        yield LintFinding("malformed", "error", one.name, message, one.place, fix)
         return
     yield from _check_deprecated(one, flag)
     yield from _check_default(one, flag)
 
 
-def _with_value(one: Found, value: str) -> str:
+def _with_value(one: Setting, value: str) -> str:
     key, _, _ = one.text.partition(":")
     return f'{key}: "{value}"'
 
 
-def _check_deprecated(one: Found, flag: Flag) -> Iterator[Finding]:
+def _check_deprecated(one: Setting, flag: Flag) -> Iterator[LintFinding]:
     if flag.is_deprecated:
         known = replacement_of(one.name)
         advice = f"{known.because} Use {known.use}." if known and known.use else "Leave it out."
         message = f"{one.name} is deprecated and will be refused one day. {advice}"
-        yield Finding("deprecated", "warning", one.name, message, one.place)
+        yield LintFinding("deprecated", "warning", one.name, message, one.place)
 
 
-def _check_default(one: Found, flag: Flag) -> Iterator[Finding]:
+def _check_default(one: Setting, flag: Flag) -> Iterator[LintFinding]:
     if flag.default is None or not one.is_known or flag.kind == "unknown":
         return
-    if normal(flag, one.value) == normal(flag, flag.default):
+    if normalized(flag, one.value) == normalized(flag, flag.default):
         shown = flag.default or "empty"
         message = f"{one.name} is {shown} by default; it can be left out"
-        yield Finding("default", "note", one.name, message, one.place)
+        yield LintFinding("default", "note", one.name, message, one.place)
 
 
-def _stray(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Finding:
+def _stray(one: Setting, found: Sequence[Setting], catalogue: Catalogue) -> LintFinding:
     if one.text.startswith("-"):
         name = one.name.lstrip("-")
         fix = f"--{one.text.lstrip('-')}" if name in catalogue.flags else None
         message = f"{one.text} starts with one dash; expected two: XLA ends the process at start"
-        return Finding("malformed", "abort", name, message, one.place, fix)
+        return LintFinding("malformed", "abort", name, message, one.place, fix)
     together = [o for o in found if (o.kind, o.group) == (one.kind, one.group)]
     if together[0] is one and one.kind == "xla_flags":
         message = (
@@ -139,36 +148,36 @@ def _stray(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Finding:
             "flags; expected flags that start with --"
         )
         severity: Severity = "warning" if len(together) == 1 else "abort"
-        return Finding("malformed", severity, one.text, message, one.place)
+        return LintFinding("malformed", severity, one.text, message, one.place)
     message = (
         f"{one.text!r} is no flag; XLA stops reading here, and ignores every flag after it; "
         "remove it, or put what belongs together into quotes after the ="
     )
-    return Finding("malformed", "warning", one.text, message, one.place, "")
+    return LintFinding("malformed", "warning", one.text, message, one.place, "")
 
 
-def _absent(one: Found, found: Sequence[Found], catalogue: Catalogue) -> Finding:
+def _absent(one: Setting, found: Sequence[Setting], catalogue: Catalogue) -> LintFinding:
     """A name that `XLA_FLAGS` refuses: retired, too new, misspelt, or never a flag."""
-    known = fate(one, found, catalogue)
+    known = retirement_of(one, found, catalogue)
     if known is not None:
-        return Finding(known.code, "abort", one.name, known.message, one.place, known.fix)
+        return LintFinding(known.code, "abort", one.name, known.message, one.place, known.fix)
     version = catalogue.jaxlib_version
     if one.name in catalogue.flags:
         message = (
             f"{one.name} is a compile option of jaxlib {version}, but XLA_FLAGS refuses it and "
             f'XLA ends the process at start; pass compiler_options={{"{one.name}": …}}'
         )
-        return Finding("unknown", "abort", one.name, message, one.place)
+        return LintFinding("unknown", "abort", one.name, message, one.place)
     if one.name.startswith(_TPU_PREFIXES):
         message = (
             f"{one.name} belongs to the TPU's compiler: jaxlib {version} refuses it in XLA_FLAGS "
             "and ends the process at start; put it into LIBTPU_INIT_ARGS"
         )
-        return Finding("unknown", "abort", one.name, message, one.place)
+        return LintFinding("unknown", "abort", one.name, message, one.place)
     return _misspelt(one, catalogue, "abort", "XLA ends the process at start")
 
 
-def _misspelt(one: Found, catalogue: Catalogue, severity: Severity, then: str) -> Finding:
+def _misspelt(one: Setting, catalogue: Catalogue, severity: Severity, then: str) -> LintFinding:
     usable = [
         name
         for name in close_matches(one.name, catalogue.flags, 5, SIMILAR)
@@ -178,40 +187,40 @@ def _misspelt(one: Found, catalogue: Catalogue, severity: Severity, then: str) -
     if usable:
         message = f"jaxlib {version} has no flag {one.name}; {then}; did you mean {usable[0]}?"
         fix = one.text.replace(one.name, usable[0], 1)
-        return Finding("misspelt", severity, one.name, message, one.place, fix)
+        return LintFinding("misspelt", severity, one.name, message, one.place, fix)
     stem = "_".join(one.name.split("_")[-2:])
     message = (
         f"jaxlib {version} has no flag {one.name}; {then}; remove it, or look for one: "
         f"slipstream flags list --grep {stem}"
     )
-    return Finding("unknown", severity, one.name, message, one.place)
+    return LintFinding("unknown", severity, one.name, message, one.place)
 
 
 def _is_usable(flag: Flag, as_option: bool) -> bool:
     return flag.in_compiler_options if as_option else flag.in_xla_flags is not False
 
 
-def _absent_option(one: Found, flag: Flag | None, catalogue: Catalogue) -> Finding:
+def _absent_option(one: Setting, flag: Flag | None, catalogue: Catalogue) -> LintFinding:
     if flag is not None:
         message = (
             f"{one.name} can't be a compile option, the compile fails; "
             f"set it in the environment: XLA_FLAGS=--{one.name}=…"
         )
-        return Finding("unknown", "error", one.name, message, one.place)
-    known = fate(one, [one], catalogue)
+        return LintFinding("unknown", "error", one.name, message, one.place)
+    known = retirement_of(one, [one], catalogue)
     if known is not None:
-        return Finding(known.code, "error", one.name, known.message, one.place, known.fix)
+        return LintFinding(known.code, "error", one.name, known.message, one.place, known.fix)
     return _misspelt(one, catalogue, "error", "the compile fails")
 
 
-def _check_variable(one: Found) -> Iterator[Finding]:
-    setting = SETTINGS.get(one.name)
+def _check_variable(one: Setting) -> Iterator[LintFinding]:
+    setting = ENV_VARS.get(one.name)
     if setting is None:
-        close = close_matches(one.name, SETTINGS, cutoff=_SIMILAR_VARIABLE)
+        close = close_matches(one.name, ENV_VARS, cutoff=_SIMILAR_VARIABLE)
         if close:
             message = f"nothing is known to read {one.name}; did you mean {close[0]}?"
             fix = one.text.replace(one.name, close[0], 1)
-            yield Finding("misspelt", "warning", one.name, message, one.place, fix)
+            yield LintFinding("misspelt", "warning", one.name, message, one.place, fix)
         return
     if (
         one.is_known
@@ -220,4 +229,4 @@ def _check_variable(one: Found) -> Iterator[Finding]:
     ):
         expected = ", ".join(setting.values)
         message = f"{one.name} is {one.value!r}; expected one of {expected}"
-        yield Finding("malformed", "warning", one.name, message, one.place)
+        yield LintFinding("malformed", "warning", one.name, message, one.place)

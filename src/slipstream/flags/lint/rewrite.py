@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from slipstream.flags.environment import read_file
-from slipstream.flags.lint.findings import SEVERITIES, Finding
+from slipstream.flags.lint.findings import SEVERITIES, LintFinding
+from slipstream.flags.settings import read_file
 from slipstream.writing import atomic_write
 
 
-def fix(text: str, findings: Iterable[Finding]) -> str:
+def apply_fixes(text: str, findings: Iterable[LintFinding]) -> str:
     """`text` with every fix of the findings applied; one place is changed once, the worst first."""
     chosen: dict[tuple[int, int], str] = {}
     for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
@@ -44,11 +44,11 @@ def _without(text: str, start: int, end: int) -> str:
     return text[:start] + text[end + len(after) - len(after.lstrip(" \t")) :]
 
 
-def fix_file(path: str | os.PathLike[str], findings: Iterable[Finding]) -> int:
+def fix_file(path: str | os.PathLike[str], findings: Iterable[LintFinding]) -> int:
     """Rewrites a file; the number of places that changed."""
     findings = list(findings)
     text = read_file(path)
-    fixed = fix(text, findings)
+    fixed = apply_fixes(text, findings)
     if fixed == text:
         return 0
     mode = os.stat(path).st_mode

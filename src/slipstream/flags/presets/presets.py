@@ -9,29 +9,30 @@ from typing import Literal
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue
-from slipstream.flags.catalogue.env_vars import SETTINGS
-from slipstream.flags.catalogue.history import replacement_of, version_key
-from slipstream.flags.catalogue.retired import fate, modern
-from slipstream.flags.catalogue.values import normal
-from slipstream.flags.environment import Found, Place
-from slipstream.flags.lint.conflicts import has_analytical_estimator, no_op
-from slipstream.flags.presets.entry import Entry, Preset
+from slipstream.flags.catalogue.env_vars import ENV_VARS
+from slipstream.flags.catalogue.history import version_key
+from slipstream.flags.catalogue.replacements import replacement_of
+from slipstream.flags.catalogue.retired import renamed_form, retirement_of
+from slipstream.flags.catalogue.values import normalized
+from slipstream.flags.lint.conflicts import has_analytical_estimator, is_no_op
+from slipstream.flags.presets.definitions import Preset, PresetEntry
 from slipstream.flags.presets.table import PRESETS
+from slipstream.flags.settings import Setting, SourceLocation
 
-Today = Literal["kept", "renamed", "default", "retired", "withheld", "newer", "added", "found"]
+Resolution = Literal["kept", "renamed", "default", "retired", "withheld", "newer", "added", "found"]
 
 _LISTS = frozenset(("xla_disable_hlo_passes", "xla_gpu_disable_async_collectives"))
 """flags whose values join: two presets that set them don't fight"""
-_NOWHERE = Place("preset", 1, 1, None)
+_NOWHERE = SourceLocation("preset", 1, 1, None)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ResolvedEntry:
     """An entry of a preset, and what became of it in one jaxlib."""
 
-    entry: Entry
+    entry: PresetEntry
     preset: str
-    today: Today
+    today: Resolution
     name: str
     value: str
     """what to set: other than the entry says where that was renamed"""
@@ -45,21 +46,21 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedPresets:
     """Presets, joined."""
 
     presets: tuple[str, ...]
     jaxlib_version: str
     gpu: str | None
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[ResolvedEntry, ...]
 
     @property
-    def settings(self) -> tuple[Chosen, ...]:
+    def settings(self) -> tuple[ResolvedEntry, ...]:
         """What to set, each name once."""
         return tuple(one for one in self.chosen if one.is_set)
 
     @property
-    def left_out(self) -> tuple[Chosen, ...]:
+    def left_out(self) -> tuple[ResolvedEntry, ...]:
         """What the guides say and this jaxlib doesn't need or doesn't know."""
         return tuple(one for one in self.chosen if not one.is_set)
 
@@ -82,7 +83,7 @@ def preset_of(name: str) -> Preset:
     raise BadInput(no_such("preset", name, [preset.name for preset in PRESETS]))
 
 
-def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) -> Composed:
+def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) -> ComposedPresets:
     """Joins presets for one jaxlib and one GPU; two that want different values are an error."""
     if not names:
         raise BadInput("no preset was named; see them: slipstream flags preset --list")
@@ -92,10 +93,10 @@ def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) 
     chosen = [_choose(preset, entry, entries, catalogue) for preset, entry in entries]
     joined = tuple(_joined(chosen))
     _refuse_fatal(joined, catalogue)
-    return Composed(tuple(names), catalogue.jaxlib_version, gpu, joined)
+    return ComposedPresets(tuple(names), catalogue.jaxlib_version, gpu, joined)
 
 
-def _refuse_fatal(chosen: Sequence[Chosen], catalogue: Catalogue) -> None:
+def _refuse_fatal(chosen: Sequence[ResolvedEntry], catalogue: Catalogue) -> None:
     """Settings that are fine alone and fail together.
 
     Seen with jaxlib 0.12.0.1: collective matmul on several streams without Triton's matmuls does
@@ -113,16 +114,19 @@ def _refuse_fatal(chosen: Sequence[Chosen], catalogue: Catalogue) -> None:
         )
 
 
-def _entries(preset: Preset) -> Iterator[tuple[str, Entry]]:
+def _entries(preset: Preset) -> Iterator[tuple[str, PresetEntry]]:
     for included in preset.includes:
         yield from ((preset.name, entry) for _, entry in _entries(preset_of(included)))
     yield from ((preset.name, entry) for entry in preset.entries)
 
 
 def _choose(
-    preset: str, entry: Entry, entries: Sequence[tuple[str, Entry]], catalogue: Catalogue
-) -> Chosen:
-    same = Chosen(entry, preset, "kept", entry.name, entry.value)
+    preset: str,
+    entry: PresetEntry,
+    entries: Sequence[tuple[str, PresetEntry]],
+    catalogue: Catalogue,
+) -> ResolvedEntry:
+    same = ResolvedEntry(entry, preset, "kept", entry.name, entry.value)
     if entry.until is not None and version_key(catalogue.jaxlib_version) > version_key(entry.until):
         return replace(same, today="default", because=f"Not needed after jaxlib {entry.until}.")
     if entry.withheld:
@@ -133,10 +137,10 @@ def _choose(
     if flag is None or flag.in_xla_flags is False:
         beside = [_as_found(other) for name, other in entries if name == preset]
         return _retired(same, beside, catalogue)
-    if no_op(flag):
+    if is_no_op(flag):
         known = replacement_of(entry.name)
         return replace(same, today="retired", because=known.because if known else "A no-op.")
-    renamed = modern(flag, entry.value, catalogue)
+    renamed = renamed_form(flag, entry.value, catalogue)
     if renamed is not None:
         known = replacement_of(entry.name)
         name, value = renamed
@@ -147,18 +151,18 @@ def _choose(
     return _unless_default(_added(_with_known_kinds(same, catalogue)), catalogue)
 
 
-def _choose_variable(same: Chosen) -> Chosen:
-    setting = SETTINGS.get(same.name)
+def _choose_variable(same: ResolvedEntry) -> ResolvedEntry:
+    setting = ENV_VARS.get(same.name)
     if setting is not None and setting.default is not None and same.value == setting.default:
         return replace(same, today="default", because="It is the default.")
     return same
 
 
-def _added(same: Chosen) -> Chosen:
+def _added(same: ResolvedEntry) -> ResolvedEntry:
     return same if same.entry.as_said else replace(same, today="added")
 
 
-def _with_known_kinds(same: Chosen, catalogue: Catalogue) -> Chosen:
+def _with_known_kinds(same: ResolvedEntry, catalogue: Catalogue) -> ResolvedEntry:
     """A list without the kinds that this jaxlib doesn't have."""
     flag = catalogue.flags[same.name]
     if flag.kind != "repeated enum" or not same.value:
@@ -166,11 +170,11 @@ def _with_known_kinds(same: Chosen, catalogue: Catalogue) -> Chosen:
     return replace(same, value=",".join(v for v in same.value.split(",") if v in flag.enum_values))
 
 
-def _unless_default(same: Chosen, catalogue: Catalogue) -> Chosen:
+def _unless_default(same: ResolvedEntry, catalogue: Catalogue) -> ResolvedEntry:
     flag = catalogue.flags[same.name]
     is_met = bool(flag.default) and same.entry.is_met_by_any
     if flag.default is None or (
-        not is_met and normal(flag, same.value) != normal(flag, flag.default)
+        not is_met and normalized(flag, same.value) != normalized(flag, flag.default)
     ):
         return same
     return replace(
@@ -178,28 +182,28 @@ def _unless_default(same: Chosen, catalogue: Catalogue) -> Chosen:
     )
 
 
-def _retired(same: Chosen, beside: Sequence[Found], catalogue: Catalogue) -> Chosen:
+def _retired(same: ResolvedEntry, beside: Sequence[Setting], catalogue: Catalogue) -> ResolvedEntry:
     one = next(found for found in beside if found.name == same.name)
-    known = fate(one, beside, catalogue)
+    known = retirement_of(one, beside, catalogue)
     if known is None:
         return replace(same, today="retired", because="This jaxlib doesn't have it.")
     if not known.fix:
-        today: Today = "newer" if known.code == "unknown" else "retired"
+        today: Resolution = "newer" if known.code == "unknown" else "retired"
         return replace(same, today=today, because=known.reason)
     name, _, value = known.fix.removeprefix("--").partition("=")
     renamed = replace(same, today="renamed", name=name, value=value, because=known.reason)
     return _unless_default(renamed, catalogue)
 
 
-def _as_found(entry: Entry) -> Found:
+def _as_found(entry: PresetEntry) -> Setting:
     text = f"--{entry.name}={entry.value}"
-    return Found("xla_flags", entry.name, entry.value, _NOWHERE, text)
+    return Setting("xla_flags", entry.name, entry.value, _NOWHERE, text)
 
 
-def _joined(chosen: Sequence[Chosen]) -> Iterator[Chosen]:
+def _joined(chosen: Sequence[ResolvedEntry]) -> Iterator[ResolvedEntry]:
     """Each name once; retired ones as often as the guides name them."""
-    first: dict[str, Chosen] = {}
-    retired: dict[str, Chosen] = {}
+    first: dict[str, ResolvedEntry] = {}
+    retired: dict[str, ResolvedEntry] = {}
     for one in chosen:
         if one.today in ("retired", "withheld", "newer"):
             retired.setdefault(one.name, one)
@@ -213,7 +217,7 @@ def _joined(chosen: Sequence[Chosen]) -> Iterator[Chosen]:
     yield from retired.values()
 
 
-def _merged(before: Chosen, one: Chosen) -> Chosen:
+def _merged(before: ResolvedEntry, one: ResolvedEntry) -> ResolvedEntry:
     if one.name not in _LISTS:
         raise BadInput(
             f"presets {before.preset} and {one.preset} don't go together: {one.name} is "

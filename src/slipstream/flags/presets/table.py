@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.flags.presets.entry import Entry, Preset
-from slipstream.flags.presets.guides import HERE
+from slipstream.flags.presets.definitions import HERE, Preset, PresetEntry
 
 _HIDE = "The scheduler moves compute between a collective's start and its end."
 _ASYNC = "A collective that runs beside compute can be hidden."
@@ -27,26 +26,28 @@ _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 _GRAPH_TYPES = "CONDITIONAL,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,FUSION"
 _EIGHT_GIB = "8589934592"
 
-_SCHEDULER = Entry(_LHS, "true", _HIDE, "llm")
-_HIGH_PRIORITY = Entry("xla_gpu_enable_highest_priority_async_stream", "true", _PRIORITY, "llm")
-_MIN_LOG = Entry("TF_CPP_MIN_LOG_LEVEL", "0", "XLA says which profile it uses.", "jax")
+_SCHEDULER = PresetEntry(_LHS, "true", _HIDE, "llm")
+_HIGH_PRIORITY = PresetEntry(
+    "xla_gpu_enable_highest_priority_async_stream", "true", _PRIORITY, "llm"
+)
+_MIN_LOG = PresetEntry("TF_CPP_MIN_LOG_LEVEL", "0", "XLA says which profile it uses.", "jax")
 
 PRESETS: tuple[Preset, ...] = (
     Preset(
         "pgle-profile",
         "The run that measures, for a PGLE profile by hand.",
         (
-            Entry(_LHS, "false", _ALONE, "pgle"),
-            Entry(
+            PresetEntry(_LHS, "false", _ALONE, "pgle"),
+            PresetEntry(
                 "xla_gpu_enable_analytical_sol_latency_estimator",
                 "false",
                 "On Hopper and Blackwell this estimator switches the scheduler on again.",
                 HERE,
                 only_with_estimator=True,
             ),
-            Entry("xla_gpu_enable_async_all_gather", "false", _ALONE, "pgle"),
-            Entry("xla_gpu_enable_async_reduce_scatter", "false", _ALONE, "pgle"),
-            Entry(
+            PresetEntry("xla_gpu_enable_async_all_gather", "false", _ALONE, "pgle"),
+            PresetEntry("xla_gpu_enable_async_reduce_scatter", "false", _ALONE, "pgle"),
+            PresetEntry(
                 _COMMAND_BUFFER,
                 "",
                 "JAX's extractor sees one name for a whole CUDA graph (`slipstream costs` sees "
@@ -60,10 +61,10 @@ PRESETS: tuple[Preset, ...] = (
         "pgle-performance",
         "The run that uses a PGLE profile.",
         (
-            Entry(_LHS, "true", _HIDE, "pgle"),
-            Entry("xla_gpu_enable_async_all_gather", "true", _ASYNC, "pgle"),
-            Entry("xla_gpu_enable_async_reduce_scatter", "true", _ASYNC, "pgle"),
-            Entry(
+            PresetEntry(_LHS, "true", _HIDE, "pgle"),
+            PresetEntry("xla_gpu_enable_async_all_gather", "true", _ASYNC, "pgle"),
+            PresetEntry("xla_gpu_enable_async_reduce_scatter", "true", _ASYNC, "pgle"),
+            PresetEntry(
                 _PROFILE,
                 "profile.pbtxt",
                 "Measured costs for the scheduler; the name must end in .pb or .pbtxt.",
@@ -77,18 +78,18 @@ PRESETS: tuple[Preset, ...] = (
         "auto-pgle",
         "JAX profiles a few steps and recompiles with what it saw.",
         (
-            Entry("JAX_ENABLE_PGLE", "true", "Switches AutoPGLE on.", "jax"),
-            Entry(
+            PresetEntry("JAX_ENABLE_PGLE", "true", "Switches AutoPGLE on.", "jax"),
+            PresetEntry(
                 _LHS,
                 "true",
                 "A profile switches it on by itself since 0.5.1.",
                 "jax",
                 until="0.5.0",
             ),
-            Entry(
+            PresetEntry(
                 "JAX_PGLE_PROFILING_RUNS", "3", "Steps that are profiled; more is better.", "jax"
             ),
-            Entry(
+            PresetEntry(
                 "JAX_PGLE_AGGREGATION_PERCENTILE",
                 "85",
                 "Which of the runs counts; lower where steps are noisy (of 3 runs, 50 to 99 is "
@@ -102,28 +103,28 @@ PRESETS: tuple[Preset, ...] = (
         "Nsight on a program that AutoPGLE put into the compilation cache (run auto-pgle with "
         "the same cache first).",
         (
-            Entry(
+            PresetEntry(
                 "JAX_ENABLE_COMPILATION_CACHE",
                 "true",
                 "The cache is on.",
                 "jax",
                 "JAX_ENABLE_COMPILATION_CACHE=yes",
             ),
-            Entry(
+            PresetEntry(
                 "JAX_COMPILATION_CACHE_DIR",
                 "jax_cache",
                 "Where the first run left its programs.",
                 "jax",
                 "JAX_COMPILATION_CACHE_DIR=… (a folder)",
             ),
-            Entry(
+            PresetEntry(
                 "JAX_COMPILATION_CACHE_EXPECT_PGLE",
                 "true",
                 "Takes the program that PGLE optimised, without profiling again.",
                 "jax",
                 "JAX_COMPILATION_CACHE_EXPECT_PGLE=yes",
             ),
-            Entry(
+            PresetEntry(
                 "JAX_ENABLE_PGLE",
                 "false",
                 "JAX's profiler and Nsight can't both hold CUPTI.",
@@ -137,28 +138,30 @@ PRESETS: tuple[Preset, ...] = (
         "Fully sharded data parallelism: all-gathers and reduce-scatters hidden behind layers.",
         (
             _SCHEDULER,
-            Entry("xla_gpu_enable_async_collectives", "true", _ASYNC, "llm"),
+            PresetEntry("xla_gpu_enable_async_collectives", "true", _ASYNC, "llm"),
             _HIGH_PRIORITY,
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_while_loop_double_buffering",
                 "true",
                 "Two iterations of a scan share buffers, so one's collectives meet the "
                 "other's compute.",
                 "llm",
             ),
-            Entry("xla_gpu_enable_pipelined_all_gather", "true", _PIPELINE, "llm"),
-            Entry("xla_gpu_enable_pipelined_reduce_scatter", "true", _PIPELINE, "llm"),
-            Entry(
+            PresetEntry("xla_gpu_enable_pipelined_all_gather", "true", _PIPELINE, "llm"),
+            PresetEntry("xla_gpu_enable_pipelined_reduce_scatter", "true", _PIPELINE, "llm"),
+            PresetEntry(
                 "xla_gpu_enable_pipelined_collectives",
                 "false",
                 "Would override the flags for single collectives.",
                 "llm",
                 "--xla_gpu_enable_pipelined_collectives=false // if true overrides the above",
             ),
-            Entry("xla_gpu_enable_all_gather_combine_by_dim", "false", _BY_DIM, "llm"),
-            Entry("xla_gpu_enable_reduce_scatter_combine_by_dim", "false", _BY_DIM, "llm"),
-            Entry("xla_gpu_all_gather_combine_threshold_bytes", _EIGHT_GIB, _LAYER, "llm"),
-            Entry("xla_gpu_reduce_scatter_combine_threshold_bytes", _EIGHT_GIB, _LAYER, "llm"),
+            PresetEntry("xla_gpu_enable_all_gather_combine_by_dim", "false", _BY_DIM, "llm"),
+            PresetEntry("xla_gpu_enable_reduce_scatter_combine_by_dim", "false", _BY_DIM, "llm"),
+            PresetEntry("xla_gpu_all_gather_combine_threshold_bytes", _EIGHT_GIB, _LAYER, "llm"),
+            PresetEntry(
+                "xla_gpu_reduce_scatter_combine_threshold_bytes", _EIGHT_GIB, _LAYER, "llm"
+            ),
         ),
     ),
     Preset(
@@ -166,10 +169,10 @@ PRESETS: tuple[Preset, ...] = (
         "Data parallelism: gradients are reduced while the backward pass runs.",
         (
             _SCHEDULER,
-            Entry("xla_gpu_enable_async_all_reduce", "true", _ASYNC, "pgle"),
+            PresetEntry("xla_gpu_enable_async_all_reduce", "true", _ASYNC, "pgle"),
             _HIGH_PRIORITY,
-            Entry("xla_gpu_enable_pipelined_all_reduce", "true", _PIPELINE, "llm"),
-            Entry("xla_gpu_all_reduce_combine_threshold_bytes", _EIGHT_GIB, _LADDER, "llm"),
+            PresetEntry("xla_gpu_enable_pipelined_all_reduce", "true", _PIPELINE, "llm"),
+            PresetEntry("xla_gpu_all_reduce_combine_threshold_bytes", _EIGHT_GIB, _LADDER, "llm"),
         ),
     ),
     Preset(
@@ -177,13 +180,13 @@ PRESETS: tuple[Preset, ...] = (
         "Collective matmul: a matmul in pieces, each piece sent while the next is computed.",
         (
             _SCHEDULER,
-            Entry(
+            PresetEntry(
                 "xla_gpu_multi_streamed_windowed_einsum",
                 "true",
                 "The pieces run on several streams.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_threshold_for_windowed_einsum_mib",
                 "0",
                 "From which output size on; 0 means every matmul next to a collective. "
@@ -196,34 +199,34 @@ PRESETS: tuple[Preset, ...] = (
         "pipeline-parallel",
         "Pipeline parallelism: stages send to the next one while they compute.",
         (
-            Entry(_LHS, "true", _HIDE, "jax"),
-            Entry(_COMMAND_BUFFER, "", _GRAPHS_OFF, "jax", f"--{_COMMAND_BUFFER}=''"),
-            Entry(
+            PresetEntry(_LHS, "true", _HIDE, "jax"),
+            PresetEntry(_COMMAND_BUFFER, "", _GRAPHS_OFF, "jax", f"--{_COMMAND_BUFFER}=''"),
+            PresetEntry(
                 "xla_disable_hlo_passes",
                 "collective-permute-motion",
                 "Moved permutes would spoil the pipeline's order.",
                 "jax",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_experimental_pipeline_parallelism_opt_level",
                 "PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE",
                 "Rearranges sends and receives around the stages' compute.",
                 "jax",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_pipelined_p2p",
                 "true",
                 "Sends of the next stage start early.",
                 "llm",
                 withheld="Beside the level above, 0.10.2 finds a cycle and 0.12 aborts.",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_collective_permute_decomposer_threshold",
                 "1024",
                 "Permutes from this size on become send and receive; alone it does nothing.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_lhs_enable_gpu_async_tracker",
                 "true",
                 "The scheduler knows how many collectives may be under way.",
@@ -235,22 +238,24 @@ PRESETS: tuple[Preset, ...] = (
         "single-host-nccl",
         "NCCL's protocols and buffers for several GPUs of one host.",
         (
-            Entry("NCCL_LL128_BUFFSIZE", "-2", "NCCL chooses the size of LL128's buffers.", "jax"),
-            Entry("NCCL_LL_BUFFSIZE", "-2", "NCCL chooses the size of LL's buffers.", "jax"),
-            Entry("NCCL_PROTO", "SIMPLE,LL,LL128", "All three protocols may be used.", "jax"),
+            PresetEntry(
+                "NCCL_LL128_BUFFSIZE", "-2", "NCCL chooses the size of LL128's buffers.", "jax"
+            ),
+            PresetEntry("NCCL_LL_BUFFSIZE", "-2", "NCCL chooses the size of LL's buffers.", "jax"),
+            PresetEntry("NCCL_PROTO", "SIMPLE,LL,LL128", "All three protocols may be used.", "jax"),
         ),
     ),
     Preset(
         "nccl-user-buffers",
         "NCCL sends from and into XLA's own buffers, without a copy.",
         (
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_nccl_user_buffers",
                 "true",
                 "Buffers of collectives are registered with NCCL.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "NCCL_NVLS_ENABLE",
                 "1",
                 "All-gather, all-reduce and reduce-scatter need NVLink SHARP for it.",
@@ -263,26 +268,26 @@ PRESETS: tuple[Preset, ...] = (
         "memory",
         "How much of the GPU's memory XLA gets, and what NCCL leaves of it.",
         (
-            Entry(
+            PresetEntry(
                 "XLA_PYTHON_CLIENT_MEM_FRACTION",
                 "0.9",
                 "The rest is for CUDA's libraries and NCCL; 0.8 where that is too little.",
                 "llm",
                 "We typically set it to 0.9 or 0.8.",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_memory_limit_slop_factor",
                 "95",
                 "Per cent of memory from which the scheduler saves memory rather than time.",
                 "jax",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_nccl_comm_splitting",
                 "false",
                 "Fewer communicators, each of which holds buffers.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_nccl_per_stream_comms",
                 "false",
                 "Fewer communicators, each of which holds buffers.",
@@ -294,7 +299,7 @@ PRESETS: tuple[Preset, ...] = (
         "cuda-graphs-on",
         "Many small kernels launched as one graph: less time on the host.",
         (
-            Entry(
+            PresetEntry(
                 _COMMAND_BUFFER,
                 _GRAPH_TYPES,
                 "What goes into graphs; collectives and loops stay outside.",
@@ -308,87 +313,87 @@ PRESETS: tuple[Preset, ...] = (
         "cuda-graphs-off",
         "Every kernel launched by itself: for profiles, and where host copies should overlap.",
         (
-            Entry(_COMMAND_BUFFER, "", _GRAPHS_OFF, "jax", f"--{_COMMAND_BUFFER}=''"),
-            Entry("xla_gpu_graph_level", "0", _GRAPHS_OFF, "pgle"),
+            PresetEntry(_COMMAND_BUFFER, "", _GRAPHS_OFF, "jax", f"--{_COMMAND_BUFFER}=''"),
+            PresetEntry("xla_gpu_graph_level", "0", _GRAPHS_OFF, "pgle"),
         ),
     ),
     Preset(
         "debug-dumps",
         "What XLA compiled, what its scheduler thought, and what it said.",
         (
-            Entry(
+            PresetEntry(
                 "xla_dump_to",
                 "xla_dump",
                 "A folder for programs and schedules.",
                 "llm",
                 "--xla_dump_to=some/path",
             ),
-            Entry(
+            PresetEntry(
                 "xla_dump_latency_hiding_schedule",
                 "true",
                 "The scheduler's own timeline, as a proto in text.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_lhs_enable_gpu_async_tracker",
                 "false",
                 "A simpler model of streams.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "TF_CPP_VMODULE",
                 "profile_guided_latency_estimator=10",
                 "Says of each op whether the profile had a cost.",
                 "pgle",
             ),
             _MIN_LOG,
-            Entry("TF_CPP_MAX_LOG_LEVEL", "100", "Lets those lines through.", "pgle"),
+            PresetEntry("TF_CPP_MAX_LOG_LEVEL", "100", "Lets those lines through.", "pgle"),
         ),
     ),
     Preset(
         "llm-gpu",
         "All that the guides recommend for training a language model on GPUs.",
         (
-            Entry(
+            PresetEntry(
                 "CUDA_DEVICE_MAX_CONNECTIONS",
                 "1",
                 "One queue keeps the order of launches, which overlap relies on.",
                 "llm",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_triton_gemm",
                 "false",
                 "cuBLAS for all matmuls: quicker to compile, often as fast.",
                 "pgle",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_simplify_all_fp_conversions",
                 "true",
                 "Pairs of conversions between float types are dropped.",
                 "pgle",
                 "--xla_gpu_simplify_all_fp_conversions",
             ),
-            Entry("xla_gpu_graph_level", "0", _GRAPHS_OFF, "pgle"),
-            Entry(
+            PresetEntry("xla_gpu_graph_level", "0", _GRAPHS_OFF, "pgle"),
+            PresetEntry(
                 "xla_gpu_enable_triton_softmax_fusion",
                 "false",
                 "Own attention kernels fit better.",
                 "pgle",
             ),
-            Entry(
+            PresetEntry(
                 "xla_disable_hlo_passes",
                 "rematerialization",
                 "The model's own checkpoint policy decides what is computed twice.",
                 "pgle",
             ),
-            Entry(
+            PresetEntry(
                 "xla_gpu_enable_custom_fusions",
                 "true",
                 "Slices and updates around cuBLAS calls need no copies.",
                 "llm",
             ),
-            Entry("xla_gpu_cudnn_gemm_fusion", "true", "cuDNN fuses matmul and bias.", "llm"),
-            Entry(
+            PresetEntry("xla_gpu_cudnn_gemm_fusion", "true", "cuDNN fuses matmul and bias.", "llm"),
+            PresetEntry(
                 "xla_gpu_enable_cudnn_fmha",
                 "false",
                 "Attention is called by name, not found by pattern.",

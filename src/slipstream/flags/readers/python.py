@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slipstream.errors import BadInput
-from slipstream.flags.readers.traced import Traced, Tracer
+from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
 
 _LITERAL = re.compile(
     r"""(?P<prefix>[rRbBuUfF]{0,2})(?P<quote>\"\"\"|'''|"|')(?P<body>(?:\\.|(?!(?P=quote)).)*)(?P=quote)"""
@@ -22,11 +22,11 @@ _FLAG_START = "--xla_"
 
 
 @dataclass(frozen=True)
-class Item:
+class PythonAssignment:
     """A name and the expression that it gets: a variable, or an entry of compiler_options."""
 
     name: str
-    value: Traced
+    value: MappedText
     is_option: bool
     appends: bool
     start: int
@@ -34,7 +34,7 @@ class Item:
     """where name and value stand, together"""
 
 
-def read_python(text: str) -> Iterator[Item]:
+def read_python(text: str) -> Iterator[PythonAssignment]:
     """Every setting in the order of the source."""
     try:
         tree = ast.parse(text)
@@ -68,20 +68,20 @@ class _Source:
         content = self._lines[line - 1]
         return self._starts[line - 1] + len(content.encode()[:column].decode(errors="ignore"))
 
-    def literals(self, node: ast.expr) -> Traced:
+    def literals(self, node: ast.expr) -> MappedText:
         """The text of all string literals of an expression, joined as it joins them."""
         start, end = self.span(node)
         parts = _starts_of_parts(node, self)
         names = [self.span(name) for name in _names_of_variables(node)]
-        value, before = Tracer(), start
+        value, before = MappedTextBuilder(), start
         for match in _LITERAL.finditer(self.text, start, end):
             if match["quote"] is None or any(a <= match.start() < b for a, b in names):
                 continue
             if value.characters and any(before < part <= match.start() for part in parts):
-                value.add_for(" ", match.start())
+                value.add_replacement(" ", match.start())
             _decode(match, value)
             before = match.start()
-        return value.done()
+        return value.build()
 
 
 def _names_of_variables(node: ast.expr) -> Iterator[ast.expr]:
@@ -101,7 +101,7 @@ def _starts_of_parts(node: ast.expr, source: _Source) -> list[int]:
     return sorted(source.span(element)[0] for n in lists for element in n.elts)
 
 
-def _decode(match: re.Match[str], value: Tracer) -> None:
+def _decode(match: re.Match[str], value: MappedTextBuilder) -> None:
     body, start = match["body"], match.start("body")
     if "r" in match["prefix"].lower():
         value.add(body, start)
@@ -115,12 +115,12 @@ def _decode(match: re.Match[str], value: Tracer) -> None:
         elif meaning == escape[1]:
             value.add(meaning, start + escape.start() + 1)
         else:
-            value.add_for(meaning, start + escape.start())
+            value.add_replacement(meaning, start + escape.start())
         at = escape.end()
     value.add(body[at:], start + at)
 
 
-def _items(node: ast.AST, source: _Source) -> Iterator[Item]:
+def _items(node: ast.AST, source: _Source) -> Iterator[PythonAssignment]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _assigned(target, node.value, source, False)
@@ -136,7 +136,9 @@ def _items(node: ast.AST, source: _Source) -> Iterator[Item]:
         yield from _called(node, source)
 
 
-def _assigned(target: ast.expr, value: ast.expr, source: _Source, appends: bool) -> Iterator[Item]:
+def _assigned(
+    target: ast.expr, value: ast.expr, source: _Source, appends: bool
+) -> Iterator[PythonAssignment]:
     if isinstance(target, ast.Subscript):
         name = _text(target.slice)
     elif isinstance(target, (ast.Name, ast.Attribute)):
@@ -156,12 +158,14 @@ def _is_flag_string(name: str, text: str) -> bool:
     return starts and _FLAG_START in text
 
 
-def _entry(name: str | None, key: ast.expr, value: ast.expr, source: _Source) -> Iterator[Item]:
+def _entry(
+    name: str | None, key: ast.expr, value: ast.expr, source: _Source
+) -> Iterator[PythonAssignment]:
     if name:
         yield _item(name, key, value, source, False)
 
 
-def _called(node: ast.Call, source: _Source) -> Iterator[Item]:
+def _called(node: ast.Call, source: _Source) -> Iterator[PythonAssignment]:
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if method in _SETTERS and len(node.args) >= 2:
         yield from _entry(_text(node.args[0]), node.args[0], node.args[1], source)
@@ -172,25 +176,27 @@ def _called(node: ast.Call, source: _Source) -> Iterator[Item]:
                 yield from _keyword(keyword.arg, keyword.value, start, source)
 
 
-def _keyword(name: str, value: ast.expr, start: int, source: _Source) -> Iterator[Item]:
+def _keyword(name: str, value: ast.expr, start: int, source: _Source) -> Iterator[PythonAssignment]:
     traced = _value(value, source)
-    yield Item(name, traced, False, False, start, source.span(value)[1])
+    yield PythonAssignment(name, traced, False, False, start, source.span(value)[1])
 
 
-def _item(name: str, key: ast.expr, value: ast.expr, source: _Source, appends: bool) -> Item:
+def _item(
+    name: str, key: ast.expr, value: ast.expr, source: _Source, appends: bool
+) -> PythonAssignment:
     is_option = name.startswith("xla_") and isinstance(key, ast.Constant)
     start, end = source.span(key)[0], source.span(value)[1]
-    return Item(name, _value(value, source), is_option, appends, start, end)
+    return PythonAssignment(name, _value(value, source), is_option, appends, start, end)
 
 
-def _value(value: ast.expr, source: _Source) -> Traced:
+def _value(value: ast.expr, source: _Source) -> MappedText:
     start, end = source.span(value)
     bare = value.operand if isinstance(value, ast.UnaryOp) else value
     if isinstance(bare, ast.Constant) and not isinstance(bare.value, str):
-        return Traced.verbatim(source.text[start:end], start)
+        return MappedText.verbatim(source.text[start:end], start)
     traced = source.literals(value)
     if not traced.text and not isinstance(value, ast.Constant):
-        return Traced.verbatim("{" + source.text[start:end] + "}", start)
+        return MappedText.verbatim("{" + source.text[start:end] + "}", start)
     return traced
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slipstream.flags.readers.traced import Traced, Tracer
+from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
 
 _ENDS_WORD = " \t\r\n;&|<>()"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
@@ -21,7 +21,7 @@ class Assignment:
     """A variable, what it gets, and the variables whose values it takes over."""
 
     name: str
-    value: Traced
+    value: MappedText
     refers_to: frozenset[str]
     start: int
     """where the name stands"""
@@ -43,7 +43,7 @@ def read_env_file(text: str) -> Iterator[Assignment]:
             at = line_end + 1
             continue
         begin, end = _env_value(text, match.end(), line_end)
-        value = Traced.verbatim(text[begin:end], begin)
+        value = MappedText.verbatim(text[begin:end], begin)
         yield _assignment(match[1], value, match.start(1), False)
         at = _find(text, "\n", end, len(text)) + 1
 
@@ -59,36 +59,36 @@ def _env_value(text: str, at: int, line_end: int) -> tuple[int, int]:
     return at, at + len(text[at:end].rstrip())
 
 
-def _assignments(word: Traced) -> Iterator[Assignment]:
+def _assignments(word: MappedText) -> Iterator[Assignment]:
     if word.text.startswith("--export="):
         yield from _exported(word)
         return
     prefix = _BEFORE_ASSIGNMENT.match(word.text)
     match = _ASSIGNMENT.match(word.text, prefix.end()) if prefix else None
     if match:
-        value = word.part(match.end())
+        value = word.slice(match.end())
         yield _assignment(match[1], value, word.offsets[match.start(1)], bool(match[2]))
     elif word.text.startswith("--xla_"):
         yield Assignment("", word, frozenset(), word.offsets[0])
 
 
-def _exported(word: Traced) -> Iterator[Assignment]:
+def _exported(word: MappedText) -> Iterator[Assignment]:
     """Slurm's `--export=ALL,NAME=value,…`."""
     at = len("--export=")
     for item in word.text[at:].split(","):
         match = _ASSIGNMENT.match(item)
         if match:
-            value = word.part(at + match.end(), at + len(item))
+            value = word.slice(at + match.end(), at + len(item))
             yield _assignment(match[1], value, word.offsets[at], False)
         at += len(item) + 1
 
 
-def _assignment(name: str, value: Traced, start: int, appends: bool) -> Assignment:
+def _assignment(name: str, value: MappedText, start: int, appends: bool) -> Assignment:
     refers_to = frozenset(_REFERENCE.findall(value.text)) | ({name} if appends else frozenset())
     return Assignment(name, _without_defaults(value), refers_to, start)
 
 
-def _without_defaults(value: Traced) -> Traced:
+def _without_defaults(value: MappedText) -> MappedText:
     """`${NAME:-text}` as `text`: what the variable is where nobody set it before."""
     match = _DEFAULT.search(value.text)
     if match is None:
@@ -96,17 +96,17 @@ def _without_defaults(value: Traced) -> Traced:
     closing = _closing(value.text, match.start() + 1, "{", "}")
     if closing < 0:
         return value
-    inner = _without_defaults(_unquoted(value.part(match.end(), closing)))
-    rest = _without_defaults(value.part(closing + 1))
-    before = value.part(0, match.start())
-    return Traced(
+    inner = _without_defaults(_unquoted(value.slice(match.end(), closing)))
+    rest = _without_defaults(value.slice(closing + 1))
+    before = value.slice(0, match.start())
+    return MappedText(
         before.text + inner.text + rest.text, before.offsets + inner.offsets + rest.offsets
     )
 
 
-def _unquoted(value: Traced) -> Traced:
+def _unquoted(value: MappedText) -> MappedText:
     is_quoted = len(value.text) > 1 and value.text[0] == value.text[-1] and value.text[0] in "'\""
-    return value.part(1, -1) if is_quoted else value
+    return value.slice(1, -1) if is_quoted else value
 
 
 def _closing(text: str, start: int, opening: str, closing: str) -> int:
@@ -118,7 +118,7 @@ def _closing(text: str, start: int, opening: str, closing: str) -> int:
     return -1
 
 
-def _words(text: str, at: int, end: int) -> Iterator[Traced]:
+def _words(text: str, at: int, end: int) -> Iterator[MappedText]:
     while at < end:
         if text[at] in _ENDS_WORD:
             at += 1
@@ -127,13 +127,13 @@ def _words(text: str, at: int, end: int) -> Iterator[Traced]:
         elif text[at] == "#":
             at = _find(text, "\n", at, end)
         else:
-            word = Tracer()
+            word = MappedTextBuilder()
             at = _read_word(text, at, end, word)
             if word.characters:
-                yield word.done()
+                yield word.build()
 
 
-def _read_word(text: str, at: int, end: int, word: Tracer) -> int:
+def _read_word(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
     while at < end and text[at] not in _ENDS_WORD:
         if text[at] == "'" and text.find("'", at + 1, end) >= 0:
             closing = text.find("'", at + 1, end)
@@ -150,7 +150,7 @@ def _read_word(text: str, at: int, end: int, word: Tracer) -> int:
     return at
 
 
-def _double_quoted(text: str, at: int, end: int, word: Tracer) -> int:
+def _double_quoted(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
     while at < end and text[at] != '"':
         if text[at] == "\\" and text[at + 1 : at + 2] in ("\n", '"', "\\", "$", "`"):
             if text[at + 1] != "\n":
@@ -161,7 +161,7 @@ def _double_quoted(text: str, at: int, end: int, word: Tracer) -> int:
     return at + 1
 
 
-def _plain(text: str, at: int, end: int, word: Tracer) -> int:
+def _plain(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
     """One character, or a whole `$(…)` or `${…}`, which may hold blanks and quotes."""
     stop = at + 1
     if text.startswith("$(", at):

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from slipstream.flags.readers.shell import Assignment, read_shell
-from slipstream.flags.readers.traced import Traced
-from slipstream.flags.readers.yaml_lines import read_yaml_lines
+from slipstream.flags.readers.source_map import MappedText
+from slipstream.flags.readers.yaml_template import read_yaml_lines
 from slipstream.flags.readers.yaml_tree import List, Map, Node, YamlError, read_tree
 
 _NAMED_VALUE = re.compile(r"([A-Z][A-Z0-9_]*)=")
@@ -59,35 +59,35 @@ class _Walk:
     def _map(self, node: Map) -> Iterator[Assignment]:
         named = {key.text: value for key, value in node.entries}
         name, value = named.get("name"), named.get("value")
-        is_pair = isinstance(name, Traced) and self.is_watched(name.text) and bool(name.offsets)
-        if is_pair and isinstance(name, Traced) and isinstance(value, Traced):
+        is_pair = isinstance(name, MappedText) and self.is_watched(name.text) and bool(name.offsets)
+        if is_pair and isinstance(name, MappedText) and isinstance(value, MappedText):
             yield Assignment(name.text, value, frozenset(), name.offsets[0])
         for key, entry in node.entries:
             if is_pair and key.text in ("name", "value"):
                 continue
-            if self.is_watched(key.text) and isinstance(entry, Traced):
+            if self.is_watched(key.text) and isinstance(entry, MappedText):
                 yield Assignment(key.text, entry, frozenset(), key.offsets[0])
             else:
                 yield from self.node(entry)
 
     def _item(self, item: Node) -> Iterator[Assignment]:
         """docker-compose's `- NAME=value`: no shell reads it, blanks are part of it."""
-        match = _NAMED_VALUE.match(item.text) if isinstance(item, Traced) else None
-        if match is None or not isinstance(item, Traced) or not self.is_watched(match[1]):
+        match = _NAMED_VALUE.match(item.text) if isinstance(item, MappedText) else None
+        if match is None or not isinstance(item, MappedText) or not self.is_watched(match[1]):
             yield from self.node(item)
         elif re.search(r"\s(?!--)\w+ ", item.text):
             yield from self._script(item)  # a command follows: NAME=value python train.py
         else:
-            yield Assignment(match[1], item.part(match.end()), frozenset(), item.offsets[0])
+            yield Assignment(match[1], item.slice(match.end()), frozenset(), item.offsets[0])
 
-    def _script(self, node: Traced) -> Iterator[Assignment]:
+    def _script(self, node: MappedText) -> Iterator[Assignment]:
         """A shell script, its assignments moved to where they stand in the file."""
         if "=" not in node.text and "--xla_" not in node.text:
             return
         for one in read_shell(node.text):
             if not one.name or self.is_watched(one.name) or "--xla_" in one.value.text:
                 offsets = tuple(node.offsets[at] for at in one.value.offsets)
-                value = Traced(one.value.text, offsets)
+                value = MappedText(one.value.text, offsets)
                 yield replace(one, value=value, start=node.offsets[one.start])
 
 
@@ -104,7 +104,9 @@ def _unread(text: str, found: Iterable[Assignment]) -> Iterator[Assignment]:
             continue
         end = text.find("\n", match.start())
         rest = text[match.start() : len(text) if end < 0 else end]
-        yield Assignment(UNREAD, Traced.verbatim(rest, match.start()), frozenset(), match.start())
+        yield Assignment(
+            UNREAD, MappedText.verbatim(rest, match.start()), frozenset(), match.start()
+        )
 
 
 def _is_mention(text: str, match: re.Match[str]) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slipstream.flags.readers.traced import Traced, Tracer
+from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
 
 _DOCUMENT = re.compile(r"^(?:---|\.\.\.)(?=\s|$)", re.M)
 _BREAK = re.compile(r"[ \t]*\r?\n[ \t]*")
@@ -32,7 +32,7 @@ class YamlError(Exception):
 class Map:
     """Keys and values, in the order of the file."""
 
-    entries: tuple[tuple[Traced, Node], ...]
+    entries: tuple[tuple[MappedText, Node], ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class List:
     items: tuple[Node, ...]
 
 
-Node = Traced | Map | List
+Node = MappedText | Map | List
 
 
 def read_tree(text: str) -> Iterator[Node]:
@@ -111,7 +111,7 @@ class _Document:
         column = self._column()
         is_flush_list = is_value and column == parent and self._is_dash()
         if self._at >= len(self._text) or column <= parent and not is_flush_list:
-            return Traced("", ())
+            return MappedText("", ())
         return self._content(parent if not is_flush_list else parent - 1)
 
     def _content(self, parent: int) -> Node:
@@ -150,14 +150,14 @@ class _Document:
             self._skip_blank()
         return Map(tuple(entries))
 
-    def _key(self) -> Traced:
+    def _key(self) -> MappedText:
         if self._peek() in ("'", '"'):
             key = self._quoted()
         else:
             end = re.compile(r"[ ]*:(?=[ \t\r\n]|$)").search(self._text, self._at)
             if end is None:
                 raise YamlError(self._at)
-            key = Traced.verbatim(self._text[self._at : end.start()], self._at)
+            key = MappedText.verbatim(self._text[self._at : end.start()], self._at)
             self._at = end.start()
         self._skip_spaces()
         self._at += 1
@@ -189,30 +189,30 @@ class _Document:
             raise YamlError(self._at)
         return self._plain(parent)
 
-    def _plain(self, parent: int) -> Traced:
-        value = Tracer()
+    def _plain(self, parent: int) -> MappedText:
+        value = MappedTextBuilder()
         while True:
             end = self._line_end()
             line = re.split(r"[ \t]#", self._text[self._at : end])[0].rstrip()
             if value.characters:
-                value.add_for(" ", self._at)
+                value.add_replacement(" ", self._at)
             value.add(line, self._at)
             self._at = end
             here = self._at
             self._skip_blank()
             if self._at >= len(self._text) or self._column() <= parent:
                 self._at = here
-                return value.done()
+                return value.build()
 
     def _line_end(self) -> int:
         end = self._text.find("\n", self._at)
         return len(self._text) if end < 0 else end
 
-    def _block_text(self, match: re.Match[str], parent: int) -> Traced:
+    def _block_text(self, match: re.Match[str], parent: int) -> MappedText:
         self._at = match.end()
         digits = re.sub(r"\D", "", match["marks"])
         indent = max(parent, 0) + int(digits) if digits else None
-        value, is_literal = Tracer(), match["style"] == "|"
+        value, is_literal = MappedTextBuilder(), match["style"] == "|"
         while self._at < len(self._text):
             end = self._line_end()
             line = self._text[self._at : end].rstrip("\r")
@@ -222,25 +222,25 @@ class _Document:
             if line.strip():
                 indent = inner if indent is None else indent
                 value.add(line[indent:], self._at + indent)
-            value.add_for("\n" if is_literal or not line.strip() else " ", self._at)
+            value.add_replacement("\n" if is_literal or not line.strip() else " ", self._at)
             self._at = min(end + 1, len(self._text))
-        return value.done()
+        return value.build()
 
-    def _quoted(self) -> Traced:
-        quote, value = self._peek(), Tracer()
+    def _quoted(self) -> MappedText:
+        quote, value = self._peek(), MappedTextBuilder()
         self._at += 1
         while self._at < len(self._text):
             here = self._peek()
             folded = _BREAK.match(self._text, self._at)
             if folded is not None:
-                value.add_for(" ", self._at)
+                value.add_replacement(" ", self._at)
                 self._at = folded.end()
             elif here == quote == "'" and self._peek(2) == "''":
                 value.add("'", self._at + 1)
                 self._at += 2
             elif here == quote:
                 self._at += 1
-                return value.done()
+                return value.build()
             elif here == "\\" and quote == '"':
                 self._escape(value)
             else:
@@ -248,7 +248,7 @@ class _Document:
                 self._at += 1
         raise YamlError(self._at)
 
-    def _escape(self, value: Tracer) -> None:
+    def _escape(self, value: MappedTextBuilder) -> None:
         start, letter = self._at, self._text[self._at + 1 : self._at + 2]
         self._at += 2
         if letter in ("\n", "\r"):
@@ -257,10 +257,10 @@ class _Document:
             digits = self._text[self._at : self._at + _HEX[letter]]
             if not re.fullmatch(r"[0-9a-fA-F]+", digits):
                 raise YamlError(start)
-            value.add_for(chr(int(digits, 16)), start)
+            value.add_replacement(chr(int(digits, 16)), start)
             self._at += _HEX[letter]
         elif letter in _ESCAPES:
-            value.add_for(_ESCAPES[letter], start)
+            value.add_replacement(_ESCAPES[letter], start)
         else:
             value.add(letter, start + 1)
 
@@ -298,10 +298,10 @@ class _Document:
         while not self._closes("}"):
             key = self._flow()
             self._skip_blank()
-            value: Node = Traced("", ())
+            value: Node = MappedText("", ())
             if self._peek() == ":":
                 value = self._flow_value()
-            if not isinstance(key, Traced):
+            if not isinstance(key, MappedText):
                 raise YamlError(self._at)
             entries.append((key, value))
             self._comma("}")
@@ -313,7 +313,7 @@ class _Document:
         while not self._closes("]"):
             item = self._flow()
             self._skip_blank()
-            if self._peek() == ":" and isinstance(item, Traced):
+            if self._peek() == ":" and isinstance(item, MappedText):
                 item = Map(((item, self._flow_value()),))
             items.append(item)
             self._comma("]")
@@ -322,7 +322,7 @@ class _Document:
     def _flow_value(self) -> Node:
         self._at += 1
         self._skip_blank()
-        return Traced("", ()) if self._peek() in (",", "}", "]") else self._flow()
+        return MappedText("", ()) if self._peek() in (",", "}", "]") else self._flow()
 
     def _closes(self, bracket: str) -> bool:
         self._skip_blank()
@@ -340,7 +340,7 @@ class _Document:
         elif self._peek() != bracket:
             raise YamlError(self._at)
 
-    def _flow_plain(self) -> Traced:
+    def _flow_plain(self) -> MappedText:
         match = re.compile(r"(?:(?!:[ \t\r\n,\[\]{}]|:$|[ \t]#)[^,\[\]{}\n])+").match(
             self._text, self._at
         )
@@ -348,4 +348,4 @@ class _Document:
             raise YamlError(self._at)
         self._at = match.end()
         text = match[0].rstrip()
-        return Traced.verbatim(text, match.start())
+        return MappedText.verbatim(text, match.start())

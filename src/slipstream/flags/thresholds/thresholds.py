@@ -37,7 +37,7 @@ FIRST_RUNG_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True)
-class Figure:
+class ExplainedSize:
     """A size, and the sentence that says where it comes from."""
 
     bytes: int
@@ -51,15 +51,15 @@ class Thresholds:
     source: str
     layers: int | None
     """None when no layers were found: the figures are then of the whole model"""
-    layer_weights: Figure
-    layer_gradients: Figure
-    weights_by_layer: Figure
+    layer_weights: ExplainedSize
+    layer_gradients: ExplainedSize
+    weights_by_layer: ExplainedSize
     """all weights, spread evenly over the layers"""
-    as_the_guide: Figure
+    as_the_guide: ExplainedSize
     """the guide's arithmetic: the size in the model's name over the layers, in whole millions"""
-    all_gradients: Figure
-    all_gather: Figure
-    reduce_scatter: Figure
+    all_gradients: ExplainedSize
+    all_gather: ExplainedSize
+    reduce_scatter: ExplainedSize
     all_reduce: tuple[int, ...]
     """thresholds to try, smallest first"""
     all_reduce_basis: str
@@ -136,13 +136,13 @@ def _propose(
     return Thresholds(
         source,
         count or None,
-        Figure(layer_bytes, _layer_basis(heaviest, layer, count)),
-        Figure(layer_gradients, f"as many numbers as the layer has weights; {gradients}"),
-        Figure(spread, _spread_basis(total, count)),
+        ExplainedSize(layer_bytes, _layer_basis(heaviest, layer, count)),
+        ExplainedSize(layer_gradients, f"as many numbers as the layer has weights; {gradients}"),
+        ExplainedSize(spread, _spread_basis(total, count)),
         _as_the_guide(weights, count),
-        Figure(all_gradients, f"one gradient for each weight; {gradients}"),
-        Figure(_rounded(gathered), _threshold_basis("weights", gathered, count)),
-        Figure(
+        ExplainedSize(all_gradients, f"one gradient for each weight; {gradients}"),
+        ExplainedSize(_rounded(gathered), _threshold_basis("weights", gathered, count)),
+        ExplainedSize(
             _rounded(scattered),
             _threshold_basis("gradients", scattered, count)
             + "; XLA counts the result of a reduce-scatter, one device's share, so this is ample",
@@ -166,7 +166,7 @@ def _layer(weights: list[Weight]) -> tuple[str, list[Weight]]:
     return name, layers[name]
 
 
-def _as_the_guide(weights: list[Weight], count: int) -> Figure:
+def _as_the_guide(weights: list[Weight], count: int) -> ExplainedSize:
     """What the guide computes for Llama 2 7B, with its rounding.
 
     7 billion weights / 32 layers ~ 218 million each, 2 bytes each = 436 MB.
@@ -181,7 +181,7 @@ def _as_the_guide(weights: list[Weight], count: int) -> Figure:
         f"as the guide computes it: {name} weights, embeddings included ({elements:,} rounded), "
         f"over {layers}, {each / MILLION:.3g} million each, times {width:.3g} bytes"
     )
-    return Figure(round(each * width), basis)
+    return ExplainedSize(round(each * width), basis)
 
 
 def _nominal(elements: int) -> tuple[int, str]:

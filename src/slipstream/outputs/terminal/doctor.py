@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.doctor.findings import LEVELS, Finding
-from slipstream.doctor.machine_facts import Facts
+from slipstream.doctor.machine_facts import MachineFacts
+from slipstream.doctor.problems import LEVELS, Problem
 from slipstream.outputs.formatting import plural
 from slipstream.outputs.terminal.layout import paragraph, wrap
 
 _MARKS = {"error": "✗ ", "warning": "! ", "note": "· "}
 
 
-def doctor_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
+def doctor_json(facts: MachineFacts, findings: Sequence[Problem]) -> dict[str, Any]:
     """What `doctor --json` prints; of the environment only what a finding quotes."""
     return {
         "packages": dict(facts.packages),
@@ -27,7 +27,7 @@ def doctor_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def render_doctor(facts: Facts, findings: Sequence[Finding], width: int = 80) -> Text:
+def render_doctor(facts: MachineFacts, findings: Sequence[Problem], width: int = 80) -> Text:
     """The machine in a line, then each finding: what, why, and the command."""
     lines = wrap(_machine(facts), width)
     for finding in findings:
@@ -38,7 +38,7 @@ def render_doctor(facts: Facts, findings: Sequence[Finding], width: int = 80) ->
     return Text("\n".join([*lines, "", _verdict(findings)]))
 
 
-def _machine(facts: Facts) -> list[str]:
+def _machine(facts: MachineFacts) -> list[str]:
     parts = []
     if facts.gpus is None:
         parts.append("no nvidia-smi here: GPUs and driver are not known")
@@ -56,7 +56,7 @@ def _machine(facts: Facts) -> list[str]:
     return parts
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def _verdict(findings: Sequence[Problem]) -> str:
     if not findings:
         return "nothing to complain of"
     counts = Counter(finding.level for finding in findings)

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from slipstream.compiler.options import divide
-from slipstream.compiler.worker.closing import Closing
-from slipstream.compiler.worker.process import Process, WorkerFailed
+from slipstream.compiler.closing import Closing
+from slipstream.compiler.options import split_flags
+from slipstream.compiler.worker.process import WorkerFailed, WorkerProcess
 from slipstream.errors import BadInput
 from slipstream.results.tuning import CRASH, DIFFERENT, HANG, REFUSED
 from slipstream.tune.apply import as_options
@@ -88,7 +88,7 @@ class InProcess(Closing):
         """what was ready once, and its options"""
         self._there: set[str] = set()
         """what is ready in the process that runs now"""
-        self._process: Process | None = None
+        self._process: WorkerProcess | None = None
         self._has_numbers = True
 
     def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
@@ -111,7 +111,7 @@ class InProcess(Closing):
         """As one program can have them."""
         written = as_options(settings, self._costs)
         flags = {name: value for name, value in written.items() if name.startswith("xla_")}
-        divided = divide(flags)
+        divided = split_flags(flags)
         if for_all := [*(written.keys() - flags.keys()), *divided.xla_flags]:
             text = f"{', '.join(for_all)}: only for a whole process, not for one program"
             raise ArmFailed(REFUSED, text)
@@ -152,7 +152,7 @@ class InProcess(Closing):
         if self._process is not None:
             return
         self._there = set()
-        self._process = Process("", use_gpu=self._use_gpu, module=BENCH)
+        self._process = WorkerProcess("", use_gpu=self._use_gpu, module=BENCH)
         self._ask("start", module=self._module, function=self._function)
         for name in (BASELINE, NULL):
             self._ask("compile", name=name, options={})

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from slipstream.compiler.source_tracking import ALWAYS, Inputs
+from slipstream.compiler.source_tracking import ALWAYS, TargetInputs
 from slipstream.compiler.versions import installed_versions
 from slipstream.errors import Missing
 from slipstream.tune.outcome import Outcome
@@ -29,7 +29,7 @@ def versions() -> dict[str, str]:
 
 def pack(recipe: ScreenSpec) -> bytes:
     """The recipe, and the variables of this process that XLA and JAX read."""
-    return pickle.dumps((recipe, Inputs().state()["variables"]))
+    return pickle.dumps((recipe, TargetInputs().state()["variables"]))
 
 
 class NodeScreen:

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slipstream.analyses.soundness import soundness
+from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.targets import Target
-from slipstream.compiler.worker.closing import Closing
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program

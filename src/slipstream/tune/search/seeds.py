@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue
-from slipstream.flags.catalogue.values import normal
+from slipstream.flags.catalogue.values import normalized
 from slipstream.flags.presets.presets import compose
 from slipstream.tune.space.knob import COSTS, Knob
 from slipstream.tune.space.program_traits import ProgramTraits
@@ -90,7 +90,9 @@ def _nearest(knob: Knob, wanted: str, catalogue: Catalogue) -> str | None:
         return min(knob.ordered_values, key=lambda value: abs(float(value) - float(wanted)))
     flag = catalogue.flags.get(knob.name)
     for value in knob.values:
-        if value == wanted or (flag is not None and normal(flag, value) == normal(flag, wanted)):
+        if value == wanted or (
+            flag is not None and normalized(flag, value) == normalized(flag, wanted)
+        ):
             return value
     # Presets write some enums as XLA_FLAGS wants them: `on` for …_MODE_ON.
     ends = [value for value in knob.values if wanted and value.endswith(f"_{wanted.upper()}")]

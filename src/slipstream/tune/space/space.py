@@ -13,8 +13,8 @@ from typing import Any
 from slipstream.did_you_mean import did_you_mean, no_such
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue
-from slipstream.flags.catalogue.env_vars import SETTINGS
-from slipstream.flags.catalogue.values import normal, option_complaint
+from slipstream.flags.catalogue.env_vars import ENV_VARS
+from slipstream.flags.catalogue.values import normalized, option_value_error
 from slipstream.tune.space.knob import COSTS, Knob
 from slipstream.tune.space.knob_catalogue import KNOBS, NEEDS, KnobSpec, sentence
 from slipstream.tune.space.program_traits import ProgramTraits
@@ -163,7 +163,7 @@ def _taken(
 
 def _default(name: str, catalogue: Catalogue) -> tuple[str | None, str]:
     if not name.startswith("xla_"):
-        setting = SETTINGS[name]
+        setting = ENV_VARS[name]
         return setting.default if setting.default is not None else UNSET, ""
     flag = catalogue.flags.get(name)
     if flag is None or flag.default is None:
@@ -186,9 +186,9 @@ def _accepted(
         if value and flag.kind == "repeated enum":
             value = ",".join(kind for kind in value.split(",") if kind in flag.enum_values)
         spelled = value.capitalize() if flag.kind == "bool" else value
-        if option_complaint(flag, spelled, catalogue.jaxlib_version) is not None:
+        if option_value_error(flag, spelled, catalogue.jaxlib_version) is not None:
             continue
-        if normal(flag, value) not in {normal(flag, one) for one in found}:
+        if normalized(flag, value) not in {normalized(flag, one) for one in found}:
             found.append(value)
     return tuple(found)
 
@@ -202,7 +202,7 @@ def _added(name: str, values: Sequence[str], catalogue: Catalogue) -> Knob:
     """A knob that somebody asked for: its flag must exist, and take the values."""
     why = "asked for"
     if not name.startswith("xla_"):
-        setting = SETTINGS.get(name)
+        setting = ENV_VARS.get(name)
         default = setting.default if setting is not None else None
         return Knob(name, _with(default or UNSET, values), why, "measurement")
     flag = catalogue.flags.get(name)
@@ -214,7 +214,7 @@ def _added(name: str, values: Sequence[str], catalogue: Catalogue) -> Knob:
         )
     for value in values:
         spelled = value.capitalize() if flag.kind == "bool" else value
-        if complaint := option_complaint(flag, spelled, catalogue.jaxlib_version):
+        if complaint := option_value_error(flag, spelled, catalogue.jaxlib_version):
             raise BadInput(f"--add {name}: the value {complaint}")
     if flag.default is None:
         raise BadInput(f"the default of {name} is not known; expected a flag with one")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.flags.lint.findings import SEVERITIES, Finding
+from slipstream.flags.lint.findings import SEVERITIES, LintFinding
 from slipstream.outputs.terminal.layout import paragraph, printable
 
 _STYLES = {"abort": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
@@ -16,7 +16,7 @@ _INDENT = "  "
 
 
 def render_findings(
-    findings: Sequence[Finding], jaxlib_version: str, gpu: str | None, width: int = 80
+    findings: Sequence[LintFinding], jaxlib_version: str, gpu: str | None, width: int = 80
 ) -> Text:
     """What to change, place by place, then how much there is of each kind."""
     text = Text()
@@ -30,7 +30,7 @@ def render_findings(
     return text
 
 
-def summary_line(findings: Sequence[Finding], jaxlib_version: str, gpu: str | None) -> str:
+def summary_line(findings: Sequence[LintFinding], jaxlib_version: str, gpu: str | None) -> str:
     """`jaxlib 0.10.2: 3 aborts · 1 warning`."""
     counts = [
         f"{count} {severity}{'' if count == 1 else 's'}"
@@ -42,7 +42,7 @@ def summary_line(findings: Sequence[Finding], jaxlib_version: str, gpu: str | No
 
 
 def findings_json(
-    findings: Sequence[Finding], jaxlib_version: str, gpu: str | None
+    findings: Sequence[LintFinding], jaxlib_version: str, gpu: str | None
 ) -> dict[str, Any]:
     """What `flags lint --json` prints."""
     return {

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.flags.thresholds.thresholds import ALL_REDUCE, MIB, Figure, Thresholds
+from slipstream.flags.thresholds.thresholds import ALL_REDUCE, MIB, ExplainedSize, Thresholds
 from slipstream.outputs.formatting import plural
 from slipstream.outputs.terminal.layout import pad, paragraph, wrap
 from slipstream.units import format_bytes
@@ -45,7 +45,7 @@ def render_thresholds(found: Thresholds, width: int = 80) -> Text:
     return Text("\n".join([*lines, f'  {flags[-1]}"']).replace("\n\n\n", "\n\n"))
 
 
-def _figure_lines(name: str, figure: Figure, width: int) -> list[str]:
+def _figure_lines(name: str, figure: ExplainedSize, width: int) -> list[str]:
     first = f"{pad(name, _NAMES)}  {pad(format_bytes(figure.bytes), _SIZES, right=True)}  "
     return paragraph(figure.basis, width, first, " " * len(first))
 

@@ -9,7 +9,7 @@ LEVELS = (ERROR, WARNING, NOTE)
 
 
 @dataclass(frozen=True)
-class Finding:
+class Problem:
     """One thing a person should know before the run.
 
     An `error` makes the run fail or its result void, a `warning` costs speed, a `note` is worth

@@ -15,18 +15,18 @@ from typing import Literal
 from slipstream.errors import BadInput
 from slipstream.flags.readers.python import read_python
 from slipstream.flags.readers.shell import Assignment, read_env_file, read_shell
-from slipstream.flags.readers.traced import Traced, split_flags
+from slipstream.flags.readers.source_map import MappedText, flag_words
 from slipstream.flags.readers.yaml import UNREAD, read_yaml
 
 Kind = Literal["xla_flags", "env", "libtpu", "compiler_options", "unread"]
-Form = Literal["shell", "env", "yaml", "python"]
+FileFormat = Literal["shell", "env", "yaml", "python"]
 
 ENVIRONMENT = "environment"
 """the file of a setting that is in the process's environment"""
 
 _WATCHED = ("JAX_", "XLA_", "NCCL_", "CUDA_", "TF_CPP_", "TF_GPU_", "NVSHMEM_", "LIBTPU_", "NVTE_")
 _FLAGS_OF: dict[str, Kind] = {"XLA_FLAGS": "xla_flags", "LIBTPU_INIT_ARGS": "libtpu"}
-_FORMS: dict[str, Form] = {
+_FORMS: dict[str, FileFormat] = {
     ".py": "python",
     ".yaml": "yaml",
     ".yml": "yaml",
@@ -37,7 +37,7 @@ _UNKNOWN_UNTIL_RUN = ("$", "`", "{")
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where something stands; lines and columns count from 1."""
 
     file: str
@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Found:
+class Setting:
     """One setting: a flag of XLA_FLAGS or LIBTPU_INIT_ARGS, a variable, a compile option.
 
     `unread` is text that names a flag and was read as no setting.
@@ -61,7 +61,7 @@ class Found:
     name: str
     value: str | None
     """None where a flag has no `=`"""
-    place: Place
+    place: SourceLocation
     text: str
     """as it is written, the name included; `place.span` is where"""
     group: int = 0
@@ -83,11 +83,11 @@ class Found:
         return self.value is None or not any(mark in self.value for mark in _UNKNOWN_UNTIL_RUN)
 
 
-def read_settings(path: str | os.PathLike[str] | None = None) -> list[Found]:
+def read_settings(path: str | os.PathLike[str] | None = None) -> list[Setting]:
     """The settings of a file, by its ending; with no path, those of this process's environment."""
     if path is None:
         return read_environment(os.environ)
-    return read_text(read_file(path), form_of(path), str(path))
+    return read_text(read_file(path), file_format(path), str(path))
 
 
 def read_file(path: str | os.PathLike[str]) -> str:
@@ -104,14 +104,14 @@ def read_file(path: str | os.PathLike[str]) -> str:
         ) from None
 
 
-def form_of(path: str | os.PathLike[str]) -> Form:
+def file_format(path: str | os.PathLike[str]) -> FileFormat:
     """How a file is written: by its ending, else a shell script."""
     name = Path(path).name
     form = _FORMS.get(Path(name).suffix, "shell")
     return "env" if name.startswith(".env") and name != ".envrc" else form
 
 
-def read_text(text: str, form: Form = "shell", file: str = "text") -> list[Found]:
+def read_text(text: str, form: FileFormat = "shell", file: str = "text") -> list[Setting]:
     """The settings of a text."""
     reader = _Reader(text, file)
     if form == "python":
@@ -119,27 +119,27 @@ def read_text(text: str, form: Form = "shell", file: str = "text") -> list[Found
     if form == "env" and not _is_sourced(text):
         return list(reader.assignments(read_env_file(text)))
     if form == "yaml":
-        return list(reader.assignments(read_yaml(text, is_watched)))
+        return list(reader.assignments(read_yaml(text, is_relevant)))
     return list(reader.assignments(read_shell(text)))
 
 
-def read_environment(environ: Mapping[str, str]) -> list[Found]:
+def read_environment(environ: Mapping[str, str]) -> list[Setting]:
     """The settings of an environment; they can't be rewritten, so their places have no span."""
-    found: list[Found] = []
+    found: list[Setting] = []
     for name in sorted(environ):
-        if not is_watched(name):
+        if not is_relevant(name):
             continue
         value = environ[name]
         reader = _Reader(value, ENVIRONMENT)
-        assignment = Assignment(name, Traced.verbatim(value, 0), frozenset(), 0)
+        assignment = Assignment(name, MappedText.verbatim(value, 0), frozenset(), 0)
         for one in reader.assignments([assignment]):
             text = one.text if one.kind != "env" else f"{name}={value}"
-            place = Place(ENVIRONMENT, 1, 1, None)
-            found.append(Found(one.kind, one.name, one.value, place, text))
+            place = SourceLocation(ENVIRONMENT, 1, 1, None)
+            found.append(Setting(one.kind, one.name, one.value, place, text))
     return found
 
 
-def is_watched(name: str) -> bool:
+def is_relevant(name: str) -> bool:
     """Whether a variable is one that XLA, JAX, NCCL or CUDA may read."""
     return name.startswith(_WATCHED) or name.upper().endswith("XLA_FLAGS")
 
@@ -162,7 +162,7 @@ class _Reader:
         self._groups: dict[str, int] = {}
         self._count = 0
 
-    def assignments(self, assignments: Iterable[Assignment]) -> Iterator[Found]:
+    def assignments(self, assignments: Iterable[Assignment]) -> Iterator[Setting]:
         for one in assignments:
             kind = _flags_kind(one.name, one.value.text)
             if one.name == UNREAD:
@@ -170,11 +170,11 @@ class _Reader:
                 yield self._found("unread", text, None, one.start, one.start + len(text), 0)
             elif kind is not None:
                 yield from self._flags(kind, one.value, self._group(one.name, one.refers_to))
-            elif one.name and is_watched(one.name):
+            elif one.name and is_relevant(one.name):
                 end = one.value.offsets[-1] + 1 if one.value.offsets else one.start + len(one.name)
                 yield self._found("env", one.name, one.value.text, one.start, end, 0)
 
-    def python(self) -> Iterator[Found]:
+    def python(self) -> Iterator[Setting]:
         for item in read_python(self._text):
             kind = _flags_kind(item.name, item.value.text)
             if item.is_option:
@@ -183,7 +183,7 @@ class _Reader:
             elif kind is not None:
                 refers_to = frozenset([item.name] if item.appends else [])
                 yield from self._flags(kind, item.value, self._group(item.name, refers_to))
-            elif is_watched(item.name):
+            elif is_relevant(item.name):
                 yield self._found("env", item.name, item.value.text, item.start, item.end, 0)
 
     def _group(self, name: str, refers_to: frozenset[str]) -> int:
@@ -197,8 +197,8 @@ class _Reader:
         self._count += 1
         return self._count
 
-    def _flags(self, kind: Kind, value: Traced, group: int) -> Iterator[Found]:
-        for word in split_flags(value):
+    def _flags(self, kind: Kind, value: MappedText, group: int) -> Iterator[Setting]:
+        for word in flag_words(value):
             if word.text.startswith(_UNKNOWN_UNTIL_RUN):
                 continue
             name, equals, content = word.text.partition("=")
@@ -209,11 +209,11 @@ class _Reader:
 
     def _found(
         self, kind: Kind, name: str, value: str | None, start: int, end: int, group: int
-    ) -> Found:
+    ) -> Setting:
         line = bisect_right(self._starts, start)
         column = start - self._starts[line - 1] + 1
-        place = Place(self._file, line, column, (start, end))
-        return Found(kind, name, value, place, self._text[start:end], group)
+        place = SourceLocation(self._file, line, column, (start, end))
+        return Setting(kind, name, value, place, self._text[start:end], group)
 
 
 def _flags_kind(name: str, value: str) -> Kind | None:

@@ -24,7 +24,7 @@ _FORMS = {"bool": "switch", "int32": "int32", "int64": "int64", "float": "float"
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TestedGrammar:
     """A grammar, and the release that it was tried with."""
 
     grammar: Grammar
@@ -34,7 +34,7 @@ class Spelling:
     """whether that is the release which was asked about"""
 
 
-def flag_spelling(flag: Flag, version: str) -> Spelling:
+def flag_grammar(flag: Flag, version: str) -> TestedGrammar:
     """The values that `XLA_FLAGS` takes for a flag."""
     for near in _nearest(version):
         row = _data()[near]["flags"].get(flag.name)
@@ -42,11 +42,11 @@ def flag_spelling(flag: Flag, version: str) -> Spelling:
             grammar = Grammar.from_row(row)
             if near != version:
                 grammar = _with_members(grammar, flag)
-            return Spelling(grammar, near, near == version)
-    return Spelling(_untried(flag), None, False)
+            return TestedGrammar(grammar, near, near == version)
+    return TestedGrammar(_untried(flag), None, False)
 
 
-def option_spelling(flag: Flag, version: str) -> tuple[Spelling, tuple[str, ...]]:
+def option_grammar(flag: Flag, version: str) -> tuple[TestedGrammar, tuple[str, ...]]:
     """The values that `compiler_options` takes: as texts, and the Python types."""
     for near in _nearest(version):
         row = _data()[near].get("options", {}).get(flag.kind)
@@ -56,16 +56,16 @@ def option_spelling(flag: Flag, version: str) -> tuple[Spelling, tuple[str, ...]
         if flag.kind != "bool" and version_key(version) < FIRST_WITH_NAMES:
             words = ()
         grammar = Grammar(row["form"], tuple(words))
-        return Spelling(grammar, near, near == version), tuple(row["types"])
-    return Spelling(Grammar("text"), None, False), ("bool", "float", "int")
+        return TestedGrammar(grammar, near, near == version), tuple(row["types"])
+    return TestedGrammar(Grammar("text"), None, False), ("bool", "float", "int")
 
 
-def tried_releases() -> tuple[str, ...]:
+def tested_releases() -> tuple[str, ...]:
     """The releases that were tried, oldest first."""
     return tuple(_data())
 
 
-def tried_counts(version: str) -> tuple[int, int]:
+def tested_counts(version: str) -> tuple[int, int]:
     """How many values of flags and of compile options were tried with a release."""
     found = _data()[version]
     return found["tried"], found.get("options_tried", 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import BadInput
-from slipstream.flags.catalogue.library import Descriptors
+from slipstream.flags.catalogue.jaxlib_library import FileDescriptors
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import (
@@ -22,7 +22,7 @@ _BUILD_OPTIONS, _DEBUG_OPTIONS = 3, 3
 
 
 @dataclass(frozen=True)
-class Field:
+class DebugOption:
     """One field of `DebugOptions`."""
 
     name: str
@@ -36,10 +36,10 @@ class Field:
         return self.kind.removeprefix("repeated ") not in ("map", "message")
 
 
-class Descriptor:
+class DebugOptionsDescriptor:
     """`DebugOptions` of one jaxlib: its fields, its reserved names, and what it decodes."""
 
-    def __init__(self, found: Descriptors) -> None:
+    def __init__(self, found: FileDescriptors) -> None:
         from google.protobuf import descriptor_pb2
 
         read = descriptor_pb2.FileDescriptorProto.FromString
@@ -51,7 +51,7 @@ class Descriptor:
         self._package = file.package
         self._enums = _enums([file, *map(read, found.imports)])
 
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, DebugOption]:
         """Every field, by name."""
         return {field.name: self._field(field) for field in self._options.field}
 
@@ -70,10 +70,10 @@ class Descriptor:
             if field.name in message.DESCRIPTOR.fields_by_name
         }
 
-    def _field(self, field: FieldDescriptorProto) -> Field:
+    def _field(self, field: FieldDescriptorProto) -> DebugOption:
         enum = self._enums.get(field.type_name, {})
         kind = _kind(field, self._options)
-        return Field(field.name, kind, tuple(enum.values()), field.options.deprecated)
+        return DebugOption(field.name, kind, tuple(enum.values()), field.options.deprecated)
 
     def _message_class(self) -> Any:
         """A class for `DebugOptions` alone: without messages, and with numbers for enums."""

@@ -1,14 +1,45 @@
-"""What a preset is made of."""
+"""What presets are made of: guides, entries, and presets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.flags.presets.guides import HERE
+
+@dataclass(frozen=True)
+class Guide:
+    """A page that tells people which flags to set."""
+
+    title: str
+    source: str
+
+
+GUIDES = {
+    "pgle": Guide(
+        "PGLE workflow for GPU with Nsight",
+        "https://github.com/NVIDIA/JAX-Toolbox/blob/main/rosetta/docs/PGLE.md",
+    ),
+    "jax": Guide(
+        "GPU performance tips (JAX)", "https://docs.jax.dev/en/latest/gpu_performance_tips.html"
+    ),
+    "llm": Guide(
+        "Tips for high-performance LLMs with JAX and XLA",
+        "https://github.com/NVIDIA/JAX-Toolbox/blob/main/rosetta/docs/GPU_performance.md",
+    ),
+    "megascale": Guide(
+        "Performance of Megascale runs", "https://openxla.org/xla/megascale/debugging_workflow"
+    ),
+    "levanter": Guide(
+        "Levanter's performance guide",
+        "https://github.com/stanford-crfm/levanter/blob/main/docs/Performance-Guide.md",
+    ),
+}
+
+HERE = "slipstream"
+"""in place of a guide: what no guide says, and today's XLA needs"""
 
 
 @dataclass(frozen=True)
-class Entry:
+class PresetEntry:
     """A setting as a guide gives it."""
 
     name: str
@@ -47,6 +78,6 @@ class Preset:
     name: str
     purpose: str
     """a sentence"""
-    entries: tuple[Entry, ...]
+    entries: tuple[PresetEntry, ...]
     includes: tuple[str, ...] = ()
     """presets whose entries it takes over"""

@@ -31,7 +31,7 @@ _LAST_FIELD = 14
 
 
 @dataclass(frozen=True)
-class Library:
+class JaxlibLibrary:
     """A jaxlib on disk."""
 
     version: str
@@ -51,14 +51,14 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Descriptors:
+class FileDescriptors:
     """The descriptors of xla.proto and of the files that it imports, serialized."""
 
     file: bytes
     imports: tuple[bytes, ...]
 
 
-def installed_library() -> Library:
+def installed_library() -> JaxlibLibrary:
     """The jaxlib of this Python."""
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -72,15 +72,15 @@ def installed_library() -> Library:
     return library_in(Path(str(found.locate_file("jaxlib"))), found.version)
 
 
-def library_in(folder: Path, version: str) -> Library:
+def library_in(folder: Path, version: str) -> JaxlibLibrary:
     """The library in a folder called `jaxlib`: the largest one, whatever its name."""
     files = [*folder.glob("*.so"), *folder.glob("*.dylib"), *folder.glob("*.pyd")]
     if not files:
         raise Missing(f"jaxlib {version} in {folder} has no shared library; reinstall: {INSTALL}")
-    return Library(version, max(files, key=lambda file: file.stat().st_size))
+    return JaxlibLibrary(version, max(files, key=lambda file: file.stat().st_size))
 
 
-def read_descriptors(library: Library) -> Descriptors:
+def read_descriptors(library: JaxlibLibrary) -> FileDescriptors:
     """Finds the descriptors."""
     with _mapped(library) as data:
         file = _descriptor(data, _START)
@@ -91,10 +91,10 @@ def read_descriptors(library: Library) -> Descriptors:
             )
         starts = [b"\x0a" + bytes([len(name)]) + name + b"\x12" for name in _imports(file)]
         found = (_descriptor(data, start) for start in starts)
-        return Descriptors(file, tuple(imported for imported in found if imported is not None))
+        return FileDescriptors(file, tuple(imported for imported in found if imported is not None))
 
 
-def read_names(library: Library) -> frozenset[str]:
+def read_names(library: JaxlibLibrary) -> frozenset[str]:
     """Everything that could be a flag, by its looks."""
     with _mapped(library) as data:
         # Regular expressions take a memory map as they take bytes.
@@ -102,7 +102,7 @@ def read_names(library: Library) -> frozenset[str]:
 
 
 @contextmanager
-def _mapped(library: Library) -> Iterator[mmap.mmap]:
+def _mapped(library: JaxlibLibrary) -> Iterator[mmap.mmap]:
     with (
         open(library.path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,

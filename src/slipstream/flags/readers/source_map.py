@@ -18,25 +18,25 @@ _NAME = frozenset("-_" + string.ascii_letters + string.digits)
 
 
 @dataclass(frozen=True)
-class Traced:
+class MappedText:
     """Text, and for each character its offset in the file."""
 
     text: str
     offsets: tuple[int, ...]
 
     @classmethod
-    def verbatim(cls, text: str, start: int) -> Traced:
+    def verbatim(cls, text: str, start: int) -> MappedText:
         """Text that stands in the file as it is, from `start` on."""
         return cls(text, tuple(range(start, start + len(text))))
 
-    def part(self, start: int, end: int | None = None) -> Traced:
+    def slice(self, start: int, end: int | None = None) -> MappedText:
         """The characters from `start` to `end`."""
-        return Traced(self.text[start:end], self.offsets[start:end])
+        return MappedText(self.text[start:end], self.offsets[start:end])
 
 
 @dataclass
-class Tracer:
-    """A `Traced` in the making."""
+class MappedTextBuilder:
+    """A `MappedText` in the making."""
 
     characters: list[str] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -46,17 +46,17 @@ class Tracer:
         self.characters += text
         self.offsets += range(start, start + len(text))
 
-    def add_for(self, text: str, offset: int) -> None:
+    def add_replacement(self, text: str, offset: int) -> None:
         """Text that isn't in the file: what an escape at `offset` stands for."""
         self.characters += text
         self.offsets += [offset] * len(text)
 
-    def done(self) -> Traced:
-        return Traced("".join(self.characters), tuple(self.offsets))
+    def build(self) -> MappedText:
+        return MappedText("".join(self.characters), tuple(self.offsets))
 
 
 @dataclass(frozen=True)
-class Word:
+class FlagWord:
     """One word of a flag string, as XLA splits it."""
 
     text: str
@@ -66,7 +66,7 @@ class Word:
     """where it stands in the file"""
 
 
-def split_flags(value: Traced) -> Iterator[Word]:
+def flag_words(value: MappedText) -> Iterator[FlagWord]:
     """The words of XLA_FLAGS: split at blanks; quotes right after a flag's `=` hold blanks."""
     text, at = value.text, 0
     while at < len(text):
@@ -74,7 +74,7 @@ def split_flags(value: Traced) -> Iterator[Word]:
             at += 1
             continue
         content, end = _word(text, at)
-        yield Word(content, value.offsets[at], value.offsets[end - 1] + 1)
+        yield FlagWord(content, value.offsets[at], value.offsets[end - 1] + 1)
         at = end
 
 

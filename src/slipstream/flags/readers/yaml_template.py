@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slipstream.flags.readers.shell import Assignment, read_shell
-from slipstream.flags.readers.traced import Traced, Tracer
+from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
 
 _ENTRY = re.compile(
     r"(?P<indent>[ ]*(?:-[ ]+)*)"
@@ -87,7 +87,7 @@ def _listed(text: str, line: _Line) -> Iterator[Assignment]:
         return
     name, _, value = content.partition("=")
     start = line.start + line.text.index(content)
-    yield Assignment(name, Traced.verbatim(value, start + len(name) + 1), frozenset(), start)
+    yield Assignment(name, MappedText.verbatim(value, start + len(name) + 1), frozenset(), start)
 
 
 def _block_end(lines: list[_Line], at: int, indent: int) -> int:
@@ -96,7 +96,7 @@ def _block_end(lines: list[_Line], at: int, indent: int) -> int:
     return at
 
 
-def _scalar(text: str, lines: list[_Line], at: int, end: int, column: int) -> Traced:
+def _scalar(text: str, lines: list[_Line], at: int, end: int, column: int) -> MappedText:
     line = lines[at]
     rest = line.text[column:]
     start = line.start + column
@@ -105,25 +105,25 @@ def _scalar(text: str, lines: list[_Line], at: int, end: int, column: int) -> Tr
     if _BLOCK.match(rest):
         return _joined(lines[at + 1 : end])
     rest = re.split(r"[ ]#", rest)[0].rstrip().rstrip(",")
-    first = Traced.verbatim(rest, start)
+    first = MappedText.verbatim(rest, start)
     more = _joined([other for other in lines[at + 1 : end] if not _ENTRY.match(other.text)])
     if not rest or not more.text:
         return first
-    return Traced(first.text + " " + more.text, (*first.offsets, start, *more.offsets))
+    return MappedText(first.text + " " + more.text, (*first.offsets, start, *more.offsets))
 
 
-def _joined(lines: list[_Line]) -> Traced:
-    value = Tracer()
+def _joined(lines: list[_Line]) -> MappedText:
+    value = MappedTextBuilder()
     for line in lines:
         if value.characters:
-            value.add_for(" ", line.start)
+            value.add_replacement(" ", line.start)
         content = line.text.strip()
         value.add(content, line.start + line.indent)
-    return value.done()
+    return value.build()
 
 
-def _quoted(text: str, start: int, quote: str) -> Traced:
-    value, at = Tracer(), start + 1
+def _quoted(text: str, start: int, quote: str) -> MappedText:
+    value, at = MappedTextBuilder(), start + 1
     while at < len(text):
         if quote == '"' and text[at] == "\\" and at + 1 < len(text):
             if text[at + 1] != "\n":
@@ -139,4 +139,4 @@ def _quoted(text: str, start: int, quote: str) -> Traced:
         else:
             value.add(text[at], at)
             at += 1
-    return value.done()
+    return value.build()

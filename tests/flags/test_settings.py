@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.flags.environment import Found, read_environment, read_settings, read_text
+from slipstream.flags.settings import Setting, read_environment, read_settings, read_text
 
 
-def said(found: list[Found]) -> list[tuple[str, str, str | None]]:
+def said(found: list[Setting]) -> list[tuple[str, str, str | None]]:
     return [(one.kind, one.name, one.value) for one in found]
 
 
-def is_where_it_says(text: str, found: list[Found]) -> bool:
+def is_where_it_says(text: str, found: list[Setting]) -> bool:
     spans = [one.place.span for one in found]
     return all(
         s is not None and text[slice(*s)] == f.text for s, f in zip(spans, found, strict=True)
