@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from slipstream.native import native
-from slipstream.native.code_cache import fingerprint, kept, stored
 from slipstream.native.image import Image
 from slipstream.native.linker import linked
 from slipstream.native.numba_compiler import compiled
@@ -88,27 +87,6 @@ def test_every_native_function_is_an_image_here() -> None:
 def test_other_machine_code_stays_an_object() -> None:
     for code in (b"", b"\x7fELF\x01\x01" + bytes(60), b"\xcf\xfa\xed\xfe" + bytes(60)):
         assert linked(code, "f") == Image(code, 0, (), (("f", 0, 0),), is_object=True)
-
-
-def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, monkeypatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    monkeypatch.setattr("slipstream.native.code_cache._folders", lambda: [str(blocked / "folder")])
-    image = Image(b"code", 0, (8,), (("memset", 0, 0),))
-    assert kept("x.image", image) is image
-    assert stored("x.image") is None
-    monkeypatch.setattr("slipstream.native.code_cache._folders", lambda: [str(tmp_path / "new")])
-    kept("x.image", image)
-    assert stored("x.image") == image
-
-
-def test_a_changed_source_is_another_function(tmp_path) -> None:
-    source = tmp_path / "source.py"
-    source.write_text("one")
-    first = fingerprint("i64(i64)", [str(source)])
-    other = tmp_path / "other.py"
-    other.write_text("two")
-    assert len({first, fingerprint("i64(f64)", [str(source)]), fingerprint("", [str(other)])}) == 3
 
 
 def test_arrays_of_another_kind_are_refused() -> None:

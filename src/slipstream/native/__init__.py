@@ -17,13 +17,12 @@ their module imports numpy, so that a module can load before numpy does.
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from slipstream.native.code_cache import fingerprint, kept, stored
+from slipstream.native.code_cache import cache_key, cached_image, keep_image
 from slipstream.native.image import Image
 
 _DTYPES = {"u8": "|u1", "i32": "<i4", "u32": "<u4", "i64": "<i8", "f64": "<f8", "b1": "|b1"}
@@ -81,11 +80,13 @@ class Native:
 
     def _load(self) -> Any:
         helpers = _helpers(self.python)
-        modules = sorted({f.__module__ for f in (self.python, *helpers)})
-        files = [str(sys.modules[module].__file__) for module in modules]
         name = f"{self.python.__module__}.{self.python.__name__}"
-        file_name = f"{name}-{fingerprint(self.signature, files)}.image"
-        image = stored(file_name) or kept(file_name, self._compile(helpers))
+        key = cache_key(self.signature, (self.python, *helpers))
+        image = cached_image(name, key) if key is not None else None
+        if image is None:
+            image = self._compile(helpers)
+            if key is not None:
+                keep_image(name, key, image)
         kinds: list[Any] = [
             ctypes.c_void_p if a.endswith("*") else _C_TYPES[a] for a in self.arguments
         ]

@@ -48,6 +48,8 @@ class Image:
         at = _HEADER.size + 8 * count
         rows = (row.split() for row in data[at : at + length].decode().splitlines())
         symbols = tuple((name, int(place), int(addend)) for name, place, addend in rows)
+        if not 0 <= entry <= len(data) - at - length:
+            raise ValueError("the entry lies outside of the code")
         return cls(data[at + length :], entry, own, symbols, bool(is_object))
 
     def load(self) -> int:
@@ -55,7 +57,10 @@ class Image:
         return _load_object(self) if self.is_object else self._map()
 
     def _map(self) -> int:
-        memory = mmap.mmap(-1, len(self.code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        # Writable while it is filled in, executable afterwards, never both.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        prot = mmap.PROT_READ | mmap.PROT_WRITE
+        memory = mmap.mmap(-1, len(self.code), flags=flags, prot=prot)
         memory[:] = self.code
         _HELD.append(first := ctypes.c_char.from_buffer(memory))
         base = ctypes.addressof(first)
