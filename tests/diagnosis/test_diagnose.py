@@ -11,8 +11,8 @@ import pytest
 from diagnosis.rules.test_rules import TWINS, only, rules
 from slipstream.costs.extract import extract_costs
 from slipstream.diagnosis.diagnose import RULES, diagnose
+from slipstream.diagnosis.evidence import few_steps
 from slipstream.diagnosis.flag_advice import FlagAdvice
-from slipstream.diagnosis.sampling import few_steps
 from slipstream.flags.catalogue.history import catalogue_of, history
 from slipstream.flags.lint.lint import lint
 from slipstream.flags.settings import read_text
@@ -183,9 +183,9 @@ def test_the_flags_are_those_of_the_release_that_was_recorded() -> None:
     assert [change.kind for change in first.changes] == ["code"]
     unheard = replace(made.hosts[0], versions={"jaxlib_version": "99.1"})
     noted = diagnose(replace(made, hosts=(unheard,)))
-    assert noted.notes[0].startswith("no flags are known of jaxlib 99.1: they are those of ")
+    assert noted.notes[0].startswith("the flags of jaxlib 99.1 are unknown: using those of ")
     silent = diagnose(replace(made, hosts=(replace(made.hosts[0], versions={}),)))
-    assert silent.notes[0].startswith("the profile doesn't say which jaxlib made it")
+    assert silent.notes[0].startswith("the profile doesn't name its jaxlib")
 
 
 # Predictions, and long recordings.

@@ -1,4 +1,4 @@
-"""`diagnose`: all rules over one profile, their findings by the time that they would win."""
+"""`diagnose`: runs every rule on one profile and ranks the findings by the time they would save."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RULES: tuple[Rule, ...] = (
     *stragglers.RULES,
     megascale.RULE,
 )
-"""every rule; their order says nothing"""
+"""every rule, in no particular order"""
 
 
 def diagnose(
@@ -52,12 +52,12 @@ def diagnose(
     slice_gbps: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
-    """What is wrong with the steps of a profile, ranked by the time to be won.
+    """Find what is wrong with the steps of a profile, ranked by the time that fixing it would save.
 
-    `costs` are those that the run gave to XLA's scheduler (PGLE), to check them; `settings` are
-    the flags that it was started with, by name, where the profile doesn't hold them;
-    `machine` says how the GPUs are connected, which no profile does; `slice_gbps` is what the
-    network between TPU slices carries for a host.
+    `costs` are the PGLE costs that the run gave to XLA's scheduler, to be checked. `settings` are
+    the flags of the run by name, if the profile doesn't hold them. `machine` says how the GPUs
+    are connected, which profiles don't record. `slice_gbps` is the bandwidth per host of the
+    network between TPU slices.
     """
     evidence = Evidence(
         profile, costs=costs, settings=settings, machine=machine, slice_gbps=slice_gbps
@@ -66,31 +66,31 @@ def diagnose(
     abstained: list[Abstention] = []
     clear: list[str] = []
     for number, rule in enumerate(RULES):
-        said = list(rule.apply(evidence)) if len(profile.events) else []
-        findings += [one for one in said if isinstance(one, Finding)]
-        abstained += [one for one in said if isinstance(one, Abstention)]
-        if not said:
+        results = list(rule.apply(evidence)) if len(profile.events) else []
+        findings += [one for one in results if isinstance(one, Finding)]
+        abstained += [one for one in results if isinstance(one, Abstention)]
+        if not results:
             clear.append(rule.name)
         if progress is not None:
             progress(number + 1, len(RULES))
     findings.sort(key=_rank)
     return Diagnosis(
-        evidence.program_name,
-        evidence.model,
-        profile.steps.count if profile.steps.basis != "recording" else 0,
-        evidence.step.wall_us,
-        evidence.flags.catalogue.jaxlib_version,
-        tuple(findings),
-        tuple(abstained),
-        tuple(clear),
-        tuple(_notes(evidence)),
+        program=evidence.program_name,
+        device=evidence.model,
+        steps=profile.steps.count if profile.steps.basis != "recording" else 0,
+        step_us=evidence.step.wall_us,
+        jaxlib=evidence.flags.catalogue.jaxlib_version,
+        findings=tuple(findings),
+        abstained=tuple(abstained),
+        clear=tuple(clear),
+        notes=tuple(_notes(evidence)),
     )
 
 
 def _rank(finding: Finding) -> tuple[bool, float, float]:
-    """What is wrong before what is slow; what can be counted on first, then what is expected.
+    """Wrong results first, then by the certain gain, then by the expected gain.
 
-    Where only the most is known, anything up to it is as likely: half of it counts.
+    Where only an upper bound is known, half of it counts as expected.
     """
     gain = finding.gain
     likely = gain.us if gain.us is not None else (gain.high_us or 0.0) / 2
@@ -100,14 +100,14 @@ def _rank(finding: Finding) -> tuple[bool, float, float]:
 def _notes(evidence: Evidence) -> list[str]:
     notes = []
     if not len(evidence.whole.events):
-        return ["the profile has no device events: there is nothing to diagnose"]
+        return ["the profile has no device events, so there is nothing to diagnose"]
     if evidence.flags.note:
         notes.append(evidence.flags.note)
     if evidence.whole.steps.basis == "recording":
-        notes.append("no steps were found: times are of the whole recording")
+        notes.append("no steps were found: times are for the whole recording")
     if evidence.profile is not evidence.whole:
         kept, all_ = evidence.profile.steps.count, evidence.whole.steps.count
-        notes.append(f"{kept} of {all_} steps were looked at in detail, from the middle")
+        notes.append(f"{kept} of {all_} steps, from the middle, were analysed in detail")
     if any(warning.code == "simulated" for warning in evidence.whole.warnings):
-        notes.append("these steps are simulated: gains are predictions on top of predictions")
+        notes.append("these steps are simulated: gains are predictions based on predictions")
     return notes

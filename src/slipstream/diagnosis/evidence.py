@@ -1,4 +1,4 @@
-"""All that the rules look at: analyses of one profile, each made when a rule first asks for it."""
+"""What rules look at: the analyses and simulations of one profile, computed on first use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from slipstream.analyses.slack import Slack, slack
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.costs.table import CostTable
 from slipstream.diagnosis.flag_advice import FlagAdvice
-from slipstream.diagnosis.sampling import few_steps
 from slipstream.machines.kernel_features import KernelFeatures, kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.machines.topology import machine as machine_named
 from slipstream.profile.attribution.executions import graph_number
+from slipstream.profile.events import distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.results.diagnosis import Remedy
@@ -34,18 +34,22 @@ from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.recorded import hottest_name, own_costs
 
 NOTICEABLE = 0.01
-"""share of the step below which nothing is worth a finding: two runs differ as much"""
+"""minimum share of the step for a finding: two runs of one program differ by as much"""
 SIMULATION_ERROR = 0.01
-"""mean error of a step simulated from a recording of another setting: docs/accuracy.md"""
+"""mean error of a step simulated from a recording with other settings: docs/accuracy.md"""
 TRUSTED = 0.05
-"""a simulation of the recorded program that is further off than this proves nothing"""
+"""largest error of the simulated recorded program at which simulations are used"""
 USABLE_MEMORY = 0.75
-"""share of a GPU's memory that JAX takes unless it is told otherwise
+"""share of a GPU's memory that JAX allocates by default
 (docs.jax.dev/en/latest/gpu_memory_allocation.html)"""
+
+MOST_EVENTS = 300_000
+"""profiles with more device events are reduced to a few steps"""
+FEWEST_STEPS = 3
 
 
 class Evidence:
-    """One profile, and what is known of the run beside it."""
+    """One profile, and what else is known about the run."""
 
     def __init__(
         self,
@@ -61,18 +65,18 @@ class Evidence:
         self.slice_gbps = slice_gbps
         self.given_costs = costs
         self.settings = settings
-        """flags that the run was started with; None where nobody said"""
+        """flags that the run was started with; None if unknown"""
 
     # The profile.
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile, or a few of its steps where it is large: a rule needs no more."""
+        """The profile, or a few of its steps if it is large."""
         return few_steps(self.whole)
 
     @cached_property
     def step(self) -> StepTimes:
-        """The median step of all that was recorded."""
+        """The median step of the whole recording."""
         return step_times(self.whole)
 
     @property
@@ -81,7 +85,7 @@ class Evidence:
 
     @cached_property
     def program_name(self) -> str:
-        """The program with the most device time, where the profile has a copy of it; or empty."""
+        """The program with the most device time; empty if the profile has no copy of it."""
         return hottest_name(self.profile) or ""
 
     @cached_property
@@ -102,18 +106,18 @@ class Evidence:
 
     @cached_property
     def machine(self) -> Machine | None:
-        """As given; else the profile's GPUs, as many in a host as a host usually holds."""
+        """As given; otherwise the profile's GPUs, with the usual number of GPUs per host."""
         return self.stated_machine or machine_of(self.profile)
 
     @cached_property
     def stated_machine(self) -> Machine | None:
-        """The machine that somebody named: the caller, or the simulation that this is."""
+        """The machine named by the caller, or by the simulation that made the profile."""
         if self.given_machine is not None:
             return self.given_machine
-        made_for = "simulated for "
+        prefix = "simulated for "
         for host in self.whole.hosts:
-            if host.source.startswith(made_for):
-                return machine_named(host.source.removeprefix(made_for))
+            if host.source.startswith(prefix):
+                return machine_named(host.source.removeprefix(prefix))
         return None
 
     # Analyses.
@@ -154,7 +158,7 @@ class Evidence:
 
     @property
     def free_bytes(self) -> int | None:
-        """Memory that JAX would take and the program does not use; None where it isn't known."""
+        """Memory that JAX allocates by default and the program doesn't use; None if unknown."""
         if self.gpu is None or self.memory is None:
             return None
         return max(0, round(USABLE_MEMORY * self.gpu.memory_bytes) - self.memory.peak_bytes)
@@ -164,14 +168,14 @@ class Evidence:
         return label_of(self.program_name, self.program, instruction)
 
     def start(self, name: str) -> Instruction | None:
-        """The instruction that a profile calls `name`; of asynchronous ones, the start."""
+        """The instruction that a profile calls `name`; for an asynchronous one, its start."""
         program = self.program
         if program is None or name not in program:
             return None
         return program.starter(name) or program.instruction(name)
 
     def kernel_features(self, instruction: Instruction) -> KernelFeatures:
-        """What an instruction of the program asks of the GPU."""
+        """The kernel features of an instruction of the program."""
         assert self.program is not None
         if instruction.name not in self._kernels:
             self._kernels[instruction.name] = kernel_features(self.program, instruction)
@@ -196,7 +200,7 @@ class Evidence:
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:
-        """What each instruction cost in the recording, by the median."""
+        """The median cost of each instruction in the recording."""
         program, machine = self.program, self.machine
         if program is None or machine is None:
             return {}
@@ -204,27 +208,27 @@ class Evidence:
 
     @cached_property
     def simulation_doubt(self) -> str:
-        """Why a simulation of the program would prove nothing; empty where it would."""
+        """Why simulations of the program can't be trusted; empty if they can."""
         if not self.is_gpu:
             return "no GPU was recorded"
         if self.program is None:
             return "the profile has no copy of the program"
         if self.machine is None:
-            return f"{self.model or 'the GPU'} is not known here, and neither are its links"
+            return f"{self.model or 'the GPU'} and its links are unknown"
         span = self.span_us
         if not span or not self.program.is_scheduled:
             return "the program's schedule was not recorded"
         off = self.simulated().profile_us / span - 1
         if abs(off) > TRUSTED:
             return (
-                f"the simulation of the recorded program is {off:+.0%} off, so that it can't "
-                "tell what another would take"
+                f"the simulated step differs from the recorded one by {off:+.0%}, too much to "
+                "predict changes"
             )
         return ""
 
     @cached_property
     def span_us(self) -> float:
-        """One execution of the program, from its first kernel to its last: the median."""
+        """Median duration of one execution of the program, from its first kernel to its last."""
         runs = self.profile.runs
         own = [i for i, t in enumerate(self.profile.events.texts) if t == self.program_name and t]
         rows = np.isin(runs.program, own)
@@ -237,7 +241,7 @@ class Evidence:
     def simulated(
         self, *, graphs: bool | None = None, costs: Mapping[str, float] | None = None
     ) -> Simulated:
-        """The program as it ran, or with other costs, or with CUDA graphs on or off."""
+        """The program simulated as it ran, with other costs, or with CUDA graphs on or off."""
         key = (graphs, tuple(sorted((costs or {}).items())))
         if key not in self._simulations:
             self._simulations[key] = self._simulate(graphs, costs or {})
@@ -259,7 +263,7 @@ class Evidence:
 
     @cached_property
     def least_us(self) -> float:
-        """The least that any schedule of the program could take."""
+        """A lower bound for any schedule of the program."""
         assert self.program is not None and self.machine is not None
         return bounds(self.program, self.estimates, self.machine).least_us
 
@@ -272,7 +276,7 @@ class Evidence:
         return FlagAdvice(self.whole, {**said, **(self.settings or {})}, known)
 
     def flag(self, name: str, value: str, note: str = "") -> Remedy | None:
-        """The change that sets a flag; None where the run's jaxlib would not take it."""
+        """The change that sets a flag; None if the run's jaxlib doesn't accept it."""
         return self.flags.change(name, value, note)
 
 
@@ -289,3 +293,19 @@ class Simulated:
             return 0.0
         end = int((events["start_ps"] + events["duration_ps"]).max())
         return (end - int(events["start_ps"].min())) / 1e6
+
+
+def few_steps(profile: Profile, most: int = MOST_EVENTS) -> Profile:
+    """The profile reduced to its middle steps with about `most` events, at least three steps."""
+    steps = profile.steps
+    if len(profile.events) <= most or steps.basis == "recording":
+        return profile
+    numbers = distinct(steps.number)
+    wanted = max(FEWEST_STEPS, most * len(numbers) // len(profile.events))
+    if wanted >= len(numbers):
+        return profile
+    first = (len(numbers) - wanted) // 2
+    kept = np.isin(steps.number, numbers[first : first + wanted])
+    # The last entry is for events outside all steps.
+    chosen = np.append(kept, False)[steps.of_events(profile)]
+    return profile.with_events(profile.events.take(chosen))

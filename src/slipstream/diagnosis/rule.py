@@ -1,4 +1,4 @@
-"""What every rule is: a question, and a function from evidence to what it found."""
+"""A rule: a question, and a function from evidence to findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_EXHIBITS = 5
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; `check` yields findings, or says that it can't tell, or nothing at all."""
+    """One rule; `check` yields findings, abstentions, or nothing."""
 
     name: str
     question: str
@@ -24,9 +24,9 @@ class Rule:
     needs_program: bool = True
 
     def apply(self, evidence: Evidence) -> RuleResults:
-        """What it found; that it can't tell, where what it needs was not recorded."""
+        """Run the rule; it abstains if what it needs was not recorded."""
         if self.needs_gpu and not evidence.is_gpu:
-            yield Abstention(self.name, "it is about GPUs, and none was recorded")
+            yield Abstention(self.name, "it applies to GPUs, and none was recorded")
         elif self.needs_program and evidence.program is None:
             yield Abstention(self.name, "the profile has no copy of the program")
         else:
@@ -34,7 +34,7 @@ class Rule:
 
 
 def exhibits(ops: Iterable[Op], evidence: Evidence, note: str = "") -> tuple[Exhibit, ...]:
-    """The ops that take most, as a finding shows them."""
+    """The longest ops, as exhibits of a finding."""
     steps = max(1, len(evidence.profile.steps))
     found = sorted(ops, key=lambda op: -op.per_step_us)
     return tuple(

@@ -132,9 +132,9 @@ def test_attention_is_modelled() -> None:
 def test_full_float32_wins_more_than_tf32() -> None:
     full = only(diagnose(planted.products("f32", "highest")), "float32")
     half = only(diagnose(planted.products("f32")), "float32")
-    assert full.title == "matrix products run in full float32: TF32 is off"
+    assert full.title == "matmuls run in full float32: TF32 is off"
     assert full.changes[0].text.endswith('"tensorfloat32")')
-    assert half.title == "matrix products take float32 operands"
+    assert half.title == "matmuls have float32 operands"
     assert full.gain.us is not None and half.gain.us is not None
     # 494 against 67, and 989 against 494, TFLOP/s of an H200.
     assert full.gain.us / 6000 == pytest.approx(1 - 67 / 494, abs=0.02)
@@ -164,8 +164,8 @@ def test_offloading_is_right_where_memory_is_short() -> None:
 def test_thresholds_hold_what_is_combined() -> None:
     one = only(diagnose(planted.gathers(16)), "small-collectives")
     assert one.changes[0].text == "--xla_gpu_all_gather_combine_threshold_bytes=33554432"
-    assert "16 all-gathers a step, of 1.05 MB to 1.05 MB" in one.evidence
-    assert "combined they would be 1" in one.evidence
+    assert "16 all-gathers per step, 1.05 MB to 1.05 MB each" in one.evidence
+    assert "could be combined into 1" in one.evidence
     # 96 of them make 96 MiB, three times 32.
     many = only(diagnose(planted.gathers(96)), "small-collectives")
     assert many.changes[0].text.endswith("=100663296")
@@ -213,7 +213,7 @@ def test_a_run_with_costs_is_asked_for_them() -> None:
     found = diagnose(planted.late_gather(60), settings=given)
     assert "pgle-unused" not in rules(found)
     assert {one.rule: one.why for one in found.abstained}["pgle-unused"] == (
-        "the run had a PGLE profile; say which, to check it: --costs PATH"
+        "the run had a PGLE profile; name it to have it checked: --costs PATH"
     )
 
 
@@ -223,12 +223,13 @@ def test_a_slow_link_is_told_from_a_network_where_the_machine_is_known() -> None
     found = diagnose(made)
     assert "slow-links" not in rules(found)
     assert {one.rule: one.why for one in found.abstained}["slow-links"] == (
-        "collectives take over 4 times what 1x2xH200 needs, but not if each GPU has a host of its "
-        "own; say how they are connected: --on"
+        "collectives take over 4 times as long as modelled for 1x2xH200, but not if each GPU has "
+        "its own host; specify how they are connected: --on"
     )
     together = diagnose(made, machine=machine("2xH200"))
     one = only(together, "slow-links")
-    assert "take over 4 times what 2 H200 should need: all-gather-start.0 1 ms" in one.evidence
+    assert "take over 4 times as long as modelled for 2 H200: all-gather-start.0" in one.evidence
+    assert "in 1 ms, modelled" in one.evidence
     apart = diagnose(made, machine=machine("2x1xH200"))
     assert "slow-links" not in {*rules(apart), *(one.rule for one in apart.abstained)}
 
@@ -239,9 +240,9 @@ def test_a_large_collective_is_not_small() -> None:
 
 def test_who_is_late() -> None:
     one = only(diagnose(planted.straggling(300)), "straggler")
-    assert one.title == "the others wait for GPU:1 of other"
+    assert one.title == "the other devices wait for GPU:1 of other"
     assert one.gain.us == pytest.approx(300, rel=0.01)
-    assert "It computes 1.3 ms a step, more than the others." in one.evidence
+    assert "It computes for 1.3 ms per step, more than the others." in one.evidence
 
 
 def test_idle_time_is_put_down_to_what_the_host_did() -> None:
@@ -280,7 +281,10 @@ def test_without_the_program_rules_that_need_it_say_so() -> None:
     found = diagnose(built.build())
     assert (found.findings, found.program) == ((), "")
     said = {one.rule: one.why for one in found.abstained}
-    assert said.pop("straggler") == "one device was recorded: who waits for whom is not known"
+    assert (
+        said.pop("straggler")
+        == "only one device was recorded, so waits between devices are unknown"
+    )
     assert set(said.values()) == {"the profile has no copy of the program"}
     assert {"host-copies", "attention", "zero-slack", "pgle-unused"} <= said.keys()
     assert set(found.clear) == {
@@ -294,14 +298,14 @@ def test_without_the_program_rules_that_need_it_say_so() -> None:
 
 def test_rules_of_gpus_do_not_speak_of_tpus(tmp_path: Path) -> None:
     found = diagnose(megascale_profile(tmp_path, HEALTHY))
-    said = {one.rule for one in found.abstained if one.why.startswith("it is about GPUs")}
+    said = {one.rule for one in found.abstained if one.why.startswith("it applies to GPUs")}
     assert {"host-copies", "attention", "scheduler-off", "launch-bound", "slow-links"} <= said
 
 
 def test_an_empty_profile() -> None:
     found = diagnose(profile().build())
     assert found.findings == () and found.abstained == ()
-    assert found.notes == ("the profile has no device events: there is nothing to diagnose",)
+    assert found.notes == ("the profile has no device events, so there is nothing to diagnose",)
 
 
 def test_an_unknown_gpu() -> None:
@@ -310,7 +314,7 @@ def test_an_unknown_gpu() -> None:
     found = diagnose(replace(made, devices=devices))
     assert found.findings == ()
     assert [(one.rule, one.why) for one in found.abstained] == [
-        ("float32", "what Voodoo 2 multiplies at is not known")
+        ("float32", "the matmul throughput of Voodoo 2 is unknown")
     ]
 
 

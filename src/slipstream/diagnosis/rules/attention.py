@@ -1,7 +1,7 @@
-"""Attention whose scores are written to memory: a softmax between two products.
+"""Attention that is not fused: a softmax between two matmuls, with the scores in memory.
 
-q kᵀ ──► scores ──► softmax ──► scores ──► v        each arrow through memory, s × s for each head
-fused    q k v ──────────────────────────► out      scores never leave the cores
+q kᵀ ──► scores ──► softmax ──► scores ──► v        each arrow through memory, s × s per head
+fused    q k v ──────────────────────────► out      scores never leave the chip
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from slipstream.units import format_bytes, format_time
 
 NAME = "attention"
 LARGEST_HEADS = {8: 128, 9: 256}
-"""the largest head that jax lets cuDNN's fused attention take, by compute capability from Ampere on
-(jax/_src/cudnn/fused_attention_stablehlo.py of github.com/jax-ml/jax), a multiple of 8"""
-HALVES = ("bf16", "f16")
+"""largest head dimension that JAX passes to cuDNN's fused attention, by compute capability from
+Ampere on; a multiple of 8 (jax/_src/cudnn/fused_attention_stablehlo.py of github.com/jax-ml/jax)"""
+HALF_TYPES = ("bf16", "f16")
 CALL = 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
 DOCS = "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"
 
@@ -38,7 +38,7 @@ class Scores:
     """The shape of one attention's scores."""
 
     batch: int
-    """heads of all sequences"""
+    """heads × sequences"""
     queries: int
     keys: int
 
@@ -47,7 +47,7 @@ class Scores:
         return self.batch * self.queries * self.keys
 
     def fits(self, shape: Shape) -> bool:
-        """Whether an array holds scores, whatever the order and grouping of its dimensions."""
+        """Whether an array holds these scores, in any order and grouping of dimensions."""
         if not shape.is_float or shape.size != self.elements:
             return False
         rest = list(shape.dims)
@@ -59,7 +59,7 @@ class Scores:
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """Every size of scores that goes through memory, with what a fused kernel would take."""
+    """Each size of scores that goes through memory, compared with a fused kernel."""
     program = evidence.program
     if program is None:
         return
@@ -68,49 +68,53 @@ def check(evidence: Evidence) -> RuleResults:
         now_us = sum(op.per_step_us for op in ops)
         if now_us < evidence.noticeable_us:
             continue
-        refused = _refused(evidence, head)
-        if refused:
-            yield Abstention(NAME, refused)
+        reason = _unsupported(evidence, head)
+        if reason:
+            yield Abstention(NAME, reason)
             continue
         assert evidence.gpu is not None
         gain = _gain(evidence, evidence.gpu, ops, scores, head, now_us)
         if gain.us is not None and gain.us >= evidence.noticeable_us:
             kinds = {_dtype(evidence, program, op.instruction) for op in ops} - {""}
-            yield _finding(evidence, ops, scores, now_us, gain, not kinds & set(HALVES))
+            yield _finding(evidence, ops, scores, now_us, gain, not kinds & set(HALF_TYPES))
 
 
-def _refused(evidence: Evidence, head: int) -> str:
-    """Why cuDNN would not do it; empty where nothing is in the way."""
+def _unsupported(evidence: Evidence, head: int) -> str:
+    """Why cuDNN can't fuse it; empty if it can."""
     gpu = evidence.gpu
     if gpu is None or gpu.compute_capability[0] < min(LARGEST_HEADS):
-        return f"whether cuDNN fuses attention on {evidence.model or 'this device'} is not known"
+        return (
+            f"cuDNN's support for fused attention on {evidence.model or 'this device'} is unknown"
+        )
     largest = LARGEST_HEADS[min(gpu.compute_capability[0], max(LARGEST_HEADS))]
     if head > largest or head % 8:
-        return f"attention is not fused, but cuDNN takes no heads of {head} on {gpu.name}"
+        return (
+            f"attention is not fused, but cuDNN doesn't support head dimension {head} on {gpu.name}"
+        )
     return ""
 
 
 def _finding(
-    evidence: Evidence, ops: list[Op], scores: Scores, now_us: float, gain: Gain, is_wide: bool
+    evidence: Evidence, ops: list[Op], scores: Scores, now_us: float, gain: Gain, needs_cast: bool
 ) -> Finding:
     note = (
-        "with is_causal=True or mask=…; cuDNN's kernel keeps the scores on chip, and raises where "
-        "it can't do a mask, a bias or the heads"
+        "with is_causal=True or mask=…; cuDNN's kernel keeps the scores on chip; JAX raises an "
+        "error if it doesn't support the mask, bias or head dimension"
     )
-    if is_wide:
-        note += "; it takes bfloat16 or float16: cast q, k and v first"
+    if needs_cast:
+        note += "; it needs bfloat16 or float16: cast q, k and v first"
     written = format_bytes(scores.elements * 2)
     return Finding(
         NAME,
-        "attention is not fused: its scores go through memory",
-        f"a softmax between two matrix products, {scores.batch} × {scores.queries} × "
-        f"{scores.keys} scores ({written} in 16 bits) written and read by each of {len(ops)} "
-        f"instructions: {format_time(now_us * 1e6)} of the step.",
-        gain,
-        (Remedy("code", CALL, note),),
-        exhibits(ops, evidence),
-        "slipstream roofline PATH",
-        (DOCS,),
+        title="attention is not fused: its scores go through memory",
+        evidence=f"A softmax between two matmuls: {scores.batch} × {scores.queries} × "
+        f"{scores.keys} scores ({written} in 16 bits) are written or read by each of {len(ops)} "
+        f"instructions, which take {format_time(now_us * 1e6)} of the step.",
+        gain=gain,
+        changes=(Remedy("code", CALL, note),),
+        exhibits=exhibits(ops, evidence),
+        see="slipstream roofline PATH",
+        sources=(DOCS,),
     )
 
 
@@ -122,18 +126,18 @@ def _gain(
     assert program is not None
     for op in ops:
         start = evidence.start(op.instruction)
-        if start is not None and _makes_scores(evidence, start, scores):
+        if start is not None and _produces_scores(evidence, start, scores):
             form = "backward" if op.phase == "backward" else "forward"
             calls[form] += program.executions(start.name) or 1
     whole = sum(n * _fused_us(scores, head, form, False, gpu) for form, n in calls.items())
     causal = sum(n * _fused_us(scores, head, form, True, gpu) for form, n in calls.items())
     return Gain(
-        max(0.0, now_us - whole),
-        0.0,
-        max(0.0, now_us - causal),
-        "modelled",
-        f"a model of cuDNN's kernel ({format_time(whole * 1e6)} for all of it, less if causal), "
-        "fitted to an H200; whether it takes this mask and these heads is not known",
+        us=max(0.0, now_us - whole),
+        low_us=0.0,
+        high_us=max(0.0, now_us - causal),
+        basis="modelled",
+        why=f"a model of cuDNN's kernel ({format_time(whole * 1e6)} per step, less if causal), "
+        "fitted on an H200; whether cuDNN supports this mask and head dimension is unknown",
     )
 
 
@@ -146,9 +150,9 @@ def _fused_us(scores: Scores, head: int, form: str, is_causal: bool, gpu: Gpu) -
 
 
 def _materialised(evidence: Evidence, program: Program) -> Iterator[tuple[Scores, int]]:
-    """Scores that one product makes, an exponential turns and another product takes."""
-    makers: dict[Scores, int] = {}
-    takers: set[Scores] = set()
+    """(scores, head dimension) where a matmul, an exponential and another matmul share scores."""
+    producers: dict[Scores, int] = {}
+    consumers: set[Scores] = set()
     softmaxes: list[Shape] = []
     for instruction in program.scheduled:
         parts = [instruction, *inside(program, instruction)]
@@ -157,17 +161,17 @@ def _materialised(evidence: Evidence, program: Program) -> Iterator[tuple[Scores
         if gemm is not None:
             scores = Scores(gemm.batch, gemm.m, gemm.n)
             if min(gemm.m, gemm.n) > gemm.k:
-                makers[scores] = gemm.k
-            takers |= {Scores(gemm.batch, gemm.m, gemm.k)}
-            takers |= {Scores(gemm.batch, gemm.n, gemm.k)}
-    for scores, head in makers.items():
-        turned = any(scores.fits(shape) for shape in softmaxes)
-        turned_round = Scores(scores.batch, scores.keys, scores.queries)
-        if turned and ({scores, turned_round} & takers):
+                producers[scores] = gemm.k
+            consumers |= {Scores(gemm.batch, gemm.m, gemm.k)}
+            consumers |= {Scores(gemm.batch, gemm.n, gemm.k)}
+    for scores, head in producers.items():
+        has_softmax = any(scores.fits(shape) for shape in softmaxes)
+        transposed = Scores(scores.batch, scores.keys, scores.queries)
+        if has_softmax and ({scores, transposed} & consumers):
             yield scores, head
 
 
-def _makes_scores(evidence: Evidence, instruction: Instruction, scores: Scores) -> bool:
+def _produces_scores(evidence: Evidence, instruction: Instruction, scores: Scores) -> bool:
     gemm = _batched(evidence, instruction)
     return (
         gemm is not None
@@ -195,10 +199,10 @@ def _touches(evidence: Evidence, op: Op, scores: Scores) -> bool:
 
 
 def _dtype(evidence: Evidence, program: Program, name: str) -> str:
-    """The element type of a batched product's operands; empty for anything else."""
+    """The element type of a batched matmul's operands; empty for anything else."""
     instruction = program.instruction(name)
     gemm = _batched(evidence, instruction)
     return gemm.dtype if gemm is not None else ""
 
 
-RULE = Rule(NAME, "Do the scores of attention go through memory?", check)
+RULE = Rule(NAME, "Do attention scores go through memory?", check)

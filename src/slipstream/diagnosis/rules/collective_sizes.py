@@ -1,4 +1,4 @@
-"""Small collectives that could be one: each pays for its own start.
+"""Small collectives that could be combined: each pays its own latency.
 
 all-gather.1 ▒█ all-gather.2 ▒█ all-gather.3 ▒█      ▒ latency    █ bytes
 combined     ▒███
@@ -28,12 +28,12 @@ from slipstream.units import format_bytes, format_time
 NAME = "small-collectives"
 FLAGS = {"all-gather": ALL_GATHER, "reduce-scatter": REDUCE_SCATTER, "all-reduce": ALL_REDUCE}
 FEWEST = 3
-"""fewer collectives of a kind are not worth combining"""
+"""minimum number of collectives of a kind for a finding"""
 MIB = 1 << 20
 STEP_BYTES = 32 * MIB
 LARGE_BYTES = 1 << 30
 EFFICIENT = 0.8
-"""share of a large collective's speed from which on another has nothing to win"""
+"""collectives that reach this share of a large one's bandwidth have nothing to gain"""
 GUIDE = "https://docs.jax.dev/en/latest/gpu_performance_tips.html"
 
 
@@ -51,12 +51,12 @@ class _Member:
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """Groups of collectives that don't need each other, by kind; each kind is one finding."""
+    """Groups of independent small collectives; one finding per kind."""
     program, machine = evidence.program, evidence.machine
     if program is None or not evidence.step.exposed_communication_us:
         return
     if machine is None:
-        yield Abstention(NAME, f"{evidence.model or 'the device'} and its links are not known")
+        yield Abstention(NAME, f"{evidence.model or 'the device'} and its links are unknown")
         return
     groups: dict[str, list[list[_Member]]] = defaultdict(list)
     small = [one for one in _members(evidence, program) if _is_small(machine, one.collective)]
@@ -86,22 +86,23 @@ def _finding(
     sizes = [one.collective.bytes for group in groups for one in group]
     yield Finding(
         NAME,
-        f"many small {kind}s could be combined",
-        f"{count} {kind}s a step, of {format_bytes(min(sizes))} to {format_bytes(max(sizes))}, "
-        f"need nothing of each other: combined they would be {after}. Together they are exposed "
-        f"for {format_time(exposed * 1e6)}.",
-        Gain(
-            most,
-            0.0,
-            exposed,
-            "modelled",
-            "what NCCL's model says that one large collective saves against many small ones; a "
-            "combined one waits for the last of its parts, so its place in the schedule decides",
+        title=f"many small {kind}s could be combined",
+        evidence=f"{count} {kind}s per step, {format_bytes(min(sizes))} to "
+        f"{format_bytes(max(sizes))} each, don't depend on each other and could be combined into "
+        f"{after}. Together they are exposed for {format_time(exposed * 1e6)}.",
+        gain=Gain(
+            us=most,
+            low_us=0.0,
+            high_us=exposed,
+            basis="modelled",
+            why="what the NCCL model predicts that one large collective saves over many small "
+            "ones; a combined collective waits for its last operand, so the result depends on the "
+            "schedule",
         ),
-        (change,) if change is not None else _by_hand(kind),
-        _exhibits(evidence, groups),
-        "slipstream collectives PATH",
-        (GUIDE,),
+        changes=(change,) if change is not None else _by_hand(kind),
+        exhibits=_exhibits(evidence, groups),
+        see="slipstream collectives PATH",
+        sources=(GUIDE,),
     )
 
 
@@ -120,25 +121,27 @@ def _exhibits(evidence: Evidence, groups: list[list[_Member]]) -> tuple[Exhibit,
 
 
 def _threshold(evidence: Evidence, program: Program, kind: str, largest: int) -> Remedy | None:
-    """The threshold that a layer needs, where it can be told; else what these collectives need."""
+    """The threshold for one layer, if layers are known; otherwise for these collectives."""
     needed = -(-largest // STEP_BYTES) * STEP_BYTES
-    note = f"holds all {format_bytes(largest)} of the largest group, rounded up to 32 MiB"
+    note = f"fits the largest group, {format_bytes(largest)}, rounded up to 32 MiB"
     try:
         proposed = thresholds(program)
         figure = {ALL_GATHER: proposed.all_gather, REDUCE_SCATTER: proposed.reduce_scatter}
         if FLAGS[kind] in figure and figure[FLAGS[kind]].bytes >= needed:
             needed, note = figure[FLAGS[kind]].bytes, figure[FLAGS[kind]].basis
     except BadInput:
-        pass  # no weights to see layers in: the collectives themselves say enough
+        pass  # without weights there are no layers: use the collectives' own sizes
     return evidence.flag(FLAGS[kind], str(needed), note)
 
 
 def _by_hand(kind: str) -> tuple[Remedy, ...]:
-    return (Remedy("code", f"# one {kind} of a concatenated array", "no flag of this jaxlib"),)
+    return (
+        Remedy("code", f"# one {kind} of a concatenated array", "this jaxlib has no flag for it"),
+    )
 
 
 def _is_small(machine: Machine, collective: Collective) -> bool:
-    """Whether its latency counts: a large one of its kind moves bytes noticeably faster."""
+    """Whether latency dominates: a large collective of its kind has much more bandwidth."""
     large = replace(collective, bytes=LARGE_BYTES)
     us, large_us = (collective_time(machine, one).us for one in (collective, large))
     if not us or not large_us:
@@ -147,7 +150,7 @@ def _is_small(machine: Machine, collective: Collective) -> bool:
 
 
 def _saved_us(machine: Machine, group: list[_Member]) -> float:
-    """A step's time of the parts, less that of the whole at the same efficiency."""
+    """Time per step of the separate collectives, minus that of the combined one."""
     parts = [collective_time(machine, one.collective).us for one in group]
     total = replace(group[0].collective, bytes=sum(one.collective.bytes for one in group))
     whole = collective_time(machine, total).us
@@ -180,7 +183,7 @@ def _members(evidence: Evidence, program: Program) -> list[_Member]:
 
 
 def _groups(program: Program, members: list[_Member]) -> Iterator[list[_Member]]:
-    """Members that XLA could combine: alike, in one computation, none of which needs another."""
+    """Members that XLA could combine: same kind and type, one computation, independent."""
     alike: dict[object, list[_Member]] = defaultdict(list)
     for one in members:
         operands = program.operands(one.start)
@@ -192,7 +195,7 @@ def _groups(program: Program, members: list[_Member]) -> Iterator[list[_Member]]
 
 
 def _independent(program: Program, members: list[_Member]) -> Iterator[list[_Member]]:
-    """In schedule order, each with those before it that it does not need."""
+    """Group members, in schedule order, with earlier ones that they don't depend on."""
     if len(members) < 2:
         return
     computation = program.computations[members[0].start.computation]

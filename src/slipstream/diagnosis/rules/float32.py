@@ -1,4 +1,4 @@
-"""Matrix products in float32: on tensor cores as TF32, or not even that."""
+"""Matmuls with float32 operands: as TF32 on tensor cores, or without tensor cores at all."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Matmul:
     op: Op
     features: KernelFeatures
     is_full: bool
-    """whether it asks for all of float32's precision, which TF32 has not"""
+    """whether it requires full float32 precision, which TF32 doesn't have"""
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """Products that TF32 is forbidden for, and those that bfloat16 would do in half the time."""
+    """Matmuls that may not use TF32, and those that bfloat16 would do in half the time."""
     program = evidence.program
     if program is None or not _has_any(evidence):
         return
@@ -44,7 +44,9 @@ def check(evidence: Evidence) -> RuleResults:
         return
     gpu = evidence.gpu
     if gpu is None:
-        yield Abstention(NAME, f"what {evidence.model or 'the device'} multiplies at is not known")
+        yield Abstention(
+            NAME, f"the matmul throughput of {evidence.model or 'the device'} is unknown"
+        )
         return
     if "tf32" in gpu.peak_flops:
         yield from _full_precision(evidence, gpu, [one for one in found if one.is_full])
@@ -52,7 +54,7 @@ def check(evidence: Evidence) -> RuleResults:
 
 
 def _has_any(evidence: Evidence) -> bool:
-    """Whether any product has float32 operands: most programs have none, and that is soon seen."""
+    """Whether any matmul has float32 operands: a quick check, since most programs have none."""
     for op in evidence.op_by_name.values():
         start = evidence.start(op.instruction) if op.category == "matmul" else None
         gemm = evidence.kernel_features(start).gemm if start is not None else None
@@ -62,7 +64,7 @@ def _has_any(evidence: Evidence) -> bool:
 
 
 def _matmul(program: Program, op: Op, features: KernelFeatures) -> _Matmul:
-    """`highest` is the precision that XLA does not use TF32 for."""
+    """At precision `highest`, XLA does not use TF32."""
     instruction = program.instruction(op.instruction)
     parts = (instruction, *inside(program, instruction))
     asks = [str(i.attributes.get("operand_precision", "")) + i.backend_config for i in parts]
@@ -78,20 +80,20 @@ def _full_precision(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> Rul
         return
     yield Finding(
         NAME,
-        "matrix products run in full float32: TF32 is off",
-        f"{len(matmuls)} products ask for the highest precision, so that tensor cores do not "
-        f"take them as TF32: {format_time(now * 1e6)} of the step.",
-        _gain(now, then, "TF32"),
-        (
+        title="matmuls run in full float32: TF32 is off",
+        evidence=f"{len(matmuls)} matmuls request the highest precision, so they don't run as TF32 "
+        f"on tensor cores: {format_time(now * 1e6)} of the step.",
+        gain=_gain(now, then, "TF32"),
+        changes=(
             Remedy(
                 "code",
                 'jax.config.update("jax_default_matmul_precision", "tensorfloat32")',
-                "or precision=None where a product asks for more; TF32 has 10 bits of mantissa",
+                "or precision=None where a matmul requests more; TF32 has a 10-bit mantissa",
             ),
         ),
-        exhibits([one.op for one in matmuls], evidence, "float32"),
-        "slipstream roofline PATH",
-        (PRECISION,),
+        exhibits=exhibits([one.op for one in matmuls], evidence, "float32"),
+        see="slipstream roofline PATH",
+        sources=(PRECISION,),
     )
 
 
@@ -101,26 +103,26 @@ def _narrower(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> RuleResul
         return
     yield Finding(
         NAME,
-        "matrix products take float32 operands",
-        f"{len(matmuls)} products of float32 run as TF32, at half the rate of bfloat16 and with "
-        f"twice the bytes: {format_time(now * 1e6)} of the step.",
-        _gain(now, then, "bfloat16"),
-        (
+        title="matmuls have float32 operands",
+        evidence=f"{len(matmuls)} float32 matmuls run as TF32, at half the rate of bfloat16 and "
+        f"with twice the bytes: {format_time(now * 1e6)} of the step.",
+        gain=_gain(now, then, "bfloat16"),
+        changes=(
             Remedy(
                 "code",
                 "x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)",
-                "keep weights and sums in float32 (preferred_element_type=jnp.float32); check the "
-                "loss, as the results change",
+                "keep weights and accumulation in float32 (preferred_element_type=jnp.float32); "
+                "results change, so check the loss",
             ),
         ),
-        exhibits([one.op for one in matmuls], evidence, "float32"),
-        "slipstream roofline PATH",
-        (PRECISION,),
+        exhibits=exhibits([one.op for one in matmuls], evidence, "float32"),
+        see="slipstream roofline PATH",
+        sources=(PRECISION,),
     )
 
 
 def _times(matmuls: list[_Matmul], gpu: Gpu, dtype: str) -> tuple[float, float]:
-    """What the products take, and would take in another type: scaled as the models say."""
+    """(time now, time in another type) of the matmuls; measured times scaled by the models."""
     now = then = 0.0
     for one in matmuls:
         gemm = one.features.gemm
@@ -142,13 +144,13 @@ def _times(matmuls: list[_Matmul], gpu: Gpu, dtype: str) -> tuple[float, float]:
 
 def _gain(now: float, then: float, what: str) -> Gain:
     return Gain(
-        now - then,
-        0.0,
-        now - then,
-        "modelled",
-        f"the products' times scaled by models of the GPU for {what}; casts may add to it, and "
-        "whether the loss allows it is for you to say",
+        us=now - then,
+        low_us=0.0,
+        high_us=now - then,
+        basis="modelled",
+        why=f"the matmuls' times scaled by GPU models for {what}; casts may cost extra, and you "
+        "must decide whether the loss tolerates it",
     )
 
 
-RULE = Rule(NAME, "Are matrix products done in float32, or without TF32?", check)
+RULE = Rule(NAME, "Do matmuls run in float32, or without TF32?", check)

@@ -1,8 +1,8 @@
-"""Host copies that command buffers put in line with the kernels.
+"""Host copies that command buffers serialise with the kernels.
 
-kernels     ████ copy ████ copy ████       inside a CUDA graph: one after the other
-without     ████████████████                the copies run beside them
-              copy    copy
+with graphs     ████ copy ████ copy ████     inside a CUDA graph: one after the other
+without         ████████████████             the copies overlap with the kernels
+                  copy    copy
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from slipstream.units import format_time
 NAME = "host-copies"
 FLAG = "xla_gpu_enable_command_buffer"
 BESIDE_KERNELS = 2.78 / 2.43
-"""how much longer a host copy takes beside kernels than alone, as recorded on an H200
-(simulate/contention.py): inside a graph it runs alone"""
+"""slowdown of a host copy that overlaps with kernels, as recorded on an H200
+(`simulate.engine.undisturbed`); inside a graph it runs alone"""
 
 
 def captured(evidence: Evidence) -> list[Instruction]:
@@ -38,14 +38,14 @@ def captured(evidence: Evidence) -> list[Instruction]:
 
 
 def explained(evidence: Evidence) -> frozenset[str]:
-    """Copies whose waits this rule has a finding for: no other rule needs to speak of them."""
+    """Copies that a finding of this rule already covers; other rules skip them."""
     if any(isinstance(one, Finding) for one in check(evidence)):
         return frozenset(start.name for start in captured(evidence))
     return frozenset()
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """What the step would take if graphs did not capture the copies: simulated."""
+    """Simulate the step without CUDA graphs, so that the copies are not captured."""
     copies = captured(evidence)
     if not copies:
         return
@@ -59,7 +59,9 @@ def check(evidence: Evidence) -> RuleResults:
     now = evidence.simulated(graphs=True)
     names = [start.name for start in copies]
     if not set(names) & now.simulation.inline:
-        yield Abstention(NAME, "the recording has copies in graphs that the simulation has not")
+        yield Abstention(
+            NAME, "the simulation does not capture the copies that the recording shows in graphs"
+        )
         return
     alone = now.profile_us - evidence.simulated(graphs=False).profile_us
     slowed = {name: evidence.estimates[name].us * BESIDE_KERNELS for name in names}
@@ -68,25 +70,25 @@ def check(evidence: Evidence) -> RuleResults:
     if expected < evidence.noticeable_us:
         return
     gain = Gain(
-        expected,
-        max(0.0, expected - error),
-        max(alone, expected) + error,
-        "simulated",
-        "the program simulated with and without CUDA graphs, with the costs of the recording; "
-        f"copies beside kernels take {BESIDE_KERNELS:.2f} times as long as alone, and a simulated "
-        f"step is {SIMULATION_ERROR:.0%} off in the mean",
+        us=expected,
+        low_us=max(0.0, expected - error),
+        high_us=max(alone, expected) + error,
+        basis="simulated",
+        why="the program simulated with and without CUDA graphs, with the recorded costs; copies "
+        f"that overlap with kernels take {BESIDE_KERNELS:.2f} times as long as alone, and the mean "
+        f"error of a simulated step is {SIMULATION_ERROR:.0%}",
     )
     yield Finding(
         NAME,
-        "host copies are serialised by command buffers",
-        f"{len(copies)} asynchronous copies to and from host memory ran inside CUDA graphs, in "
-        f"line with the kernels: {format_time(total_us * 1e6)} of the step, all of it exposed. "
-        "Outside graphs they run on streams of their own, beside the kernels.",
-        gain,
-        _changes(evidence, copies),
-        shown[:MOST_EXHIBITS],
-        "slipstream overlap PATH",
-        ("simulated; docs/accuracy.md has what was measured of this very change on an H200",),
+        title="host copies are serialised by command buffers",
+        evidence=f"{len(copies)} asynchronous copies to and from host memory ran inside CUDA "
+        f"graphs, serialised with the kernels: {format_time(total_us * 1e6)} of the step, all of "
+        "it exposed. Outside graphs they run on their own streams and overlap with the kernels.",
+        gain=gain,
+        changes=_changes(evidence, copies),
+        exhibits=shown[:MOST_EXHIBITS],
+        see="slipstream overlap PATH",
+        sources=("simulated; docs/accuracy.md shows this change measured on an H200",),
     )
 
 
@@ -105,7 +107,7 @@ def _exhibits(evidence: Evidence, copies: list[Instruction]) -> tuple[Exhibit, .
 
 
 def _changes(evidence: Evidence, copies: list[Instruction]) -> tuple[Remedy, ...]:
-    note = "turns CUDA graphs off for the whole program; the gain counts the launches it adds"
+    note = "turns CUDA graphs off for the whole program; the gain includes the extra launches"
     changes = [evidence.flag(FLAG, "", note)]
     program = evidence.program
     if program is not None and any(program.loop_of(start.name) is not None for start in copies):
@@ -113,11 +115,11 @@ def _changes(evidence: Evidence, copies: list[Instruction]) -> tuple[Remedy, ...
             Remedy(
                 "code",
                 "jax.lax.scan(…, unroll=True)",
-                "unrolled layers are copied by copy-start, which graphs leave alone; compiles "
-                "longer",
+                "unrolled layers use copy-start, which graphs do not capture; compile time "
+                "increases",
             )
         )
     return tuple(change for change in changes if change is not None)
 
 
-RULE = Rule(NAME, "Do command buffers put host copies in line with the kernels?", check)
+RULE = Rule(NAME, "Do command buffers serialise host copies with the kernels?", check)

@@ -1,4 +1,4 @@
-"""Idle device time: the host launches too slowly, feeds too late, or compiles meanwhile."""
+"""Idle device time: slow launches, late input, a busy host, or compiles during the steps."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from slipstream.units import format_time
 
 LAUNCH, INPUT, HOST, COMPILE = "launch-bound", "input-bound", "host-bound", "compile-pauses"
 IDLE = 0.02
-"""share of the step that must be idle before its cause is worth a finding"""
+"""minimum idle share of the step for a finding"""
 UNKNOWN = 0.5
-"""share of the idle time without a known cause beyond which nothing is said"""
+"""if more than this share of the idle time has no known cause, the rules abstain"""
 ASYNC = "https://docs.jax.dev/en/latest/async_dispatch.html"
 CACHE = "https://docs.jax.dev/en/latest/persistent_compilation_cache.html"
 
 
 def _unknown(evidence: Evidence, rule: str) -> RuleResults:
-    """That there is idle time, and its cause is not known; nothing where it is."""
+    """Abstain if there is idle time without a known cause."""
     found, step = evidence.gaps, evidence.step
     is_idle = step.idle_us >= IDLE * step.wall_us
     if is_idle and found.by_cause.get("unknown", 0.0) > UNKNOWN * found.idle_us:
         why = (
-            f"the device idles {format_time(step.idle_us * 1e6)} of the step, and the host's "
-            "launches, which would say why, were not recorded"
+            f"the device is idle for {format_time(step.idle_us * 1e6)} of the step, and the host's "
+            "launches, which would explain it, were not recorded"
         )
         yield Abstention(rule, why)
 
 
 def _caused(evidence: Evidence, cause: str) -> float:
-    """Idle time of the median step by one cause; 0 where it is not worth a word."""
+    """Idle time of the median step due to one cause; 0 if negligible."""
     found = evidence.gaps
     if not found.idle_us:
         return 0.0
-    # Causes are means over the steps, in which one slow step counts for many.
+    # Causes are means over the steps, which one slow step can dominate.
     us = evidence.step.idle_us * found.by_cause.get(cause, 0.0) / found.idle_us
     return us if us >= IDLE * evidence.step.wall_us else 0.0
 
 
 def check_launches(evidence: Evidence) -> RuleResults:
-    """Kernels shorter than their launches; CUDA graphs, where there are none, are simulated."""
+    """Kernels shorter than their launches; simulates CUDA graphs where the run had none."""
     if evidence.step.idle_us < IDLE * evidence.step.wall_us:
         return
     us = _caused(evidence, "launch")
@@ -50,23 +50,29 @@ def check_launches(evidence: Evidence) -> RuleResults:
         yield from _unknown(evidence, LAUNCH)
         return
     said = (
-        f"{format_time(us * 1e6)} of the step the device idles while the host launches"
+        f"the device is idle for {format_time(us * 1e6)} of the step while the host launches"
         if us
-        else f"the device idles {format_time(evidence.step.idle_us * 1e6)} of the step; the host's "
-        "launches were not recorded, but the simulation has the same gaps where it launches"
+        else f"the device is idle for {format_time(evidence.step.idle_us * 1e6)} of the step; the "
+        "host's launches were not recorded, but the simulation shows the same gaps at launches"
     )
     kernels = len(evidence.profile.events) // max(1, len(evidence.profile.steps))
-    bound = Gain(None, 0.0, us, "bound", "the device idles no longer than that for launches")
+    bound = Gain(
+        us=None,
+        low_us=0.0,
+        high_us=us,
+        basis="bound",
+        why="at most the time during which the device waits for launches",
+    )
     yield Finding(
         LAUNCH,
-        "the device waits for launches",
-        f"{said}: {kernels} kernels and copies a step, {evidence.gaps.count} gaps, "
-        f"{'in' if evidence.in_graphs else 'without'} CUDA graphs.",
-        graphs or bound,
-        _launch_changes(evidence, graphs is not None),
-        _exhibits(evidence, "launch"),
-        "slipstream gaps PATH",
-        ("https://developer.nvidia.com/blog/cuda-graphs/",),
+        title="the device waits for launches",
+        evidence=f"{said}: {kernels} kernels and copies per step, {evidence.gaps.count} gaps, "
+        f"{'with' if evidence.in_graphs else 'without'} CUDA graphs.",
+        gain=graphs or bound,
+        changes=_launch_changes(evidence, graphs is not None),
+        exhibits=_exhibits(evidence, "launch"),
+        see="slipstream gaps PATH",
+        sources=("https://developer.nvidia.com/blog/cuda-graphs/",),
     )
 
 
@@ -75,22 +81,22 @@ def _launch_changes(evidence: Evidence, has_graphs: bool) -> tuple[Remedy, ...]:
     changes: list[Remedy | None] = []
     if has_graphs and default is not None and default.default:
         note = (
-            "CUDA graphs, as by default: one launch for many kernels; if the run had them, XLA "
-            "left them out while it was recorded"
+            "the default: CUDA graphs launch many kernels at once; if the run had them, XLA "
+            "turned them off during the recording"
         )
         changes.append(evidence.flag(GRAPHS, default.default, note))
     changes.append(
         Remedy(
             "code",
             "jax.lax.scan, or a larger batch",
-            "fewer and larger kernels; several steps in one jitted call launch once",
+            "fewer, larger kernels; several steps in one jitted call need one launch",
         )
     )
     return tuple(change for change in changes if change is not None)
 
 
 def _with_graphs(evidence: Evidence) -> Gain | None:
-    """What CUDA graphs would win, where there are none; None where that can't be told."""
+    """The gain of CUDA graphs if the run had none; None if negligible or unknown."""
     if evidence.in_graphs or evidence.simulation_doubt:
         return None
     now = evidence.simulated(graphs=False).profile_us
@@ -99,38 +105,38 @@ def _with_graphs(evidence: Evidence) -> Gain | None:
     if won < IDLE * evidence.step.wall_us:
         return None
     return Gain(
-        won,
-        0.0,
-        won + error,
-        "simulated",
-        "the program simulated with and without CUDA graphs, with the costs of the recording; what "
-        "a launch costs the host is typical of one H200's, and other hosts differ",
+        us=won,
+        low_us=0.0,
+        high_us=won + error,
+        basis="simulated",
+        why="the program simulated with and without CUDA graphs, with the recorded costs; launch "
+        "costs are typical of an H200 host, and other hosts differ",
     )
 
 
 def check_input(evidence: Evidence) -> RuleResults:
-    """Input that is made or sent while the device waits."""
+    """Input that is prepared or transferred while the device waits."""
     us = _caused(evidence, "input")
     if not us:
         yield from _unknown(evidence, INPUT)
     else:
         yield Finding(
             INPUT,
-            "the device waits for its input",
-            f"{format_time(us * 1e6)} of the step the device idles while the thread that launches "
-            "makes or sends input.",
-            _measured(us, "all of it where input is ready before it is needed"),
-            (
+            title="the device waits for its input",
+            evidence=f"the device is idle for {format_time(us * 1e6)} of the step while the "
+            "launching thread prepares or transfers input.",
+            gain=_measured(us, "all of it, if input is ready before it is needed"),
+            changes=(
                 Remedy(
                     "code",
                     "batch = next(batches); next_batch = jax.device_put(…)  # before the step",
-                    "send the next batch before waiting for this step; load in other threads or "
-                    "processes (grain, tf.data)",
+                    "transfer the next batch before waiting for this step; load data in other "
+                    "threads or processes (grain, tf.data)",
                 ),
             ),
-            _exhibits(evidence, "input"),
-            "slipstream gaps PATH",
-            (ASYNC,),
+            exhibits=_exhibits(evidence, "input"),
+            see="slipstream gaps PATH",
+            sources=(ASYNC,),
         )
 
 
@@ -142,59 +148,61 @@ def check_host(evidence: Evidence) -> RuleResults:
     else:
         yield Finding(
             HOST,
-            "the device waits for the host",
-            f"{format_time(us * 1e6)} of the step the device idles while the thread that launches "
-            "does something else.",
-            _measured(us, "all of it where the next step is launched before this one has ended"),
-            (
+            title="the device waits for the host",
+            evidence=f"the device is idle for {format_time(us * 1e6)} of the step while the "
+            "launching thread does something else.",
+            gain=_measured(us, "all of it, if the next step is launched before this one ends"),
+            changes=(
                 Remedy(
                     "code",
                     "# no block_until_ready(), float(loss) or print(loss) in every step",
-                    "dispatch is asynchronous: fetch results of earlier steps, every so many steps",
+                    "dispatch is asynchronous: fetch results of earlier steps, every few steps",
                 ),
             ),
-            _exhibits(evidence, "host"),
-            "slipstream gaps PATH",
-            (ASYNC,),
+            exhibits=_exhibits(evidence, "host"),
+            see="slipstream gaps PATH",
+            sources=(ASYNC,),
         )
 
 
 def check_compiles(evidence: Evidence) -> RuleResults:
-    """Compiles inside the steps that were recorded."""
+    """Compiles during the recorded steps."""
     us = evidence.gaps.by_cause.get("compilation", 0.0)
     if us < IDLE * evidence.gaps.wall_us:
         yield from _unknown(evidence, COMPILE)
     else:
         yield Finding(
             COMPILE,
-            "XLA compiles while the steps run",
-            f"{format_time(us * 1e6)} of a recorded step the device waits for a compile: new "
-            "shapes, new functions, or a recording that began too early.",
-            Gain(
-                us,
-                0.0,
-                us,
-                "measured",
-                "of the recorded steps; later ones win it only if compiles come again and again",
+            title="XLA compiles during the steps",
+            evidence=f"the device waits {format_time(us * 1e6)} per recorded step for a compile: "
+            "new shapes, new functions, or a recording that began too early.",
+            gain=Gain(
+                us=us,
+                low_us=0.0,
+                high_us=us,
+                basis="measured",
+                why="for the recorded steps; later steps gain only if compiles recur",
             ),
-            (
+            changes=(
                 Remedy(
                     "setting",
                     "JAX_LOG_COMPILES=1",
-                    "says what is compiled: pad to fixed shapes, jit once outside of the loop",
+                    "logs what is compiled: pad to fixed shapes, call jit once, outside the loop",
                 ),
                 Remedy(
-                    "setting", "JAX_COMPILATION_CACHE_DIR=DIR", "keeps programs from run to run"
+                    "setting",
+                    "JAX_COMPILATION_CACHE_DIR=DIR",
+                    "reuses compiled programs across runs",
                 ),
             ),
-            _exhibits(evidence, "compilation"),
-            "slipstream gaps PATH",
-            (CACHE,),
+            exhibits=_exhibits(evidence, "compilation"),
+            see="slipstream gaps PATH",
+            sources=(CACHE,),
         )
 
 
 def _measured(us: float, why: str) -> Gain:
-    return Gain(us, 0.0, us, "measured", why)
+    return Gain(us=us, low_us=0.0, high_us=us, basis="measured", why=why)
 
 
 def _exhibits(evidence: Evidence, cause: str) -> tuple[Exhibit, ...]:
@@ -217,5 +225,5 @@ RULES = (
     Rule(LAUNCH, "Does the device wait for launches?", check_launches, needs_program=False),
     Rule(INPUT, "Does the device wait for input?", check_input, False, False),
     Rule(HOST, "Does the device wait for the host between steps?", check_host, False, False),
-    Rule(COMPILE, "Does XLA compile while the steps run?", check_compiles, False, False),
+    Rule(COMPILE, "Does XLA compile during the steps?", check_compiles, False, False),
 )

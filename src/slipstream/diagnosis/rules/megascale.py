@@ -1,4 +1,4 @@
-"""Troubles between slices, as `analyses.network` finds them by Megascale's guide."""
+"""Problems between slices that Megascale's guide describes, found by `analyses.network`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ NAME = "megascale"
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """Each trouble that the guide knows is one finding."""
+    """One finding for each problem."""
     if not len(evidence.whole.transfers):
         return
     found = network(evidence.whole, slice_gbps=evidence.slice_gbps)
     if not len(evidence.whole.steps):
-        yield Abstention(NAME, "no steps were found, so nothing can be said of the steady state")
+        yield Abstention(NAME, "no steps were found, so the steady state is unknown")
         return
     stalls = sorted(found.collectives, key=lambda one: -one.stall_us * one.occurrences)
     shown = tuple(
@@ -25,11 +25,11 @@ def check(evidence: Evidence) -> RuleResults:
     )
     for trouble in found.troubles:
         gain = Gain(
-            None,
-            0.0,
-            min(trouble.per_step_us, evidence.step.wall_us),
-            "bound",
-            "no more than the time in which it shows",
+            us=None,
+            low_us=0.0,
+            high_us=min(trouble.per_step_us, evidence.step.wall_us),
+            basis="bound",
+            why="at most the time during which the problem is visible",
         )
         change = (
             Remedy("setting", f"LIBTPU_INIT_ARGS={trouble.flag}=BYTES", trouble.remedy)
@@ -38,16 +38,20 @@ def check(evidence: Evidence) -> RuleResults:
         )
         yield Finding(
             f"{NAME}-{trouble.code}",
-            trouble.title,
-            trouble.evidence,
-            gain,
-            (change,),
-            shown,
-            "slipstream network PATH",
-            (trouble.source,),
+            title=trouble.title,
+            evidence=trouble.evidence,
+            gain=gain,
+            changes=(change,),
+            exhibits=shown,
+            see="slipstream network PATH",
+            sources=(trouble.source,),
         )
 
 
 RULE = Rule(
-    NAME, "Does anything that Megascale's guide knows go wrong between slices?", check, False, False
+    NAME,
+    "Does the traffic between slices have a problem that Megascale's guide describes?",
+    check,
+    needs_gpu=False,
+    needs_program=False,
 )

@@ -1,4 +1,4 @@
-"""Values that go to host memory and back though the device has room for them."""
+"""Values that are offloaded to host memory although the device has room for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "offload"
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """What the host copies of the step cost, and whether they are needed."""
+    """What the host copies cost, and whether they are needed."""
     exposed = [
         op for op in evidence.overlap.copies if op.category == "host copy" and op.exposed_us > 0
     ]
@@ -22,7 +22,7 @@ def check(evidence: Evidence) -> RuleResults:
         return
     free, memory = evidence.free_bytes, evidence.memory
     if free is None or memory is None:
-        yield Abstention(NAME, "the memory that the program needs, or the device has, is not known")
+        yield Abstention(NAME, "the program's memory use or the device's memory is unknown")
         return
     if memory.host_bytes > free or not memory.host_bytes:
         return
@@ -30,25 +30,25 @@ def check(evidence: Evidence) -> RuleResults:
     gain = _gain(evidence, starts, memory.host_bytes, total_us)
     yield Finding(
         NAME,
-        "values are offloaded to host memory though the device has room",
-        f"{format_bytes(memory.host_bytes)} live in host memory; the program needs "
-        f"{format_bytes(memory.peak_bytes)} on the device, which has "
-        f"{format_bytes(memory.peak_bytes + free)} for JAX ({USABLE_MEMORY:.0%} of its memory by "
-        f"default). The copies are exposed for {format_time(total_us * 1e6)} of the step.",
-        gain,
-        (
+        title="values are offloaded to host memory although the device has room",
+        evidence=f"{format_bytes(memory.host_bytes)} live in host memory; the program needs "
+        f"{format_bytes(memory.peak_bytes)} of the {format_bytes(memory.peak_bytes + free)} that "
+        f"JAX allocates on the device by default ({USABLE_MEMORY:.0%} of its memory). The copies "
+        f"are exposed for {format_time(total_us * 1e6)} of the step.",
+        gain=gain,
+        changes=(
             Remedy(
                 "code",
                 "jax.checkpoint_policies.save_only_these_names(…)",
-                "in place of save_and_offload_only_these_names: the same names, kept on the device",
+                "instead of save_and_offload_only_these_names: the same names, kept on the device",
             ),
         ),
-        tuple(
+        exhibits=tuple(
             Exhibit(op.instruction, op.exposed_us, 0, op.source, op.description, "exposed")
             for op in exposed[:MOST_EXHIBITS]
         ),
-        "slipstream memory PATH",
-        ("https://docs.jax.dev/en/latest/notebooks/host-offloading.html",),
+        see="slipstream memory PATH",
+        sources=("https://docs.jax.dev/en/latest/notebooks/host-offloading.html",),
     )
 
 
@@ -76,13 +76,13 @@ def _gain(
     assert evidence.gpu is not None
     kept = 2 * host_bytes / evidence.gpu.memory_bandwidth * 1e6
     return Gain(
-        max(0.0, most - kept),
-        0.0,
-        most,
-        "simulated" if not evidence.simulation_doubt else "modelled",
-        "the step without the copies, less writing and reading the values on the device; memory "
-        "is counted from the program, and what else needs it is not known",
+        us=max(0.0, most - kept),
+        low_us=0.0,
+        high_us=most,
+        basis="simulated" if not evidence.simulation_doubt else "modelled",
+        why="the step without the copies, minus writing and reading the values on the device; "
+        "memory use comes from the program, and other users of the memory are unknown",
     )
 
 
-RULE = Rule(NAME, "Are values offloaded though the device has room for them?", check)
+RULE = Rule(NAME, "Are values offloaded although the device has room for them?", check)

@@ -1,4 +1,4 @@
-"""What is computed again in the backward pass though there is memory to keep it."""
+"""Results that the backward pass recomputes although memory could hold them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POLICIES = "https://docs.jax.dev/en/latest/gradient-checkpointing.html"
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """A choice of what to keep: what that takes, and what it saves."""
+class _Policy:
+    """A checkpoint policy: what it keeps, what that needs and what it saves."""
 
-    policy: str
-    """of jax.checkpoint_policies"""
-    what: str
+    name: str
+    """in jax.checkpoint_policies"""
+    keeps: str
     ops: tuple[Op, ...]
     bytes: int
 
@@ -33,90 +33,92 @@ class _Kept:
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """The results that are cheapest to keep, and what that would save."""
+    """Find the checkpoint policies that fit in memory and pay off."""
     program = evidence.program
     if program is None:
         return
-    again = [op for op in evidence.op_by_name.values() if _is_again(evidence, program, op)]
-    total_us = sum(op.per_step_us for op in again)
+    recomputed = [op for op in evidence.op_by_name.values() if _is_remat(evidence, program, op)]
+    total_us = sum(op.per_step_us for op in recomputed)
     if total_us < evidence.noticeable_us:
         return
     free = evidence.free_bytes
     if free is None or evidence.memory is None:
-        yield Abstention(NAME, "the memory that the program needs, or the device has, is not known")
+        yield Abstention(NAME, "the program's memory use or the device's memory is unknown")
         return
     fitting = [
         one
-        for one in _choices(evidence, again)
-        if one.bytes <= free and _won_us(evidence, one) >= evidence.noticeable_us
+        for one in _policies(evidence, recomputed)
+        if one.bytes <= free and _saved_us(evidence, one) >= evidence.noticeable_us
     ]
     if not fitting:
         return
     first = fitting[0]
     gain = Gain(
-        _won_us(evidence, first),
-        0.0,
-        max(one.us for one in fitting),
-        "modelled",
-        "what is computed again, less writing and reading it instead; bytes are counted from the "
-        "program, and XLA may fuse less where results are kept",
+        us=_saved_us(evidence, first),
+        low_us=0.0,
+        high_us=max(one.us for one in fitting),
+        basis="modelled",
+        why="the time of recomputation minus writing and reading the results instead; sizes come "
+        "from the program, and XLA may fuse less if results are kept",
     )
     yield Finding(
         NAME,
-        "much is computed again though there is memory to keep it",
-        f"remat takes {format_time(total_us * 1e6)} of the step. The program needs "
-        f"{format_bytes(evidence.memory.peak_bytes)} of the "
-        f"{format_bytes(evidence.memory.peak_bytes + free)} that JAX takes by default "
-        f"({USABLE_MEMORY:.0%} of the device's); keeping {first.what} takes "
+        title="much is recomputed although memory could hold it",
+        evidence=f"Rematerialisation takes {format_time(total_us * 1e6)} of the step. The program "
+        f"needs {format_bytes(evidence.memory.peak_bytes)} of the "
+        f"{format_bytes(evidence.memory.peak_bytes + free)} that JAX allocates by default "
+        f"({USABLE_MEMORY:.0%} of the device's memory); keeping {first.keeps} takes "
         f"{format_bytes(first.bytes)} more.",
-        gain,
-        tuple(_change(evidence, one) for one in fitting),
-        exhibits(first.ops, evidence, "computed again"),
-        "slipstream ops PATH --by phase",
-        (POLICIES,),
+        gain=gain,
+        changes=tuple(_change(evidence, one) for one in fitting),
+        exhibits=exhibits(first.ops, evidence, "recomputed"),
+        see="slipstream ops PATH --by phase",
+        sources=(POLICIES,),
     )
 
 
-def _is_again(evidence: Evidence, program: Program, op: Op) -> bool:
-    """Computed again; weights that are gathered again are sharded on purpose."""
+def _is_remat(evidence: Evidence, program: Program, op: Op) -> bool:
+    """Whether an op is recomputed; weights gathered again don't count: they are sharded on
+    purpose."""
     start = evidence.start(op.instruction)
     return op.phase == "remat" and start is not None and not communicates(program, start)
 
 
-def _choices(evidence: Evidence, again: list[Op]) -> tuple[_Kept, ...]:
-    """What JAX's policies can keep: products are the dearest to compute for their bytes."""
-    products = tuple(op for op in again if _is_plain_product(evidence, op))
+def _policies(evidence: Evidence, recomputed: list[Op]) -> tuple[_Policy, ...]:
+    """JAX's policies; matmuls cost the most to recompute for their bytes."""
+    matmuls = tuple(op for op in recomputed if _is_unbatched_matmul(evidence, op))
     return (
-        _Kept(
+        _Policy(
             "dots_with_no_batch_dims_saveable",
-            "the results of matrix products with weights",
-            products,
-            sum(_bytes(evidence, op) for op in products),
+            "the results of matmuls with weights",
+            matmuls,
+            sum(_bytes(evidence, op) for op in matmuls),
         ),
-        _Kept(
+        _Policy(
             "everything_saveable",
             "everything",
-            tuple(again),
-            sum(_bytes(evidence, op) for op in again),
+            tuple(recomputed),
+            sum(_bytes(evidence, op) for op in recomputed),
         ),
     )
 
 
-def _won_us(evidence: Evidence, kept: _Kept) -> float:
-    return kept.us - _traffic_us(evidence, kept.bytes)
+def _saved_us(evidence: Evidence, policy: _Policy) -> float:
+    return policy.us - _traffic_us(evidence, policy.bytes)
 
 
-def _change(evidence: Evidence, kept: _Kept) -> Remedy:
-    won = format_time(_won_us(evidence, kept) * 1e6)
+def _change(evidence: Evidence, policy: _Policy) -> Remedy:
+    saved = format_time(_saved_us(evidence, policy) * 1e6)
     return Remedy(
         "code",
-        f"policy=jax.checkpoint_policies.{kept.policy}",
-        f"of jax.checkpoint: keeps {kept.what}, {format_bytes(kept.bytes)} for {won} a step",
+        f"policy=jax.checkpoint_policies.{policy.name}",
+        f"for jax.checkpoint: keeps {policy.keeps} ({format_bytes(policy.bytes)}), saves {saved} "
+        "per step",
     )
 
 
 def _bytes(evidence: Evidence, op: Op) -> int:
-    """What keeping all results of an op takes: one for each turn of the loops around it."""
+    """Bytes needed to keep all results of an op, one for each iteration of the loops around it."""
     start, program = evidence.start(op.instruction), evidence.program
     if start is None or program is None:
         return 0
@@ -124,12 +126,12 @@ def _bytes(evidence: Evidence, op: Op) -> int:
 
 
 def _traffic_us(evidence: Evidence, size: int) -> float:
-    """Writing what is kept and reading it again."""
+    """The time to write the kept results and read them back."""
     assert evidence.gpu is not None
     return 2 * size / evidence.gpu.memory_bandwidth * 1e6
 
 
-def _is_plain_product(evidence: Evidence, op: Op) -> bool:
+def _is_unbatched_matmul(evidence: Evidence, op: Op) -> bool:
     start = evidence.start(op.instruction)
     if start is None or op.category != "matmul":
         return False
@@ -137,4 +139,4 @@ def _is_plain_product(evidence: Evidence, op: Op) -> bool:
     return gemm is not None and gemm.batch == 1
 
 
-RULE = Rule(NAME, "Is much computed again though there is memory to keep it?", check)
+RULE = Rule(NAME, "Is much recomputed although memory could hold it?", check)

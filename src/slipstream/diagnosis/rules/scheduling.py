@@ -1,8 +1,8 @@
-"""Communication that the schedule could hide: the scheduler is off, or knows too little.
+"""Communication that a better schedule could hide: the scheduler is off, or lacks costs.
 
 scheduler off    all-gather ██████ matmul ████████      one after the other
 on               all-gather ██████
-                 matmul     ████████                    beside each other
+                 matmul     ████████                    overlapped
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from slipstream.units import format_time
 
 SCHEDULER, COSTS = "scheduler-off", "pgle-unused"
 MOSTLY = 0.5
-"""share of the exposed communication that runs synchronously where a scheduler did not try"""
+"""synchronous share of the exposed communication from which on the scheduler seems off"""
 EXPOSED = 0.05
-"""share of the step that must be exposed before better costs are worth their while"""
+"""minimum exposed share of the step for better costs to matter"""
 FEWEST = 2
 COVERED = 0.9
-"""share of the device time that costs must have"""
+"""minimum share of the device time that costs must cover"""
 OFF = 0.5
-"""costs that are further off than this, in the mean, are of another program or machine"""
+"""costs with a larger mean error belong to another program or machine"""
 XLA = "gpu_hlo_schedule.cc of github.com/openxla/xla: IsLHSEnabled"
 GUIDE = "https://docs.jax.dev/en/latest/gpu_performance_tips.html"
 
 
 def check_scheduler(evidence: Evidence) -> RuleResults:
-    """Collectives without any compute between their start and their end."""
+    """Collectives with no compute between their start and their done."""
     if evidence.program is None:
         return
     exposed = evidence.step.exposed_communication_us
@@ -50,39 +50,44 @@ def check_scheduler(evidence: Evidence) -> RuleResults:
     if most < evidence.noticeable_us:
         return
     count = len(evidence.overlap.collectives)
-    said = "the run's settings say so" if is_off else "the settings of the run are not known"
-    change = evidence.flag(LHS, "true", "lets XLA start collectives early and wait late")
+    basis = "according to the run's settings" if is_off else "the run's settings are unknown"
+    change = evidence.flag(LHS, "true", "lets XLA start collectives early and wait for them late")
     yield Finding(
         SCHEDULER,
-        "collectives run synchronously: the latency-hiding scheduler seems off"
+        title="collectives run synchronously: the latency-hiding scheduler seems off"
         if not is_off
         else "the latency-hiding scheduler is off",
-        f"{len(sync)} of {count} collectives have no compute between their start and their end; "
-        f"they are exposed for {format_time(total * 1e6)} of the step ({said}).",
-        _bound(most, "what overlap could hide at most: no more than is exposed, than there is "
-                     "compute, or than the program's dependencies allow"),
-        (change,) if change is not None else (),
-        _exhibits(sync or list(evidence.overlap.collectives)),
-        "slipstream slack PATH",
-        (XLA,),
-    )  # fmt: skip
+        evidence=f"{len(sync)} of {count} collectives have no compute between their start and "
+        f"their done; they are exposed for {format_time(total * 1e6)} of the step ({basis}).",
+        gain=_bound(
+            most,
+            "the most that overlap could hide: limited by the exposed time, the compute "
+            "and the program's dependencies",
+        ),
+        changes=(change,) if change is not None else (),
+        exhibits=_exhibits(sync or list(evidence.overlap.collectives)),
+        see="slipstream slack PATH",
+        sources=(XLA,),
+    )
 
 
 def check_costs(evidence: Evidence) -> RuleResults:
-    """Costs that don't fit, or none where much is exposed."""
+    """Costs that don't fit the program, or no costs although much is exposed."""
     if evidence.program is None:
         return
     if evidence.given_costs is not None:
         yield from _stale(evidence, evidence.given_costs)
         return
-    asides = _hideable(evidence)
-    exposed = sum(op.exposed_us for op in asides)
+    hideable = _hideable(evidence)
+    exposed = sum(op.exposed_us for op in hideable)
     if exposed < EXPOSED * evidence.step.wall_us:
         return
     if any(isinstance(one, Finding) for one in check_scheduler(evidence)):
-        return  # first things first: costs are for a scheduler that is on
+        return  # costs only help a scheduler that is on
     if evidence.flags.is_known and evidence.flags.value(PGLE_PATH):
-        yield Abstention(COSTS, "the run had a PGLE profile; say which, to check it: --costs PATH")
+        yield Abstention(
+            COSTS, "the run had a PGLE profile; name it to have it checked: --costs PATH"
+        )
         return
     most = _most_us(evidence, exposed)
     if most < evidence.noticeable_us:
@@ -90,56 +95,64 @@ def check_costs(evidence: Evidence) -> RuleResults:
     fallback = check_program(CostTable(()), evidence.program, evidence.model).fallback
     yield Finding(
         COSTS,
-        "much is exposed, and the scheduler may have had no measured costs",
-        f"{format_time(exposed * 1e6)} of collectives and copies that run beside compute are "
-        f"exposed. Without measured costs the scheduler goes by {fallback}. Whether the run had "
-        "any is not recorded.",
-        _bound(most, "what a perfect schedule could hide at most; PGLE moves towards it, how far "
-                     "is only known by trying"),
-        _pgle(evidence),
-        _exhibits(asides),
-        "slipstream slack PATH",
-        (GUIDE,),
-    )  # fmt: skip
+        title="much is exposed, and the scheduler may have lacked measured costs",
+        evidence=f"{format_time(exposed * 1e6)} of asynchronous collectives and copies are "
+        f"exposed. Without measured costs the scheduler uses {fallback}. The profile doesn't "
+        "record whether the run had any.",
+        gain=_bound(
+            most,
+            "the most that a perfect schedule could hide; only a run shows how close PGLE gets",
+        ),
+        changes=_pgle(evidence),
+        exhibits=_exhibits(hideable),
+        see="slipstream slack PATH",
+        sources=(GUIDE,),
+    )
 
 
 def _stale(evidence: Evidence, costs: CostTable) -> RuleResults:
     program = evidence.program
     assert program is not None
     coverage = check_profile(costs, evidence.profile)
-    off = _off(evidence, costs)
+    off = _mean_error(evidence, costs)
     if coverage.share >= COVERED and not coverage.stale and off < OFF:
         return
-    asides = _hideable(evidence)
-    most = _most_us(evidence, sum(op.exposed_us for op in asides))
+    hideable = _hideable(evidence)
+    most = _most_us(evidence, sum(op.exposed_us for op in hideable))
     yield Finding(
         "pgle-stale",
-        "the PGLE profile does not fit the program",
-        " ".join(_misfits(coverage, off)),
-        _bound(most, "what a perfect schedule could hide at most")
+        title="the PGLE profile does not fit the program",
+        evidence=" ".join(_misfits(coverage, off)),
+        gain=_bound(most, "the most that a perfect schedule could hide")
         if most >= evidence.noticeable_us
-        else Gain(None, 0.0, None, "unknown", "little is exposed that a schedule could hide"),
-        _pgle(evidence),
-        _exhibits(asides),
-        "slipstream costs check COSTS --against PATH",
-        (GUIDE,),
+        else Gain(
+            us=None,
+            low_us=0.0,
+            high_us=None,
+            basis="unknown",
+            why="little of what is exposed could be hidden by a schedule",
+        ),
+        changes=_pgle(evidence),
+        exhibits=_exhibits(hideable),
+        see="slipstream costs check COSTS --against PATH",
+        sources=(GUIDE,),
     )
 
 
 def _misfits(coverage: Coverage, off: float) -> Iterator[str]:
-    said = f"The scheduler finds costs for {coverage.share:.0%} of the device time"
+    covered = f"The scheduler finds costs for {coverage.share:.0%} of the device time"
     missing = ", ".join(one.name for one in coverage.missing[:3])
-    yield f"{said}, and none for {missing}." if missing else f"{said}."
+    yield f"{covered}, and none for {missing}." if missing else f"{covered}."
     if off >= OFF:
-        yield f"Those that it finds are {off:.0%} off what was recorded, in the mean."
+        yield f"The costs that it finds differ from the recording by {off:.0%} on average."
     if coverage.stale:
-        yield f"They are of something else: {'; '.join(coverage.stale)}."
+        yield f"They belong to another program: {'; '.join(coverage.stale)}."
     if coverage.missing:
-        yield f"For what is missing it takes {coverage.fallback}."
+        yield f"For missing costs it uses {coverage.fallback}."
 
 
-def _off(evidence: Evidence, costs: CostTable) -> float:
-    """How far costs are from what was recorded, as a share of the recorded time."""
+def _mean_error(evidence: Evidence, costs: CostTable) -> float:
+    """The mean error of the costs, as a share of the recorded time."""
     program = evidence.program
     assert program is not None
     known = costs.of(program.fingerprint)
@@ -155,19 +168,23 @@ def _off(evidence: Evidence, costs: CostTable) -> float:
 
 def _pgle(evidence: Evidence) -> tuple[Remedy, ...]:
     changes = [
-        Remedy("command", "slipstream costs extract PATH -o costs.pb", "makes them of this profile")
+        Remedy(
+            "command",
+            "slipstream costs extract PATH -o costs.pb",
+            "extracts costs from this profile",
+        )
     ]
-    flag = evidence.flag(PGLE_PATH, "costs.pb", "gives them to the scheduler of the next run")
+    flag = evidence.flag(PGLE_PATH, "costs.pb", "passes them to the scheduler")
     if flag is not None:
         changes.append(flag)
     changes.append(
-        Remedy("command", "slipstream run -- python train.py", "does both, and proves the gain")
+        Remedy("command", "slipstream run -- python train.py", "does both and measures the gain")
     )
     return tuple(changes)
 
 
 def _hideable(evidence: Evidence) -> list[Overlapped]:
-    """What runs, or could run, beside compute; what graphs capture is another rule's."""
+    """Exposed operations that could overlap with compute; `host_copies` covers captured ones."""
     inline = {start.name for start in captured(evidence)}
     found = []
     for op in evidence.overlap.ops:
@@ -180,7 +197,7 @@ def _hideable(evidence: Evidence) -> list[Overlapped]:
 
 
 def _most_us(evidence: Evidence, exposed_us: float) -> float:
-    """What overlap could hide: no more than is exposed, than computes, than dependencies allow."""
+    """The most that overlap could hide, given the exposed time, the compute and dependencies."""
     most = min(exposed_us, evidence.step.compute_us)
     if evidence.simulation_doubt:
         return most
@@ -188,7 +205,7 @@ def _most_us(evidence: Evidence, exposed_us: float) -> float:
 
 
 def _bound(most_us: float, why: str) -> Gain:
-    return Gain(None, 0.0, most_us, "bound", why)
+    return Gain(us=None, low_us=0.0, high_us=most_us, basis="bound", why=why)
 
 
 def _is_sync(evidence: Evidence, op: Overlapped) -> bool:
@@ -208,4 +225,4 @@ def _exhibits(ops: list[Overlapped]) -> tuple[Exhibit, ...]:
 
 
 SCHEDULER_RULE = Rule(SCHEDULER, "Is the latency-hiding scheduler off?", check_scheduler)
-COSTS_RULE = Rule(COSTS, "Are PGLE costs stale, or missing where much is exposed?", check_costs)
+COSTS_RULE = Rule(COSTS, "Are PGLE costs stale, or missing although much is exposed?", check_costs)

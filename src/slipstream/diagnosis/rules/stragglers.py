@@ -1,4 +1,4 @@
-"""Devices that make the others wait, and links that carry less than they could."""
+"""Devices that make the others wait, and links far below their bandwidth."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from slipstream.units import format_bytes, format_time
 
 STRAGGLER, LINKS = "straggler", "slow-links"
 LARGE_BYTES = 16 << 20
-"""collectives from which on bandwidth counts, and latency doesn't"""
+"""minimum size of collectives that are limited by bandwidth, not latency"""
 SLOW = 4.0
-"""a collective that takes this many times what the model says has a slow link, or waits"""
+"""a collective that takes this many times the modelled time has a slow link, or waits"""
 
 
 def check_straggler(evidence: Evidence) -> RuleResults:
-    """The device that comes last, more often than by chance."""
+    """The device that arrives last more often than by chance."""
     if not evidence.step.communication_us:
         return
     if len(evidence.profile.devices) < 2:
-        yield Abstention(STRAGGLER, "one device was recorded: who waits for whom is not known")
+        yield Abstention(
+            STRAGGLER, "only one device was recorded, so waits between devices are unknown"
+        )
         return
     found = evidence.collectives
     last = found.straggler
@@ -39,45 +41,46 @@ def check_straggler(evidence: Evidence) -> RuleResults:
         row for row in evidence.hosts.slow if (row.device, row.host) == (last.device, last.host)
     ]
     computes = (
-        f" It computes {format_time(slow[0].compute_us * 1e6)} a step, more than the others."
+        f" It computes for {format_time(slow[0].compute_us * 1e6)} per step, more than the others."
         if slow
-        else " It computes no longer than the others: it starts late."
+        else " It computes no longer than the others, so it starts late."
     )
     yield Finding(
         STRAGGLER,
-        f"the others wait for {last.device} of {last.host}",
-        f"it comes last to {last.last} of {last.meetings} collectives ({last.last_share:.0%}), and "
-        f"the others wait {format_time(last.caused_us * 1e6)} a step for it.{computes}",
-        gain,
-        (
+        title=f"the other devices wait for {last.device} of {last.host}",
+        evidence=f"It is the last to arrive at {last.last} of {last.meetings} collectives "
+        f"({last.last_share:.0%}), and the others wait {format_time(last.caused_us * 1e6)} per "
+        f"step for it.{computes}",
+        gain=gain,
+        changes=(
             Remedy(
                 "command",
                 "nvidia-smi -q -d PERFORMANCE,CLOCK",
-                "on that host: a throttled clock, another job, a slower link"
+                "on that host: look for a throttled clock, another job or a slower link"
                 if slow
-                else "on that host, and its input pipeline: it does the same work, later",
+                else "on that host, and check its input pipeline: it does the same work, but later",
             ),
         ),
-        tuple(
+        exhibits=tuple(
             Exhibit(row.instruction, row.wait_us or 0.0, 0, row.source, row.description, "waiting")
             for row in sorted(found.rows, key=lambda row: -(row.wait_us or 0.0))[:MOST_EXHIBITS]
             if row.wait_us
         ),
-        "slipstream hosts PATH",
-        ("docs/hosts.md",),
+        see="slipstream hosts PATH",
+        sources=("docs/hosts.md",),
     )
 
 
 def _waiting(evidence: Evidence, last: Straggler) -> Gain:
-    """What the others wait for the last one while nothing computes.
+    """The time that the others wait for the last one with nothing to compute.
 
-    collective   ├── waits ──┤ moves ├       of what is exposed, at least what moving can't explain
-    exposed          ░░░░░░░░░░░░            and at most the wait itself
+    collective   ├── waits ──┤ moves ├       at least: the exposed time that the transfer can't
+    exposed          ░░░░░░░░░░░░            explain; at most: the whole wait
     """
     found = evidence.collectives
     devices = len(found.stragglers)
     caused = sum(one.caused_us for one in found.stragglers)
-    # Means over all devices hold the last one's, which waits for nobody.
+    # Means over all devices include the last one, which waits for nobody.
     share = last.caused_us / caused * devices / max(1, devices - 1) if caused else 0.0
     low = high = 0.0
     for row in found.rows:
@@ -88,26 +91,26 @@ def _waiting(evidence: Evidence, last: Straggler) -> Gain:
     high = min(share * high, last.caused_us)
     low = min(max(0.0, share * low - doubt), high)
     return Gain(
-        (low + high) / 2,
-        low,
-        high,
-        "measured",
-        "the part of the waits in which nothing computes: at least what moving bytes can't "
-        "explain, less what clocks may be off; at most all of the wait",
+        us=(low + high) / 2,
+        low_us=low,
+        high_us=high,
+        basis="measured",
+        why="the part of the waits without compute: at least what the transfer can't explain, "
+        "minus the clocks' uncertainty; at most the whole wait",
     )
 
 
 def check_links(evidence: Evidence) -> RuleResults:
-    """Large collectives that take much longer than the links need."""
+    """Large collectives that take much longer than modelled for the links."""
     if evidence.step.exposed_communication_us < evidence.noticeable_us:
         return
     machine = evidence.machine
     if machine is None:
-        yield Abstention(LINKS, f"{evidence.model or 'the device'} and its links are not known")
+        yield Abstention(LINKS, f"{evidence.model or 'the device'} and its links are unknown")
         return
     slow = _slow(evidence, machine)
     if evidence.stated_machine is None and slow:
-        # How many GPUs share a host is not recorded: at worst, each has one of its own.
+        # The profile doesn't say how many GPUs share a host; in the worst case, none do.
         apart = replace(machine, hosts=machine.devices, gpus_per_host=1, slices=1)
         sure = _slow(evidence, replace(apart, spec=f"{apart.hosts}x1x{apart.gpu.name}"))
         if not _exposed(sure) >= evidence.noticeable_us:
@@ -121,8 +124,8 @@ def check_links(evidence: Evidence) -> RuleResults:
 
 def _which_machine(machine: Machine) -> str:
     return (
-        f"collectives take over {SLOW:.0f} times what {machine.spec} needs, but not if each GPU "
-        "has a host of its own; say how they are connected: --on"
+        f"collectives take over {SLOW:.0f} times as long as modelled for {machine.spec}, but not "
+        "if each GPU has its own host; specify how they are connected: --on"
     )
 
 
@@ -130,11 +133,11 @@ def _which_machine(machine: Machine) -> str:
 class _Slow:
     row: CollectiveRow
     needs_us: float
-    """of one execution, as modelled"""
+    """of one execution, modelled"""
 
 
 def _slow(evidence: Evidence, machine: Machine) -> list[_Slow]:
-    """Collectives that take several times what a machine's links need, the most exposed first."""
+    """Collectives that take several times the modelled time, the most exposed first."""
     found = []
     for row in evidence.collectives.rows:
         start = evidence.start(row.instruction)
@@ -155,54 +158,54 @@ def _slow_links(evidence: Evidence, machine: Machine, slow: list[_Slow]) -> Find
     most = sum(one.row.exposed_us * (1 - one.needs_us / one.row.moving_us) for one in slow)
     worst = slow[0]
     group = worst.row.group_size or 0
-    alone = worst.row.members_recorded < group
-    assumed = "" if evidence.stated_machine is not None else ", even if no two share a host"
+    is_partial = worst.row.members_recorded < group
+    assumed = "" if evidence.stated_machine is not None else ", even if no two of them share a host"
     waits = (
-        f"{worst.row.members_recorded} of its {group} devices were recorded, so that waiting for "
-        "the others can't be told from a slow link."
-        if alone
-        else "Waiting for other devices is not in it."
+        f"Only {worst.row.members_recorded} of its {group} devices were recorded, so a slow link "
+        "can't be distinguished from waiting for the others."
+        if is_partial
+        else "This excludes waiting for other devices."
     )
     return Finding(
         LINKS,
-        "large collectives take far longer than the links need",
-        f"{len(slow)} collectives of {format_bytes(LARGE_BYTES)} and more take over {SLOW:.0f} "
-        f"times what {machine.devices} {machine.gpu.name} should need{assumed}: "
-        f"{worst.row.instruction} {format_time(worst.row.moving_us * 1e6)} for "
-        f"{format_bytes(worst.row.bytes or 0)}, modelled {format_time(worst.needs_us * 1e6)}. "
+        title="large collectives take far longer than the links need",
+        evidence=f"{len(slow)} collectives of at least {format_bytes(LARGE_BYTES)} take over "
+        f"{SLOW:.0f} times as long as modelled for {machine.devices} {machine.gpu.name}{assumed}: "
+        f"{worst.row.instruction} moves {format_bytes(worst.row.bytes or 0)} in "
+        f"{format_time(worst.row.moving_us * 1e6)}, modelled {format_time(worst.needs_us * 1e6)}. "
         f"{waits}",
-        Gain(
-            None if alone else most,
-            0.0,
-            most,
-            "bound" if alone else "modelled",
-            "what is exposed, less the links' share of it as modelled",
+        gain=Gain(
+            us=None if is_partial else most,
+            low_us=0.0,
+            high_us=most,
+            basis="bound" if is_partial else "modelled",
+            why="the exposed time, minus what the links need according to the model",
         ),
-        (
+        changes=(
             Remedy(
                 "setting",
                 "NCCL_DEBUG=INFO",
-                "says which network and links NCCL chose: NET/Socket in place of NET/IB, or no "
-                "P2P, is what to look for",
+                "logs which network and links NCCL chose: look for NET/Socket instead of NET/IB, "
+                "or for missing P2P",
             ),
         ),
-        tuple(
+        exhibits=tuple(
             Exhibit(
                 one.row.instruction,
                 one.row.exposed_us,
                 0,
                 one.row.source,
                 one.row.description,
-                f"{(one.row.bus_bandwidth or 0) / 1e9:.3g} GB/s on the bus",
+                f"{(one.row.bus_bandwidth or 0) / 1e9:.3g} GB/s bus bandwidth",
             )
             for one in slow[:MOST_EXHIBITS]
         ),
-        "slipstream collectives PATH",
-        ("https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",),
+        see="slipstream collectives PATH",
+        sources=("https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",),
     )
 
 
 RULES = (
     Rule(STRAGGLER, "Does one device make the others wait?", check_straggler, False, False),
-    Rule(LINKS, "Do links carry far less than they could?", check_links),
+    Rule(LINKS, "Do links carry far less than their bandwidth allows?", check_links),
 )

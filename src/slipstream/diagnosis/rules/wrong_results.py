@@ -1,4 +1,4 @@
-"""A program whose results are wrong, however fast it is."""
+"""Programs that compute wrong results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slipstream.results.diagnosis import Exhibit, Finding, Gain, Remedy
 
 NAME = "wrong-results"
 COST = (
-    "all-reduces are then no longer laid side by side in memory: a step of a small model on two "
-    "ranks that share an H200 went from about 25 to 44 ms"
+    "operands of combined all-reduces are then no longer contiguous in memory: a small model's "
+    "step on two ranks sharing an H200 went from about 25 to 44 ms"
 )
 ONE_TYPE = (
-    "or leave what is summed in one type: that model trains with the pass where the scales of its "
-    "norms stay in float32 beside gradients in float32, instead of being cast to bfloat16"
+    "or reduce values of one type only: that model trains with the pass enabled if the scales of "
+    "its norms stay in float32 like the other gradients, instead of being cast to bfloat16"
 )
 
 
@@ -28,11 +28,17 @@ def check(evidence: Evidence) -> RuleResults:
         return
     yield Finding(
         NAME,
-        "the program's results are wrong",
-        f"{found.seen}: {found.why}.",
-        Gain(None, 0.0, None, "unknown", "it is about right and wrong, not about time"),
-        _changes(evidence, found.is_known),
-        tuple(_exhibit(evidence, one) for one in found.bitcasts[:MOST_EXHIBITS]),
+        title="the program's results are wrong",
+        evidence=f"{found.seen}: {found.why}.",
+        gain=Gain(
+            us=None,
+            low_us=0.0,
+            high_us=None,
+            basis="unknown",
+            why="this is about correctness, not time",
+        ),
+        changes=_changes(evidence, found.is_known),
+        exhibits=tuple(_exhibit(evidence, one) for one in found.bitcasts[:MOST_EXHIBITS]),
         sources=(SOURCE,) if found.is_known else (VERIFIER,),
         is_wrong=True,
     )
@@ -40,7 +46,7 @@ def check(evidence: Evidence) -> RuleResults:
 
 def _changes(evidence: Evidence, is_known: bool) -> tuple[Remedy, ...]:
     if not is_known:
-        said = "and report the program that it writes at github.com/openxla/xla/issues"
+        said = "report the dumped program at github.com/openxla/xla/issues"
         return (Remedy("setting", "XLA_FLAGS=--xla_dump_to=DIR", said),)
     set_before = evidence.flags.settings.get(FLAG, "")
     off = ",".join([*(one for one in set_before.split(",") if one), PASS])
@@ -58,4 +64,4 @@ def _exhibit(evidence: Evidence, one: WrongBitcast) -> Exhibit:
     return Exhibit(one.instruction, 0.0, 0, label.source, "", note + near)
 
 
-RULE = Rule(NAME, "Does the program compute what was asked for?", check)
+RULE = Rule(NAME, "Does the program compute correct results?", check)

@@ -14,74 +14,82 @@ NAME = "zero-slack"
 
 
 def check(evidence: Evidence) -> RuleResults:
-    """Rows without slack that expose a noticeable part of the step."""
-    if evidence.step.exposed_communication_us + evidence.step.exposed_copy_us < (
-        evidence.noticeable_us
-    ):
+    """Collectives and copies without slack that expose a noticeable part of the step."""
+    step = evidence.step
+    if step.exposed_communication_us + step.exposed_copy_us < evidence.noticeable_us:
         return
-    program = evidence.program
-    inline = explained(evidence)
-    rows = []
-    for row in evidence.slack.rows:
-        start = evidence.start(row.instruction)
-        is_graphs = start is not None and start.name in inline
-        if row.is_zero and not is_graphs and row.exposed_us >= evidence.noticeable_us:
-            rows.append(row)
-    total = sum(row.exposed_us for row in rows)
-    if not rows or program is None:
+    rows = _critical(evidence)
+    if not rows or evidence.program is None:
         return
-    early = sum(min(row.exposed_us, row.earlier_us * row.count) for row in rows)
-    if early < evidence.noticeable_us:
-        early = 0.0
-    worst = rows[0]
-    gain = Gain(
-        early or None,
-        0.0,
-        min(total, evidence.step.compute_us + early) if early else total,
-        "modelled" if early else "bound",
-        "as much earlier as their inputs were there, at most what is exposed"
-        if early
-        else "no more than is exposed; they could not have begun earlier, so that less work or "
-        "another order of the model's own operations is needed",
-    )
+    exposed_us = sum(row.exposed_us for row in rows)
+    earlier_us = sum(min(row.exposed_us, row.earlier_us * row.count) for row in rows)
+    if earlier_us < evidence.noticeable_us:
+        earlier_us = 0.0
     yield Finding(
         NAME,
-        "the step waits for collectives or copies without slack",
-        f"{len(rows)} of {len(evidence.slack.rows)} have no slack and are exposed for "
-        f"{format_time(total * 1e6)} of the step. {_sentence(worst)}",
-        gain,
-        _changes(evidence, rows, early),
-        tuple(
-            Exhibit(
-                row.instruction,
-                row.exposed_us,
-                row.count,
-                row.source,
-                row.description,
-                f"until {row.limit}",
-            )
-            for row in rows[:MOST_EXHIBITS]
-        ),
-        "slipstream slack PATH",
-        ("docs/slack.md",),
+        title="the step waits for collectives or copies without slack",
+        evidence=f"{len(rows)} of {len(evidence.slack.rows)} have no slack and are exposed for "
+        f"{format_time(exposed_us * 1e6)} of the step. {_sentence(rows[0])}",
+        gain=_gain(exposed_us, earlier_us, step.compute_us),
+        changes=_changes(evidence, rows, earlier_us),
+        exhibits=tuple(map(_exhibit, rows[:MOST_EXHIBITS])),
+        see="slipstream slack PATH",
+        sources=("docs/slack.md",),
     )
+
+
+def _critical(evidence: Evidence) -> list[SlackRow]:
+    """Rows without slack that are noticeably exposed; `host_copies` covers captured copies."""
+    covered = explained(evidence)
+    found = []
+    for row in evidence.slack.rows:
+        start = evidence.start(row.instruction)
+        is_covered = start is not None and start.name in covered
+        if row.is_zero and not is_covered and row.exposed_us >= evidence.noticeable_us:
+            found.append(row)
+    return found
+
+
+def _gain(exposed_us: float, earlier_us: float, compute_us: float) -> Gain:
+    """What an earlier start would gain, or the bound if none of them could start earlier."""
+    if not earlier_us:
+        return Gain(
+            us=None,
+            low_us=0.0,
+            high_us=exposed_us,
+            basis="bound",
+            why="at most the exposed time; none could have started earlier, so it takes less work "
+            "or another order of the model's own operations",
+        )
+    return Gain(
+        us=earlier_us,
+        low_us=0.0,
+        high_us=min(exposed_us, compute_us + earlier_us),
+        basis="modelled",
+        why="how much earlier their inputs were ready, at most the exposed time",
+    )
+
+
+def _exhibit(row: SlackRow) -> Exhibit:
+    note = f"until {row.limit}"
+    return Exhibit(row.instruction, row.exposed_us, row.count, row.source, row.description, note)
 
 
 def _sentence(row: SlackRow) -> str:
     limit = f"{row.limit} ({row.limit_description})" if row.limit_description else row.limit
-    said = f"{limit} can't wait longer for {row.instruction}, which begins after {row.after}"
+    blocked = f"{limit} waits for {row.instruction}, which starts after {row.after}"
     if row.earlier_us >= 1:
-        return f"{said}, {format_time(row.earlier_us * 1e6)} later than it could."
-    return f"{said}: not earlier than its inputs."
+        return f"{blocked}, {format_time(row.earlier_us * 1e6)} later than it could."
+    return f"{blocked}, as soon as its inputs are ready."
 
 
-def _changes(evidence: Evidence, rows: list[SlackRow], early: float) -> tuple[Remedy, ...]:
+def _changes(evidence: Evidence, rows: list[SlackRow], earlier_us: float) -> tuple[Remedy, ...]:
     changes = []
-    if early:
+    if earlier_us:
         note = "gives the scheduler measured costs, so that it starts these earlier"
         changes.append(Remedy("command", "slipstream run -- python train.py", note))
     if any(row.kind == "communication" for row in rows):
-        note = "shard so that less is moved, or make a step longer: a larger batch hides more"
+        note = "shard so that less data moves, or use a larger batch, which hides more"
         changes.append(Remedy("code", "jax.lax.with_sharding_constraint(x, …)", note))
     if any(_is_host_copy(evidence, row) for row in rows):
         note = "offload fewer names, or those that are needed last"
