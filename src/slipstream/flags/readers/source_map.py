@@ -51,6 +51,11 @@ class MappedTextBuilder:
         self.characters += text
         self.offsets += [offset] * len(text)
 
+    def extend(self, text: MappedText) -> None:
+        """Text that already knows its offsets."""
+        self.characters += text.text
+        self.offsets += text.offsets
+
     def build(self) -> MappedText:
         return MappedText("".join(self.characters), tuple(self.offsets))
 

@@ -1,4 +1,4 @@
-"""Settings in YAML that is none yet: templates, and what the tree's reader doesn't read.
+"""Settings in templates (Helm, Jinja), which become YAML only when rendered.
 
 Read line by line: maps, name and value lists, and text blocks, which are shell scripts.
 """
@@ -39,8 +39,8 @@ class _Line:
         return not self.text.strip()
 
 
-def read_yaml_lines(text: str, is_watched: Callable[[str], bool]) -> Iterator[Assignment]:
-    """Entries whose names `is_watched` knows, and the assignments of the scripts in between."""
+def read_yaml_template(text: str, is_relevant: Callable[[str], bool]) -> Iterator[Assignment]:
+    """Entries whose names `is_relevant` knows, and the assignments of the scripts in between."""
     lines = _lines(text)
     named: tuple[str, int, int] | None = None  # of `name: XLA_FLAGS`: text, place, indentation
     at = 0
@@ -56,12 +56,12 @@ def read_yaml_lines(text: str, is_watched: Callable[[str], bool]) -> Iterator[As
         end = _block_end(lines, at, line.indent)
         value = _scalar(text, lines, at - 1, end, entry.end())
         place = line.start + column + bool(entry["quote"])
-        if key == "name" and is_watched(value.text):
+        if key == "name" and is_relevant(value.text):
             named = (value.text, value.offsets[0], column)
         elif key == "value" and named is not None and named[2] == column:
             yield Assignment(named[0], value, frozenset(), named[1])
             named = None
-        elif is_watched(key):
+        elif is_relevant(key):
             yield Assignment(key, value, frozenset(), place)
         elif _BLOCK.match(line.text[entry.end() :]) and end > at:
             yield from read_shell(
