@@ -254,7 +254,7 @@ def test_waits_across_the_two_processes_of_pax(external: Path):
     assert found.alignment_us == pytest.approx(0.96, abs=0.01)
     assert match_collectives(both(external)).offsets_ps[1] / 1e3 == pytest.approx(offset)
     assert found.notes == (
-        "2 of 4 devices were recorded: waits for the others are counted as moving bytes",
+        "2 of 4 devices were recorded: waits for the others count as time in which bytes move",
     )
 
 

@@ -1,4 +1,4 @@
-"""Each warning: when it is said, what it says, and when it is not."""
+"""Each warning: when it is given, its text, and when it is not given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from builders import profile, space
-from slipstream.profile import data_quality as complaints
+from slipstream.profile import data_quality
 from slipstream.profile.data_quality import add_data_quality_warnings
 from slipstream.profile.profile import Profile
 from slipstream.sources.load import load
@@ -28,7 +28,7 @@ def steps(count: int, events: int = 3):
     return built
 
 
-def test_a_sound_profile():
+def test_a_good_recording():
     assert said(steps(5).build()) == {}
 
 
@@ -69,17 +69,17 @@ def test_the_profiler_said_that_it_dropped_events(tmp_path):
 
 
 def test_as_many_events_as_the_profiler_keeps(monkeypatch):
-    monkeypatch.setattr(complaints, "ACTIVITY_LIMIT", 15)
+    monkeypatch.setattr(data_quality, "ACTIVITY_LIMIT", 15)
     assert said(steps(5).build()) == {
-        "dropped-events": "host recorded 15 device events, which is the most that the profiler "
-        "keeps: later ones are missing; record fewer steps, or raise gpu_max_activity_api_events"
+        "dropped-events": "host recorded 15 device events, the profiler's limit, so later events "
+        "are missing; record fewer steps, or raise gpu_max_activity_api_events"
     }
     assert said(steps(4).build()) == {}
     assert said(steps(6).build()) == {}
 
 
 def test_the_limit_is_that_of_a_host_over_its_gpus(monkeypatch):
-    monkeypatch.setattr(complaints, "ACTIVITY_LIMIT", 6)
+    monkeypatch.setattr(data_quality, "ACTIVITY_LIMIT", 6)
     both = profile().kernel("dot.1", 1).kernel("dot.2", 1).kernel("dot.3", 1)
     both.device("GPU:1").execution_of().kernel("dot.1", 1).kernel("dot.2", 1).kernel("dot.3", 1)
     assert list(said(both.build())) == ["dropped-events"]
@@ -92,9 +92,9 @@ def test_the_limit_is_that_of_a_host_over_its_gpus(monkeypatch):
 def test_only_one_whole_step():
     built = profile().kernel("dot.1", 10).kernel("dot.2", 10).execution_of().kernel("dot.1", 10)
     assert said(built.build()) == {
-        "truncated": "only 1 whole step was recorded (executions of jit_step(1), the program with "
-        "the most device time; left out: 1 execution cut off by the recording); record at least "
-        "three"
+        "truncated": "only one complete step was recorded (executions of jit_step(1), the program "
+        "with the most device time; left out: 1 execution cut off by the recording), which is too "
+        "little to tell how steps vary; record at least three"
     }
 
 
@@ -105,8 +105,9 @@ def test_executions_with_fewer_events_in_the_middle():
             built.kernel(op, 10)
         built.execution_of()
     assert said(built.build()) == {
-        "uneven-executions": "3 of 8 executions of jit_step(1) have less than 90% of the usual 2 "
-        "events: events may be missing, or the program branches"
+        "uneven-executions": "3 of 8 executions of jit_step(1) have less than 90% of the median 2 "
+        "events: either events were dropped, or the program branches; if it doesn't branch, record "
+        "fewer steps"
     }
 
 
@@ -124,8 +125,8 @@ def two_hosts(offset: float, count: int = 4) -> Profile:
 
 def test_clocks_that_differ():
     assert said(two_hosts(1500)) == {
-        "clock-skew": "collectives end 1.5 ms later on other than on host: their clocks differ, "
-        "so compare times within a host only"
+        "clock-skew": "collectives end 1.5 ms later on other than on host, so the two hosts' "
+        "clocks differ; only compare times within one host"
     }
     assert "1.5 ms earlier on other" in said(two_hosts(-1500))["clock-skew"]
     assert said(two_hosts(900)) == {}
@@ -138,13 +139,13 @@ def test_too_few_collectives_say_nothing_of_clocks():
 def test_time_that_fits_no_instruction():
     built = steps(4).kernel("mystery", 2, instruction="")
     assert said(built.build()) == {
-        "unattributed": "1.6% of the device time could not be put down to an instruction; "
-        "see: slipstream ops PATH --by kernel"
+        "unattributed": "1.6% of the device time could not be attributed to an instruction; to "
+        "list the kernels, run: slipstream ops PATH --by kernel"
     }
     assert said(steps(4).kernel("mystery", 0.1, instruction="").build()) == {}
 
 
-def test_time_of_no_program_is_not_complained_of():
+def test_time_of_no_program_gives_no_warning():
     built = steps(4).build()
     events = built.events
     program = events["program"].copy()

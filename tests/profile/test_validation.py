@@ -44,7 +44,7 @@ def without_column() -> Profile:
     return found.with_events(replace(found.events, arrays=arrays))
 
 
-def test_a_sound_profile():
+def test_a_valid_profile():
     validate(sound())
     validate(Profile((), (), ()))
 
@@ -52,28 +52,28 @@ def test_a_sound_profile():
 @pytest.mark.parametrize(
     "broken, sentence",
     [
-        (with_device(host=1), "GPU:0 is on no host of the profile"),
-        (with_device(kind="fpga"), "GPU:0 is of unknown kind 'fpga'"),
-        (with_lane(host=-1), "lane 'Stream #14(Compute)' is on no host"),
-        (with_lane(device=3), "lane 'Stream #14(Compute)' is on no device"),
-        (with_lane(device=None), "lane 'Stream #14(Compute)' has no device, but is no thread"),
-        (with_lane(role="string"), "lane 'Stream #14(Compute)' has unknown role 'string'"),
-        (with_lane(role="steps"), "device events are on the lane 'Stream #14(Compute)', of role"),
-        (without_column(), "events has other columns than declared"),
+        (with_device(host=1), "GPU:0 belongs to no host"),
+        (with_device(kind="fpga"), "GPU:0 has the unknown kind 'fpga'"),
+        (with_lane(host=-1), "lane 'Stream #14(Compute)' belongs to no host"),
+        (with_lane(device=3), "lane 'Stream #14(Compute)' belongs to no device"),
+        (with_lane(device=None), "lane 'Stream #14(Compute)' has no device but is not a thread"),
+        (with_lane(role="string"), "lane 'Stream #14(Compute)' has the unknown role 'string'"),
+        (with_lane(role="steps"), "lane 'Stream #14(Compute)' of role steps holds device events"),
+        (without_column(), "events does not hold the columns that it declares"),
         (with_event("lane", 9), "events.lane points beyond the lanes"),
         (with_event("name", 99), "events.name points beyond the texts"),
         (with_event("name", -1), "events.name points beyond the texts"),
-        (with_event("graph", 0, np.int32), "events.graph is int32"),
-        (with_event("op", [0, 0]), "events.op is of shape (1, 2)"),
-        (with_event("duration_ps", -1), "events.duration_ps is negative somewhere"),
-        (with_event("execution", -1), "events.execution is negative somewhere"),
+        (with_event("graph", 0, np.int32), "events.graph has dtype int32"),
+        (with_event("op", [0, 0]), "events.op has shape (1, 2)"),
+        (with_event("duration_ps", -1), "events.duration_ps has negative values"),
+        (with_event("execution", -1), "events.execution has negative values"),
         (with_texts("x"), "the first text of events is not empty"),
-        (with_texts("", "same", "same"), "events holds one text twice"),
-        (with_event("instruction", 1), "dot_1 is no instruction of jit_step(1)"),
-        (sound().with_warnings(ProfileWarning("code", "")), "a warning says nothing"),
+        (with_texts("", "same", "same"), "events holds a text twice"),
+        (with_event("instruction", 1), "dot_1 is not an instruction of jit_step(1)"),
+        (sound().with_warnings(ProfileWarning("code", "")), "a warning is empty"),
     ],
 )
-def test_what_does_not_hold_is_said(broken: Profile, sentence: str):
+def test_a_violated_invariant_is_named(broken: Profile, sentence: str):
     with pytest.raises(AssertionError, match=re.escape(sentence)):
         validate(broken)
 
@@ -89,14 +89,14 @@ def test_a_lane_on_another_host_than_its_device():
     "changes, sentence",
     [
         ({"basis": "guess"}, "unknown basis 'guess'"),
-        ({"rule": ""}, "don't say what rule"),
-        ({"device": np.array([0, 1])}, "a step is on no device"),
+        ({"rule": ""}, "don't name the rule"),
+        ({"device": np.array([0, 1])}, "a step belongs to no device"),
         ({"end_ps": np.array([0, -50])}, "a step ends before it starts"),
         ({"number": np.array([4, 4])}, "two steps of GPU:0 share a number"),
         ({"end_ps": np.array([10**9, 10**9])}, "two steps of GPU:0 overlap"),
     ],
 )
-def test_steps_that_cannot_be(changes: dict[str, object], sentence: str):
+def test_invalid_steps(changes: dict[str, object], sentence: str):
     found = profile().kernel("dot.1", 10).execution_of().kernel("dot.1", 10).build()
     assert len(found.steps) == 2
     found.__dict__["steps"] = replace(found.steps, **changes)

@@ -1,8 +1,9 @@
-"""What communication moves, how fast, and who waits for whom.
+"""What collectives move, how fast, and which devices wait for which.
 
-Bandwidths follow nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes over time,
-and the bus bandwidth, which is what one link carries whatever the number of participants.  Where
-several devices recorded a collective, its time is that of the last to come: the others wait.
+Bandwidths follow nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): the algorithm
+bandwidth is bytes over time, the bus bandwidth is what one link carries, independent of the number
+of participants.  If several devices recorded a collective, its time is that of the last to arrive:
+the others wait for it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NCCL = re.compile(
     r"_(?P<protocol>LL128|LL|SIMPLE)"
 )
 CHANCE = 0.05
-"""a device is a straggler where it comes last so often that chance does it more rarely than this"""
+"""a device is a straggler if arriving last so often by chance is less likely than this"""
 
 
 @dataclass(frozen=True)
@@ -41,31 +42,31 @@ class CollectiveRow:
     instruction: str
     kind: str
     bytes: int | None
-    """payload of one participant: what an all-gather gives, what the others bring"""
+    """payload of one participant: the result of an all-gather, the operands of everything else"""
     group_size: int | None
     groups: int | None
-    """how many groups do it at the same time; None if the program doesn't say"""
+    """how many groups run it at the same time; None if unknown"""
     count: int
     """events, over all steps and devices"""
     per_step_us: float
-    """of one step of one device"""
+    """device time, mean over steps and devices"""
     exposed_us: float
-    """the part of it without compute"""
+    """of `per_step_us`, the part without concurrent compute"""
     median_us: float
-    """one execution on one device, its wait for others included"""
+    """median duration of an execution on one device, including its wait for others"""
     moving_us: float
-    """one execution on the device that came last: the least wait that was recorded"""
+    """median duration on the device that arrived last, which waits least"""
     bandwidth: float | None
-    """bytes a second, of `moving_us`"""
+    """bytes per second, over `moving_us`"""
     bus_bandwidth: float | None
     link_share: float | None
-    """bus bandwidth as a share of the GPU's link to its neighbours, one direction"""
+    """bus bandwidth as a share of the GPU's link bandwidth, in one direction"""
     members_recorded: int
     """devices that recorded it"""
     wait_us: float | None
-    """of one step: waiting for the last device to come; None where that isn't known"""
+    """wait for the last device to arrive, mean over steps and devices; None if unknown"""
     algorithm: str = ""
-    """as far as the kernel's name tells"""
+    """as far as the kernel's name reveals it"""
     kernel: str = ""
     phase: str = ""
     scope: str = ""
@@ -75,18 +76,18 @@ class CollectiveRow:
 
 @dataclass(frozen=True)
 class Straggler:
-    """One device: how often the others waited for it."""
+    """One device, and how often the others waited for it."""
 
     device: str
     host: str
     meetings: int
-    """collectives that it and another device recorded"""
+    """collectives that it and at least one other device recorded"""
     last: int
-    """how often it came last"""
+    """how often it arrived last"""
     caused_us: float
-    """of one step: how much later it came than the one before it, where it came last"""
+    """how much later than the second-to-last device it arrived where it was last, mean per step"""
     waited_us: float
-    """of one step: its own waiting for others"""
+    """its own wait for others, mean per step"""
 
     @property
     def last_share(self) -> float:
@@ -95,37 +96,37 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Communication of the steps, by instruction."""
+    """The communication of the steps, by instruction."""
 
     steps: int
     model: str
     link_bandwidth: float | None
-    """bytes a second to the other GPUs of the host, one direction; None if the GPU isn't known"""
+    """bytes per second to the host's other GPUs, in one direction; None if the GPU is unknown"""
     link: str
     rows: tuple[CollectiveRow, ...]
     """the longest first"""
     stragglers: tuple[Straggler, ...]
-    """devices, those that made others wait most first; empty where nothing could be matched"""
+    """devices, the one that made others wait most first; empty if nothing could be matched"""
     alignment_us: float | None
-    """how far apart ends of one collective still are once clocks are aligned, the median"""
+    """median spread of one collective's ends after the clocks were aligned"""
     notes: tuple[str, ...] = ()
 
     @property
     def straggler(self) -> Straggler | None:
         """The device that the others wait for, if there is one.
 
-        It comes last more often than by chance, and by more than the clocks can be trusted.
+        It arrives last more often than by chance, and by more than the clocks' uncertainty.
         """
         first = self.stragglers[0] if self.stragglers else None
         if first is None or self.alignment_us is None:
             return None
-        doubt = first.last * self.alignment_us / max(self.steps, 1)
+        uncertainty_us = first.last * self.alignment_us / max(self.steps, 1)
         by_chance = _chance(first.last, first.meetings, 1 / len(self.stragglers))
-        return first if by_chance < CHANCE and first.caused_us > doubt else None
+        return first if by_chance < CHANCE and first.caused_us > uncertainty_us else None
 
 
 def _chance(last: int, meetings: int, share: float) -> float:
-    """How likely a device comes last so often or more, if all do equally often."""
+    """Probability that a device arrives last at least so often, if all do so equally often."""
     spread = math.sqrt(meetings * share * (1 - share))
     if meetings > 1000:
         return math.erfc((last - meetings * share) / spread / math.sqrt(2)) / 2
@@ -136,19 +137,19 @@ def _chance(last: int, meetings: int, share: float) -> float:
 
 
 def collectives(profile: Profile) -> Collectives:
-    """Kind, size, speed and waits of every collective of the steps."""
+    """Kind, size, bandwidth and waits of every collective in the steps."""
     whole = profile.steps.basis == "recording"
-    met = match_collectives(profile)
+    matched = match_collectives(profile)
     model = next((device.model for device in profile.devices if device.model), "")
     hardware = known_gpu(model)
-    rows = _Rows(profile, met, hardware, whole).rows()
-    notes = list(met.skipped)
+    rows = _Rows(profile, matched, hardware, whole).rows()
+    notes = list(matched.skipped)
     expected = {row.group_size for row in rows if row.wait_us is not None and row.group_size}
-    recorded = int((met.rows >= 0).any(axis=0).sum())
+    recorded = int((matched.rows >= 0).any(axis=0).sum())
     if expected and max(expected) > recorded:
         notes.append(
-            f"{recorded} of {max(expected)} devices were recorded: waits for the others are "
-            "counted as moving bytes"
+            f"{recorded} of {max(expected)} devices were recorded: waits for the others count as "
+            "time in which bytes move"
         )
     return Collectives(
         0 if whole else profile.steps.count,
@@ -156,14 +157,14 @@ def collectives(profile: Profile) -> Collectives:
         hardware.link_bandwidth if hardware else None,
         hardware.link if hardware else "",
         rows,
-        stragglers(met),
-        None if met.spread_ps is None else met.spread_ps / 1e6,
+        stragglers(matched),
+        None if matched.spread_ps is None else matched.spread_ps / 1e6,
         tuple(notes),
     )
 
 
 def known_gpu(model: str) -> Gpu | None:
-    """The GPU of that name, if we know it."""
+    """The GPU of that name; None if it is not in the catalogue."""
     try:
         return gpu(model) if model else None
     except BadInput:
@@ -171,7 +172,7 @@ def known_gpu(model: str) -> Gpu | None:
 
 
 def bus_factor(kind: str, size: int) -> float:
-    """What one link carries of each byte of the payload, with `size` participants."""
+    """Bytes that one link carries per byte of payload, with `size` participants."""
     if kind == "all-reduce":
         return 2 * (size - 1) / size
     if kind in ("all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"):
@@ -180,11 +181,11 @@ def bus_factor(kind: str, size: int) -> float:
 
 
 def algorithm(kernel: str) -> str:
-    """What NCCL's kernel name tells of the algorithm.
+    """What the name of an NCCL kernel reveals about the algorithm.
 
-    NCCL runs all algorithms and protocols of a collective with few kernels: the one called RING_LL
-    serves everything but trees, and that of all-gathers everything (src/device/generate.py,
-    `best_kernel`, of github.com/NVIDIA/nccl).  Only other names are exact.
+    NCCL runs all algorithms and protocols of a collective with few kernels: RING_LL serves
+    everything but trees, and for all-gathers everything (`best_kernel` in src/device/generate.py of
+    github.com/NVIDIA/nccl).  Only the other names are exact.
     """
     found = _NCCL.search(kernel)
     if found is None:
@@ -197,105 +198,111 @@ def algorithm(kernel: str) -> str:
     return "" if found["what"] in ("AllGather", "Broadcast") else "not tree"
 
 
-def stragglers(met: MatchedCollectives) -> tuple[Straggler, ...]:
+def stragglers(matched: MatchedCollectives) -> tuple[Straggler, ...]:
     """Every device that took part in matched collectives."""
-    profile = met.profile
-    step_of = profile.steps.of_events(profile) if len(met) else np.empty(0, np.int32)
+    profile = matched.profile
+    step_of = profile.steps.of_events(profile) if len(matched) else np.empty(0, np.int32)
     found = []
     for index, device in enumerate(profile.devices):
-        seen = met.rows[:, index] >= 0
+        seen = matched.rows[:, index] >= 0
         if not seen.any():
             continue
-        steps = len(distinct(step_of[met.rows[seen, index]]))
-        last = met.last == index
+        steps = len(distinct(step_of[matched.rows[seen, index]]))
+        last = matched.last == index
         found.append(
             Straggler(
                 device.name,
                 profile.hosts[device.host].name,
                 int(seen.sum()),
                 int(last.sum()),
-                float(met.caused[last].sum()) / 1e6 / steps,
-                float(np.nansum(met.waits[:, index])) / 1e6 / steps,
+                float(matched.caused[last].sum()) / 1e6 / steps,
+                float(np.nansum(matched.waits[:, index])) / 1e6 / steps,
             )
         )
     return tuple(sorted(found, key=lambda one: -one.caused_us))
 
 
 class _Rows:
-    """Rows of the table, one for each instruction that communicates."""
+    """Builds the rows, one for each instruction that communicates."""
 
     def __init__(
-        self, profile: Profile, met: MatchedCollectives, hardware: Gpu | None, whole: bool
+        self, profile: Profile, matched: MatchedCollectives, hardware: Gpu | None, whole: bool
     ) -> None:
         self.profile = profile
         self.hardware = hardware
         self.steps = 1 if whole else max(1, len(profile.steps))
-        self.asides = exposures(profile, whole)
-        self.own = np.flatnonzero(self.asides.kind == COMMUNICATION)
+        self.exposures = exposures(profile, whole)
+        self.own = np.flatnonzero(self.exposures.kind == COMMUNICATION)
         self.waits: Array | None = None
         self.moving: Array | None = None
-        if not len(met):
+        if not len(matched):
             return
         self.waits, self.moving = np.full((2, len(profile.events)), np.nan)
-        known = met.rows >= 0
-        self.waits[met.rows[known]] = met.waits[known]
-        # The last to come has waited least: its whole time moves bytes.
-        shortest = np.broadcast_to(np.nanmin(met.durations, axis=1)[:, None], known.shape)
-        self.moving[met.rows[known]] = shortest[known]
+        known = matched.rows >= 0
+        self.waits[matched.rows[known]] = matched.waits[known]
+        # The last to arrive waits least: bytes move during all of its time.
+        shortest = np.broadcast_to(np.nanmin(matched.durations, axis=1)[:, None], known.shape)
+        self.moving[matched.rows[known]] = shortest[known]
 
     def rows(self) -> tuple[CollectiveRow, ...]:
         from slipstream.profile.grouping import group_labels
 
-        groups, firsts = group_labels(self.profile.events, self.asides.row[self.own])
+        groups, firsts = group_labels(self.profile.events, self.exposures.row[self.own])
         order = np.argsort(groups, kind="stable")
         parts = np.split(order, np.searchsorted(groups[order], np.arange(1, len(firsts))))
         found = [self._row(self.own[part]) for part in parts if len(part)]
         return tuple(sorted(found, key=lambda row: (-row.per_step_us, row.instruction)))
 
     def _row(self, at: Array) -> CollectiveRow:
-        rows = self.asides.row[at]
+        rows = self.exposures.row[at]
         named = label(self.profile, int(rows[0]))
-        durations = self.asides.duration_ps[at]
-        median_us = float(median(durations)) / 1e6
-        moving_us = median_us
-        if self.moving is not None:
-            moving = self.moving[rows]
-            moving_us = float(median(np.where(np.isfinite(moving), moving, durations))) / 1e6
+        durations = self.exposures.duration_ps[at]
         stated = self._collective(named.program, named.instruction)
-        kernel = self.profile.events.text("name", int(rows[0]))
         size = stated.group_size if stated else None
-        speed = stated.bytes / moving_us * 1e6 if stated and stated.bytes and moving_us else None
-        # Several kernels do one all-to-all or permute: their time is of a part of the bytes.
-        if speed is not None and self._kernels_each(rows) != 1:
-            speed = None
-        bus = speed * bus_factor(stated.kind, size) if speed and stated and size else None
+        moving_us = self._moving_us(rows, durations)
+        bandwidth = self._bandwidth(stated, rows, moving_us)
+        bus = bandwidth * bus_factor(stated.kind, size) if bandwidth and stated and size else None
+        kernel = self.profile.events.text("name", int(rows[0]))
         return CollectiveRow(
-            named.program,
-            named.instruction,
-            stated.kind if stated else named.category,
-            stated.bytes if stated else None,
-            size,
-            len(stated.replica_groups) or 1 if stated else None,
-            len(rows),
-            float(durations.sum()) / 1e6 / self.steps,
-            float(self.asides.exposed_ps[at].sum()) / 1e6 / self.steps,
-            median_us,
-            moving_us,
-            speed,
-            bus,
-            bus / self.hardware.link_bandwidth if bus and self.hardware else None,
-            len(distinct(self.profile.event_devices[rows])),
-            self._wait_us(rows),
-            algorithm(kernel),
-            kernel if kernel != named.instruction else "",
-            named.phase,
-            named.scope,
-            named.source,
-            named.description,
+            program=named.program,
+            instruction=named.instruction,
+            kind=stated.kind if stated else named.category,
+            bytes=stated.bytes if stated else None,
+            group_size=size,
+            groups=len(stated.replica_groups) or 1 if stated else None,
+            count=len(rows),
+            per_step_us=float(durations.sum()) / 1e6 / self.steps,
+            exposed_us=float(self.exposures.exposed_ps[at].sum()) / 1e6 / self.steps,
+            median_us=float(median(durations)) / 1e6,
+            moving_us=moving_us,
+            bandwidth=bandwidth,
+            bus_bandwidth=bus,
+            link_share=bus / self.hardware.link_bandwidth if bus and self.hardware else None,
+            members_recorded=len(distinct(self.profile.event_devices[rows])),
+            wait_us=self._wait_us(rows),
+            algorithm=algorithm(kernel),
+            kernel=kernel if kernel != named.instruction else "",
+            phase=named.phase,
+            scope=named.scope,
+            source=named.source,
+            description=named.description,
         )
 
+    def _moving_us(self, rows: Array, durations: Array) -> float:
+        """Median duration on the last device to arrive; on any device, where that isn't known."""
+        if self.moving is not None:
+            moving = self.moving[rows]
+            durations = np.where(np.isfinite(moving), moving, durations)
+        return float(median(durations)) / 1e6
+
+    def _bandwidth(self, stated: Collective | None, rows: Array, us: float) -> float | None:
+        """Bytes per second; None where several kernels share the bytes of one execution."""
+        if stated is None or not stated.bytes or not us or self._kernels_each(rows) != 1:
+            return None
+        return stated.bytes / us * 1e6
+
     def _wait_us(self, rows: Array) -> float | None:
-        """Of one step, what these events waited; None where none of them met another."""
+        """Wait of these events, mean per step; None if none of them was matched."""
         waits = self.waits[rows] if self.waits is not None else np.empty(0)
         if not np.isfinite(waits).any():
             return None
@@ -306,7 +313,7 @@ class _Rows:
         return collective_of(*found) if found is not None else None
 
     def _kernels_each(self, rows: Array) -> float | None:
-        """Events that one execution of an instruction makes; None where that isn't known."""
+        """Events per execution of an instruction; None if unknown."""
         events = self.profile.events
         name, instruction = (events.text(c, int(rows[0])) for c in ("program", "instruction"))
         found = found_instruction(self.profile, name, instruction)

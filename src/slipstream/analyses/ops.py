@@ -1,4 +1,4 @@
-"""Where the device time went, op by op, or by any other way of grouping."""
+"""Device time by instruction, or by category, phase, scope, source line or kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from slipstream.analyses.groupings import GROUPINGS
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
@@ -16,20 +15,23 @@ from slipstream.profile.semantics.categories import category, kernel_category
 from slipstream.profile.semantics.names import describe, phase_of, scope, source
 from slipstream.profile.timeline.nesting import self_durations
 
+GROUPINGS = ("instruction", "category", "phase", "scope", "source", "kernel")
 UNATTRIBUTED = "unattributed"
 
 
 @dataclass(frozen=True)
 class Op:
-    """One instruction (or one group of them) seen in a profile."""
+    """One instruction, or one group of them, seen in a profile."""
 
     program: str
     instruction: str
-    """name of the instruction; of the category, phase, scope, line or kernel when grouped so"""
+    """name of the instruction, or of the group: category, phase, scope, source line or kernel"""
     count: int
-    """executions of the instruction; events, where grouped by kernel"""
+    """executions of the instruction, over all steps and devices; events, if grouped by kernel"""
     total_us: float
+    """device time, summed over all steps and devices"""
     per_step_us: float
+    """device time, mean over steps and devices"""
     share: float
     """of all device time in the steps, 0 to 1"""
     phase: str = ""
@@ -41,19 +43,19 @@ class Op:
 
 @dataclass(frozen=True)
 class Ops:
-    """Ops by time, longest first."""
+    """Ops by device time, longest first."""
 
     by: str
     steps: int
-    """how many steps the totals cover; 0 when the whole recording was counted"""
+    """number of steps the totals cover; 0 if the whole recording was counted"""
     attributed_share: float
-    """share of device time that could be put down to an instruction"""
+    """share of device time that was attributed to an instruction"""
     ops: tuple[Op, ...]
     total_us: float
 
 
 def _label(column: Callable[[str], Array]) -> Array:
-    """The instruction; where there is none, the kernel, as a negative number."""
+    """The instruction, or the negated kernel where there is none."""
     instruction = column("instruction")
     return instruction if instruction.all() else np.where(instruction, instruction, -column("name"))
 
@@ -61,8 +63,8 @@ def _label(column: Callable[[str], Array]) -> Array:
 def ops(profile: Profile, by: str = "instruction", whole: bool = False) -> Ops:
     """Device time of the steps (or of the whole recording) by instruction, phase, source line, …
 
-    Times are of the events themselves: on lanes where operations nest (TPU, XLA:CPU) an
-    operation's time is without that of the operations inside it.
+    Times are self times: on lanes where operations nest (TPU, XLA:CPU), an operation's time
+    excludes that of the operations inside it.
     """
     if by not in GROUPINGS:
         raise BadInput(f"can't group ops by {by!r}; choose one of: {', '.join(GROUPINGS)}")
@@ -71,7 +73,7 @@ def ops(profile: Profile, by: str = "instruction", whole: bool = False) -> Ops:
 
 
 class _Rows:
-    """The events that count, grouped by program and instruction."""
+    """The counted events, grouped by program and instruction."""
 
     def __init__(self, profile: Profile, whole: bool) -> None:
         self.profile = profile
@@ -90,7 +92,7 @@ class _Rows:
     def _grouped(self) -> tuple[Array, Array, Array]:
         """(first row, number of events, time) of each instruction of each program.
 
-        Events that could not be put down to an instruction are grouped by their kernel.
+        Events without an instruction are grouped by their kernel.
         """
         from slipstream.profile.grouping import group_pairs
 
@@ -121,7 +123,7 @@ class _Rows:
         return self._result("instruction", found)
 
     def grouped(self, by: str) -> Ops:
-        """Instructions' times added up by what they have in common."""
+        """The times of instructions, summed by what they have in common."""
         if by == "kernel":
             return self._by_kernel()
         key: Callable[[Op], str] = lambda op: getattr(op, by)  # noqa: E731
@@ -160,8 +162,8 @@ class _Rows:
     def _counts(self) -> Array:
         """How often each instruction ran.
 
-        An instruction that launches several kernels has run as often as the least frequent of
-        them; where one kernel comes several times a run, the program's trip counts tell.
+        An instruction that launches several kernels ran as often as the least frequent of them;
+        if it launches one kernel several times per run, the program's trip counts tell.
         """
         counts = self.sizes.copy()
         runs = self._program_runs()
@@ -178,14 +180,14 @@ class _Rows:
         return counts
 
     def _rarest_kernel(self, group: int) -> int:
-        """How often the least frequent kernel of a group came."""
+        """How often the least frequent kernel of a group ran."""
         kernels = self._kernels
         row = int(self.firsts[group])
         return min(kernels[self._key(row)].values())
 
     @cached_property
     def _kernels(self) -> dict[tuple[int, int], dict[int, int]]:
-        """How often each kernel of each instruction came."""
+        """How often each kernel of each instruction ran."""
         from slipstream.profile.grouping import group_pairs
 
         events = self.events
@@ -197,13 +199,13 @@ class _Rows:
         return found
 
     def _key(self, row: int) -> tuple[int, int]:
-        """Program and instruction of a row, or its kernel."""
+        """Program and instruction of a row; the negated kernel where it has no instruction."""
         cells = (int(self.events[c][row]) for c in ("program", "instruction", "name"))
         program, instruction, name = cells
         return program, instruction or -name
 
     def _program_runs(self) -> dict[str, int]:
-        """How often each program ran in the events that count, over all devices."""
+        """How often each program ran in the counted events, over all devices."""
         runs, steps = self.profile.runs, self.profile.steps
         counted = np.ones(len(runs), bool)
         if self.steps:

@@ -43,14 +43,13 @@ def ops(
 
     Times are of one step; with --all, of the whole recording. Shares are of all device time.
     """
-    from slipstream.analyses.groupings import GROUPINGS
-
-    if by not in GROUPINGS:
-        raise BadInput(no_such("grouping", by, GROUPINGS))
     # Loaded while the profile is being read.
+    from slipstream.analyses.ops import GROUPINGS
     from slipstream.analyses.ops import ops as analyse
     from slipstream.outputs.json import ops_json
 
+    if by not in GROUPINGS:
+        raise BadInput(no_such("grouping", by, GROUPINGS))
     profile = open_profile(path, run, dumps)
     result = analyse(profile, by=by, whole=whole)
     if json:

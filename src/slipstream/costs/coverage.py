@@ -11,10 +11,8 @@ from slipstream.costs.measure import measure
 from slipstream.costs.scheduler_names import looked_up, lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.did_you_mean import close_matches
-from slipstream.profile.attribution.launch_sequence import HOST_MEMORY
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.shapes import Shape
 
 _SOL_DEVICES = ("H100", "H200", "H800", "H20", "GH200", "B200", "B100")
 _NO_SOL_DEVICES = ("GB200", "GB300")
@@ -171,8 +169,4 @@ def _fallback(program: Program, device: str) -> str:
 
 
 def _offloads(instruction: Instruction) -> bool:
-    return _on_host(instruction.shape)
-
-
-def _on_host(shape: Shape) -> bool:
-    return shape.memory_space == HOST_MEMORY or any(_on_host(e) for e in shape.elements)
+    return instruction.shape.on_host

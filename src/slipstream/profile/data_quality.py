@@ -1,4 +1,4 @@
-"""What a reader must know of a recording before trusting its numbers."""
+"""Checks of a recording: warnings to read before trusting its numbers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,20 @@ _RUNS_ON_GPU = ("GpuExecutable::ExecuteThunks", "cuLaunchKernel", "cuGraphLaunch
 
 
 def add_data_quality_warnings(profile: Profile) -> Profile:
-    """The profile with warnings about what is missing or doubtful in it."""
-    rules = (_empty, _dropped, _truncated, _unlike, _skewed, _unattributed)
-    return profile.with_warnings(*(warning for rule in rules for warning in rule(profile)))
+    """Add a warning for each thing that is missing or doubtful in the recording."""
+    checks = (
+        _no_device_events,
+        _dropped_events,
+        _too_few_steps,
+        _uneven_executions,
+        _clock_skew,
+        _unattributed_time,
+    )
+    return profile.with_warnings(*(warning for check in checks for warning in check(profile)))
 
 
-def _empty(profile: Profile) -> Iterator[ProfileWarning]:
-    """A host that launched device work and recorded none of it."""
+def _no_device_events(profile: Profile) -> Iterator[ProfileWarning]:
+    """No device events, although the host may have launched device work."""
     if len(profile.events):
         return
     names = profile.host_events.texts
@@ -33,20 +40,20 @@ def _empty(profile: Profile) -> Iterator[ProfileWarning]:
     if launched or profile.devices:
         yield ProfileWarning(
             "empty-device-trace",
-            "the host ran work on a device, but no device event was recorded: another profiler "
-            "held CUPTI (DCGM, Nsight Systems, a second JAX profiler); stop it (dcgmi profile "
-            "--pause) and record again",
+            "the host launched device work, but no device events were recorded: another profiler "
+            "probably holds CUPTI (DCGM, Nsight Systems, a second JAX profiler); stop it, for DCGM "
+            "with `dcgmi profile --pause`, and record again",
         )
     else:
         yield ProfileWarning(
             "no-device",
-            "no device event was recorded and no device was used while recording; start the "
-            "profiler before the steps and block on their results before stopping it",
+            "no device events were recorded, and the host launched no device work while profiling; "
+            "start the profiler before the steps, and block on their results before stopping it",
         )
 
 
-def _dropped(profile: Profile) -> Iterator[ProfileWarning]:
-    """As many events as the profiler keeps: the rest was dropped in silence."""
+def _dropped_events(profile: Profile) -> Iterator[ProfileWarning]:
+    """Exactly as many events as the profiler keeps: it silently drops the rest."""
     runs = profile.runs
     counts = np.bincount(runs.device, runs.events, len(profile.devices))
     hosts: dict[int, int] = {}
@@ -57,24 +64,25 @@ def _dropped(profile: Profile) -> Iterator[ProfileWarning]:
         if ACTIVITY_LIMIT * 0.999 <= count <= ACTIVITY_LIMIT:
             yield ProfileWarning(
                 "dropped-events",
-                f"{profile.hosts[host].name} recorded {count:,} device events, which is the most "
-                "that the profiler keeps: later ones are missing; record fewer steps, or raise "
+                f"{profile.hosts[host].name} recorded {count:,} device events, the profiler's "
+                "limit, so later events are missing; record fewer steps, or raise "
                 "gpu_max_activity_api_events",
             )
 
 
-def _truncated(profile: Profile) -> Iterator[ProfileWarning]:
-    """Executions without their beginning or end."""
+def _too_few_steps(profile: Profile) -> Iterator[ProfileWarning]:
+    """Fewer than two whole steps, because the recording cut off the others."""
     rule = profile.steps.rule
     if "cut off" in rule and profile.steps.count < 2:
         yield ProfileWarning(
             "truncated",
-            f"only {profile.steps.count} whole step was recorded ({rule}); record at least three",
+            f"{'only one' if profile.steps.count else 'no'} complete step was recorded ({rule}), "
+            "which is too little to tell how steps vary; record at least three",
         )
 
 
-def _unlike(profile: Profile) -> Iterator[ProfileWarning]:
-    """Executions of one program with fewer events than the others, in the middle."""
+def _uneven_executions(profile: Profile) -> Iterator[ProfileWarning]:
+    """Executions in the middle of the recording with fewer events than the others."""
     runs = profile.runs
     for index in distinct(runs.program).tolist():
         name = profile.events.texts[index]
@@ -86,13 +94,14 @@ def _unlike(profile: Profile) -> Iterator[ProfileWarning]:
         if short > 2 * len(profile.devices):
             yield ProfileWarning(
                 "uneven-executions",
-                f"{short} of {len(sizes)} executions of {name} have less than 90% of the usual "
-                f"{usual:.0f} events: events may be missing, or the program branches",
+                f"{short} of {len(sizes)} executions of {name} have less than 90% of the median "
+                f"{usual:.0f} events: either events were dropped, or the program branches; if it "
+                "doesn't branch, record fewer steps",
             )
 
 
-def _skewed(profile: Profile) -> Iterator[ProfileWarning]:
-    """Hosts whose collectives, which end together, end at different times."""
+def _clock_skew(profile: Profile) -> Iterator[ProfileWarning]:
+    """Hosts whose clocks disagree about the end of collectives, which all hosts end together."""
     if len(profile.hosts) < 2:
         return
     ends = _collective_ends(profile)
@@ -108,13 +117,13 @@ def _skewed(profile: Profile) -> Iterator[ProfileWarning]:
             yield ProfileWarning(
                 "clock-skew",
                 f"collectives end {format_time(abs(offset))} {'later' if offset > 0 else 'earlier'}"
-                f" on {profile.hosts[host].name} than on {profile.hosts[first].name}: their clocks "
-                "differ, so compare times within a host only",
+                f" on {profile.hosts[host].name} than on {profile.hosts[first].name}, so the two "
+                "hosts' clocks differ; only compare times within one host",
             )
 
 
 def _collective_ends(profile: Profile) -> dict[int, dict[tuple[str, int], int]]:
-    """For each host, when the n-th run of each collective ended there."""
+    """For each host, when the n-th execution of each collective ended there."""
     from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
 
     events = profile.events
@@ -131,8 +140,8 @@ def _collective_ends(profile: Profile) -> dict[int, dict[tuple[str, int], int]]:
     return found
 
 
-def _unattributed(profile: Profile) -> Iterator[ProfileWarning]:
-    """Device time of known programs that fits no instruction."""
+def _unattributed_time(profile: Profile) -> Iterator[ProfileWarning]:
+    """Device time of known programs that matches no instruction."""
     events = profile.events
     if events.is_tagged("instruction") and events.tagged("instruction").all():
         return
@@ -144,6 +153,6 @@ def _unattributed(profile: Profile) -> Iterator[ProfileWarning]:
     if total and lost / total > 0.005:
         yield ProfileWarning(
             "unattributed",
-            f"{lost / total:.1%} of the device time could not be put down to an instruction; "
-            "see: slipstream ops PATH --by kernel",
+            f"{lost / total:.1%} of the device time could not be attributed to an instruction; "
+            "to list the kernels, run: slipstream ops PATH --by kernel",
         )

@@ -1,7 +1,7 @@
-"""Columns of events: what a profile holds millions of, as plain arrays.
+"""Event columns: the millions of rows of a profile, as plain arrays.
 
 Text is interned: a text column holds indices into the table's `texts`, and index 0 is always the
-empty text, which stands for "not recorded". So a group-by is a bincount.
+empty text, which means "not recorded". A group-by is therefore a bincount.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = Array | slice
-"""which rows: a mask, indices, or a slice"""
+"""a selection of rows: a mask, indices, or a slice"""
 
 TEXT = np.dtype(np.int32)
 """dtype of text columns: an index into `Table.texts`."""
@@ -30,7 +30,7 @@ TEXT = np.dtype(np.int32)
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, dtype, and a sentence on what it holds."""
+    """One column: its name, its dtype, and a sentence that documents it."""
 
     name: str
     dtype: np.dtype[Any]
@@ -47,60 +47,64 @@ def _text(name: str, doc: str) -> Column:
 
 
 EVENT_COLUMNS = (
-    _number("start_ps", np.int64, "start on the device, from the profile's origin"),
-    _number("duration_ps", np.int64, "time on the device, without queueing"),
-    _number("lane", np.int32, "index into the profile's lanes (a stream, or a thread of XLA:CPU)"),
-    _text("name", "name of the kernel or copy as the profiler recorded it"),
-    _text("op", "instruction label as recorded; `command_buffer_N` inside a CUDA graph"),
-    _text("program", "program that ran it, as `name(id)`"),
-    _text("details", "launch or copy details as recorded (grid, registers, copy size)"),
-    _number("correlation", np.int64, "launch that caused it; all nodes of a graph launch share it"),
-    _number("graph", np.int64, "CUDA graph it ran in; 0 outside graphs"),
-    _text("instruction", "instruction of the program it was attributed to; empty if none"),
-    _number("execution", np.int32, "how many executions of its program the device began before"),
+    _number("start_ps", np.int64, "start on the device, counted from the profile's origin"),
+    _number("duration_ps", np.int64, "time on the device, excluding queueing"),
+    _number("lane", np.int32, "index into the profile's lanes (a stream, or an XLA:CPU thread)"),
+    _text("name", "kernel or copy name, as the profiler recorded it"),
+    _text("op", "instruction label, as recorded; `command_buffer_N` inside a CUDA graph"),
+    _text("program", "program that launched it, as `name(id)`"),
+    _text("details", "launch or copy details, as recorded (grid, registers, copy size)"),
+    _number(
+        "correlation",
+        np.int64,
+        "launch that caused it; all nodes of a graph launch share it",
+    ),
+    _number("graph", np.int64, "id of the CUDA graph it ran in; 0 outside graphs"),
+    _text("instruction", "instruction it was attributed to; empty if none"),
+    _number("execution", np.int32, "index of the program's execution on this device, from 0"),
 )
 """Columns of `Profile.events`: one row for each kernel or copy on a device."""
 
 HOST_COLUMNS = (
-    _number("start_ps", np.int64, "start on the host, from the profile's origin"),
-    _number("duration_ps", np.int64, "how long it took on the host"),
+    _number("start_ps", np.int64, "start on the host, counted from the profile's origin"),
+    _number("duration_ps", np.int64, "duration on the host"),
     _number("lane", np.int32, "index into the profile's lanes (a host thread)"),
     _text("name", "name of the trace event, function or CUDA call"),
-    _number("correlation", np.int64, "device launch it made; 0 if none"),
-    _number("step", np.int64, "step number, where the event is a step annotation"),
+    _number("correlation", np.int64, "id of the device launch it made; 0 if none"),
+    _number("step", np.int64, "step number, if the event is a step annotation"),
     _number("is_step", np.bool_, "whether it is a step annotation"),
 )
 """Columns of `Profile.host_events`: one row for each host trace event."""
 
 TRANSFER_COLUMNS = (
-    _number("start_ps", np.int64, "start of the transfer, from the profile's origin"),
-    _number("duration_ps", np.int64, "how long the transfer took on the network"),
+    _number("start_ps", np.int64, "start of the transfer, counted from the profile's origin"),
+    _number("duration_ps", np.int64, "duration of the transfer on the network"),
     _number("lane", np.int32, "index into the profile's lanes (a host thread)"),
-    _text("name", "what it was, e.g. `MegaScale: Communication Transport Receive`"),
-    _text("label", "collective it belongs to, as Megascale labels it"),
-    _number("source_slice", np.int64, "slice the bytes come from"),
+    _text("name", "event name, such as `MegaScale: Communication Transport Receive`"),
+    _text("label", "Megascale's label of the collective it belongs to"),
+    _number("source_slice", np.int64, "slice that sends the bytes"),
     _number("source_device", np.int64, "device within that slice"),
-    _number("destination_slice", np.int64, "slice the bytes go to"),
+    _number("destination_slice", np.int64, "slice that receives the bytes"),
     _number("destination_device", np.int64, "device within that slice"),
-    _number("chunk", np.int64, "chunk of the collective"),
-    _number("loop_index", np.int64, "iteration of the loop it ran in"),
+    _number("chunk", np.int64, "chunk number within the collective"),
+    _number("loop_index", np.int64, "loop iteration it ran in"),
     _number("bytes", np.int64, "payload in bytes"),
-    _number("has_ids", np.bool_, "whether slices and devices were all recorded"),
+    _number("has_ids", np.bool_, "whether all slice and device ids were recorded"),
 )
 """Columns of `Profile.transfers`: one row for each Megascale host event."""
 
 
 @dataclass(frozen=True)
 class Tags:
-    """What many rows say alike, said once: `of` is the tag of each row."""
+    """Column values that many rows share, stored once per tag; `of` is the tag of each row."""
 
     of: Array
     values: Mapping[str, Array]
-    """for each such column, a value for each tag"""
+    """one array per column, with one value per tag"""
 
     @cached_property
     def firsts(self) -> Array:
-        """The first row of each tag; -1 for tags that no row has."""
+        """First row of each tag; -1 for tags without rows."""
         from slipstream.profile.grouping import first_rows
 
         size = max((len(column) for column in self.values.values()), default=0)
@@ -111,7 +115,7 @@ class Tags:
 class Table:
     """Columns of equal length, declared by `columns`, with their interned texts.
 
-    Columns that the tags hold are spread over the rows when they are first asked for.
+    A column stored per tag is expanded to rows on first access.
     """
 
     columns: tuple[Column, ...]
@@ -146,21 +150,21 @@ class Table:
         return self.tags or Tags(np.empty(0, np.int32), {})
 
     def is_tagged(self, *columns: str) -> bool:
-        """Whether all these columns are the same for all rows of a tag."""
+        """Whether all these columns are stored per tag."""
         return self.tags is not None and all(column in self.tags.values for column in columns)
 
     def tagged(self, column: str) -> Array:
-        """A column's value for each tag."""
+        """A column's values, one per tag."""
         return self._tags.values[column]
 
     def text(self, column: str, row: int) -> str:
-        """The text of one cell; whole columns are better grouped by index."""
+        """The text of one cell; for whole columns, group by index instead."""
         if column in self.arrays:
             return self.texts[int(self.arrays[column][row])]
         return self.texts[int(self.tagged(column)[self._tags.of[row]])]
 
     def cells(self, column: str, rows: Array) -> Array:
-        """A column's values in some rows."""
+        """A column's values in the given rows."""
         if self.tags is not None and self.is_tagged(column):
             return self.tagged(column)[self.tags.of[rows]]
         return self[column][rows]
@@ -171,7 +175,7 @@ class Table:
         return Table(self.columns, {k: a[rows] for k, a in self.arrays.items()}, self.texts, tags)
 
     def replace(self, texts: Sequence[str] | None = None, **arrays: Array) -> Table:
-        """A table with some columns (and texts) exchanged."""
+        """A copy with some columns (and texts) replaced."""
         tags = self.tags
         if tags is not None:
             kept = {name: column for name, column in tags.values.items() if name not in arrays}
@@ -180,18 +184,18 @@ class Table:
         return Table(self.columns, {**self.arrays, **arrays}, texts, tags)
 
     def retag(self, texts: Sequence[str] | None = None, **values: Array) -> Table:
-        """A table with some columns (and texts) exchanged, given for each tag."""
+        """A copy with some columns (and texts) replaced by values per tag."""
         arrays = {name: column for name, column in self.arrays.items() if name not in values}
         tags = Tags(self._tags.of, {**self._tags.values, **values})
         return Table(self.columns, arrays, self.texts if texts is None else texts, tags)
 
     def decoded(self, column: Column) -> Array:
-        """A column as people expect it: texts in place of their indices."""
+        """A column for display: texts instead of their indices."""
         array = self[column.name]
         return np.asarray(self.texts, dtype=object)[array] if column.text else array
 
     def to_arrow(self) -> pyarrow.Table:
-        """As a `pyarrow.Table`; texts become dictionary columns, which cost no copy of the text."""
+        """As a `pyarrow.Table`; text columns are dictionary-encoded, so no text is copied."""
         pa = _import("pyarrow", "parquet", "to_arrow()")
         dictionary = pa.array(list(self.texts), pa.string())
         return pa.table(
@@ -224,13 +228,13 @@ class Table:
 
 
 def distinct(values: Array) -> Array:
-    """The values, each once, ascending: `numpy.unique` without what that imports."""
+    """The distinct values, ascending: `numpy.unique` without its imports."""
     values = np.sort(values, kind="stable")
     return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
 
 
 def median(values: Array | Sequence[float]) -> Array:
-    """The median along the first axis: `numpy.median` without what that imports."""
+    """The median along the first axis: `numpy.median` without its imports."""
     values = np.asarray(values)
     low, high = (len(values) - 1) // 2, len(values) // 2
     parts = np.partition(values, (low, high), axis=0)
@@ -239,7 +243,7 @@ def median(values: Array | Sequence[float]) -> Array:
 
 
 def joined(tables: Sequence[Table], texts: Sequence[str]) -> Table:
-    """The rows of several tables of one kind, whose texts are the same, as one table."""
+    """Concatenate tables that have the same columns and share their texts."""
     columns = tables[0].columns
     if len(tables) == 1:
         return Table(columns, tables[0].arrays, texts, tables[0].tags)
@@ -268,7 +272,7 @@ def _import(package: str, extra: str, purpose: str) -> Any:
 
 
 class Texts:
-    """Interns text while a profile is read: one index for each distinct string, 0 for none."""
+    """Interns text while a profile is read: one index per distinct string, 0 for the empty one."""
 
     def __init__(self, known: Sequence[str] = ("",)) -> None:
         self.values = list(known)
@@ -282,5 +286,5 @@ class Texts:
         return found
 
     def map(self, texts: Sequence[str], change: Callable[[str], str] = str) -> Array:
-        """Indices of the changed texts, in order: for mapping a whole column by its texts."""
+        """Indices of the texts after `change`, in order; maps a whole column through its texts."""
         return np.array([self.index(change(t)) for t in texts], dtype=TEXT)

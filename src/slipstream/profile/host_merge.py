@@ -1,4 +1,4 @@
-"""Several hosts' profiles of one run as one, on one clock."""
+"""Merge the profiles of several hosts into one, on one clock."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from slipstream.profile.events import Array, Column, Table, Tags, Texts, joined
 from slipstream.profile.profile import Profile, ProfileWarning, Programs
 
 FURTHEST_NS = 24 * 3600 * 10**9
-"""hosts of one run don't begin to profile further apart than this; their clocks differ then"""
+"""if hosts seem to begin profiling further apart than this, their clocks differ"""
 
 
 def merge_hosts(profiles: Sequence[Profile]) -> Profile:
-    """One Profile of all hosts; times count from the start of the first host to begin."""
+    """One Profile of all hosts; times count from the earliest host's start."""
     if len(profiles) == 1:
         return profiles[0]
     texts = Texts()
-    shifts, doubts = _shifts(profiles)
+    shifts, warnings = _shifts(profiles)
     programs, renamed = _merge_programs(profiles)
     moved = [
-        _moved(profile, place, texts, shift, renames)
-        for profile, place, shift, renames in zip(
-            profiles, _places(profiles), shifts, renamed, strict=True
+        _moved(profile, offsets, texts, shift, renames)
+        for profile, offsets, shift, renames in zip(
+            profiles, _offsets(profiles), shifts, renamed, strict=True
         )
     ]
     return Profile(
@@ -35,40 +35,41 @@ def merge_hosts(profiles: Sequence[Profile]) -> Profile:
         joined([part.host_events for part in moved], texts.values),
         joined([part.transfers for part in moved], texts.values),
         programs,
-        tuple(warning for part in moved for warning in part.warnings) + doubts,
+        tuple(warning for part in moved for warning in part.warnings) + warnings,
     )
 
 
 def _shifts(profiles: Sequence[Profile]) -> tuple[list[int], tuple[ProfileWarning, ...]]:
-    """How far each host's times move, in ps, and what is wrong with the clocks."""
+    """How far to shift each host's times, in ps, and warnings about the clocks."""
     hosts = [profile.hosts[0] for profile in profiles]
     known = [host.start_ns for host in hosts if host.start_ns is not None]
     first = min(known, default=0)
-    silent = [host.name for host in hosts if host.start_ns is None]
-    if silent:
-        text = f"{', '.join(silent)} did not record when profiling began"
+    unknown = [host.name for host in hosts if host.start_ns is None]
+    if unknown:
+        text = f"{', '.join(unknown)} did not record when profiling began"
     elif max(known) - first > FURTHEST_NS:
-        text = f"the hosts began to profile {(max(known) - first) / 3.6e12:,.0f} hours apart"
+        hours = (max(known) - first) / 3.6e12
+        text = f"the hosts seem to have begun profiling {hours:,.0f} hours apart"
     else:
         return [((host.start_ns or 0) - first) * 1000 for host in hosts], ()
-    text += ": each host's times count from its own start, so compare times within a host only"
+    text += ", so each host's times count from its own start; only compare times within one host"
     return [0] * len(hosts), (ProfileWarning("clock-skew", text),)
 
 
-Place = tuple[int, int, int]
-"""hosts, devices and lanes of the profiles before"""
+Offsets = tuple[int, int, int]
+"""number of hosts, devices and lanes in the preceding profiles"""
 
 
-def _places(profiles: Sequence[Profile]) -> list[Place]:
+def _offsets(profiles: Sequence[Profile]) -> list[Offsets]:
     sizes = [(len(p.hosts), len(p.devices), len(p.lanes)) for p in profiles]
     sums = np.cumsum([(0, 0, 0), *sizes[:-1]], axis=0)
     return [(int(h), int(d), int(n)) for h, d, n in sums]
 
 
 def _moved(
-    profile: Profile, place: Place, texts: Texts, shift_ps: int, renamed: dict[str, str]
+    profile: Profile, offsets: Offsets, texts: Texts, shift_ps: int, renamed: dict[str, str]
 ) -> Profile:
-    host, device, lane = place
+    host, device, lane = offsets
     return replace(
         profile,
         devices=tuple(replace(d, host=d.host + host) for d in profile.devices),
@@ -105,9 +106,9 @@ def _moved_table(
 
 
 def _merge_programs(profiles: Sequence[Profile]) -> tuple[Programs, list[dict[str, str]]]:
-    """All programs; one that shares its name with another of other content gets its host's name.
+    """All programs; where two of one name differ, the host's name is appended to the later one's.
 
-    Hosts of one run mostly hold the same programs, and number them alike.
+    Hosts of one run mostly have the same programs under the same ids.
     """
     merged = Programs()
     renamed: list[dict[str, str]] = []
@@ -124,7 +125,7 @@ def _merge_programs(profiles: Sequence[Profile]) -> tuple[Programs, list[dict[st
 
 
 def _free(name: str, taken: Programs) -> str:
-    """The name, numbered if it is taken: several processes may share a host's name."""
+    """The name, numbered if it is taken: several processes can share a host name."""
     names = (name, *(f"{name}#{number}" for number in range(2, len(taken) + 3)))
     return next(found for found in names if found not in taken)
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Host:
-    """One process that was profiled: its file, and what it said of its software."""
+    """One profiled process: its file, and the software versions it reported."""
 
     name: str
     source: str
     versions: Mapping[str, str] = field(default_factory=dict)
     start_ns: int | None = None
-    """wall-clock time at which profiling began, where recorded"""
+    """wall-clock time at which profiling began, if recorded"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Lane:
-    """A stream of a device, or a thread of a host; events of a lane run one after another."""
+    """A device stream or a host thread; events on a lane run one after another."""
 
     name: str
     host: int
@@ -56,14 +56,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class ProfileWarning:
-    """Something about the recording that a reader of its numbers must know."""
+    """A problem with the recording that affects how far its numbers can be trusted."""
 
     code: str
     message: str
 
 
 class Programs(Mapping[str, "Program"]):
-    """Programs of a profile by `name(id)`; each is read when it is first asked for."""
+    """The programs of a profile by `name(id)`; each is read on first access."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Program]] | None = None) -> None:
         self._readers = dict(readers or {})
@@ -93,7 +93,7 @@ class Programs(Mapping[str, "Program"]):
 
 @dataclass(frozen=True)
 class Profile:
-    """What happened: events on device lanes, host events, programs, and warnings about them."""
+    """What happened: device events, host events, programs, and warnings about the recording."""
 
     hosts: tuple[Host, ...]
     devices: tuple[Device, ...]
@@ -109,7 +109,7 @@ class Profile:
 
     def with_warnings(self, *warnings: ProfileWarning) -> Profile:
         changed = replace(self, warnings=self.warnings + warnings)
-        # Warnings change nothing that was found in the events.
+        # Warnings don't change the events, so everything derived from them stays valid.
         for name in (
             "device_of_lane",
             "event_devices",
@@ -124,7 +124,7 @@ class Profile:
 
     @cached_property
     def device_of_lane(self) -> Array:
-        """Device index of each lane; host threads get the number of devices, which is none."""
+        """Device index of each lane; host threads get the number of devices, which is no index."""
         none = len(self.devices)
         return np.array(
             [none if lane.device is None else lane.device for lane in self.lanes], dtype=np.int32
@@ -150,7 +150,7 @@ class Profile:
 
     @cached_property
     def segments(self) -> Segments:
-        """What the devices did, segment by segment, in order."""
+        """What the devices did, segment by segment, in time order."""
         from slipstream.profile.timeline.segments import find_segments
 
         return find_segments(self)

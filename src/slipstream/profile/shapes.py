@@ -1,4 +1,4 @@
-"""Shapes of arrays and tuples, as a compiled program has them: `bf16[8,1024]{1,0:S(5)}`."""
+"""Shapes of arrays and tuples in a compiled program: `bf16[8,1024]{1,0:S(5)}`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-# Bits of one element.  Tokens and opaque values take no memory that anyone could count.
+# Bits per element.  Tokens and opaque values occupy no memory that can be counted.
 BITS: dict[str, int] = {
     "pred": 8,
     **{f"{kind}{bits}": bits for kind in "su" for bits in (1, 2, 4, 8, 16, 32, 64)},
@@ -38,8 +38,8 @@ HOST_MEMORY = 5
 class Shape:
     """The type of one value: an array, or a tuple of shapes.
 
-    `dtype` is `"tuple"` for tuples.  `layout` lists dimensions from the fastest-varying one, as
-    XLA does.  `memory_space` 0 is the device's own memory and 5 is pinned host memory.
+    `dtype` is `"tuple"` for tuples.  `layout` lists dimensions from the fastest-varying one on,
+    as in XLA.  `memory_space` 0 is the device's own memory and 5 is pinned host memory.
     """
 
     dtype: str
@@ -76,7 +76,7 @@ class Shape:
         return (math.prod(self.dims) * BITS.get(self.dtype, 0) + 7) // 8
 
     def leaves(self) -> Iterator[Shape]:
-        """The arrays of a possibly nested tuple, in order; an array gives itself."""
+        """The arrays of a possibly nested tuple, in order; an array yields itself."""
         if self.is_tuple:
             for element in self.elements:
                 yield from element.leaves()
@@ -107,15 +107,15 @@ _INT = re.compile(r"\d+")
 
 
 def parse_shape(text: str) -> Shape:
-    """The shape that `text` spells; ValueError when it spells none."""
+    """Parse a shape; ValueError if `text` is not one."""
     shape, end = scan_shape(text, 0)
     if _SKIP.match(text, end).end() != len(text):  # type: ignore[union-attr]
-        raise ValueError(f"not a shape: {text!r} goes on at character {end}")
+        raise ValueError(f"not a shape: {text!r} has trailing text at character {end}")
     return shape
 
 
 def scan_shape(text: str, start: int) -> tuple[Shape, int]:
-    """The shape at `start` of `text`, and where it ends; ValueError when there is none."""
+    """Parse the shape at `start` of `text`: (shape, end); ValueError if there is none."""
     start = _SKIP.match(text, start).end()  # type: ignore[union-attr]
     if text[start : start + 1] == "(":
         return _scan_tuple(text, start)
@@ -126,7 +126,7 @@ def scan_shape(text: str, start: int) -> tuple[Shape, int]:
 
 
 def _scan_tuple(text: str, start: int) -> tuple[Shape, int]:
-    # A stack instead of recursion: nesting as deep as the input likes must not end in a crash.
+    # A stack instead of recursion, so that deeply nested input can't overflow Python's stack.
     stack: list[list[Shape]] = []
     at = start
     while True:
@@ -155,7 +155,7 @@ def _scan_tuple(text: str, start: int) -> tuple[Shape, int]:
 def _array(text: str) -> Shape:
     match = _ARRAY.match(text)
     assert match is not None
-    # A bounded dynamic dimension `<=8` counts as its bound, an unbounded one `?` as nothing.
+    # A bounded dynamic dimension `<=8` counts as its bound; an unbounded one `?` is ignored.
     dims = tuple(map(int, _INT.findall(match["dims"] or "")))
     layout = tuple(map(int, _INT.findall(match["layout"] or "")))
     space = _SPACE.search(match["extra"] or "")

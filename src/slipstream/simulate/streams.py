@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.profile.attribution.launch_sequence import HOST_MEMORY, launch_of
+from slipstream.profile.attribution.launch_sequence import launch_of
 from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.profile.semantics.signatures import result_shape
-from slipstream.profile.shapes import Shape
 
 ASYNC_STREAMS = 4
 COMPUTE = 0
@@ -113,14 +112,10 @@ def is_copy(program: Program, instruction: Instruction) -> bool:
 
 def direction(program: Program, instruction: Instruction) -> int:
     """The engine of a copy, by the memories it copies from and to."""
-    if _on_host(result_shape(instruction)):
+    if result_shape(instruction).on_host:
         return TO_HOST
     sources = [operand.shape for operand in program.operands(instruction)]
-    return TO_DEVICE if any(_on_host(shape) for shape in sources) else SAME_SIDE
-
-
-def _on_host(shape: Shape) -> bool:
-    return shape.memory_space == HOST_MEMORY or any(_on_host(e) for e in shape.elements)
+    return TO_DEVICE if any(shape.on_host for shape in sources) else SAME_SIDE
 
 
 def _outwards(program: Program) -> Iterator[Computation]:

@@ -1,4 +1,4 @@
-"""Aligning kernels with launches: which kernel of a sequence belongs to which instruction.
+"""Align kernels with launches: find the instruction that each kernel of a sequence belongs to.
 
 Both sequences are in launch order, so the best assignment is a path that never goes back:
 
@@ -10,9 +10,9 @@ Both sequences are in launch order, so the best assignment is a path that never 
     nvjet                                 ●
     fusion_1                                     ●
 
-Each cell has a score (does this kernel look like that launch?), staying and skipping cost
-something, and the best path is found kernel by kernel. Paths far behind the best are dropped, so
-time and memory grow with the number of kernels, not with its square.
+Each cell has a score (does this kernel look like that launch?), staying and skipping have a cost,
+and the best path is found kernel by kernel (Viterbi). Paths far behind the best are dropped, so
+time and memory grow linearly with the number of kernels, not quadratically.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from slipstream.profile.attribution.kernels import (
     NAMED,
     NO_FAMILY,
 )
-from slipstream.profile.attribution.launch_sequence import LaunchSequence
+from slipstream.profile.attribution.launch_sequence import Launch, LaunchSequence
 from slipstream.profile.events import Array
 
 ANCHOR = 5
-"""class of an event that carries a true label"""
+"""kind of an event that carries a true label"""
 
 _IS_LIBRARY, _IS_COPY, _IS_COLLECTIVE, _IS_MEMSET = 1, 2, 4, 8
 _LOST = 60.0
@@ -45,61 +45,87 @@ _NEVER = -1e18
 _MISFIT = -4.0
 """an event that fits its launch no better than this stays unattributed"""
 _FREE_START = 30.0
-"""a sequence may begin anywhere in the schedule for at most this much"""
+"""the most it costs to begin a sequence in the middle of the schedule"""
+_NEXT_ITERATION = 1.0
+"""cost of another iteration of a loop whose trip count is unknown"""
+_BEST_FIT = 20.0
+"""the highest score that `_fit` gives"""
+
+# Events and launches are tables of int64 with one row each; these are their columns.
+_KIND, _GROUP, _PART, _FAMILY, _DIRECTION, _BYTES, _EVENT_SIZE = range(7)
+_FLAGS, _LAUNCH_GROUP, _LABEL, _LAUNCH_FAMILY, _LAUNCH_DIRECTION, _LAUNCH_BYTES, _LAUNCH_SIZE = (
+    range(7)
+)
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """Events in launch order, as numbers: see `kernels` for the columns' meaning."""
+class EventSequence:
+    """Events in launch order, as numbers; `kernels` explains the columns."""
 
     kind: Array
     group: Array
-    """of a NAMED event its group of fusions, of an ANCHOR its instruction; both as numbers"""
+    """the group of fusions of a NAMED event, the instruction of an ANCHOR; both as numbers"""
     part: Array
     family: Array
     direction: Array
     bytes: Array
 
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def table(self) -> Array:
+        columns = (self.kind, self.group, self.part, self.family, self.direction, self.bytes)
+        return np.ascontiguousarray(np.stack(columns, axis=1), np.int64)
+
 
 @inner
-def _emission(  # type: ignore[no-untyped-def]
-    kind, group, family, direction, size, flags, item_group, item_label, item_family,
-    item_direction, item_bytes,
-):  # fmt: skip
-    """How well an event fits a launch; below zero it does not."""
+def _fit(events, e, launches, q):  # type: ignore[no-untyped-def]
+    """How well event `e` fits launch `q`; negative if it doesn't."""
+    event = e * _EVENT_SIZE
+    launch = q * _LAUNCH_SIZE
+    kind = events[event + _KIND]
     if kind == ANCHOR:
-        return 20.0 if group == item_label else -40.0
+        return _BEST_FIT if events[event + _GROUP] == launches[launch + _LABEL] else -40.0
     if kind == NAMED:
-        return 6.0 if group == item_group else -25.0
+        return 6.0 if events[event + _GROUP] == launches[launch + _LAUNCH_GROUP] else -25.0
+    flags = launches[launch + _FLAGS]
+    family = events[event + _FAMILY]
     if kind == COPY:
         if flags & _IS_COPY:
             score = 3.0
-            if direction != item_direction:
+            if events[event + _DIRECTION] != launches[launch + _LAUNCH_DIRECTION]:
                 score -= 8.0
+            size = events[event + _BYTES]
             if size > 0:
-                score += 2.0 if size == item_bytes else -2.0
+                score += 2.0 if size == launches[launch + _LAUNCH_BYTES] else -2.0
             return score
         return -1.0 if flags & (_IS_LIBRARY | _IS_COLLECTIVE) else -12.0
     if kind == MEMSET:
-        # Just under a library's share, and above the cost of skipping: one each, where both may.
+        # Just below the score of a library call, and above the cost of skipping: where both a
+        # library call and a memset are launched, each gets one.
         if flags & _IS_MEMSET:
             return 1.7
         return 1.8 if flags & _IS_LIBRARY else -3.0
     if kind == COLLECTIVE:
         if flags & _IS_COLLECTIVE:
-            return 5.0 if family == item_family else -3.0
+            return 5.0 if family == launches[launch + _LAUNCH_FAMILY] else -3.0
         return -25.0
     if flags & _IS_LIBRARY:
         score = 3.0
-        if family != NO_FAMILY and item_family != NO_FAMILY:
-            score += 2.0 if family == item_family else -1.0
+        launch_family = launches[launch + _LAUNCH_FAMILY]
+        if family != NO_FAMILY and launch_family != NO_FAMILY:
+            score += 2.0 if family == launch_family else -1.0
         return score
     return -12.0
 
 
 @inner
-def _stay(kind, part, before_kind, before_part):  # type: ignore[no-untyped-def]
-    """What it costs that this event and the one before belong to one launch."""
+def _stay_cost(events, e):  # type: ignore[no-untyped-def]
+    """The cost of attributing event `e` to the same launch as the event before it."""
+    kind = events[e * _EVENT_SIZE + _KIND]
+    part = events[e * _EVENT_SIZE + _PART]
+    before_kind = events[(e - 1) * _EVENT_SIZE + _KIND]
+    before_part = events[(e - 1) * _EVENT_SIZE + _PART]
     if kind == ANCHOR:
         return 0.0
     if kind == COLLECTIVE:
@@ -119,28 +145,49 @@ def _stay(kind, part, before_kind, before_part):  # type: ignore[no-untyped-def]
     return 0.0
 
 
-@native(
-    "i64(i64*, i64*, i64*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64,"
-    " f64*, i64*, f64*, f64*, i64*, i64*, i32*, i64, i64*)"
-)
-def _advance(  # type: ignore[no-untyped-def]
-    kind, group, part, family, direction, size, count,
-    flags, item_group, item_label, item_family, item_direction, item_bytes, length,
-    skipped, back, score, fresh, lows, offsets, pointers, room, state,
-):  # fmt: skip
-    """Go on with the paths, event by event, from `state` (event, low, high).
+@inner
+def _through_loop(q, low, high, last, skipped, score):  # type: ignore[no-untyped-def]
+    """Best (score, launch) from which a loop that starts at `q` begins another iteration."""
+    came, at = _NEVER, np.int64(-1)
+    for p in range(max(q, low), min(last + 1, high)):
+        again = score[p] - (skipped[last + 1] - skipped[p + 1]) - _NEXT_ITERATION
+        if again > came:
+            came, at = again, np.int64(p)
+    return came, at
 
-    `skipped[i]` is the cost of skipping every launch before i; `back[i]` the last launch of the
-    loop that starts at i and runs an unknown number of times, or -1. `pointers` keeps, for each
-    event, where the best path to each launch came from. Returns the next event: less than `count`
-    when `pointers` has no more room.
+
+@inner
+def _keep_near_best(low, high, top, best, fresh, score):  # type: ignore[no-untyped-def]
+    """Move the paths near the best from `fresh` to `score`; returns their range of launches."""
+    for q in range(low, high):
+        score[q] = _NEVER
+    first, last = top, low
+    for q in range(low, top):
+        if fresh[q] >= best - _LOST:
+            score[q] = fresh[q]
+            first = min(first, q)
+            last = q
+    return first, last + 1
+
+
+@native("i64(i64*, i64, i64*, i64, f64*, i64*, f64*, f64*, i64*, i64*, i32*, i64, i64*)")
+def _advance(  # type: ignore[no-untyped-def]
+    events, count, launches, length,
+    skipped, loop_end, score, fresh, lows, offsets, pointers, room, state,
+):  # fmt: skip
+    """Extend the paths, event by event, from `state` (next event, and its range of launches).
+
+    `skipped[q]` is the cost of skipping all launches before q; `loop_end[q]` is the last launch of
+    the loop of unknown trip count that starts at q, or -1. `score[q]` is the score of the best path
+    that ends at launch q, `fresh` the same for the next event. `pointers` keeps, for each event,
+    where the best path to each launch came from. Returns the next event, which is less than `count`
+    if `pointers` is full.
     """
     e, low, high = state[0], state[1], state[2]
     while e < count and offsets[e] + length - low <= room:
-        stay = 0.0
-        if e > 0:
-            stay = _stay(kind[e], part[e], kind[e - 1], part[e - 1])
+        stay = _stay_cost(events, e) if e > 0 else 0.0
         best = _NEVER
+        # The best path that skips to q: its score before the cost of skipping, and its launch.
         running, running_at = _NEVER, np.int64(-1)
         top = low
         for q in range(low, length):
@@ -152,51 +199,32 @@ def _advance(  # type: ignore[no-untyped-def]
                     came, at = running - skipped[q], running_at
                 if q < high and score[q] - stay > came:
                     came, at = score[q] - stay, np.int64(q)
-                if back[q] >= 0:
-                    for p in range(max(q, low), min(back[q] + 1, high)):
-                        again = score[p] - (skipped[back[q] + 1] - skipped[p + 1]) - 1.0
-                        if again > came:
-                            came, at = again, np.int64(p)
+                if loop_end[q] >= 0:
+                    again, again_at = _through_loop(q, low, high, loop_end[q], skipped, score)
+                    if again > came:
+                        came, at = again, again_at
                 if q < high and score[q] > _NEVER and score[q] + skipped[q + 1] > running:
                     running, running_at = score[q] + skipped[q + 1], np.int64(q)
-            fresh[q] = _NEVER
-            if came > _NEVER:
-                fresh[q] = came + _emission(
-                    kind[e], group[e], family[e], direction[e], size[e], flags[q],
-                    item_group[q], item_label[q], item_family[q], item_direction[q], item_bytes[q],
-                )  # fmt: skip
+            fresh[q] = came + _fit(events, e, launches, q) if came > _NEVER else _NEVER
             pointers[offsets[e] + q - low] = at
             best = max(best, fresh[q])
             top = q + 1
-            # Beyond the old paths only skipping helps, and that gets ever dearer.
-            if e > 0 and q >= high and running - skipped[q] + 20.0 < best - _LOST:
+            # Beyond the old paths a path can only skip, and the cost of that keeps growing.
+            if e > 0 and q >= high and running - skipped[q] + _BEST_FIT < best - _LOST:
                 break
         lows[e] = low
         offsets[e + 1] = offsets[e] + top - low
-        for q in range(low, high):
-            score[q] = _NEVER
-        first, last = top, low
-        for q in range(low, top):
-            if fresh[q] >= best - _LOST:
-                score[q] = fresh[q]
-                first = min(first, q)
-                last = q
-        low, high = first, last + 1
+        low, high = _keep_near_best(low, high, top, best, fresh, score)
         e += 1
     state[0], state[1], state[2] = e, low, high
     return e
 
 
-@native(
-    "i64(i64*, i64*, i64*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64,"
-    " f64*, i64*, i64*, i32*, i64*, i64*, b1*)"
-)
+@native("i64(i64*, i64, i64*, f64*, i64*, i64*, i32*, i64*, i64*, b1*)")
 def _trace(  # type: ignore[no-untyped-def]
-    kind, group, part, family, direction, size, count,
-    flags, item_group, item_label, item_family, item_direction, item_bytes, length,
-    score, lows, offsets, pointers, state, path, fits,
-):  # fmt: skip
-    """Walk the best path back: each event's launch, and whether the event looks like it."""
+    events, count, launches, score, lows, offsets, pointers, state, path, fits
+):
+    """Walk the best path back: the launch of each event, and whether the event fits it."""
     at = state[1]
     for q in range(state[1], state[2]):
         if score[q] > score[at]:
@@ -204,58 +232,50 @@ def _trace(  # type: ignore[no-untyped-def]
     for back in range(count):
         e = count - 1 - back
         path[e] = at
-        fits[e] = _emission(
-            kind[e], group[e], family[e], direction[e], size[e], flags[at],
-            item_group[at], item_label[at], item_family[at], item_direction[at], item_bytes[at],
-        ) > _MISFIT  # fmt: skip
+        fits[e] = _fit(events, e, launches, at) > _MISFIT
         at = np.int64(pointers[offsets[e] + at - lows[e]])
     return 0
 
 
 class Aligner:
-    """A program's schedule as arrays, ready to align any number of sequences with."""
+    """A program's launch sequence as arrays, to align any number of event sequences with."""
 
     def __init__(
-        self, schedule: LaunchSequence, labels: dict[str, int], groups: dict[str, int]
+        self, sequence: LaunchSequence, labels: dict[str, int], groups: dict[str, int]
     ) -> None:
-        launches = schedule.launches
-        self.instructions = [launch.instruction for launch in launches]
-        flags = [
-            _IS_LIBRARY * launch.is_library
-            | _IS_COPY * launch.is_copy
-            | _IS_COLLECTIVE * launch.is_collective
-            | _IS_MEMSET * launch.is_memset
-            for launch in launches
-        ]
-        self._items = (
-            np.array(flags, np.int64),
-            np.array([groups.get(launch.group, -1) for launch in launches], np.int64),
-            np.array([labels.get(launch.instruction, -1) for launch in launches], np.int64),
-            np.array([launch.family for launch in launches], np.int64),
-            np.array([launch.direction for launch in launches], np.int64),
-            np.array([launch.bytes for launch in launches], np.int64),
-        )
-        costs = np.array([launch.skip_cost for launch in launches], np.float64)
+        rows = [_launch_row(launch, labels, groups) for launch in sequence.launches]
+        self._count = len(rows)
+        self._launches = np.array(rows, np.int64).reshape(-1, _LAUNCH_SIZE)
+        costs = np.array([launch.skip_cost for launch in sequence.launches], np.float64)
         self._skipped = np.concatenate((np.zeros(1), np.cumsum(costs)))
-        self._back = np.full(len(launches), -1, np.int64)
-        for first, last in schedule.loops:
-            self._back[first] = last
+        self._loop_end = np.full(self._count, -1, np.int64)
+        for first, last in sequence.loops:
+            self._loop_end[first] = last
 
-    def align(self, events: Sequence) -> tuple[Array, Array]:
-        """(index into `instructions`, whether the event looks like that launch) of each event."""
-        columns = (
-            events.kind, events.group, events.part, events.family, events.direction, events.bytes
-        )  # fmt: skip
-        numbers = [np.ascontiguousarray(column, np.int64) for column in columns]
-        count, length = len(events.kind), len(self.instructions)
+    def align(self, sequence: EventSequence) -> tuple[Array, Array]:
+        """(index of the launch, whether the event fits it) of each event."""
+        events, count, length = sequence.table(), len(sequence), self._count
         score, fresh = np.full(length, _NEVER), np.full(length, _NEVER)
         lows, offsets = np.empty(count, np.int64), np.zeros(count + 1, np.int64)
         state = np.array([0, 0, length])
         pointers = np.empty(64 * count + 4 * length, np.int32)
-        both = (*numbers, count, *self._items, length)
-        paths = (self._skipped, self._back, score, fresh, lows, offsets)
+        both = (events, count, self._launches, length)
+        paths = (self._skipped, self._loop_end, score, fresh, lows, offsets)
         while _advance(*both, *paths, pointers, len(pointers), state) < count:
             pointers = np.concatenate((pointers, np.empty_like(pointers)))
         path, fits = np.empty(count, np.int64), np.empty(count, np.bool_)
-        _trace(*both, score, lows, offsets, pointers, state, path, fits)
+        found = (score, lows, offsets, pointers, state, path, fits)
+        _trace(events, count, self._launches, *found)
         return path, fits
+
+
+def _launch_row(launch: Launch, labels: dict[str, int], groups: dict[str, int]) -> tuple[int, ...]:
+    """A launch as a row of the table that `_fit` reads."""
+    flags = (
+        _IS_LIBRARY * launch.is_library
+        | _IS_COPY * launch.is_copy
+        | _IS_COLLECTIVE * launch.is_collective
+        | _IS_MEMSET * launch.is_memset
+    )
+    group, label = groups.get(launch.group, -1), labels.get(launch.instruction, -1)
+    return flags, group, label, launch.family, launch.direction, launch.bytes

@@ -25,7 +25,7 @@ from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.profile.program import Program
 
 if TYPE_CHECKING:
-    from slipstream.profile.attribution.alignment import Sequence
+    from slipstream.profile.attribution.alignment import EventSequence
 
 
 def attribute(profile: Profile) -> Profile:
@@ -121,8 +121,8 @@ def _has_unlabelled(events: Table) -> bool:
 def _no_program(name: str) -> ProfileWarning:
     return ProfileWarning(
         "no-program",
-        f"{name} ran inside CUDA graphs, and the profile does not hold the program: its kernels "
-        "can't be put down to instructions; record with host_tracer_level of at least 1, "
+        f"{name} ran inside CUDA graphs, but the profile does not contain the program, so its "
+        "kernels can't be attributed to instructions; record with host_tracer_level of at least 1, "
         "or without command buffers (xla_gpu_enable_command_buffer='')",
     )
 
@@ -174,8 +174,8 @@ class _Aligner:
         path, fits = self.aligner.align(self._sequence(events, rows, labels))
         return np.where(fits, self.answer[path], 0).astype(np.int32)
 
-    def _sequence(self, events: Table, rows: Array, labels: Array) -> Sequence:
-        from slipstream.profile.attribution.alignment import ANCHOR, Sequence
+    def _sequence(self, events: Table, rows: Array, labels: Array) -> EventSequence:
+        from slipstream.profile.attribution.alignment import ANCHOR, EventSequence
 
         used, inverse = np.unique(events["name"][rows], return_inverse=True)
         columns: list[tuple[int, ...]] = []
@@ -192,7 +192,7 @@ class _Aligner:
         anchored = labels != 0
         kind[anchored] = ANCHOR
         group_[anchored] = labels[anchored]
-        return Sequence(kind, group_, part, family, direction, self._bytes(events, rows))
+        return EventSequence(kind, group_, part, family, direction, self._bytes(events, rows))
 
     def _group(self, kernel: str) -> int | None:
         """The group of fusions a kernel name stands for; ROCm appends `.kd` to names."""

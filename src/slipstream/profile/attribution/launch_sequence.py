@@ -1,12 +1,11 @@
-"""What a program will launch, in order: its schedule with loops unrolled.
+"""The sequence of launches of a program: its schedule with loops unrolled.
 
-Each launch is an instruction with what its kernels may look like, so that `alignment` can tell
-which of a CUDA graph's kernels belong to which instruction.
+Each launch is an instruction together with what its kernels may look like, so that `alignment` can
+tell which kernels of a CUDA graph belong to which instruction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slipstream.profile.attribution.kernels import (
@@ -28,16 +27,14 @@ from slipstream.profile.attribution.kernels import (
     sanitized,
 )
 from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.profile.shapes import Shape
 
-HOST_MEMORY = 5
 MAX_LAUNCHES = 2_000_000
 
-_SILENT = {
+_NO_WORK = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier",
     "domain", "add-dependency", "get-dimension-size", "token",
 }  # fmt: skip
-_SILENT_TARGETS = {"AllocateBuffer", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}
+_NO_WORK_TARGETS = {"AllocateBuffer", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}
 _COPIES = {"copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "slice", "bitcast"}
 _MOVES = _COPIES | {"parameter", "constant", "tuple", "get-tuple-element", "reshape"}
 _MOVES |= {"compare", "add", "subtract", "multiply", "select", "clamp", "convert", "iota"}
@@ -48,9 +45,9 @@ class Launch:
     """One instruction that may launch device work, and what that work may look like."""
 
     instruction: str
-    """the name a profile would record: for an async start, the operation inside"""
+    """the name that a profile records: for an async start, the operation inside"""
     group: str
-    """kernels of equal fusions share one name; equal fusions share this"""
+    """shared by equal fusions, whose kernels have one name"""
     is_library: bool = False
     is_copy: bool = False
     is_collective: bool = False
@@ -59,21 +56,21 @@ class Launch:
     direction: int = SAME_SIDE
     bytes: int = 0
     skip_cost: float = 8.0
-    """how unlikely it is that it leaves no trace"""
+    """the higher, the less likely that it leaves no event"""
 
 
 @dataclass(frozen=True)
 class LaunchSequence:
-    """Launches in order; `loops` are (first, last) of loops that run an unknown number of times."""
+    """Launches in order; `loops` are (first, last) launches of loops with unknown trip count."""
 
     launches: tuple[Launch, ...]
     loops: tuple[tuple[int, int], ...]
     groups: dict[str, str]
-    """kernel name to the group of fusions that share it"""
+    """from a kernel's name to the group of fusions that share it"""
 
 
 def unroll(program: Program) -> LaunchSequence:
-    """The launches of one execution of a program, loops unrolled by their trip counts."""
+    """The launches of one execution of a program, with loops unrolled by their trip counts."""
     known: dict[str, Launch] = {}
     launches: list[Launch] = []
     loops: list[tuple[int, int]] = []
@@ -108,11 +105,12 @@ def unroll(program: Program) -> LaunchSequence:
 
 
 def launches_nothing(instruction: Instruction) -> bool:
+    """Whether an instruction never launches device work."""
     return (
-        instruction.opcode in _SILENT
+        instruction.opcode in _NO_WORK
         or instruction.is_done
         or instruction.opcode.endswith("-update")
-        or instruction.custom_call_target in _SILENT_TARGETS
+        or instruction.custom_call_target in _NO_WORK_TARGETS
     )
 
 
@@ -140,7 +138,7 @@ def _launch(program: Program, start: Instruction, optional: bool) -> Launch:
 
 
 def _skip_cost(start: Instruction, is_collective: bool, is_memset: bool) -> float:
-    """Asynchronous work may be on other streams, and plain copies may have been elided."""
+    """Low for what may leave no event: work on other streams, and copies that XLA elides."""
     if is_memset:
         return 0.5
     if start.is_start or is_collective or start.opcode == "copy":
@@ -172,7 +170,7 @@ def _group(program: Program, instruction: Instruction) -> str:
 
 
 def _kernel_groups(program: Program) -> dict[str, str]:
-    """Which fusions a kernel name may stand for: all that compute the same."""
+    """From a kernel's name to the group of fusions that compute the same."""
     groups: dict[str, str] = {}
     for instruction in program.runnable:
         if launches_nothing(instruction) or instruction.opcode in ("while", "call", "conditional"):
@@ -197,7 +195,7 @@ _TARGET_FAMILIES = (
 
 
 def _library(program: Program, instruction: Instruction) -> tuple[bool, int]:
-    """Whether a library does it, and what the library computes."""
+    """(whether a library runs it, what the library computes)."""
     if instruction.opcode == "custom-call":
         target = instruction.custom_call_target
         for part, other, family in _TARGET_FAMILIES:
@@ -218,7 +216,7 @@ def _library(program: Program, instruction: Instruction) -> tuple[bool, int]:
 
 
 def _is_copy(program: Program, instruction: Instruction) -> bool:
-    """Whether a copy engine may do it: plain copies, and fusions that only slice."""
+    """Whether a copy engine can run it: plain copies, and fusions that only slice."""
     if instruction.opcode in _COPIES:
         return True
     if instruction.opcode not in ("fusion", "fusion-start"):
@@ -229,28 +227,15 @@ def _is_copy(program: Program, instruction: Instruction) -> bool:
     )
 
 
-def _arrays(shape: Shape) -> Iterator[Shape]:
-    if shape.elements:
-        for element in shape.elements:
-            yield from _arrays(element)
-    else:
-        yield shape
-
-
-def _on_host(shape: Shape) -> bool:
-    return any(array.memory_space == HOST_MEMORY for array in _arrays(shape))
-
-
 def _direction(program: Program, instruction: Instruction) -> int:
-    to_host = _on_host(instruction.shape)
-    from_host = any(_on_host(operand.shape) for operand in program.operands(instruction))
-    if to_host:
+    if instruction.shape.on_host:
         return TO_HOST
+    from_host = any(operand.shape.on_host for operand in program.operands(instruction))
     return TO_DEVICE if from_host else SAME_SIDE
 
 
 def _moved_bytes(program: Program, instruction: Instruction) -> int:
-    """What one execution copies: an update's slice, not the array it is written into."""
+    """Bytes that one execution copies: the slice of an update, not the array it is written into."""
     inside = [instruction]
     if instruction.called:
         inside = list(program.computations[instruction.called[0]].instructions)
@@ -263,5 +248,5 @@ def _moved_bytes(program: Program, instruction: Instruction) -> int:
 
 
 def launch_of(program: Program, start: Instruction) -> Launch:
-    """The launch of one instruction that is not silent; of an async start, of what is inside."""
+    """The launch of an instruction; for an async start, of the operation inside."""
     return _launch(program, start, False)

@@ -15,9 +15,7 @@ from slipstream.profile.attribution.kernels import (
     SAME_SIDE,
     classify,
 )
-from slipstream.profile.attribution.launch_sequence import HOST_MEMORY
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.shapes import Shape
 
 _FAMILIES = {
     MATMUL: "matmul",
@@ -27,7 +25,7 @@ _FAMILIES = {
     INPUT_GRAD: "convolution",
     FILTER_GRAD: "convolution",
 }
-# The first opcode found inside an instruction decides: the dearest come first.
+# The first opcode found inside an instruction decides: the most expensive come first.
 _OPCODES = (
     ("matmul", {"dot", "scaled-dot", "ragged-dot"}),
     ("convolution", {"convolution"}),
@@ -43,7 +41,7 @@ _QUIET = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "res
 
 
 def category(program: Program, instruction: Instruction) -> str:
-    """What kind of work an instruction is."""
+    """The category of work that an instruction does."""
     if instruction.is_done:
         instruction = program.partner(instruction.name) or instruction
     start = program.starter(instruction.name)
@@ -62,7 +60,7 @@ def category(program: Program, instruction: Instruction) -> str:
             return name
     if any(i.opcode == "custom-call" for i in inside):
         return next(_custom_call(i) for i in inside if i.opcode == "custom-call")
-    if any(_on_host(i.shape) for i in inside):
+    if any(i.shape.on_host for i in inside):
         return "host copy"
     working = opcodes - _QUIET - {"fusion", "async"}
     if working and working <= _MOVES:
@@ -73,7 +71,7 @@ def category(program: Program, instruction: Instruction) -> str:
 
 
 def kernel_category(name: str) -> str:
-    """What kind of work a kernel is, by its name alone."""
+    """The category of work that a kernel does, judged by its name alone."""
     kernel = classify(name)
     if kernel.kind == COLLECTIVE:
         return "communication"
@@ -94,7 +92,3 @@ def _custom_call(instruction: Instruction) -> str:
     if any(part in target for part in ("sort", "topk", "top_k")):
         return "sort"
     return "custom call"
-
-
-def _on_host(shape: Shape) -> bool:
-    return shape.memory_space == HOST_MEMORY or any(_on_host(e) for e in shape.elements)

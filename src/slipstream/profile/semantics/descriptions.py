@@ -1,8 +1,8 @@
-"""One short line of what an instruction does: `x @ w1ᵀ`, `softmax`, `all-gather w1 436 MB`.
+"""A short description of an instruction: `x @ w1ᵀ`, `softmax`, `all-gather w1 436 MB`.
 
-Built from what is inside: matrix products first, then well-known patterns (softmax, gelu, rms
-norm), then the heaviest operations by name.  Operands that are views of an argument of the
-program are called by its name.
+It is built from what the instruction contains: matrix products first, then well-known patterns
+(softmax, gelu, rms norm), then the heaviest operations by name.  An operand that is a view of a
+program argument gets the argument's name.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from slipstream.profile.semantics.op_patterns import patterns
 from slipstream.units import format_bytes
 
 _MOST_NAMES = 4
-
-
+_MOST_WORDS = 3
 _known: WeakKeyDictionary[Program, dict[tuple[str, str], str]] = WeakKeyDictionary()
 
 
 def describe(program: Program, instruction: Instruction) -> str:
-    """What an instruction does, in a few words."""
+    """Describe what an instruction does, in a few words."""
     known = _known.setdefault(program, {})
     key = (instruction.computation, instruction.name)
     if key not in known:
@@ -46,7 +45,7 @@ def _described(program: Program, instruction: Instruction) -> str:
     for attempt in (matmul, _memory, _update, _pattern, _call):
         if found := attempt(program, instruction):
             return found
-    return _plain(program, instruction)
+    return _operations(program, instruction)
 
 
 def _collective(program: Program, instruction: Instruction) -> str:
@@ -72,7 +71,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _memory(program: Program, instruction: Instruction) -> str:
-    """Copies and slices: to the host, from the host, of a weight."""
+    """Copies and slices: to or from the host, or of a weight."""
     moved = _moved(program, instruction)
     if moved is None:
         return ""
@@ -92,7 +91,7 @@ def _memory(program: Program, instruction: Instruction) -> str:
 
 
 def _moved(program: Program, instruction: Instruction) -> tuple[str, str] | None:
-    """What kind of copy this is and how much it moves; None when it computes something."""
+    """(kind of copy, size of what it moves); None if the instruction computes something."""
     base = instruction.opcode.removesuffix("-start")
     if base == "copy":
         leaf = next(instruction.shape.leaves())
@@ -113,7 +112,7 @@ def _moved(program: Program, instruction: Instruction) -> tuple[str, str] | None
 
 
 def _computes(instruction: Instruction) -> bool:
-    """Whether an operation does more than move data or count where to."""
+    """Whether an operation does more than move data or compute indices."""
     return instruction.shape.is_float and instruction.opcode not in _MOVES
 
 
@@ -139,7 +138,7 @@ def _result_on_host(instruction: Instruction) -> bool:
 
 
 def _update(program: Program, instruction: Instruction) -> str:
-    """The optimizer's work: a fusion that takes a weight and gives a new one of its shape."""
+    """An optimizer update: a fusion that takes a weight and returns a new one of its shape."""
     computation = fused(program, instruction)
     is_differentiated = "jvp(" in instruction.op_name
     if computation is None or is_differentiated or instruction.computation != program.entry.name:
@@ -170,7 +169,7 @@ def _pattern(program: Program, instruction: Instruction) -> str:
 
 
 def _gradient(program: Program, instruction: Instruction) -> str:
-    """`∂w1` for the gradient of a weight; empty for anything else."""
+    """`∂w1` for the gradient of one weight; empty for anything else."""
     if "transpose(" not in instruction.op_name:
         return ""
     weights = updated_weights(program, instruction)
@@ -200,7 +199,7 @@ def _convolution(program: Program, instruction: Instruction) -> str:
     operands = program.operands(instruction)
     found = origin(program, operands[1]) if len(operands) > 1 else None
     name = parameter_name(found.op_name) if found is not None and found.op_name else "filter"
-    # A backward convolution of size 1 is a forward one to cuDNN; its op name knows better.
+    # cuDNN runs a backward convolution of size 1 as a forward one; only its op name tells.
     is_remat = "rematted" in instruction.op_name
     is_backward = "BackwardInput" in instruction.custom_call_target or (
         "transpose(" in instruction.op_name and not is_remat
@@ -208,30 +207,41 @@ def _convolution(program: Program, instruction: Instruction) -> str:
     return f"dy ∗ {name}ᵀ" if is_backward else f"x ∗ {name}"
 
 
-def _plain(program: Program, instruction: Instruction) -> str:
-    """The operations of a fusion by name, the heavy ones alone if there are any."""
+def _operations(program: Program, instruction: Instruction) -> str:
+    """The operations of a fusion by name: the heavy ones alone, if there are any."""
     computation = fused(program, instruction)
     if computation is None:
         return instruction.opcode
     result = next(instruction.shape.leaves())
     if not result.is_float and not result.dims:
         return "loop condition" if result.dtype == "pred" else "loop counter"
-    inside = [i for i in computation.instructions if i.shape.is_float or i.opcode in _HEAVY]
-    heavy = dict.fromkeys(_HEAVY[i.opcode] for i in inside if i.opcode in _HEAVY)
-    light = dict.fromkeys(_LIGHT[i.opcode] for i in inside if i.opcode in _LIGHT)
-    if "maximum" in light and _has_zero(computation.instructions):
-        light = {"relu" if word == "maximum" else word: None for word in light}
-    moves = dict.fromkeys(_move(i) for i in inside if i.opcode in _SHUFFLES)
-    words = list(heavy or {**light, **moves})[:3]
+    inside = computation.instructions
+    heavy = list(dict.fromkeys(_HEAVY[i.opcode] for i in inside if i.opcode in _HEAVY))
     names = _weights(program, instruction)
-    if not words:
-        return _filled(computation.instructions, instruction, names)
     if "scatter" in heavy:
         names = _gradient(program, instruction) or names
+    if heavy:
+        return _phrase(heavy, names)
+    light, moves = _light_operations(inside)
+    if not light and not moves:
+        return _filled(inside, instruction, names)
+    words = [*light, *moves]
     if words[0] == "multiply" and names:
-        return ", ".join((f"x × {names}", *words[1:]))
-    size = "" if heavy or light or names else format_bytes(instruction.shape.bytes)
-    return " ".join(part for part in (", ".join(words), names, size) if part)
+        return ", ".join((f"x × {names}", *words[1:_MOST_WORDS]))
+    return _phrase(words, names, "" if light or names else format_bytes(instruction.shape.bytes))
+
+
+def _light_operations(inside: tuple[Instruction, ...]) -> tuple[list[str], list[str]]:
+    """(cheap arithmetic, data movement) of a fusion, each operation once."""
+    floats = [i for i in inside if i.shape.is_float]
+    light = list(dict.fromkeys(_LIGHT[i.opcode] for i in floats if i.opcode in _LIGHT))
+    if _has_zero(inside):
+        light = ["relu" if word == "maximum" else word for word in light]
+    return light, list(dict.fromkeys(_move(i) for i in floats if i.opcode in _SHUFFLES))
+
+
+def _phrase(words: list[str], names: str, size: str = "") -> str:
+    return " ".join(part for part in (", ".join(words[:_MOST_WORDS]), names, size) if part)
 
 
 def _has_zero(inside: tuple[Instruction, ...]) -> bool:
@@ -249,7 +259,7 @@ def _move(instruction: Instruction) -> str:
 
 
 def _filled(inside: tuple[Instruction, ...], instruction: Instruction, names: str) -> str:
-    """Fusions that compute nothing: casts, masks and constants."""
+    """Fusions without arithmetic: casts, masks and constants."""
     size = format_bytes(sum(leaf.bytes for leaf in instruction.shape.leaves()))
     opcodes = {i.opcode for i in inside}
     if {"iota", "compare"} <= opcodes:
