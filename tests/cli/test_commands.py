@@ -99,7 +99,9 @@ def test_an_unknown_program_suggests_the_nearest():
 
 
 def test_programs_that_share_a_name_are_listed():
-    with pytest.raises(BadInput, match=r"7 programs are called jit_stage; name one of: jit_stage"):
+    with pytest.raises(
+        BadInput, match=r"7 programs are called jit_stage; choose one of: jit_stage"
+    ):
         run("programs", OFFLOAD, "jit_stage")
 
 
@@ -116,7 +118,7 @@ def test_an_exported_trace_holds_every_event(tmp_path):
     said = run("export", OFFLOAD, "-o", str(output), "--format", "perfetto")
     slices = read(output.read_bytes())
     assert f": {sum(s.category != 'step' for s in slices):,} events," in said
-    assert said.splitlines()[1].startswith("open it at https://ui.perfetto.dev, ")
+    assert said.splitlines()[1].startswith("open it at https://ui.perfetto.dev ")
     times = run("query", OFFLOAD, "select sum(duration_ps) from events", "--csv").split()
     device = [s for s in slices if s.category == "device"]
     # The recording is in whole nanoseconds, so nothing is lost.
@@ -126,7 +128,7 @@ def test_an_exported_trace_holds_every_event(tmp_path):
 def test_export_refuses_what_it_can_not_write(tmp_path):
     with pytest.raises(BadInput, match="--open is for Perfetto traces; x.csv is csv"):
         run("export", OFFLOAD, "-o", "x.csv", "--open")
-    with pytest.raises(BadInput, match=r"the ending of x.zip names no format; expected .pftrace"):
+    with pytest.raises(BadInput, match=r"the suffix of x.zip names no format; expected .pftrace"):
         run("export", OFFLOAD, "-o", "x.zip")
     with pytest.raises(BadInput, match=r"no format 'parqet'; did you mean parquet\?"):
         run("export", OFFLOAD, "-o", "x", "--format", "parqet")

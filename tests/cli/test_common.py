@@ -17,7 +17,7 @@ def _loaded(monkeypatch, stderr: io.StringIO, seconds: float) -> str:
     monkeypatch.setattr(common.time, "monotonic", lambda: next(now))
     monkeypatch.setattr("sys.stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
-    with common.LoadBar() as bar:
+    with common.ProgressBar() as bar:
         bar.update(40_000_000, 100_000_000)
         bar.update(100_000_000, 100_000_000)
     return stderr.getvalue()

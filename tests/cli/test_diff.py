@@ -92,7 +92,8 @@ def test_limits(text, share):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("2", "did you mean --gate 2%"), ("two", "is no limit"), ("-1%", "no limit")]
+    ("text", "said"),
+    [("2", "did you mean --gate 2%"), ("two", "is not a limit"), ("-1%", "not a limit")],
 )
 def test_what_is_no_limit(text, said):
     with pytest.raises(BadInput, match=said):

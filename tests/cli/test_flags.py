@@ -46,7 +46,7 @@ def test_list_with_a_bad_expression():
     done = run("list", "--grep", "(")
 
     assert isinstance(done.exception, BadInput)
-    assert "no regular expression" in str(done.exception)
+    assert "is not a regular expression" in str(done.exception)
 
 
 def test_explain():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from slipstream.cli import main as cli
 from slipstream.errors import BadInput, CheckFailed, Missing
 
-COMMANDS = ("summary", "ops", "programs", "export", "query")
 HEAVY = ("numpy", "numba", "pandas", "pyarrow", "duckdb", "google.protobuf", "jax", "rich")
 
 
@@ -20,9 +22,58 @@ def slipstream(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def test_help_names_every_command():
-    shown = slipstream("--help").stdout
-    assert all(f"\n  {command} " in shown for command in COMMANDS)
+def plain_help(*command: str) -> str:
+    environment = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+    return slipstream(*command, "--help", env=environment).stdout
+
+
+def listed(shown: str) -> dict[str, list[str]]:
+    """The commands under each heading of a help text."""
+    _, *sections = re.split(r"^(\S.*):$", shown, flags=re.MULTILINE)
+    return {
+        heading: re.findall(r"^  (\w+) ", body, flags=re.MULTILINE)
+        for heading, body in zip(sections[::2], sections[1::2], strict=True)
+        if heading != "Options"
+    }
+
+
+def test_help_names_every_command_by_its_purpose():
+    assert listed(plain_help()) == {
+        "Start here": ["run", "summary", "diagnose", "predict"],
+        "Read a profile": [
+            *("ops", "overlap", "collectives", "slack", "gaps", "roofline", "memory", "network"),
+            *("hosts", "programs", "diff", "report", "serve"),
+        ],
+        "Without a GPU": ["compile", "simulate", "machines"],
+        "Settings": ["tune", "flags", "costs", "doctor"],
+        "Other tools": ["export", "query"],
+    }
+    assert sorted(sum(listed(plain_help()).values(), [])) == sorted(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("group", [(), ("costs",), ("flags",), ("machines",), ("tune",)])
+def test_every_command_is_described_on_one_line(group):
+    shown = plain_help(*group)
+    body = shown[shown.index("Show this message and exit.") :].splitlines()[2:]
+    rows = [line for line in body if line and not line.endswith(":")]
+    assert rows
+    assert all(re.fullmatch(r"  \w+ +[A-Z][^…]+[^….]\.", line) for line in rows), rows
+    assert max(map(len, rows)) <= 80
+
+
+def test_one_sentence_says_what_slipstream_does():
+    root = Path(__file__).parents[2]
+    described = tomllib.loads((root / "pyproject.toml").read_text())["project"]["description"]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert described == cli.TAGLINE
+    assert cli.TAGLINE in readme.splitlines()[:6]
+    assert cli.TAGLINE in " ".join(plain_help().split())
+
+
+def test_every_command_that_reads_a_profile_is_read_ahead():
+    for name, about in cli.COMMANDS.items():
+        shown = plain_help(name).partition("Options:")[0]
+        assert about.reads_profile == bool(re.search(r"^  \S+ +Profile", shown, re.MULTILINE)), name
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("ops", "--help"), ("--version",)])

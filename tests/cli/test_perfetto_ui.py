@@ -61,13 +61,13 @@ def test_a_browser_that_never_comes(port, tmp_path, monkeypatch):
     monkeypatch.setattr(webbrowser, "open", lambda link: False)
     file = tmp_path / "a.pftrace"
     file.write_bytes(b"trace")
-    with pytest.raises(Missing, match="no browser asked for the trace; open .*a.pftrace at https"):
-        perfetto_ui.hand_over(file, print, patience_s=0)
+    with pytest.raises(Missing, match="no browser fetched the trace; open .*a.pftrace at https"):
+        perfetto_ui.serve_trace(file, print, timeout_s=0)
 
 
 def test_a_port_that_is_taken(port, tmp_path):
     with (
         HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler),
-        pytest.raises(Missing, match=rf"port {port}, .* can't be used: Address already in use"),
+        pytest.raises(Missing, match=rf"cannot use port {port}, .*: Address already in use"),
     ):
-        perfetto_ui.hand_over(tmp_path / "a.pftrace", print)
+        perfetto_ui.serve_trace(tmp_path / "a.pftrace", print)

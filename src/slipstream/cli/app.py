@@ -1,37 +1,50 @@
-"""The command line: its commands as Typer builds them."""
+"""The command line, as Typer builds it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.main import COMMANDS
+from slipstream.cli.group import CommandGroup
+from slipstream.cli.main import COMMANDS, TAGLINE
+
+
+class RootGroup(CommandGroup):
+    """All commands, in the order of `COMMANDS`; Typer would list groups last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        known = list(COMMANDS)
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: known.index(name) if name in known else len(known))
 
 
 def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command line with some commands; all of them are slower to build than most are to run."""
+    """The command line with some of its commands: building all takes longer than most run."""
     app = typer.Typer(
         name="slipstream",
+        cls=RootGroup,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(slipstream)
+    app.callback(help=TAGLINE)(slipstream)
     for name in names:
-        command = getattr(import_module(COMMANDS[name]), name)
+        about = COMMANDS[name]
+        module = import_module(f"slipstream.cli.{about.module or name}")
+        command = getattr(module, name)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, rich_help_panel=about.group)
         else:
-            app.command()(command)
+            app.command(rich_help_panel=about.group)(command)
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -49,4 +62,4 @@ def slipstream(
         ),
     ] = False,
 ) -> None:
-    """Reads profiles of JAX programs on GPUs and shows where the step's time went."""
+    """The whole command; `TAGLINE` is its help."""

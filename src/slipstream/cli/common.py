@@ -1,4 +1,4 @@
-"""What commands share: their arguments, loading with a progress bar, and printing."""
+"""What commands share: arguments, loading with a progress bar, and printing."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ PathArgument = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
-        help="What JAX's profiler wrote (a folder, or .xplane.pb), an Nsight Systems .sqlite or "
-        ".nsys-rep, or an nsys-jax .zip (or a folder of them).",
+        help="Profile: a folder or .xplane.pb written by JAX's profiler, an Nsight Systems "
+        ".sqlite or .nsys-rep, or an nsys-jax .zip (or a folder of them).",
     ),
 ]
 RunOption = Annotated[
     str | None,
     typer.Option(
-        "--run", metavar="NAME", help="Which run of the folder to read.  [default: the newest]"
+        "--run", metavar="NAME", help="Run to read, in a folder of runs.  [default: the newest]"
     ),
 ]
-LinksOption = Annotated[
+MachineOption = Annotated[
     str | None,
     typer.Option(
         "--on",
         metavar="MACHINE",
-        help="How the GPUs are connected, as in 4x8xH100.  [default: as the profile seems]",
+        help="Machine the profile was recorded on: 4x8xH100.  [default: guessed from it]",
     ),
 ]
-SliceOption = Annotated[
+SliceBandwidthOption = Annotated[
     float | None,
     typer.Option(
         metavar="GBPS",
         min=0.001,
-        help="Gbit/s that the network between TPU slices carries for a host, one direction.",
+        help="Bandwidth between TPU slices in Gbit/s, per host and direction.",
     ),
 ]
 DumpsOption = Annotated[
@@ -51,37 +51,41 @@ DumpsOption = Annotated[
     typer.Option(
         "--dumps",
         metavar="DIR",
-        help="Programs that XLA dumped, for Nsight.  [default: those beside PATH]",
+        help="Folder of programs dumped by XLA, for Nsight profiles.  [default: beside PATH]",
     ),
 ]
 TopOption = Annotated[
     int | None,
     typer.Option(
-        "--top", metavar="N", min=1, help="How many rows.  [default: a screenful; all with --json]"
+        "--top",
+        metavar="N",
+        min=1,
+        help="Number of rows to print.  [default: a screenful; all with --json]",
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON, as docs/json.md describes it.")
+WholeOption = Annotated[
+    bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")]
 
 PLAIN_WIDTH = 80
-"""columns where the output is no terminal"""
-MOST_WIDTH = 120
-"""columns a wide terminal gets: longer lines are hard to read"""
-PATIENCE_S = 2.0
-"""how long a load may take before it shows a bar"""
+"""columns where the output is not a terminal"""
+MAX_WIDTH = 120
+"""columns used of a wide terminal: longer lines are hard to read"""
+SHOW_AFTER_S = 2.0
+"""how long work may take before progress is shown"""
 
 
 def open_profile(path: str, run: str | None = None, dumps: str | None = None) -> Profile:
-    """Loads a profile, with a bar on a terminal if that takes long."""
+    """Load a profile; on a terminal, show a progress bar if it takes long."""
     from slipstream.sources.load import load
 
-    with LoadBar() as bar:
+    with ProgressBar() as bar:
         return load(path, run=run, progress=bar.update, dumps=dumps)
 
 
-class LoadBar:
-    """A progress bar on stderr: appears after `PATIENCE_S`, never where stderr is no terminal."""
+class ProgressBar:
+    """A progress bar on stderr, shown after `SHOW_AFTER_S` and only on a terminal."""
 
     def __init__(self, doing: str = "reading", *, is_bytes: bool = True) -> None:
         self._doing, self._is_bytes = doing, is_bytes
@@ -90,7 +94,7 @@ class LoadBar:
 
     def update(self, done_bytes: int, total_bytes: int) -> None:
         if self._progress is None:
-            if time.monotonic() - self._began < PATIENCE_S or not sys.stderr.isatty():
+            if time.monotonic() - self._began < SHOW_AFTER_S or not sys.stderr.isatty():
                 return
             self._progress = self._start()
         self._progress.update(self._progress.task_ids[0], completed=done_bytes, total=total_bytes)
@@ -112,7 +116,7 @@ class LoadBar:
         progress.start()
         return progress
 
-    def __enter__(self) -> LoadBar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -121,23 +125,23 @@ class LoadBar:
 
 
 def show(text_of_width: Callable[[int], Text]) -> None:
-    """Prints a rendered result: as wide as the terminal, plain and 80 columns elsewhere."""
+    """Print a rendered result: as wide as the terminal; elsewhere plain, in 80 columns."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
-    width = min(console.width, MOST_WIDTH) if console.is_terminal else PLAIN_WIDTH
+    width = min(console.width, MAX_WIDTH) if console.is_terminal else PLAIN_WIDTH
     _until_closed(lambda: console.print(text_of_width(width), soft_wrap=True))
 
 
 def show_json(data: Any) -> None:
-    """Prints JSON."""
+    """Print JSON."""
     from slipstream.outputs.json import dumps
 
     echo(dumps(data))
 
 
 def echo(text: str) -> None:
-    """Prints text as it is."""
+    """Print text unchanged."""
     _until_closed(lambda: print(text, flush=True))
 
 
@@ -145,6 +149,6 @@ def _until_closed(write: Callable[[], None]) -> None:
     try:
         write()
     except BrokenPipeError:
-        # Whoever read this has seen enough (`| head`); Python's own flush at exit must not fail.
+        # The reader has closed the pipe (`| head`); Python's own flush at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None

@@ -1,4 +1,4 @@
-"""`slipstream compile`: a program for any machine, by the real XLA GPU compiler, with no GPU."""
+"""`slipstream compile`: compile a program for any machine, without a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, show, show_json
-from slipstream.cli.predicting import CompileProgress
+from slipstream.cli.prediction import CompileProgress
 
 
 def compile(
@@ -15,17 +15,17 @@ def compile(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="What to compile: FILE.py:FUNCTION, StableHLO (.mlir), or HLO before "
+            help="Program to compile: FILE.py:FUNCTION, StableHLO (.mlir), or HLO before "
             "optimisation (.hlo.pb, .txt).",
         ),
     ],
     on: Annotated[
         str,
-        typer.Option("--on", metavar="SPEC", help="The machine: 8xH200, 4x8xH100, or a TOML file."),
+        typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, 4x8xH100, or a TOML file."),
     ] = "8xH200",
     flags: Annotated[
         str | None,
-        typer.Option("--flags", metavar="FLAGS", help="As in XLA_FLAGS: '--xla_…=… --xla_…=…'."),
+        typer.Option("--flags", metavar="FLAGS", help="XLA flags: '--xla_…=… --xla_…=…'."),
     ] = None,
     costs: Annotated[
         str | None,
@@ -37,18 +37,23 @@ def compile(
     ] = None,
     use_gpu: Annotated[
         bool,
-        typer.Option("--use-gpu", help="Take configuration and autotuning from the GPU here."),
+        typer.Option(
+            "--use-gpu", help="Compile with the configuration and autotuning of the local GPU."
+        ),
     ] = False,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write the program: .hlo.pb or .hlo."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File for the compiled program: .hlo.pb or .hlo."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compile for a machine that is not here: collectives, memory, and what XLA says.
+    """Compile a program for any machine with XLA's GPU compiler.
 
-    FUNCTION takes `devices` (a list) or `mesh`, and returns a jitted function and its abstract
-    arguments. Results are kept: the same again takes no time.
+    No GPU is needed. Prints the program's collectives, its memory, and XLA's messages. FUNCTION
+    takes `devices` (a list) or `mesh`, and returns a jitted function and its abstract arguments.
+    Results are cached.
     """
     from slipstream.compiler.compile import compilation, machine_of
     from slipstream.compiler.export import write_program

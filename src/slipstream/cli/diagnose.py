@@ -1,4 +1,4 @@
-"""`slipstream diagnose`: what is wrong with the step, what it costs, and what to do."""
+"""`slipstream diagnose`: what slows the step, how much it costs, and how to fix it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 from slipstream.cli.common import (
     DumpsOption,
     JsonOption,
-    LinksOption,
-    LoadBar,
+    MachineOption,
     PathArgument,
+    ProgressBar,
     RunOption,
-    SliceOption,
+    SliceBandwidthOption,
     TopOption,
     open_profile,
     show,
@@ -27,32 +27,32 @@ def diagnose(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="PGLE costs that the run was given (.pb, .pbtxt, a folder), to check them.",
+            help="PGLE costs the run was compiled with (.pb, .pbtxt, or a folder), to check them.",
         ),
     ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Script, env file, YAML or Python that set the run's flags.  [default: what the "
-            "profile holds]",
+            help="Script, env file, YAML or Python that set the run's flags.  "
+            "[default: the flags in the profile]",
         ),
     ] = None,
-    on: LinksOption = None,
-    slice_gbps: SliceOption = None,
+    on: MachineOption = None,
+    slice_gbps: SliceBandwidthOption = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also the rules that could not tell, or found nothing.")
+        bool, typer.Option("--all", help="Also list rules that found nothing or could not tell.")
     ] = False,
     top: TopOption = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """What is wrong with the step, ranked by the time to be won.
+    """List what slows the step, with evidence, gain and fix.
 
-    Each finding has its evidence, what it would win (simulated where that is possible) and the
-    exact flag or change of code. Flags are those of the jaxlib that made the profile. First comes
-    what can be counted on, then what is expected.
+    Findings are ranked by the time to gain: certain gains first, then expected ones. Gains are
+    simulated where possible. Each finding names the exact flag or code change; flags are those of
+    the jaxlib that recorded the profile.
     """
     # Loaded while the profile is being read.
     from slipstream.costs.files import read_costs
@@ -69,7 +69,7 @@ def diagnose(
         given = {one.name: one.value or "" for one in found if one.kind in kinds}
     table = read_costs(costs) if costs is not None else None
     where = machine(on) if on is not None else None
-    with LoadBar("diagnosing", is_bytes=False) as bar:
+    with ProgressBar("diagnosing", is_bytes=False) as bar:
         result = analyse(
             profile,
             costs=table,

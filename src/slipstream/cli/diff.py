@@ -1,4 +1,4 @@
-"""`slipstream diff`: what changed from one profile to another, and is it more than noise?"""
+"""`slipstream diff`: what changed between two profiles, and whether it exceeds noise."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import typer
 from slipstream.cli.common import JsonOption, echo, open_profile, show, show_json
 from slipstream.errors import BadInput, CheckFailed
 
-PROFILE = "A profile, as in `slipstream summary`, or a timeline that `predict` wrote."
+PROFILE = "Profile, or a timeline written by `predict --timeline`."
 
 
 def diff(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help=PROFILE)],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the changed run.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same for the changed run.")],
     gate: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit 1 if the step got slower by more than this, beyond noise: 2%.",
+            help="Exit with 1 if the step got slower by more than this, beyond noise: 2%.",
         ),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="How many ops.  [default: 10; all with --json]"),
+        typer.Option(
+            metavar="N", min=1, help="Number of ops to print.  [default: 10; all with --json]"
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """What changed from one profile to another, op by op, and whether the step got slower.
+    """Compare two profiles op by op; --gate fails on a slower step.
 
-    Ops are recognised by what they compute, not by their names, which change whenever XLA
-    compiles again. With --gate the exit code is 1 if the step is slower by more than that beyond
-    noise, and 2 if the steps recorded are too few to tell.
+    Ops are matched by what they compute, because their names change with every compilation. With
+    --gate the exit code is 1 if the step is slower than the limit beyond noise, and 2 if too few
+    steps were recorded to tell.
     """
     limit = parse_gate(gate) if gate is not None else None
     from slipstream.analyses.diff.diff import diff as analyse
@@ -61,10 +63,10 @@ def parse_gate(text: str) -> float:
     try:
         number = float(text.strip().removesuffix("%"))
     except ValueError:
-        raise BadInput(f"{text!r} is no limit; expected a percentage: --gate 2%") from None
+        raise BadInput(f"{text!r} is not a limit; expected a percentage: --gate 2%") from None
     is_percentage = text.strip().endswith("%")
     if not is_percentage and number >= 1:
         raise BadInput(f"{text!r} would be {number:.0%}; did you mean --gate {text.strip()}%?")
     if not 0 <= number < 1000:
-        raise BadInput(f"{text!r} is no limit; expected a percentage: --gate 2%")
+        raise BadInput(f"{text!r} is not a limit; expected a percentage: --gate 2%")
     return number / 100 if is_percentage else number

@@ -1,4 +1,4 @@
-"""`slipstream doctor`: what is wrong with this machine and its environment."""
+"""`slipstream doctor`: check this machine and its environment."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 def doctor(
     program: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="A compiled program (HLO) to look at, too."),
+        typer.Option(metavar="PATH", help="Compiled program (HLO) to check as well."),
     ] = None,
     profiling: Annotated[
-        bool, typer.Option("--profiling", help="The run will be profiled, or uses PGLE.")
+        bool, typer.Option("--profiling", help="Check for a run that is profiled or uses PGLE.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on errors.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if there are errors.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """What is wrong with this machine and its environment, and the command that fixes it.
+    """Check this machine and its environment, and print fixes.
 
-    Type it where the training runs: on the node, in the container, with its variables set.
+    Run it where the training runs: on the node, in the container, with its variables set.
     """
     from slipstream.doctor.doctor import examine
     from slipstream.doctor.machine_facts import read_machine_facts

@@ -1,4 +1,4 @@
-"""`slipstream export`: a profile for other tools."""
+"""`slipstream export`: write a profile for other tools."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ FORMATS = ("perfetto", "parquet", "csv")
 
 def export(
     path: PathArgument,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")],
     format: Annotated[
         str | None,
         typer.Option(
             metavar="FORMAT",
             help="perfetto, parquet or csv.  "
-            "[default: by FILE's ending: .pftrace, .perfetto-trace, .parquet or .csv]",
+            "[default: by FILE's suffix: .pftrace, .perfetto-trace, .parquet or .csv]",
         ),
     ] = None,
     table: Annotated[
         str,
         typer.Option(
             metavar="TABLE",
-            help="What Parquet and CSV get: events, host_events or transfers.",
+            help="Table to write as Parquet or CSV: events, host_events or transfers.",
         ),
     ] = "events",
     run: RunOption = None,
@@ -46,11 +44,11 @@ def export(
         bool, typer.Option("--open", help="Open the Perfetto trace in a browser.")
     ] = False,
 ) -> None:
-    """Writes a profile for other tools.
+    """Export a profile to Perfetto, Parquet or CSV.
 
     A Perfetto trace holds device and host events, steps, counters, and arrows from launches and
-    asynchronous starts; ui.perfetto.dev opens it. Parquet and CSV hold one table, a row for each
-    event.
+    asynchronous starts; open it at ui.perfetto.dev. Parquet and CSV files hold one table with a
+    row for each event.
     """
     chosen = format or _format_of(output)
     if chosen not in FORMATS:
@@ -61,7 +59,9 @@ def export(
     if table not in tables.TABLES:
         raise BadInput(no_such("table", table, tables.TABLES))
     if chosen == "perfetto" and table != "events":
-        raise BadInput("a Perfetto trace holds events and host events; --table is for the others")
+        raise BadInput(
+            "a Perfetto trace always holds events and host events; --table needs parquet or csv"
+        )
     if open and chosen != "perfetto":
         raise BadInput(f"--open is for Perfetto traces; {output} is {chosen}")
     profile = open_profile(path, run, dumps)
@@ -74,19 +74,19 @@ def export(
         count = len(getattr(profile, table))
     _report(output, count)
     if chosen == "perfetto":
-        from slipstream.cli.perfetto_ui import PAGE, hand_over
+        from slipstream.cli.perfetto_ui import PAGE, serve_trace
 
         if open:
-            hand_over(Path(output), echo)
+            serve_trace(Path(output), echo)
         else:
-            echo(f"open it at {PAGE}, which reads it in your browser; --open does that")
+            echo(f"open it at {PAGE} (the file stays in your browser), or add --open")
 
 
 def _format_of(output: str) -> str:
     suffix = Path(output).suffix
     if suffix not in SUFFIXES:
         raise BadInput(
-            f"the ending of {output} names no format; expected {', '.join(SUFFIXES)}, "
+            f"the suffix of {output} names no format; expected {', '.join(SUFFIXES)}, "
             f"or add --format with one of: {', '.join(FORMATS)}"
         )
     return SUFFIXES[suffix]

@@ -1,7 +1,7 @@
-"""The `slipstream` command.  A command's file is imported when it is called: help is instant.
+"""The `slipstream` command.
 
-A profile that the command line names is read from the first moment on, by threads that need no
-Python, while Python loads the command line and all that comes after reading.
+A command's module is imported only when that command is called. Where the first argument is a
+profile, native threads start to read it at once, while Python imports the rest.
 """
 
 from __future__ import annotations
@@ -10,51 +10,61 @@ import gc
 import os
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from slipstream.errors import SlipstreamError
 
-COMMANDS = {
-    "summary": "slipstream.cli.summary",
-    "ops": "slipstream.cli.ops",
-    "programs": "slipstream.cli.programs",
-    "overlap": "slipstream.cli.overlap",
-    "collectives": "slipstream.cli.collectives",
-    "slack": "slipstream.cli.slack",
-    "gaps": "slipstream.cli.gaps",
-    "roofline": "slipstream.cli.roofline",
-    "memory": "slipstream.cli.memory",
-    "hosts": "slipstream.cli.hosts",
-    "diagnose": "slipstream.cli.diagnose",
-    "diff": "slipstream.cli.diff",
-    "network": "slipstream.cli.network",
-    "serve": "slipstream.cli.serve",
-    "report": "slipstream.cli.report",
-    "costs": "slipstream.cli.costs",
-    "compile": "slipstream.cli.compile",
-    "predict": "slipstream.cli.predict",
-    "simulate": "slipstream.cli.simulate",
-    "machines": "slipstream.cli.machines",
-    "export": "slipstream.cli.export",
-    "query": "slipstream.cli.query",
-    "flags": "slipstream.cli.flags",
-    "doctor": "slipstream.cli.doctor",
-    "run": "slipstream.cli.run",
-    "tune": "slipstream.cli.tune",
-}
-"""Command or group of commands to the module that has it, under the same name."""
+TAGLINE = "Makes JAX programs on GPUs run as fast as their hardware allows, and proves it."
 
-
-_READERS = (
-    "summary", "ops", "programs", "export", "query",
-    "overlap", "collectives", "slack", "gaps", "roofline", "memory", "hosts", "diff", "network",
-    "diagnose", "report", "serve",
+START, READ, NO_GPU, SETTINGS, OTHER = (
+    "Start here", "Read a profile", "Without a GPU", "Settings", "Other tools",
 )  # fmt: skip
-"""commands whose first argument is a profile"""
+"""groups of commands in the help, in order"""
+
+
+class Command(NamedTuple):
+    """Where a command, or a group of commands, is found: `module` has it under its own name."""
+
+    group: str
+    reads_profile: bool = False
+    """its first argument is a profile, which is read while the rest is still being imported"""
+    module: str | None = None
+    """in `slipstream.cli`; by default, the command's name"""
+
+
+COMMANDS = {
+    "run": Command(START),
+    "summary": Command(START, reads_profile=True),
+    "diagnose": Command(START, reads_profile=True),
+    "predict": Command(START),
+    "ops": Command(READ, reads_profile=True),
+    "overlap": Command(READ, reads_profile=True, module="analyses"),
+    "collectives": Command(READ, reads_profile=True, module="analyses"),
+    "slack": Command(READ, reads_profile=True, module="analyses"),
+    "gaps": Command(READ, reads_profile=True, module="analyses"),
+    "roofline": Command(READ, reads_profile=True, module="analyses"),
+    "memory": Command(READ, reads_profile=True, module="analyses"),
+    "network": Command(READ, reads_profile=True, module="analyses"),
+    "hosts": Command(READ, reads_profile=True, module="analyses"),
+    "programs": Command(READ, reads_profile=True),
+    "diff": Command(READ, reads_profile=True),
+    "report": Command(READ, reads_profile=True),
+    "serve": Command(READ, reads_profile=True),
+    "compile": Command(NO_GPU),
+    "simulate": Command(NO_GPU),
+    "machines": Command(NO_GPU),
+    "tune": Command(SETTINGS),
+    "flags": Command(SETTINGS),
+    "costs": Command(SETTINGS),
+    "doctor": Command(SETTINGS),
+    "export": Command(OTHER, reads_profile=True),
+    "query": Command(OTHER, reads_profile=True),
+}
+"""every command, in the order of the help"""
 
 
 def __getattr__(name: str) -> Any:
-    """`app` is the whole command line, built when somebody asks for it."""
+    """`app` is the whole command line, built on first use."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from slipstream.cli.app import build_app
@@ -64,27 +74,27 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Runs the command line and ends the process."""
+    """Run the command line and end the process."""
     # A terminal that can't show `µ` gets `?`, not a traceback.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    # A command lives for a second or so and makes few cycles: collecting them is wasted time.
+    # A command runs for a second or so and creates few reference cycles.
     gc.set_threshold(200_000)
     code = _run()
     for stream in (sys.stdout, sys.stderr):
         with suppress(BrokenPipeError, ValueError):
             stream.flush()
-    # The system takes memory back at once; Python would give it back piece by piece.
+    # The system frees all memory at once; Python would free it object by object.
     os._exit(code)
 
 
 def _run() -> int:
-    """The exit code; the only place where errors become one (see `errors`)."""
+    """Run the command and return its exit code; only here do errors become one (see `errors`)."""
     called = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        if called in _READERS:
-            # Nothing here multiplies matrices, and waking a thread for each core takes a while.
+        if called in COMMANDS and COMMANDS[called].reads_profile:
+            # No command multiplies matrices, and OpenBLAS takes a while to start its threads.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             _read_ahead(sys.argv[2:])
         from slipstream.cli.app import build_app
@@ -99,7 +109,7 @@ def _run() -> int:
 
 
 def _read_ahead(arguments: list[str]) -> None:
-    """Begin to read the file that the arguments name, if they name one and choose nothing in it."""
+    """Start to read the file that the arguments name, unless they select a part of it."""
     path = arguments[0] if arguments else ""
     if os.path.isfile(path) and not any(a.startswith(("--run", "--dumps")) for a in arguments):
         from slipstream.sources.xplane.prefetch import walk_ahead

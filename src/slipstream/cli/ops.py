@@ -1,4 +1,4 @@
-"""`slipstream ops`: device time by instruction, or by any other way of grouping."""
+"""`slipstream ops`: device time by instruction, or by another grouping."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from slipstream.cli.common import (
     PathArgument,
     RunOption,
     TopOption,
+    WholeOption,
     open_profile,
     show,
     show_json,
@@ -28,20 +29,19 @@ def ops(
         str,
         typer.Option(
             metavar="GROUPING",
-            help="One row for each: instruction, category, phase, scope, source or kernel.",
+            help="Group by instruction, category, phase, scope, source or kernel.",
         ),
     ] = "instruction",
     top: TopOption = None,
-    whole: Annotated[
-        bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
-    ] = False,
+    whole: WholeOption = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Where the device time went, longest first.
+    """Show device time by instruction, scope, phase or source line.
 
-    Times are of one step; with --all, of the whole recording. Shares are of all device time.
+    The longest come first. Times are per step; with --all, for the whole recording. Shares are of
+    all device time.
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.ops import GROUPINGS

@@ -1,7 +1,7 @@
-"""Hands a trace to ui.perfetto.dev, as Perfetto's own `open_trace_in_ui` does.
+"""Open a trace at ui.perfetto.dev, as Perfetto's own `open_trace_in_ui` does.
 
-The page fetches the file from this machine, at the one port that its security policy allows
-(github.com/google/perfetto, tools/open_trace_in_ui): the trace goes from here to the browser here.
+The page fetches the file from this machine, from the one port that its security policy allows
+(github.com/google/perfetto, tools/open_trace_in_ui). The trace goes to the local browser only.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from slipstream.errors import Missing
 
 PAGE = "https://ui.perfetto.dev"
 PORT = 9001
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 def link(path: Path) -> str:
-    """What opens the trace, while `hand_over` serves it."""
+    """The address that opens the trace while `serve_trace` serves it."""
     return f"{PAGE}/#!/?url=http://127.0.0.1:{PORT}/{quote(path.name)}"
 
 
-def hand_over(path: Path, say: Callable[[str], None], patience_s: float = PATIENCE_S) -> None:
-    """Serves one file to the page until that has it, and opens the page in a browser."""
+def serve_trace(path: Path, say: Callable[[str], None], timeout_s: float = TIMEOUT_S) -> None:
+    """Open the page in a browser, and serve it one file until it has fetched that."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -44,23 +44,23 @@ def hand_over(path: Path, say: Callable[[str], None], patience_s: float = PATIEN
             server.is_fetched = True
 
         def log_message(self, *_: object) -> None:
-            """A command says what it did, not what it was asked."""
+            """Requests are not logged."""
 
     try:
         server = _Server(("127.0.0.1", PORT), Handler)
     except OSError as error:
         raise Missing(
-            f"port {PORT}, the only one that {PAGE} may read from, can't be used: "
-            f"{error.strerror}; open {path} there by hand"
+            f"cannot use port {PORT}, the only one that {PAGE} may read from: "
+            f"{error.strerror}; open {path} there yourself"
         ) from None
     with server:
         say(f"opening {link(path)}")
         webbrowser.open(link(path))
         server.timeout = 1
-        until = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while not server.is_fetched:
-            if time.monotonic() > until:
-                raise Missing(f"no browser asked for the trace; open {path} at {PAGE} by hand")
+            if time.monotonic() > deadline:
+                raise Missing(f"no browser fetched the trace; open {path} at {PAGE} yourself")
             server.handle_request()
 
 

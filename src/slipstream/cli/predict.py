@@ -1,4 +1,4 @@
-"""`slipstream predict`: how long a step would take on machines one doesn't have."""
+"""`slipstream predict`: the step time on machines you don't have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, show, show_json
-from slipstream.cli.predicting import (
+from slipstream.cli.prediction import (
     DEFAULT_MACHINE,
     CommandBuffersOption,
     CompileProgress,
@@ -16,10 +16,10 @@ from slipstream.cli.predicting import (
     MachinesOption,
     TimelineOption,
     WaitsOption,
-    keep_page,
-    keep_timeline,
-    machines,
-    measured,
+    measured_costs,
+    parse_machines,
+    save_page,
+    save_timeline,
 )
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def predict(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="What to compile: FILE.py:FUNCTION, StableHLO (.mlir), or HLO before "
+            help="Program to compile: FILE.py:FUNCTION, StableHLO (.mlir), or HLO before "
             "optimisation (.hlo.pb, .txt).",
         ),
     ],
     on: MachinesOption = DEFAULT_MACHINE,
     flags: Annotated[
         str | None,
-        typer.Option("--flags", metavar="FLAGS", help="As in XLA_FLAGS: '--xla_…=… --xla_…=…'."),
+        typer.Option("--flags", metavar="FLAGS", help="XLA flags: '--xla_…=… --xla_…=…'."),
     ] = None,
     costs: CostsOption = None,
     autotuning: Annotated[
@@ -51,18 +51,19 @@ def predict(
     waits: WaitsOption = False,
     json: JsonOption = False,
 ) -> None:
-    """How long a step would take on a machine, where it would wait, what could be won.
+    """Predict the step time on any machine, without a GPU.
 
-    The real XLA GPU compiler compiles TARGET, with no GPU; the result is simulated. Costs that
-    were measured go to XLA's scheduler and to the simulation; the rest is modelled.
+    XLA's GPU compiler compiles TARGET, with no GPU needed, and the result is simulated. Prints
+    the step, where it would wait, and what better overlap could gain. Measured costs go to XLA's
+    scheduler and to the simulation; all other costs are modelled.
     """
     from slipstream.compiler.compile import compilation
     from slipstream.outputs.terminal.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict as make
 
-    known = measured(costs)
+    known = measured_costs(costs)
     found: list[Prediction] = []
-    for machine in machines(on):
+    for machine in parse_machines(on):
         with CompileProgress(machine) as progress:
             compiled = compilation(
                 target,
@@ -81,8 +82,8 @@ def predict(
             command_buffers=command_buffers,
         )
         found.append(prediction)
-        keep_timeline(timeline, prediction, compiled.proto, "," in on)
-    keep_page(html, found)
+        save_timeline(timeline, prediction, compiled.proto, "," in on)
+    save_page(html, found)
     if json:
         return show_json(prediction_json(found))
     show(lambda width: render_predictions(found, width, waits))

@@ -1,4 +1,4 @@
-"""`slipstream programs`: the programs of a profile, or one of them in detail."""
+"""`slipstream programs`: the programs of a profile, or one in detail."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ def programs(
     path: PathArgument,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The program to describe.", show_default=False),
+        typer.Argument(metavar="NAME", help="Program to describe.", show_default=False),
     ] = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """The programs that ran, most device time first; with NAME, one of them in detail.
+    """List the programs that ran, or describe one.
 
-    A name is enough where it is the only one; `name(id)` always is.
+    The program with the most device time comes first. NAME may be a program's name if that is
+    unique, or `name(id)`.
     """
     profile = open_profile(path, run, dumps)
     if name is not None:
@@ -65,16 +66,16 @@ def find_program(profile: Profile, name: str) -> Program:
     if name in profile.programs:
         return profile.programs[name]
     matches = [known for known in profile.programs if known.partition("(")[0] == name]
-    # One program may have been loaded several times: ids differ, fingerprints don't.
+    # A program loaded several times has several ids but one fingerprint.
     distinct = {profile.programs[known].fingerprint or known: known for known in reversed(matches)}
     if len(distinct) == 1:
         return profile.programs[matches[0]]
     if distinct:
         names = ", ".join(distinct.values())
-        raise BadInput(f"{len(distinct)} programs are called {name}; name one of: {names}")
+        raise BadInput(f"{len(distinct)} programs are called {name}; choose one of: {names}")
     if not profile.programs:
         raise BadInput(
-            "this profile holds no programs; record it with host tracing on, "
-            "and with the program compiled or run while the profiler is on"
+            "this profile contains no programs; record it with host tracing enabled, and compile "
+            "or run the program while the profiler is on"
         )
     raise BadInput(no_such("program", name, list(profile.programs)))

@@ -1,4 +1,4 @@
-"""`slipstream query`: SQL over a profile."""
+"""`slipstream query`: query a profile with SQL."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from slipstream.errors import BadInput
 
 def query(
     path: PathArgument,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="Query in DuckDB's SQL.")],
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a heading.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a header.")] = False,
 ) -> None:
-    """SQL over a profile.
+    """Query a profile with SQL.
 
     Tables: events, host_events, transfers, ops, lanes, devices, programs, instructions. A query
-    reads the profile and nothing else.
+    can read the profile and nothing else.
     """
     if json and csv:
-        raise BadInput("--json and --csv are two formats; choose one")
+        raise BadInput("--json and --csv can't be combined; choose one")
     from slipstream.outputs import query_rows
     from slipstream.outputs.sql import query as ask
 

@@ -1,4 +1,4 @@
-"""`slipstream report`: a profile as one page of HTML that people can send to each other."""
+"""`slipstream report`: a profile as one HTML file to share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.common import (
-    PATIENCE_S,
+    SHOW_AFTER_S,
     DumpsOption,
     JsonOption,
     PathArgument,
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 def report(
     path: PathArgument,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")
     ] = "report.html",
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="OTHER", help="Another profile, the one before: the page says what changed."
+            metavar="OTHER", help="Earlier profile to compare with; the page shows what changed."
         ),
     ] = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Writes a profile as one page of HTML: every analysis, findings, and a timeline.
+    """Write an HTML report: findings, every analysis, a timeline.
 
-    The page is one file that holds all it shows and asks nothing of any network. The step of
-    median length is there in full detail, the rest of the recording in sums.
+    The report is one self-contained file that needs no network. It shows the step of median
+    length in full detail, and the rest of the recording in totals.
     """
     # Loaded while the profile is being read.
     from slipstream.diagnosis.diagnose import diagnose
@@ -73,12 +73,12 @@ def report(
 
 @contextmanager
 def stages() -> Iterator[Progress]:
-    """Says what is being done on a terminal's last line, once that takes long."""
+    """Show the current stage on a terminal once the work takes long."""
     began, status = time.monotonic(), None
 
     def update(stage: str) -> None:
         nonlocal status
-        if status is None and sys.stderr.isatty() and time.monotonic() - began > PATIENCE_S:
+        if status is None and sys.stderr.isatty() and time.monotonic() - began > SHOW_AFTER_S:
             from rich.console import Console
 
             status = Console(stderr=True).status("")

@@ -61,7 +61,7 @@ def run(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Profile a job, compile its step with the costs, keep what is faster, and prove it.
+    """Profile a job, recompile its step, and keep what is faster.
 
     The job is any command that runs JAX; it is not changed, and this command ends as it does.
     """

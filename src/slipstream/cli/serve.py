@@ -1,4 +1,4 @@
-"""`slipstream serve`: profiles of any size in the browser."""
+"""`slipstream serve`: explore profiles in the browser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.common import DumpsOption, LoadBar, RunOption, echo, show_json
+from slipstream.cli.common import DumpsOption, ProgressBar, RunOption, echo, show_json
 
 if TYPE_CHECKING:
     from slipstream.serve.server import Server
@@ -18,39 +18,41 @@ def serve(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="One or more of what JAX's profiler wrote (a folder, or .xplane.pb), Nsight "
-            "Systems .sqlite or .nsys-rep, nsys-jax .zip.",
+            help="Profiles: folders or .xplane.pb written by JAX's profiler, Nsight Systems "
+            ".sqlite or .nsys-rep, nsys-jax .zip.",
         ),
     ],
     host: Annotated[
-        str, typer.Option(metavar="NAME", help="Where to listen; others can reach what isn't this.")
+        str, typer.Option(metavar="NAME", help="Address to listen on; the default is local only.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Which port; 0 takes a free one.")
+        int,
+        typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 picks a free one."),
     ] = 0,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
     align: Annotated[
         bool,
-        typer.Option("--align/--no-align", help="Begin the first steps of all PATHs together."),
+        typer.Option(
+            "--align/--no-align", help="Align profiles by the start of their first steps."
+        ),
     ] = True,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the address as JSON, as docs/json.md describes it."),
+        bool, typer.Option("--json", help="Print the address as JSON (docs/json.md).")
     ] = False,
 ) -> None:
-    """Shows whole recordings in the browser: every event, at any zoom.
+    """Explore profiles of any size in the browser, event by event.
 
-    Several PATHs stand below each other. A recording that changes, or a new run in a folder, is
-    read again and shown in place. Only this machine can connect, and only with the token in the
-    address, unless --host says otherwise. Ctrl-C ends it.
+    Several profiles are shown one below another. When a recording changes, or a new run appears
+    in a folder, the page reloads it. Only this machine can connect, and only with the token in
+    the address, unless --host says otherwise. Press Ctrl-C to stop.
     """
-    # The first path is being read already; the browser starts while that goes on.
+    # The first profile is already being read; the browser starts meanwhile.
     from slipstream.serve.server import Server
     from slipstream.serve.session import ViewerSession
 
-    bar = LoadBar()
+    bar = ProgressBar()
     session = ViewerSession(paths, run, dumps, align, bar.update)
     server = Server(session, host, port)
     server.start()
@@ -65,12 +67,14 @@ def serve(
 
 def _announce(server: Server, open_: bool, json: bool) -> None:
     if json:
-        told = {"url": server.url, "host": server.guard.host, "port": server.server_port}
-        show_json({**told, "paths": list(server.session.paths)})
+        about = {"url": server.url, "host": server.guard.host, "port": server.server_port}
+        show_json({**about, "paths": list(server.session.paths)})
     else:
         echo(server.url)
         if not server.is_loopback:
-            echo("Others can reach this address; whoever has the token can see the recording.")
+            echo(
+                "This address is reachable from other machines; anyone with the token can connect."
+            )
     if open_:
         import threading
         import webbrowser

@@ -1,4 +1,4 @@
-"""`slipstream simulate`: the step of an optimised program that one already has."""
+"""`slipstream simulate`: the step of a program that is already compiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, show, show_json
-from slipstream.cli.predicting import (
+from slipstream.cli.prediction import (
     DEFAULT_MACHINE,
     CommandBuffersOption,
     CostsOption,
@@ -16,10 +16,10 @@ from slipstream.cli.predicting import (
     MachinesOption,
     TimelineOption,
     WaitsOption,
-    keep_page,
-    keep_timeline,
-    machines,
-    measured,
+    measured_costs,
+    parse_machines,
+    save_page,
+    save_timeline,
 )
 from slipstream.errors import BadInput
 
@@ -27,7 +27,7 @@ from slipstream.errors import BadInput
 def simulate(
     program: Annotated[
         str,
-        typer.Argument(metavar="PROGRAM", help="An optimised program: HLO text, or proto (.pb)."),
+        typer.Argument(metavar="PROGRAM", help="Optimised program: HLO text, or proto (.pb)."),
     ],
     on: MachinesOption = DEFAULT_MACHINE,
     costs: CostsOption = None,
@@ -37,10 +37,10 @@ def simulate(
     waits: WaitsOption = False,
     json: JsonOption = False,
 ) -> None:
-    """The step of an optimised program, as it would run on a machine.
+    """Simulate the step of a compiled program on any machine.
 
-    PROGRAM is what XLA made: compiled.as_text(), or what it dumps after optimisation. To
-    compile one, for any number of GPUs and with none at hand, see: slipstream predict
+    PROGRAM is the output of XLA's optimisation: compiled.as_text(), or an XLA dump. To compile
+    and simulate in one command, use: slipstream predict
     """
     from slipstream.outputs.terminal.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict
@@ -52,9 +52,9 @@ def simulate(
             f"{program} has no schedule, so it is a program before optimisation; compile and "
             f"predict it: slipstream predict {program} --on {on}"
         )
-    known = measured(costs)
+    known = measured_costs(costs)
     predictions = []
-    for machine in machines(on):
+    for machine in parse_machines(on):
         prediction = predict(
             found,
             machine,
@@ -63,8 +63,8 @@ def simulate(
             command_buffers=command_buffers,
         )
         predictions.append(prediction)
-        keep_timeline(timeline, prediction, Path(program), "," in on)
-    keep_page(html, predictions)
+        save_timeline(timeline, prediction, Path(program), "," in on)
+    save_page(html, predictions)
     if json:
         return show_json(prediction_json(predictions))
     show(lambda width: render_predictions(predictions, width, waits))

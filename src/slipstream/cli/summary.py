@@ -1,4 +1,4 @@
-"""`slipstream summary`: where the step went, on one screen."""
+"""`slipstream summary`: where the time of a step goes, on one screen."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slipstream.cli.common import (
 def summary(
     path: PathArgument, run: RunOption = None, dumps: DumpsOption = None, json: JsonOption = False
 ) -> None:
-    """Where the step went, on one screen.
+    """Show where the time of a step goes, on one screen.
 
-    The median step of the hottest program: compute, communication and copies that nothing hides,
-    idle time, the phases, and what takes most time.
+    The median step of the hottest program: compute, exposed communication and copies, idle time,
+    the phases, and the ops that take most time.
     """
     from slipstream.analyses.summary import summary as analyse
 

@@ -1,30 +1,24 @@
-"""`slipstream costs`: costs for XLA's scheduler (PGLE), and what is done with them."""
+"""`slipstream costs`: measured costs for XLA's scheduler (PGLE)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
-from typer.core import TyperGroup
 
 from slipstream.cli.costs import check, diff, extract, merge, show
+from slipstream.cli.group import CommandGroup
 
-EXTRACT = "extract"
 
+class CostsGroup(CommandGroup):
+    """`slipstream costs PROFILE -o OUT` means `slipstream costs extract PROFILE -o OUT`."""
 
-class CostsGroup(TyperGroup):
-    """`slipstream costs PROFILE -o OUT` is `slipstream costs extract PROFILE -o OUT`."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            args = [EXTRACT, *args]
-        return super().resolve_command(ctx, args)
+    default = "extract"
 
 
 costs = typer.Typer(
     cls=CostsGroup,
-    help="Costs for XLA's scheduler (PGLE): from a profile, checked against a program.\n\n"
-    "`slipstream costs PROFILE -o OUT` makes them; `extract` may be left out.",
+    help="Extract, check and merge measured costs for XLA's scheduler.\n\n"
+    "`slipstream costs PROFILE -o OUT` is short for `slipstream costs extract PROFILE -o OUT`. "
+    "XLA uses such costs for profile-guided latency estimation (PGLE).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

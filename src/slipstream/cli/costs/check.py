@@ -1,4 +1,4 @@
-"""`slipstream costs check COSTS --against PROGRAM|PROFILE`: the doctor."""
+"""`slipstream costs check COSTS --against PROGRAM|PROFILE`: does a cost file fit a program?"""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ def check(
     costs: CostsArgument,
     against: Annotated[
         str,
-        typer.Option(metavar="PATH", help="The program (HLO text or proto), or a profile of it."),
+        typer.Option(metavar="PATH", help="Program (HLO text or proto), or a profile of it."),
     ],
     require: Annotated[
-        float, typer.Option(metavar="SHARE", min=0, max=1, help="Least share that passes.")
+        float,
+        typer.Option(metavar="SHARE", min=0, max=1, help="Share of costs that must be found."),
     ] = 0.95,
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="The GPU to be used, where PATH is a program.")
+        str, typer.Option(metavar="NAME", help="GPU that will run it, if PATH is a program.")
     ] = "",
     json: JsonOption = False,
 ) -> None:
-    """Does a cost file fit a program, and what happens where it does not?
+    """Check how much of a program a cost file covers.
 
-    Exits with 1 where less than the required share has a cost.
+    Also shows what XLA's scheduler assumes for the rest. Exits with 1 if less than the required
+    share has a cost.
     """
     coverage = _coverage(costs, against, device)
     from slipstream.outputs.terminal.costs import coverage_json, render_coverage
@@ -44,7 +46,7 @@ def check(
     if coverage.share < require:
         raise CheckFailed(
             f"{coverage.share:.1%} of the {coverage.basis} has a cost, less than the required "
-            f"{require:.0%}; make costs of this program: slipstream costs PROFILE -o {costs}"
+            f"{require:.0%}; extract costs of this program: slipstream costs PROFILE -o {costs}"
         )
 
 

@@ -1,4 +1,4 @@
-"""`slipstream costs diff BEFORE AFTER`: two cost files compared."""
+"""`slipstream costs diff BEFORE AFTER`: compare two cost files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from slipstream.cli.costs.show import DEFAULT_TOP, CostsArgument
 def diff(
     before: CostsArgument,
     after: CostsArgument,
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows.")] = DEFAULT_TOP,
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of rows to print.")
+    ] = DEFAULT_TOP,
     json: JsonOption = False,
 ) -> None:
-    """What changed from one cost file to another, the largest change first."""
+    """Compare two cost files, the largest change first."""
     from slipstream.costs.diff import diff_costs
     from slipstream.costs.files import read_costs
     from slipstream.outputs.terminal.costs import diff_json, render_diff

@@ -1,4 +1,4 @@
-"""`slipstream costs PROFILE -o OUT`: costs from a profile."""
+"""`slipstream costs PROFILE -o OUT`: extract costs from a profile."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ def extract(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="OUT", help="A .pb or .pbtxt, or a folder XLA can search."
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="File (.pb or .pbtxt), or a folder for XLA to search.",
         ),
     ],
     policy: Annotated[
         str,
         typer.Option(
             metavar="POLICY",
-            help="typical, percentile:N, max-communication or jax (docs/costs.md).",
+            help="Statistic: typical, percentile:N, max-communication or jax (docs/costs.md).",
         ),
     ] = "typical",
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """What every instruction costs, as a file that XLA's scheduler reads.
+    """Extract instruction costs from a profile, for XLA's scheduler.
 
-    Beside each file goes a manifest (.json) that says what the costs are of. A file that would
-    match nothing is not written.
+    A manifest (.json) beside each file records where the costs come from. A file that would match
+    no instruction is not written.
     """
     profile = open_profile(path, run, dumps)
     from slipstream.costs.coverage import check_profile

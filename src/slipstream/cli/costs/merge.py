@@ -1,4 +1,4 @@
-"""`slipstream costs merge COSTS… -o OUT`: several runs or hosts as one."""
+"""`slipstream costs merge COSTS… -o OUT`: merge costs of several runs or hosts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def merge(
         list[str], typer.Argument(metavar="COSTS...", help="Cost files of the same programs.")
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", help="A .pb, .pbtxt or folder.")
+        str, typer.Option("--output", "-o", metavar="OUT", help="File (.pb or .pbtxt) or folder.")
     ],
 ) -> None:
-    """Join the costs of several runs or hosts.
+    """Merge the costs of several runs or hosts.
 
-    Collectives take the least of all hosts: the others waited for a peer.
+    A collective gets its shortest time of all hosts, because the other hosts waited for a peer.
     """
     from slipstream.costs.files import read_costs
     from slipstream.costs.merge import merge_costs

@@ -1,4 +1,4 @@
-"""`slipstream costs show COSTS`: what a cost file says."""
+"""`slipstream costs show COSTS`: print a cost file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from slipstream.cli.common import JsonOption, show_json
 from slipstream.cli.common import show as show_text
 
 CostsArgument = Annotated[
-    str, typer.Argument(metavar="COSTS", help="A .pb, a .pbtxt, or a folder of <fingerprint>.pb.")
+    str,
+    typer.Argument(
+        metavar="COSTS", help="Cost file (.pb or .pbtxt), or a folder of <fingerprint>.pb."
+    ),
 ]
 DEFAULT_TOP = 20
 
 
 def show(
     costs: CostsArgument,
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows.")] = DEFAULT_TOP,
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of rows to print.")
+    ] = DEFAULT_TOP,
     json: JsonOption = False,
 ) -> None:
-    """What a cost file says, dearest first, and what its manifest says of it."""
+    """Print a cost file and its manifest, the highest costs first."""
     from slipstream.costs.files import read_costs
     from slipstream.outputs.terminal.costs import render_table, table_json
 

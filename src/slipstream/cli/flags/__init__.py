@@ -1,13 +1,15 @@
-"""`slipstream flags`: flags that this jaxlib takes, explained, checked and chosen for the job."""
+"""`slipstream flags`: XLA's flags and JAX's environment variables."""
 
 from __future__ import annotations
 
 import typer
 
 from slipstream.cli.flags import diff, explain, lint, list, preset, thresholds
+from slipstream.cli.group import CommandGroup
 
 flags = typer.Typer(
-    help="XLA's flags and JAX's variables: listed, explained, checked, chosen for the job.",
+    cls=CommandGroup,
+    help="List, explain, check and choose XLA flags and JAX variables.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

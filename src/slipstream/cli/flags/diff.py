@@ -10,11 +10,11 @@ from slipstream.cli.common import JsonOption, show, show_json
 
 
 def diff(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A jaxlib release, such as 0.6.0.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Another one.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="jaxlib release, such as 0.6.0.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Newer jaxlib release.")],
     json: JsonOption = False,
 ) -> None:
-    """What changed from one jaxlib release to another: flags removed, added, other defaults."""
+    """Compare two releases: flags removed, added, new defaults."""
     from slipstream.flags.explain import flag_diff
     from slipstream.outputs.terminal.flags.catalogue import diff_json, render_diff
 

@@ -1,4 +1,4 @@
-"""`slipstream flags explain NAME`: all that is known about a flag."""
+"""`slipstream flags explain NAME`: describe one flag or variable."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, show, show_json
-from slipstream.cli.flags.list import JaxlibOption
+from slipstream.cli.flags.common import JaxlibOption
 
 
 def explain(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A flag of XLA, or an environment variable.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="XLA flag or environment variable.")],
     jaxlib: JaxlibOption = None,
     json: JsonOption = False,
 ) -> None:
-    """What a flag or variable does, when it helps or hurts, its default and its history."""
+    """Explain a flag: effect, benefits, risks, default, history."""
     from slipstream.flags.catalogue.catalogue import default_catalogue
     from slipstream.flags.explain import explain as explain_name
     from slipstream.outputs.terminal.flags.catalogue import explanation_json, render_explanation

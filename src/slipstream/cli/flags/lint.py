@@ -1,4 +1,4 @@
-"""`slipstream flags lint [PATH...]`: settings that would end the process, or do nothing."""
+"""`slipstream flags lint [PATH...]`: find settings that abort the job or have no effect."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, echo, show, show_json
+from slipstream.cli.flags.common import GpuOption, JaxlibOption, catalogue_for
 from slipstream.errors import BadInput, CheckFailed
 
 if TYPE_CHECKING:
     from slipstream.flags.catalogue.catalogue import Catalogue
     from slipstream.flags.lint.findings import LintFinding
-
-JaxlibOption = Annotated[
-    str | None,
-    typer.Option("--jaxlib", metavar="VERSION", help="For this release.  [default: the installed]"),
-]
-GpuOption = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="For this GPU, e.g. H100.")
-]
 
 
 def lint(
@@ -27,23 +20,23 @@ def lint(
         list[str] | None,
         typer.Argument(
             metavar="[PATH]...",
-            help="Shell or Slurm scripts, env files, YAML, JSON or Python.  "
-            "[default: this environment]",
+            help="Shell or Slurm script, env file, YAML, JSON or Python.  "
+            "[default: the current environment]",
         ),
     ] = None,
     jaxlib: JaxlibOption = None,
     gpu: GpuOption = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Rewrite the files, where it is clear how.")
+        bool, typer.Option("--fix", help="Rewrite the files where the fix is unambiguous.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Settings that would end the process, do nothing, or fight each other.
+    """Find settings that abort the job, conflict or do nothing.
 
-    Exits with 1 if a job with these settings would not survive.
+    Exits with 1 if these settings would abort a job.
     """
     if fix and not paths:
-        raise BadInput("--fix rewrites files, and none was given: slipstream flags lint PATH --fix")
+        raise BadInput("--fix needs a file to rewrite: slipstream flags lint PATH --fix")
     catalogue = catalogue_for(jaxlib)
     if fix:
         _fix(paths or [], catalogue, gpu, quiet=json)
@@ -56,17 +49,6 @@ def lint(
     else:
         show(lambda width: render_findings(findings, version, gpu, width))
     _fail_if_fatal(findings, paths or [])
-
-
-def catalogue_for(jaxlib: str | None) -> Catalogue:
-    """The flags of a release, or of the jaxlib that is installed."""
-    if jaxlib is None:
-        from slipstream.flags.catalogue.catalogue import installed_catalogue
-
-        return installed_catalogue()
-    from slipstream.flags.catalogue.history import catalogue_of
-
-    return catalogue_of(jaxlib)
 
 
 def _findings(paths: list[str], catalogue: Catalogue, gpu: str | None) -> list[LintFinding]:
@@ -92,5 +74,5 @@ def _fail_if_fatal(findings: list[LintFinding], paths: list[str]) -> None:
     fatal = [finding for finding in findings if finding.severity in FAILING]
     if fatal:
         can_fix = any(finding.fix is not None for finding in fatal) and paths
-        advice = f"; rewrite: slipstream flags lint {' '.join(paths)} --fix" if can_fix else ""
-        raise CheckFailed(f"{len(fatal)} of these settings would end the job{advice}")
+        advice = f"; fix them: slipstream flags lint {' '.join(paths)} --fix" if can_fix else ""
+        raise CheckFailed(f"{len(fatal)} of these settings would abort the job{advice}")

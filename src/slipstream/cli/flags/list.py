@@ -1,4 +1,4 @@
-"""`slipstream flags list`: the flags of a jaxlib."""
+"""`slipstream flags list`: the flags of a jaxlib release."""
 
 from __future__ import annotations
 
@@ -8,27 +8,21 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, show, show_json
+from slipstream.cli.flags.common import JaxlibOption
 from slipstream.errors import BadInput
-
-JaxlibOption = Annotated[
-    str | None,
-    typer.Option(
-        "--jaxlib", metavar="VERSION", help="A jaxlib release.  [default: the installed one]"
-    ),
-]
 
 
 def list_flags(
     grep: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Only names that this expression is found in.")
+        str, typer.Option(metavar="PATTERN", help="Only names that match this regular expression.")
     ] = "",
     jaxlib: JaxlibOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Every flag: its type, its default, and where it may be set.
+    """List flags: type, default, and where each may be set.
 
-    `both` means XLA_FLAGS and compiler_options. Without a jaxlib here, the newest release that is
-    known is shown.
+    `both` means XLA_FLAGS and compiler_options. If no jaxlib is installed, the list is that of
+    the newest known release.
     """
     from slipstream.flags.catalogue.catalogue import default_catalogue
     from slipstream.outputs.terminal.flags.catalogue import list_json, render_list
@@ -37,7 +31,7 @@ def list_flags(
         pattern = re.compile(grep, re.IGNORECASE)
     except re.error as error:
         raise BadInput(
-            f"--grep {grep!r} is no regular expression ({error}); expected one like all_gather"
+            f"--grep {grep!r} is not a regular expression ({error}); expected one like all_gather"
         ) from None
     catalogue = default_catalogue(jaxlib)
     version = catalogue.jaxlib_version

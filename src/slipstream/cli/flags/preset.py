@@ -1,4 +1,4 @@
-"""`slipstream flags preset NAME...`: the guides' settings, as this jaxlib wants them."""
+"""`slipstream flags preset NAME...`: recommended settings for this jaxlib."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import PLAIN_WIDTH, JsonOption, echo, show_json
-from slipstream.cli.flags.lint import GpuOption, JaxlibOption, catalogue_for
+from slipstream.cli.flags.common import GpuOption, JaxlibOption, catalogue_for
 
 
 def preset(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Presets to join.")
+        list[str] | None, typer.Argument(metavar="NAME...", help="Presets to combine.")
     ] = None,
     form: Annotated[
         str,
-        typer.Option("--for", metavar="FORM", help="sh, dotenv, json, python, slurm or k8s."),
+        typer.Option(
+            "--for", metavar="FORM", help="Output: sh, dotenv, json, python, slurm or k8s."
+        ),
     ] = "sh",
     jaxlib: JaxlibOption = None,
     gpu: GpuOption = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Name all presets.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List all presets.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Settings for a kind of job: what the guides say, and what became of it.
+    """Print recommended settings for a kind of job.
 
-    Presets that want different values of one flag are an error.
+    Settings come from published guides, updated for this jaxlib. Presets that set one flag to
+    different values can't be combined.
     """
     from slipstream.outputs.preset_files import list_lines, preset_json, render
 

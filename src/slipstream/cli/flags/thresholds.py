@@ -1,4 +1,4 @@
-"""`slipstream flags thresholds PROGRAM`: combine thresholds from the model."""
+"""`slipstream flags thresholds PROGRAM`: combine thresholds for a model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from slipstream.cli.common import JsonOption, show, show_json
 def thresholds(
     program: Annotated[
         str,
-        typer.Argument(metavar="PROGRAM", help="A compiled training step: HLO text or proto."),
+        typer.Argument(metavar="PROGRAM", help="Compiled training step: HLO text or proto."),
     ],
     json: JsonOption = False,
 ) -> None:
-    """What one layer weighs, and the combine thresholds that follow.
+    """Derive combine thresholds from the size of a layer.
 
-    For all-gather and reduce-scatter one value each, large enough for a layer; for all-reduce the
-    values worth trying. From Python, thresholds_of_params takes a parameter tree.
+    All-gather and reduce-scatter get one value each, large enough for a layer; for all-reduce it
+    lists values worth trying. In Python, thresholds_of_params takes a parameter tree.
     """
     from slipstream.flags.thresholds.thresholds import thresholds as find
     from slipstream.outputs.terminal.flags.thresholds import render_thresholds, thresholds_json

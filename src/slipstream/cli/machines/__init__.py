@@ -1,13 +1,15 @@
-"""`slipstream machines`: GPUs, how they are wired, and what was measured on them."""
+"""`slipstream machines`: GPUs, how they are connected, and what was measured on them."""
 
 from __future__ import annotations
 
 import typer
 
+from slipstream.cli.group import CommandGroup
 from slipstream.cli.machines import calibrate, list, show
 
 machines = typer.Typer(
-    help="GPUs, how they are wired, and what was measured on them.",
+    cls=CommandGroup,
+    help="List, describe and calibrate GPUs and networks.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

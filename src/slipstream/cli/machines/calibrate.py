@@ -19,26 +19,28 @@ FilesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE…",
-        help="What nccl-tests printed (text), or profiles, as `summary` reads them.",
+        help="Output of nccl-tests (text), or profiles.",
     ),
 ]
 OutOption = Annotated[
-    str, typer.Option("-o", "--out", metavar="FILE", help="The machine file to write (.toml).")
+    str, typer.Option("-o", "--out", metavar="FILE", help="Machine file to write (.toml).")
 ]
 GpuOption = Annotated[
     str | None,
     typer.Option(
         metavar="SPEC",
-        help="GPU or machine measured: H200, 2x8xH100.  [default: what nccl-tests says]",
+        help="GPU or machine measured: H200, 2x8xH100.  [default: from nccl-tests]",
     ),
 ]
 NetworkOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Network, see `machines list`.  [default: the GPU's usual]"),
+    typer.Option(
+        metavar="NAME", help="Network, see `machines list`.  [default: the GPU's usual one]"
+    ),
 ]
 KindOption = Annotated[
     str | None,
-    typer.Option(metavar="KIND", help="Collective, where the text lacks its header: all-gather, …"),
+    typer.Option(metavar="KIND", help="Collective, if the text has no header: all-gather, …"),
 ]
 
 
@@ -50,9 +52,10 @@ def calibrate(
     kind: KindOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Writes a machine file: collectives, and kernels of profiles, take what was measured.
+    """Write a machine file from measured collectives and kernels.
 
-    Other group sizes and sizes beyond the measured ones follow the model, scaled to it.
+    Group sizes and message sizes that were not measured follow the model, scaled to the
+    measurements.
     """
     from slipstream.machines import calibrate as calibration
     from slipstream.machines.files import write_machine
@@ -76,17 +79,17 @@ def calibrate(
             curves += calibration.program_curves(program, times, measured, name)
             kernels |= kernel_scales(measured, program, times)
     if not curves and not kernels:
-        raise BadInput(f"nothing was measured in {', '.join(files)}; {calibration.EXPECTED}")
+        raise BadInput(f"no measurements in {', '.join(files)}; {calibration.EXPECTED}")
     counts = calibration.counts_of(curves, measured)
     data = calibration.machine_data(measured.gpu.name, curves, counts, network, kernels)
-    write_machine(out, data, "A machine as measured; written by: slipstream machines calibrate")
+    write_machine(out, data, "Calibrated machine; written by: slipstream machines calibrate")
     if json:
         return show_json(calibration_json(curves, kernels, out))
     echo("\n".join(calibrated_lines(curves, kernels, out)))
 
 
 def _programs(file: str) -> list[tuple[Program, Mapping[str, float]]]:
-    """The programs of a recording with what their instructions took, the hottest last."""
+    """The programs of a recording and the times of their instructions, the hottest last."""
     from slipstream.costs.extract import extract_costs
 
     profile = open_profile(file)

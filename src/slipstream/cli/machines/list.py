@@ -1,4 +1,4 @@
-"""`slipstream machines list`: the GPUs and networks that have a name."""
+"""`slipstream machines list`: all known GPUs and networks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from slipstream.cli.common import JsonOption, show, show_json
 
 
 def list_machines(json: JsonOption = False) -> None:
-    """GPUs and networks that Slipstream knows, with their peaks."""
+    """List all known GPUs and networks, with their peaks."""
     from slipstream.machines.gpus import gpus, networks
     from slipstream.outputs.terminal.machines import list_json, render_list
 

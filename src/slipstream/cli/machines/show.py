@@ -1,4 +1,4 @@
-"""`slipstream machines show SPEC`: one machine, and what collectives take on it."""
+"""`slipstream machines show SPEC`: one machine, and its collective times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SpecArgument = Annotated[
     str,
     typer.Argument(
         metavar="SPEC",
-        help="8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs), or a .toml "
-        "file.",
+        help="Machine: 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs), or "
+        "a .toml file.",
     ),
 ]
 
 
 def show(spec: SpecArgument, json: JsonOption = False) -> None:
-    """One machine: its facts with their sources, and what collectives take on it."""
+    """Show a machine: facts, sources, and times of collectives."""
     from slipstream.machines.overview import overview
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.machines import overview_json, render_overview

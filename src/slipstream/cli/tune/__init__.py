@@ -1,27 +1,23 @@
-"""`slipstream tune`: settings that pay, found by search; `tune TARGET` is `tune start TARGET`."""
+"""`slipstream tune`: search for the flags that make a program faster."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
-from typer.core import TyperGroup
 
+from slipstream.cli.group import CommandGroup
 from slipstream.cli.tune import apply, resume, show, start
 
 
-class _StartsByDefault(TyperGroup):
-    """What is no subcommand is a target."""
+class TuneGroup(CommandGroup):
+    """`slipstream tune TARGET` means `slipstream tune start TARGET`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = ["start", *args]
-        return super().parse_args(ctx, args)
+    default = "start"
 
 
 tune = typer.Typer(
-    cls=_StartsByDefault,
-    help="Find the settings that pay. `tune TARGET …` is `tune start TARGET …`.",
+    cls=TuneGroup,
+    help="Search for the flags that make a program faster.\n\n"
+    "`slipstream tune TARGET …` is short for `slipstream tune start TARGET …`.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

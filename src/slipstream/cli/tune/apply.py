@@ -1,4 +1,4 @@
-"""`slipstream tune apply DIR`: the winning settings, to be used."""
+"""`slipstream tune apply DIR`: print the best settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from slipstream.cli.tune.common import StudyArgument
 def apply(
     study: StudyArgument,
     form: Annotated[
-        str, typer.Option("--for", metavar="FORM", help="sh, dotenv, json, python, slurm or k8s.")
+        str,
+        typer.Option(
+            "--for", metavar="FORM", help="Output: sh, dotenv, json, python, slurm or k8s."
+        ),
     ] = "sh",
     json: JsonOption = False,
 ) -> None:
-    """The winning settings as jobs are written, in every form that `flags preset` has."""
+    """Print the best settings for a shell, Slurm, Python or Kubernetes."""
     from slipstream.outputs.preset_files import preset_json, render
     from slipstream.tune.apply import winning_settings
     from slipstream.tune.folder import read_study
@@ -34,5 +37,5 @@ def apply(
         return show_json({**preset_json(composed), **({"command": command} if typed else {})})
     echo(render(composed, form).rstrip("\n"))
     if typed:
-        # Not among the settings, which may go into a file that knows no comments.
+        # On stderr, because the settings may go into a file without comments.
         print(f"and in the command: {shlex.join(command)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the commands of `tune` share: the study's folder, times and sizes, and the live table."""
+"""What the commands of `tune` share: options, parsing, and the live table."""
 
 from __future__ import annotations
 
@@ -19,101 +19,110 @@ if TYPE_CHECKING:
 
 DEFAULT_STUDY = "slipstream-tune"
 StudyArgument = Annotated[
-    str, typer.Argument(metavar="DIR", help="The study's folder.")
+    str, typer.Argument(metavar="DIR", help="Folder of the study.")
 ]  # fmt: skip
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", metavar="N", min=1, help="Compilers at once.  [default: cores, max. 4]"),
+    typer.Option(
+        "--jobs", metavar="N", min=1, help="Parallel compiles.  [default: cores, at most 4]"
+    ),
 ]
 RayOption = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Try candidates on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; --jobs is then "
-        "all of its CPUs.",
+        help="Compile candidates on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT. --jobs then "
+        "defaults to all of its CPUs.",
     ),
 ]
 StorageOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Keep trials here: postgresql://USER@HOST/NAME.  [default: SQLite in DIR]",
+        help="Database for trials: postgresql://USER@HOST/NAME.  [default: SQLite in DIR]",
     ),
 ]
 AddOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE,…", help="A knob more; `;` where values hold commas."),
+    typer.Option(
+        metavar="NAME=VALUE,…", help="Add a knob; separate values by `;` if they contain commas."
+    ),
 ]
 CommandArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- CMD...]", help="The job to measure, as you would type it."),
+    typer.Argument(metavar="[-- CMD...]", help="Job to measure, as you would type it."),
 ]
 MeasureOption = Annotated[
     bool,
-    typer.Option("--measure", help="Then run the best: on this machine's devices, or as CMD."),
+    typer.Option(
+        "--measure", help="Also run the best candidates: on this machine's devices, or as CMD."
+    ),
 ]
 CaptureOption = Annotated[
-    str, typer.Option(metavar="START:COUNT", help="Steps of CMD before the clock, and timed.")
+    str, typer.Option(metavar="START:COUNT", help="Steps of CMD to skip, and steps to time.")
 ]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="NAME", help="These knobs and no others."),
+    typer.Option("--only", metavar="NAME", help="Tune only this knob; may be repeated."),
 ]
 TimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="A compile or run that takes longer hangs.")
+    str,
+    typer.Option(
+        "--timeout", metavar="TIME", help="Time after which a compile or run counts as hung."
+    ),
 ]
 TrialsOption = Annotated[
-    int, typer.Option("--trials", metavar="N", min=1, help="Candidates at most.")
+    int, typer.Option("--trials", metavar="N", min=1, help="Maximum number of candidates.")
 ]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "": 1}
 _BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "": 1}
-LAST_ROWS = 15
+MAX_ROWS = 15
 
 
 def seconds(text: str) -> float:
-    """`90s`, `10m`, `2h`."""
+    """Parse `90s`, `10m` or `2h`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if match is None:
-        raise BadInput(f"{text!r} is no time; write 90s, 10m or 2h")
+        raise BadInput(f"{text!r} is not a duration; write 90s, 10m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
 
 
 def size(text: str | None) -> int | None:
-    """`120GB`."""
+    """Parse `120GB`."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB|TB|)", text.strip())
     if match is None:
-        raise BadInput(f"{text!r} is no size; write 120GB")
+        raise BadInput(f"{text!r} is not a size; write 120GB")
     return int(float(match[1]) * _BYTES[match[2]])
 
 
 def knob(text: str) -> tuple[str, tuple[str, ...]]:
-    """`NAME=VALUE,VALUE`, or with `;` where values hold commas."""
+    """Parse `NAME=VALUE,VALUE`, or `NAME=VALUE;VALUE` if values contain commas."""
     name, equals, values = text.removeprefix("--").partition("=")
     if not equals:
         raise BadInput(f"--add {text} has no values; write --add NAME=VALUE,VALUE")
     return name, tuple(values.split(";" if ";" in values else ","))
 
 
-def job_order(
+def job_to_measure(
     target: str, command: Sequence[str], is_measured: bool, capture: str
 ) -> JobSpec | None:
-    """How candidates are to be run; None where they are only simulated."""
+    """The job that runs candidates; None if they are only simulated."""
     from slipstream.run.settings import parse_capture
     from slipstream.tune.run_folder import job_order
 
     if command and not is_measured:
         raise BadInput(
-            f"{' '.join(command)!r} is a job, and jobs are run with --measure: slipstream tune "
+            f"{' '.join(command)!r} is a job, and jobs need --measure: slipstream tune "
             f"{target} --measure -- {' '.join(command)}"
         )
     return job_order(target, command, *parse_capture(capture)) if is_measured else None
 
 
 class LiveTable:
-    """Candidates as they come in: a table on a terminal, a line each elsewhere, all on stderr."""
+    """Results as they arrive, on stderr: a live table on a terminal, one line each elsewhere."""
 
     def __init__(self, baseline_us: float | None = None) -> None:
         self._lock = threading.Lock()
@@ -125,7 +134,7 @@ class LiveTable:
         with self._lock:
             self._show(f"… {text}", is_kept=False)
 
-    def told(self, candidate: Candidate, outcome: Outcome) -> None:
+    def add(self, candidate: Candidate, outcome: Outcome) -> None:
         from slipstream.outputs.terminal.tune import row_line
         from slipstream.results.tuning import TrialResult
 
@@ -147,7 +156,7 @@ class LiveTable:
             return
         from rich.text import Text
 
-        self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-LAST_ROWS:]
+        self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-MAX_ROWS:]
         self._live.update(Text("\n".join(self._lines)))
 
     def __enter__(self) -> LiveTable:

@@ -1,4 +1,4 @@
-"""`slipstream tune resume DIR`: go on with a study, or help with one that others work on."""
+"""`slipstream tune resume DIR`: continue a study, or join one that is running."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from slipstream.cli.tune.common import JobsOption, LiveTable, RayOption, StudyAr
 def resume(
     study: StudyArgument,
     budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time for it.  [default: as it began]")
+        str | None,
+        typer.Option(metavar="TIME", help="Time for the search.  [default: as at the start]"),
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Candidates at most, those before included."),
+        typer.Option(
+            metavar="N", min=1, help="Maximum number of candidates, including earlier ones."
+        ),
     ] = None,
     jobs: JobsOption = None,
     ray: RayOption = None,
     top: TopOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Go on with a study: what is done stays, what was interrupted is tried again.
+    """Continue a study; interrupted trials are tried again.
 
-    Several may do so at once, on several machines if the study has a --storage.
+    Several processes can work on a study at once, on several machines if it has a --storage.
     """
     from slipstream.outputs.terminal.tune import render_tuning, tuning_json
-    from slipstream.tune.studies import resume as go_on
+    from slipstream.tune.studies import resume as continue_study
     from slipstream.tune.studies import show as read
 
     known = read(Path(study)).baseline
     with LiveTable(known.step_us if known is not None else None) as table:
-        found = go_on(
+        found = continue_study(
             Path(study),
             jobs=jobs,
             trials=trials,
             budget_s=seconds(budget) if budget else None,
             ray=ray,
-            on_result=table.told,
+            on_result=table.add,
             progress=table.progress,
         )
     if json:

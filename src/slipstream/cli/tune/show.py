@@ -1,4 +1,4 @@
-"""`slipstream tune show DIR`: a study as it stands."""
+"""`slipstream tune show DIR`: the current state of a study."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def show(
     study: StudyArgument,
     top: TopOption = None,
     html: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also write it as a page.")
+        str | None, typer.Option(metavar="FILE", help="Also write an HTML page.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """A study as it stands: the best so far, the ranking, what each knob did."""
+    """Show a study: the best so far, the ranking, each knob's effect."""
     from slipstream.outputs.terminal.tune import render_tuning, tuning_json
     from slipstream.tune.studies import show as read
 

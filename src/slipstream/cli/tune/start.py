@@ -1,4 +1,4 @@
-"""`slipstream tune TARGET`: search, from nothing."""
+"""`slipstream tune TARGET`: start a search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slipstream.cli.tune.common import (
     StorageOption,
     TimeoutOption,
     TrialsOption,
-    job_order,
+    job_to_measure,
     knob,
     seconds,
     size,
@@ -33,8 +33,8 @@ def start(
         str,
         typer.Argument(
             metavar="TARGET|RUN-FOLDER",
-            help="What to compile (FILE.py:FUNCTION, .mlir, .hlo.pb), or a folder of slipstream "
-            "run.",
+            help="Program to compile (FILE.py:FUNCTION, .mlir, .hlo.pb), or a folder written by "
+            "`slipstream run`.",
         ),
     ],
     command: CommandArgument = None,
@@ -42,7 +42,7 @@ def start(
         str, typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, FILE.toml.")
     ] = "8xH200",
     objective: Annotated[
-        str, typer.Option(metavar="NAME", help="What is to be small: step, memory or compile.")
+        str, typer.Option(metavar="NAME", help="Objective to minimise: step, memory or compile.")
     ] = "step",
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Time for the search: 90s, 10m, 2h.")
@@ -55,44 +55,60 @@ def start(
     jobs: JobsOption = None,
     ray: RayOption = None,
     costs: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Measured costs, as predict takes them.")
+        str | None, typer.Option(metavar="PATH", help="Measured costs, as for `predict`.")
     ] = None,
     add: AddOption = None,
     forbid: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A knob that stays as it is.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Leave this knob at its default; may be repeated."),
     ] = None,
     only: OnlyOption = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most that a device may need: 120GB.")
+        str | None, typer.Option(metavar="SIZE", help="Memory limit of a device: 120GB.")
     ] = None,
     timeout: TimeoutOption = "10m",
     measure: MeasureOption = False,
     capture: CaptureOption = "5:10",
     tolerance: Annotated[
-        float, typer.Option(metavar="X", help="How far results may be off, of the largest value.")
+        float,
+        typer.Option(
+            metavar="X",
+            help="Largest allowed difference of results, relative to the largest value.",
+        ),
     ] = 0.01,
     top: TopOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Find the settings that pay: compile candidates for a machine, simulate, rank.
+    """Search for faster flags: compile candidates, simulate, rank.
 
-    A search that was ended goes on with: slipstream tune resume DIR.
+    Continue an interrupted search with: slipstream tune resume DIR
     """
     from slipstream.outputs.terminal.tune import render_tuning, tuning_json
     from slipstream.tune.measure.launched import places
     from slipstream.tune.space.space import SpaceOptions
     from slipstream.tune.studies import TuneOptions, tune
 
-    job = job_order(target, command or (), measure, capture)
+    job = job_to_measure(target, command or (), measure, capture)
     added = dict(map(knob, add or ()))
     typed = places(added, job.command) if job is not None else ()
-    asked = SpaceOptions(tuple(forbid or ()), added, tuple(only or ()), typed)
-    order = TuneOptions(
-        on, objective, trials, seconds(budget), Path(study), storage, jobs, costs, asked,
-        size(memory), tolerance, seconds(timeout), ray=ray, measure=job,
-    )  # fmt: skip
+    options = TuneOptions(
+        on=on,
+        objective=objective,
+        trials=trials,
+        budget_s=seconds(budget),
+        folder=Path(study),
+        storage=storage,
+        jobs=jobs,
+        costs=costs,
+        asked=SpaceOptions(tuple(forbid or ()), added, tuple(only or ()), typed),
+        most_memory_bytes=size(memory),
+        tolerance=tolerance,
+        timeout_s=seconds(timeout),
+        ray=ray,
+        measure=job,
+    )
     with LiveTable() as table:
-        found = tune(target, order, on_result=table.told, progress=table.progress)
+        found = tune(target, options, on_result=table.add, progress=table.progress)
     if json:
         return show_json(tuning_json(found))
     show(lambda width: render_tuning(found, width, top))

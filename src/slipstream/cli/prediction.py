@@ -1,4 +1,4 @@
-"""What `predict` and `simulate` share: options, machines, progress and timelines."""
+"""What `compile`, `predict` and `simulate` share: options, progress, and files written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CommandBuffersOption = Annotated[
     bool | None,
     typer.Option(
         "--command-buffers/--no-command-buffers",
-        help="With or without CUDA graphs.  [default: as the flags say]",
+        help="Simulate with or without CUDA graphs.  [default: as the flags say]",
         show_default=False,
     ),
 ]
@@ -44,7 +44,7 @@ TimelineOption = Annotated[
     typer.Option(
         "--timeline",
         metavar="FILE",
-        help="Write the simulated step as .xplane.pb: every other command reads it.",
+        help="Write the simulated step as .xplane.pb, which every other command reads.",
     ),
 ]
 HtmlOption = Annotated[
@@ -52,23 +52,23 @@ HtmlOption = Annotated[
     typer.Option(
         "--html",
         metavar="FILE",
-        help="Write a page: the machines beside each other, and the step on the first.",
+        help="Write an HTML page: all machines side by side, and the step on the first.",
     ),
 ]
 WaitsOption = Annotated[
-    bool, typer.Option("--waits", help="List the ten worst waits, with their source lines.")
+    bool, typer.Option("--waits", help="List the ten longest waits, with their source lines.")
 ]
 
 
-def machines(on: str) -> list[Machine]:
-    """The machines of a list of specifications."""
+def parse_machines(on: str) -> list[Machine]:
+    """The machines of a comma-separated list of specifications."""
     from slipstream.machines.topology import machine
 
     return [machine(spec.strip()) for spec in on.split(",") if spec.strip()]
 
 
-def measured(path: str | None) -> RecordedCosts | None:
-    """Measured costs, and the program they were measured on where a recording has it."""
+def measured_costs(path: str | None) -> RecordedCosts | None:
+    """Measured costs, with the program they were measured on if they come from a recording."""
     if path is None:
         return None
     from slipstream.simulate.recorded import recorded_costs
@@ -76,8 +76,8 @@ def measured(path: str | None) -> RecordedCosts | None:
     return recorded_costs(path, open_profile)
 
 
-def keep_timeline(path: str | None, prediction: Prediction, program: Path, several: bool) -> None:
-    """Write a prediction's timeline; of several machines, each beside the others."""
+def save_timeline(path: str | None, prediction: Prediction, program: Path, several: bool) -> None:
+    """Write a prediction's timeline; with several machines, one file each."""
     if path is None or prediction.timeline is None:
         return
     from slipstream.outputs.xplane_writer import write_timeline
@@ -91,8 +91,8 @@ def keep_timeline(path: str | None, prediction: Prediction, program: Path, sever
     print(f"timeline: {written}; read it with: slipstream summary {written}", file=sys.stderr)
 
 
-def keep_page(path: str | None, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as a page: all machines, and every analysis of the first one's step."""
+def save_page(path: str | None, predictions: Sequence[Prediction]) -> None:
+    """Write predictions as a page: all machines, and every analysis of the step on the first."""
     if path is None or not predictions or predictions[0].timeline is None:
         return
     from slipstream.outputs.html.report import write_report
@@ -104,7 +104,7 @@ def keep_page(path: str | None, predictions: Sequence[Prediction]) -> None:
 
 
 class CompileProgress:
-    """What the compiler is doing, on a terminal's last line; silent elsewhere."""
+    """Shows on a terminal what the compiler is doing; silent elsewhere."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
