@@ -49,10 +49,12 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
 
 
 def write_machine(path: str | os.PathLike[str], data: Mapping[str, Any], comment: str = "") -> None:
-    """Writes tables and plain values as TOML."""
+    """Write tables and plain values as TOML, below a comment."""
+    import tomli_w
+
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     with atomic_write(path) as temporary:
-        text = "\n".join([*lines, *_table_lines(data, "")]).strip() + "\n"
+        text = "\n".join([*lines, tomli_w.dumps(data)])
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -139,35 +141,3 @@ def _check_keys(data: Mapping[str, Any], known: tuple[str, ...], place: str) -> 
             raise BadInput(
                 f"{place} has the key {key!r}; {did_you_mean(key, known)}known: {', '.join(known)}"
             )
-
-
-def _table_lines(data: Mapping[str, Any], prefix: str) -> list[str]:
-    plain = {k: v for k, v in data.items() if not _is_table(v)}
-    lines = [f"{key} = {_value(value)}" for key, value in plain.items()]
-    for key, value in data.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            inner = _table_lines(value, f"{name}.")
-            has_plain = any(not _is_table(v) for v in value.values())
-            lines += ["", *([f"[{name}]"] if has_plain else []), *inner]
-        elif _is_table(value):
-            for item in value:
-                lines += ["", f"[[{name}]]", *_table_lines(item, f"{name}.")]
-    return lines
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or (
-        isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
-    return repr(value)
