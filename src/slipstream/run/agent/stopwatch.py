@@ -1,10 +1,9 @@
-"""Inside a job whose layout is timed: its place among the processes, and the time of its steps."""
+"""Inside a job whose layout is timed: the time of its steps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slipstream.experiment.prepare import wait
@@ -12,25 +11,6 @@ from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 FEWEST_STEPS = 10
 """in one measurement: the clock stands around all of them, and each is dispatched as ever"""
-
-
-def override_initialize(layout: Mapping[str, Any]) -> None:
-    """Whatever the job tells `jax.distributed.initialize`, this is where it runs."""
-    outside: Any = import_module("jax.distributed")
-    inside: Any = import_module("jax._src.distributed")
-    real = inside.initialize
-
-    def initialize(*arguments: Any, **named: Any) -> None:
-        devices = layout["devices"]
-        real(
-            coordinator_address=layout["coordinator"],
-            num_processes=layout["processes"],
-            process_id=layout["process"],
-            **({"local_device_ids": devices} if devices is not None else {}),
-        )
-
-    initialize.__doc__, initialize.__name__ = real.__doc__, "initialize"
-    outside.initialize = inside.initialize = initialize
 
 
 class Stopwatch:
