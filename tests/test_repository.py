@@ -76,7 +76,7 @@ def test_help_is_cheap() -> None:
 
 
 PRIVATE_JAX = re.compile(
-    r"jax\._src|jaxlib\._(?!_)|\bxla_client\b|from jaxlib\b|"
+    r"jax\._src|jaxlib\._(?!_)|\bxla_client\b|from jaxlib import|"
     r"\._lowering\b|\._executable\b|\b_clear_cache\b|\b_cached_compilation\b|\bglobal_state\b"
 )
 
