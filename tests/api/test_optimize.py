@@ -17,7 +17,7 @@ from run_jobs import wait_until
 from slipstream.api.optimize import Optimized
 from slipstream.errors import BadInput
 from slipstream.experiment import prepare as preparing
-from slipstream.experiment.controller import ExperimentPlan
+from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
 from slipstream.experiment.variants import Variant
 from slipstream.jaxhooks.compiled_program import CompiledProgram

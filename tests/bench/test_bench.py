@@ -75,7 +75,7 @@ def test_where_arguments_must_be_put_there_in_between_it_is_one_step(begun):
 
 def test_each_step_takes_what_the_last_one_gave_back(begun):
     bench, _ = begun("donated")
-    first = bench._made[0].on_devices()
+    first = bench._inputs[0].on_devices()
     for steps in (2, 4):
         bench.time("arm")
         assert jax.numpy.allclose(bench._arguments[0], first + steps, atol=1e-5)
@@ -90,7 +90,7 @@ def test_after_a_step_without_a_number_the_next_begins_anew(begun):
 
 def test_the_time_is_from_end_to_end_even_if_launching_takes_longer(begun, monkeypatch):
     bench, log = begun("donated")
-    bench._put()
+    bench._put_inputs()
     ends = iter((None, 10.0, 13.0))
 
     def end_of(results):
@@ -98,7 +98,7 @@ def test_the_time_is_from_end_to_end_even_if_launching_takes_longer(begun, monke
         log.append("end")
         return next(ends)
 
-    monkeypatch.setattr(module, "_end_of", end_of)
+    monkeypatch.setattr(module, "done_at", end_of)
     assert bench.time("arm") == {"seconds": 3.0}
     # The first end is that of the arguments; the next is watched from the first launch on.
     assert log[:2] == ["end", "launch"] and log.count("launch") == 2 and log[-1] == "end"
@@ -112,7 +112,7 @@ def test_a_step_that_fails_leaves_no_result_behind(begun, monkeypatch):
             return 0.0
         raise RuntimeError("as a device says")
 
-    monkeypatch.setattr(module, "_end_of", fails)
+    monkeypatch.setattr(module, "done_at", fails)
     with pytest.raises(RuntimeError, match="as a device says"):
         bench.time("arm")
     assert bench._arguments == [None]

@@ -37,9 +37,9 @@ def shapes():
 
 def test_of_subtrees_that_are_alike_only_the_weights_keep_both_signs():
     paths, _ = jax.tree_util.tree_flatten_with_path(shapes())
-    for way, signed in ((0, {"mu", "nu", "params"}), (1, {"params"}), (2, set())):
-        arrays = [np.asarray(one.on_devices()) for one in synthetic_inputs(shapes(), way)]
-        again = [np.asarray(one.on_devices()) for one in synthetic_inputs(shapes(), way)]
+    for recipe, signed in ((0, {"mu", "nu", "params"}), (1, {"params"}), (2, set())):
+        arrays = [np.asarray(one.on_devices()) for one in synthetic_inputs(shapes(), recipe)]
+        again = [np.asarray(one.on_devices()) for one in synthetic_inputs(shapes(), recipe)]
         assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
         found = {
             name
@@ -52,18 +52,18 @@ def test_of_subtrees_that_are_alike_only_the_weights_keep_both_signs():
 
 
 @pytest.mark.parametrize(
-    ("root", "way", "is_finite"),
+    ("root", "recipe", "is_finite"),
     [("jnp.abs", 1, True), ("jnp.sqrt", 2, True), ("lambda x: x / 0", 2, False)],
 )
-def test_arguments_are_made_up_until_the_step_gives_numbers(root, way, is_finite, tmp_path):
+def test_recipes_are_tried_until_the_step_returns_numbers(root, recipe, is_finite, tmp_path):
     file = tmp_path / "step.py"
     file.write_text(STEP.replace("ROOT", f"({root})"))
     bench = Bench()
     bench.start(str(file), "build")
     bench.compile("baseline", {})
     assert bench.check("baseline") == {"difference": 0.0, "is_finite": is_finite}
-    expected = [one.on_devices() for one in synthetic_inputs(bench._abstract, way)]
-    made = [one.on_devices() for one in bench._made]
+    expected = [one.on_devices() for one in synthetic_inputs(bench._abstract, recipe)]
+    made = [one.on_devices() for one in bench._inputs]
     assert all(np.array_equal(a, b) for a, b in zip(expected, made, strict=True))
     assert bench.time("baseline")["seconds"] > 0
 

@@ -16,13 +16,13 @@ import pytest
 from slipstream.consensus import consensus as consensus_module
 from slipstream.consensus.consensus import Consensus, job_id, stop
 from slipstream.consensus.kvstore import FolderStore, StoreUnavailable
-from slipstream.experiment import agenda, failure, recordings
+from slipstream.experiment import agreement, recordings, rounds
+from slipstream.experiment.agreement import disagreement
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
 from slipstream.experiment.rounds import Rounds
 from slipstream.experiment.variants import Arm, Variant
-from slipstream.experiment.votes import disagreement
 from slipstream.jaxhooks.listener import JobFailed
 
 JOB = Path(__file__).parents[1] / "run" / "ranks_job.py"
@@ -106,7 +106,7 @@ class FakeSession:
 def simulated(monkeypatch):
     monkeypatch.setattr(recordings, "ProfilerSession", FakeSession)
     monkeypatch.setattr(consensus_module, "RETRY_S", 0.002)
-    monkeypatch.setattr(agenda, "SPACING_S", 0.005)
+    monkeypatch.setattr(agreement, "MEETING_INTERVAL_S", 0.005)
     others = threading.excepthook
 
     def hook(happened):
@@ -277,13 +277,13 @@ def test_a_rank_that_joins_after_the_end_does_not_wait(simulated, tmp_path):
 
 
 def test_a_chair_that_is_late_is_not_waited_for(simulated, tmp_path, monkeypatch):
-    before = agenda.Proposals.compare
+    before = agreement.Proposals.compare
 
     def late(self, call):
         time.sleep(0.5)
         return before(self, call)
 
-    monkeypatch.setattr(agenda.Proposals, "compare", late)
+    monkeypatch.setattr(agreement.Proposals, "compare", late)
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path) for number in range(2)]
     simulate(ranks, calls=30)
@@ -306,7 +306,7 @@ def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(
     simulated, tmp_path, monkeypatch
 ):
     """The others are inside its collectives: to run something else would meet them there."""
-    monkeypatch.setattr(failure, "FAILED_S", 0.05)
+    monkeypatch.setattr(rounds, "FAILURE_PATIENCE_S", 0.05)
     store = MemoryStore()
     ranks = [
         Rank(number, 2, store, tmp_path, 2.0, fails={"a"} if number else set()) for number in (0, 1)
@@ -344,7 +344,7 @@ def test_ranks_that_ran_different_programs_are_found_out(simulated, tmp_path, mo
     assert {rank.controller.outcome.chosen for rank in ranks} == {"original"}
 
 
-@pytest.mark.parametrize("where", ["_comes_to", "_begin_work", "look", "_follow"])
+@pytest.mark.parametrize("where", ["_joins_meeting", "_begin_preparing", "look", "_follow"])
 def test_a_fault_of_ours_on_one_rank_never_lets_it_run_another_program(
     simulated, tmp_path, monkeypatch, where
 ):
@@ -484,9 +484,9 @@ JOBS = {
     "compile@0": 2,
     "disk@1": 2,
     "other-program@1": 2,
-    "kill-gather@1": 2,
+    "kill-warm_up@1": 2,
     "kill-capture@0": 2,
-    "kill-go_on@1": 2,
+    "kill-prepare@1": 2,
     "kill-compare@0": 2,
     "kill-check@1": 2,
 }

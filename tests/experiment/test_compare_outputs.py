@@ -37,7 +37,7 @@ def test_how_far_results_are_off(expected, found, off):
 
 
 def test_small_results_are_kept_and_large_ones_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "MOST_BYTES", 64)
+    monkeypatch.setattr(results, "MAX_BYTES", 64)
     given = [jnp.ones(100), jnp.float32(2.5), jnp.ones(4, jnp.bfloat16), jnp.arange(3)]
     kept = small_results(given)
     assert kept is not None and sorted(kept) == ["1", "2", "3"]

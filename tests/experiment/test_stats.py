@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.experiment.plan import LOOKS
-from slipstream.experiment.stats import FEWEST, compare
+from slipstream.experiment.stats import MIN_ROUNDS, compare
 
 
 def noisy(seed, count, centre, spread=0.002):
@@ -34,11 +34,11 @@ def test_noise_that_hides_everything_is_said():
     assert found.verdict == "can't tell" and "vary too much" in found.why
 
 
-@pytest.mark.parametrize("count", [0, 1, FEWEST - 1])
+@pytest.mark.parametrize("count", [0, 1, MIN_ROUNDS - 1])
 def test_few_rounds_say_nothing(count):
     found = compare([1.0] * count, [0.5] * count)
     assert found.verdict == "can't tell"
-    assert found.why == f"only {count} rounds were timed; {FEWEST} are the least that say anything"
+    assert found.why == f"only {count} rounds were timed; a verdict needs at least {MIN_ROUNDS}"
 
 
 def test_drift_is_shared_and_odd_steps_move_nothing():

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from slipstream.experiment import step_timer as turn
-from slipstream.experiment.step_timer import CALLS, SMALL_BYTES, StepTimer, small
+from slipstream.experiment import step_timer
+from slipstream.experiment.step_timer import CALLS, KEPT_BYTES, StepTimer, small_arrays
 from slipstream.experiment.variants import Arm, Variant
 
 ARMS = [Arm(Variant(name, {})) for name in ("original", "other")]
@@ -43,12 +43,12 @@ class Device:
 
 def step_s(monkeypatch, device: Device, between=lambda device, result: None) -> float:
     """What the second turn says; `between` is what the job does after each call."""
-    monkeypatch.setattr(turn.time, "perf_counter", lambda: device.now_s)
-    monkeypatch.setattr(turn, "wait", device.wait)
-    monkeypatch.setattr(turn, "small", lambda result: [result])
-    turns, times = StepTimer(), []
+    monkeypatch.setattr(step_timer.time, "perf_counter", lambda: device.now_s)
+    monkeypatch.setattr(step_timer, "wait", device.wait)
+    monkeypatch.setattr(step_timer, "small_arrays", lambda result: [result])
+    timer, times = StepTimer(), []
     for number in range(3 * CALLS):
-        result, seconds = turns(ARMS[number // CALLS % 2], device.run)
+        result, seconds = timer(ARMS[number // CALLS % 2], device.run)
         between(device, result)
         assert (seconds is None) == (number % CALLS < CALLS - 1)
         times += [seconds] if seconds is not None else []
@@ -82,13 +82,13 @@ def test_steps_that_take_all_results_back_are_waited_for(monkeypatch):
 
 
 def test_only_small_results_are_kept_and_real_steps_are_timed():
-    big = jnp.zeros(SMALL_BYTES // 4 + 1)
+    big = jnp.zeros(KEPT_BYTES // 4 + 1)
     loss = jnp.float32(1)
-    assert small([big, loss]) == [loss] and small([big]) == []
+    assert small_arrays([big, loss]) == [loss] and small_arrays([big]) == []
     step = jax.jit(lambda x: (x @ x, x.sum()), donate_argnums=0)
-    state, turns, times = jnp.eye(64), StepTimer(), []
+    state, timer, times = jnp.eye(64), StepTimer(), []
     for _ in range(2 * CALLS):
-        (state, _), seconds = turns(ARMS[0], lambda state=state: step(state))
+        (state, _), seconds = timer(ARMS[0], lambda state=state: step(state))
         times.append(seconds)
     assert [t is None for t in times] == [True, True, False] * 2
     assert all(t > 0 for t in times if t is not None)

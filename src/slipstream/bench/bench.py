@@ -1,21 +1,20 @@
-"""A process that runs one function compiled in several ways, each when it is asked to.
+"""A process that compiles one function in several ways, checks them and times them, on request.
 
-    start    {module, function}   → {platform, devices}   builds it, makes arguments
-    ahead    {programs}           → {compiled}            all of them at once, for `compile`
+    start    {module, function}   → {platform, devices}   builds the function and its inputs
+    ahead    {programs}           → {compiled}            compiles all of them at once
     compile  {name, options}      → {memory_bytes}
-    check    {name}               → {difference, is_finite}   against the first that was checked
-    time     {name}               → {seconds}             one step, as a loop sees it
+    check    {name}               → {difference, is_finite}   against the first program checked
+    time     {name}               → {seconds}             one step, as a training loop sees it
 
-A loop launches the next step while the last one runs, so that the host's work costs nothing unless
-there is more of it than the devices have. Hence two steps are launched, the second at once, and the
-time is from the end of the first to the end of the second. The first one's end is that of a result
-that the second doesn't take. Where there is none, or where arguments must be put on the devices in
-between, the time is of one step, from launch to result.
+A training loop launches the next step while the current one runs, so host work is free unless it
+takes longer than the devices do. `time` therefore launches two steps back to back and returns the
+time from the end of the first to the end of the second. It needs a result of the first step that
+the second doesn't consume to see when the first ends. Where there is none, or where inputs must be
+copied to the devices in between, it returns the time of a single step, from launch to result.
 
-Arguments that a step writes over (donated ones) are there once: as in a training loop, the next
-step takes what the last one gave back in their place. What it didn't give back is put there anew,
-from the host, before the clock starts. A check begins with the first arguments, and so does a step
-after one whose loss was no number.
+Donated inputs exist once. As in a training loop, the next step takes what the last one returned in
+their place; what a step doesn't return is copied from the host again before the clock starts. A
+check starts from the initial inputs, and so does a step after one whose loss was not finite.
 """
 
 from __future__ import annotations
@@ -24,32 +23,34 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from slipstream.bench.synthetic_inputs import WAYS, SyntheticInput, synthetic_inputs
+from slipstream.bench.synthetic_inputs import RECIPES, SyntheticInput, synthetic_inputs
 from slipstream.compiler.worker.rpc import Answer, serve_stdin
 from slipstream.experiment.compare_outputs import difference
+from slipstream.experiment.step_timer import done_at
+from slipstream.experiment.variants import memory_of
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS
 
 _SAMPLE = 1 << 20
-"""values of a result that are compared"""
+"""most values of a result that are compared"""
 
 
 class Bench:
-    """The function, its arguments, and its programs by name."""
+    """The function, its inputs, and its programs by name."""
 
     def __init__(self) -> None:
         self._lowered: Any = None
         self._abstract: tuple[Any, ...] = ()
         self._tree: Any = None
-        self._made: list[SyntheticInput] = []
+        self._inputs: list[SyntheticInput] = []
         self._arguments: list[Any] = []
-        """on the devices; None until it is put there, and after a step wrote over it"""
+        """on the devices; None before an input is copied there, and after a step consumed it"""
         self._donated: list[int] = []
-        """places among the arguments"""
+        """indices of donated arguments"""
         self._programs: dict[str, Any] = {}
         self._ahead: dict[str, tuple[dict[str, str], Any]] = {}
-        """compiled and not asked for yet, with their options"""
+        """compiled ahead of their `compile` request, with their options"""
         self._expected: list[Any] | None = None
-        self._watch = ThreadPoolExecutor(1)
+        self._watcher = ThreadPoolExecutor(1)
 
     def start(self, module: str, function: str) -> Answer:
         import jax
@@ -62,15 +63,18 @@ class Bench:
         self._abstract, self._tree = tuple(abstract), jax.tree.structure(tuple(abstract))
         infos = jax.tree.leaves(self._lowered.args_info)
         self._donated = [number for number, info in enumerate(infos) if info.donated]
-        self._make_up(0)
+        self._make_inputs(0)
         return {"platform": devices[0].platform, "devices": len(devices)}
 
-    def _make_up(self, way: int) -> None:
-        self._made = synthetic_inputs(self._abstract, way)
-        self._arguments = [None] * len(self._made)
+    def _make_inputs(self, recipe: int) -> None:
+        self._inputs = synthetic_inputs(self._abstract, recipe)
+        self._arguments = [None] * len(self._inputs)
 
     def ahead(self, programs: dict[str, dict[str, str]]) -> Answer:
-        """XLA uses few threads for one program. What fails is told when it is asked for."""
+        """Compile all programs at once: XLA uses few threads for one program.
+
+        A program that fails to compile is reported when `compile` requests it.
+        """
         with ThreadPoolExecutor(len(programs)) as pool:
             made = list(pool.map(self._compiled_or_none, programs.values()))
         self._ahead = {
@@ -92,17 +96,15 @@ class Bench:
     def compile(self, name: str, options: dict[str, str]) -> Answer:
         known, program = self._ahead.pop(name, (None, None))
         self._programs[name] = program if known == options else self._compiled(options)
-        from slipstream.experiment.variants import memory_of
-
         executable = self._programs[name].runtime_executable()
         return {"memory_bytes": memory_of(executable)}
 
     def check(self, name: str) -> Answer:
         found = self._first_results(name)
         if self._expected is None:
-            way = 0
-            while not all(map(_is_finite, found)) and way + 1 < WAYS:
-                self._make_up(way := way + 1)
+            recipe = 0
+            while not all(map(_is_finite, found)) and recipe + 1 < RECIPES:
+                self._make_inputs(recipe := recipe + 1)
                 found = self._first_results(name)
             self._expected = found
         is_finite = all(map(_is_finite, self._expected))
@@ -110,84 +112,75 @@ class Bench:
         return {"difference": largest, "is_finite": is_finite}
 
     def _first_results(self, name: str) -> list[Any]:
-        """Of the arguments as they were made up."""
-        self._forget()
-        self._put()
+        """Results for the initial inputs."""
+        self._drop_donated()
+        self._put_inputs()
         leaves = self._launch(name)
         found = [_sample(leaf) for leaf in leaves]
-        self._take_back(leaves)
+        self._feed_back(leaves)
         return found
 
-    def _forget(self) -> None:
+    def _drop_donated(self) -> None:
         for number in self._donated:
             self._arguments[number] = None
 
     def time(self, name: str) -> Answer:
-        self._put()
+        self._put_inputs()
         begin = time.perf_counter()
         leaves = self._launch(name)
-        free = self._take_back(leaves)
-        if free and self._is_all_there():
-            # What else the first one gave back is not kept: it may be large.
+        free = self._feed_back(leaves)
+        if free and self._has_all_arguments():
+            # Keep only the smallest result of the first step: the others may be large.
             first = min(free, key=lambda leaf: leaf.size)
             del free, leaves
-            # Where launching takes longer than running, the first is at its end before the second
-            # is launched: somebody else has to watch.
-            seen = self._watch.submit(_end_of, first)
+            # Where launching takes longer than running, the first step ends before the second is
+            # launched, so another thread has to see it end.
+            seen = self._watcher.submit(done_at, first)
             leaves = self._launch(name)
             begin = seen.result()
-        # Until it is known that the step went well.
-        self._forget()
-        end = _end_of(leaves)
-        self._take_back(leaves)
+        # Kept again below, once the step is known to have succeeded.
+        self._drop_donated()
+        end = done_at(leaves)
+        self._feed_back(leaves)
         if not all(_is_finite(leaf) for leaf in leaves if not leaf.shape):
-            self._forget()
+            self._drop_donated()
         return {"seconds": end - begin}
 
-    def _put(self) -> None:
-        """Every argument on the devices."""
-        for number, made in enumerate(self._made):
+    def _put_inputs(self) -> None:
+        """Copy every missing argument to the devices."""
+        for number, one in enumerate(self._inputs):
             if self._arguments[number] is None:
-                self._arguments[number] = made.on_devices()
-        _end_of(self._arguments)
+                self._arguments[number] = one.on_devices()
+        done_at(self._arguments)
 
-    def _is_all_there(self) -> bool:
+    def _has_all_arguments(self) -> bool:
         return all(argument is not None for argument in self._arguments)
 
     def _launch(self, name: str) -> list[Any]:
-        """The results, which may not be there yet; donated arguments are gone."""
+        """Launch a step: its results may not be ready, and donated arguments are consumed."""
         import jax
 
         arguments = jax.tree.unflatten(self._tree, self._arguments)
-        self._forget()
+        self._drop_donated()
         return jax.tree.leaves(self._programs[name](*arguments))
 
-    def _take_back(self, results: list[Any]) -> list[Any]:
-        """What a step gave back where it wrote over its arguments is the next one's; the rest."""
+    def _feed_back(self, results: list[Any]) -> list[Any]:
+        """Use results as the next step's donated arguments; return the results left over."""
         free = list(results)
         for number in self._donated:
-            made = self._made[number]
-            place = next((i for i, leaf in enumerate(free) if made.is_like(leaf)), None)
-            if place is not None:
-                self._arguments[number] = free.pop(place)
+            wanted = self._inputs[number]
+            index = next((i for i, leaf in enumerate(free) if wanted.is_like(leaf)), None)
+            if index is not None:
+                self._arguments[number] = free.pop(index)
         return free
 
 
-def _end_of(results: Any) -> float:
-    """When they are there."""
-    import jax
-
-    wait: Any = jax.block_until_ready
-    wait(results)
-    return time.perf_counter()
-
-
 def _sample(leaf: Any) -> Any:
-    """Values spread over a result: all of a small one; of gigabytes few are enough to compare."""
+    """Values spread evenly over a result: all of a small one, a fixed number of a large one."""
     import jax.numpy as jnp
     import numpy as np
 
-    # Odd, so that columns of a matrix take turns.
+    # Odd, so that the sample covers all columns of a matrix.
     stride = -(-leaf.size // _SAMPLE) | 1 if leaf.size > _SAMPLE else 1
     if stride > 1 and leaf.sharding.memory_kind == "device":
         return np.asarray(jnp.ravel(leaf)[::stride])

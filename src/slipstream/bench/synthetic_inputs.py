@@ -1,11 +1,12 @@
-"""Arguments for a function of which only shapes are known, the same in every process.
+"""Synthetic inputs for a function whose argument shapes are known, the same in every process.
 
-    0  weights are small, of both signs; integers are small, for they may index something
-    1  of subtrees that are alike (weights, and an optimizer's moments) one keeps both signs:
-       roots are taken of the others
-    2  nothing is negative
+    recipe 0   small floats of both signs; small integers, since they may be indices
+    recipe 1   of subtrees with the same structure (weights and optimizer moments), only the
+               weights keep both signs: optimizers take square roots of the others
+    recipe 2   nothing is negative
 
-Each is tried until the step gives back numbers: on NaN all programs agree, and chips are cooler.
+Recipes are tried in order until the step returns finite numbers: on NaN every program agrees with
+every other, and the GPU draws less power.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-WAYS = 3
-_SMALL = 0.02
-"""the spread of weights"""
-_MOST_INTEGER = 8
+RECIPES = 3
+_SCALE = 0.02
+"""standard deviation of floats"""
+_INTEGER_LIMIT = 8
 _BLOCK = 1_000_003
-"""so many numbers are drawn, and repeated; a prime, so that no two rows are the same"""
+"""how many values are drawn before they repeat; a prime, so that no two rows are the same"""
 
 
 class SyntheticInput:
-    """An array for an abstract one; what is no abstract one stays as it is."""
+    """One leaf of the arguments: an abstract array gets values, anything else is kept."""
 
-    def __init__(self, leaf: Any, number: int, *, is_positive: bool) -> None:
+    def __init__(self, leaf: Any, seed: int, *, is_positive: bool) -> None:
         self._leaf = leaf
-        self._number = number
+        self._seed = seed
         self._is_positive = is_positive
         self._values: Any = None
 
@@ -41,7 +42,7 @@ class SyntheticInput:
         return jax.device_put(self._values, self._leaf.sharding)
 
     def is_like(self, result: Any) -> bool:
-        """Whether a result can stand in for it."""
+        """Whether a result can replace this input: same shape, type and sharding."""
         mine = self._leaf
         if not hasattr(mine, "shape") or (result.shape, result.dtype) != (mine.shape, mine.dtype):
             return False
@@ -52,26 +53,26 @@ class SyntheticInput:
         import jax
         import numpy as np
 
-        random = np.random.default_rng(self._number)
+        random = np.random.default_rng(self._seed)
         kind = np.dtype(self._leaf.dtype)
         count = min(int(np.prod(self._leaf.shape)), _BLOCK)
         values: Any
         if jax.numpy.issubdtype(kind, jax.numpy.floating):
-            values = random.standard_normal(count, np.float32) * _SMALL
+            values = random.standard_normal(count, np.float32) * _SCALE
             values = np.abs(values) if self._is_positive else values
         else:
-            values = random.integers(0, 2 if kind.kind == "b" else _MOST_INTEGER, count)
+            values = random.integers(0, 2 if kind.kind == "b" else _INTEGER_LIMIT, count)
         return np.resize(values.astype(kind), self._leaf.shape)
 
 
-def synthetic_inputs(arguments: Any, way: int) -> list[SyntheticInput]:
-    """An array for each leaf, in the order of the leaves."""
+def synthetic_inputs(arguments: Any, recipe: int) -> list[SyntheticInput]:
+    """One input for each leaf of the arguments, in flattening order."""
     import jax
 
     found, _ = jax.tree_util.tree_flatten_with_path(arguments)
     paths = [tuple(map(str, path)) for path, _ in found]
     leaves = [leaf for _, leaf in found]
-    positive = {0: set(), 1: _companions(paths, leaves), 2: set(range(len(leaves)))}[way]
+    positive = {0: set(), 1: _companions(paths, leaves), 2: set(range(len(leaves)))}[recipe]
     return [
         SyntheticInput(leaf, number, is_positive=number in positive)
         for number, leaf in enumerate(leaves)
@@ -79,15 +80,15 @@ def synthetic_inputs(arguments: Any, way: int) -> list[SyntheticInput]:
 
 
 def _companions(paths: Sequence[tuple[str, ...]], leaves: Sequence[Any]) -> set[int]:
-    """Leaves of subtrees that look like another one, the largest such: all but the weights'."""
+    """Leaves of the largest group of subtrees with equal structure, except those of the weights."""
     inside: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, path in enumerate(paths):
         for length in range(len(path) + 1):
             inside[path[:length]].append(number)
-    alike: dict[Any, list[tuple[str, ...]]] = defaultdict(list)
+    alike: dict[object, list[tuple[str, ...]]] = defaultdict(list)
     for prefix, numbers in inside.items():
-        look = tuple((paths[n][len(prefix) :], _look(leaves[n])) for n in numbers)
-        alike[look].append(prefix)
+        structure = tuple((paths[n][len(prefix) :], _shape_and_type(leaves[n])) for n in numbers)
+        alike[structure].append(prefix)
     groups = [prefixes for prefixes in alike.values() if len(prefixes) > 1]
     if not groups:
         return set()
@@ -96,5 +97,5 @@ def _companions(paths: Sequence[tuple[str, ...]], leaves: Sequence[Any]) -> set[
     return {n for prefix in largest if prefix != weights for n in inside[prefix]}
 
 
-def _look(leaf: Any) -> tuple[Any, ...]:
+def _shape_and_type(leaf: Any) -> tuple[tuple[int, ...], str]:
     return tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))

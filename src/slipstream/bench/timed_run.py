@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.run.agent.request import TIME, Request
 from slipstream.run.context import SIGNALLED, signal_name
 from slipstream.run.launcher import Job, job_environment, stop_all
@@ -32,9 +33,6 @@ LOG = "log.txt"
 _KILLED = SIGNALLED + 9
 _TAIL_BYTES = 1 << 16
 _LAST_LINES = 60
-_NO_MEMORY = re.compile(
-    r"RESOURCE_EXHAUSTED|out of memory|oom[-_ ]kill|MemoryError|bad_alloc", re.IGNORECASE
-)
 _POLL_S = 0.05
 _COUNTERS = Path("/proc/vmstat")
 
@@ -117,7 +115,7 @@ def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
         ended = f"was ended by {signal_name(code)}"
     elif code:
         ended = f"ended with code {code}"
-    culprit = next((line for line in reversed(said) if _NO_MEMORY.search(line)), None)
+    culprit = next((line for line in reversed(said) if is_out_of_memory(line, or_host=True)), None)
     place = f"see {folder / LOG}"
     if code and culprit is not None:
         return TimedRunFailed(MEMORY, f"the job {ended}: {culprit.strip()[:200]}; {place}")

@@ -11,6 +11,7 @@ from slipstream.compiler.targets import Target
 from slipstream.compiler.worker.process import WorkerFailed
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput, Missing, SlipstreamError
+from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.machines.machine import Machine
 
 _STATUS = re.compile(r"^(?:jax\.errors\.)?(?:JaxRuntimeError|XlaRuntimeError): (?:[A-Z_]+: )?")
@@ -31,8 +32,6 @@ def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) 
     log = _keep_log(failed.log)
     if failed.died:
         return _died(failed, log)
-    if failed.answer["error"] in ("JaxChanged", "Missing"):
-        return Missing(failed.answer["text"])
     stages = {"start": _start, "lower": _lower, "convert": _convert, "compile": _compile}
     return stages[stage](failed, target, machine, log)
 
@@ -104,7 +103,7 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
             f"compile it for {wanted}: --on {_bigger(machine, int(wanted))}"
         )
     line = answer["line"]
-    if "RESOURCE_EXHAUSTED" in line or "out of memory" in line.lower():
+    if is_out_of_memory(line):
         size = _BYTES.search(line)
         needs = f" (it needs {size[1]})" if size else ""
         return CompileFailed(

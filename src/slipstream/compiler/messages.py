@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
+from slipstream.jaxhooks.jax_types import OUT_OF_MEMORY
+
 SEVERITIES = ("info", "warning", "error")
 _LINE = re.compile(
     r"^(?:(?P<short>[IWEF])\d{4} [\d:.]+|[\d-]+ [\d:.]+:? (?P<long>[IWEF]))\s+(?:\d+ )?"
@@ -227,7 +229,7 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], CompilerMessage]] 
         "pgle-fallback", r"where costs are missing: \1", "info"
     ),
     re.compile(r"Cannot construct unified latency estimator"): _unified,
-    re.compile(r"(?:out of memory|RESOURCE_EXHAUSTED|OOM)"): lambda match: CompilerMessage(
+    OUT_OF_MEMORY: lambda match: CompilerMessage(
         "out-of-memory", _first_line(match.string), "error"
     ),
     re.compile(r"^(\S+) sets XLA_FLAGS=(.*)"): _say(

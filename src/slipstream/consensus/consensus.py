@@ -28,8 +28,6 @@ from typing import Any
 
 from slipstream.consensus.kvstore import FolderStore, JaxStore, KeyValueStore, StoreUnavailable
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.distributed import coordination_client
-from slipstream.jaxhooks.private_api import JaxChanged
 from slipstream.jaxhooks.shutdown import SHUTDOWN
 
 log = logging.getLogger("slipstream")
@@ -215,10 +213,9 @@ def consensus_for(
 
 
 def _store(folder: Path) -> KeyValueStore:
-    try:
-        client = coordination_client()
-    except JaxChanged as changed:
-        raise NoConsensus(str(changed)) from changed
+    from jax._src import distributed
+
+    client = distributed.global_state.client
     if client is not None:
         return JaxStore(client)
     session = job_id(os.environ)

@@ -1,7 +1,7 @@
-"""What a step gives back, kept and compared: two programs that compute the same are close.
+"""Do two programs compute the same? Results of a step, saved and compared.
 
-Of a job that is launched anew for each candidate, the results of the step's first call are kept, as
-far as they are small: they come from the same start in every run.
+Where a job is launched again for each candidate, the small results of the step's first call are
+saved: every run computes them from the same initial state.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from slipstream.writing import atomic_write
 
-MOST_BYTES = 64 << 20
-"""of results that a run keeps: the smallest, the loss among them"""
+MAX_BYTES = 64 << 20
+"""of results that a run saves: the smallest first, so the loss is among them"""
 FILE = "results.npz"
 
 
 def difference(expected: Any, found: Any) -> float:
-    """The largest error, against the largest value; infinite where only one is a number."""
+    """The largest error relative to the largest value; infinite where only one is finite."""
     import numpy as np
 
     expected, found = _real(expected), _real(found)
@@ -45,9 +45,9 @@ def _real(values: Any) -> Any:
 
 
 def small_results(results: Any) -> dict[str, Any] | None:
-    """Results by their place among all of them, on the host; the largest are left out.
+    """Copies of the results on the host, by their index; the largest are left out.
 
-    None where they can't be had: what failed on the device, the job will meet itself.
+    None where they can't be copied: the job will see the device's error itself.
     """
     import jax
 
@@ -63,7 +63,7 @@ def _small(results: Any) -> dict[str, Any]:
 
     leaves = enumerate(leaf for leaf in jax.tree.leaves(results) if _is_plain(leaf))
     kept: dict[str, Any] = {}
-    left = MOST_BYTES
+    left = MAX_BYTES
     for number, leaf in sorted(leaves, key=lambda pair: int(pair[1].nbytes)):
         own = _on_host(leaf)
         if own is None or own.nbytes > left:
@@ -74,7 +74,7 @@ def _small(results: Any) -> dict[str, Any]:
 
 
 def _is_plain(leaf: Any) -> bool:
-    """Keys of random numbers, say, are no numbers."""
+    """Whether it is an array of numbers; PRNG keys are not."""
     import jax
 
     types: Any = jax.dtypes
@@ -82,15 +82,15 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def _on_host(leaf: Any) -> Any:
-    """An array, or the part of it that lies on the first device of this process."""
+    """An array, or its shard on the first device of this process; None if too large."""
     import numpy as np
 
     shards = getattr(leaf, "addressable_shards", None)
     value = leaf if shards is None else (shards[0].data if shards else None)
-    if value is None or int(value.nbytes) > MOST_BYTES:
+    if value is None or int(value.nbytes) > MAX_BYTES:
         return None
     found = np.asarray(value)
-    # Files of numpy don't have the small floats of machine learning.
+    # .npz files have no bfloat16 or float8.
     return found if found.dtype.kind in "biufc" else found.astype(np.float32)
 
 
@@ -102,7 +102,7 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
 
 def read_results(folder: Path) -> dict[str, Any] | None:
-    """What `write_results` wrote; None where a run kept nothing."""
+    """What `write_results` wrote; None where a run saved nothing."""
     import numpy as np
 
     try:
@@ -113,7 +113,7 @@ def read_results(folder: Path) -> dict[str, Any] | None:
 
 
 def largest_difference(expected: dict[str, Any], found: dict[str, Any]) -> float:
-    """Of all results that both have; infinite where they don't have the same."""
+    """The largest difference of all results; infinite where the two sets don't match."""
     if expected.keys() != found.keys():
         return math.inf
     return max((difference(expected[name], found[name]) for name in expected), default=0.0)

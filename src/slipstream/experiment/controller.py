@@ -1,53 +1,77 @@
-"""The loop of one program: watch it, profile it, compile it anew, keep what is faster.
+"""The loop of one program: profile it, recompile it with what was measured, keep what is faster.
 
-    calls   1 … start    start … +steps   meanwhile   rounds × turns     steps      ever after
-    state   gathering    capturing        preparing   comparing          checking   settled
+    calls   1 … start    start … +steps   meanwhile   rounds × turns     steps      from then on
+    state   warming up   capturing        preparing   comparing          checking   settled
     runs    original     original         original    each arm in turn   the best   the winner
 
-Each call of the job is a real step of the job, whichever arm runs it: all arms compute the same.
-What fails ends the loop, never the job: the original program stays. Where several processes run the
-program, every change of state is a decision of their consensus, so that all run the same arm at the
-same call; a process on its own is a consensus of one.
+Every call is a real step of the job, whichever arm runs it: all arms compute the same. A failure
+ends the loop, never the job: the original program stays. Where several processes run the program,
+every change of state is a decision of their consensus, so that all run the same arm at the same
+call; a process on its own is a consensus of one.
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from slipstream.consensus.consensus import Consensus, Message, NoConsensus, consensus_for, stop
-from slipstream.experiment.agenda import Proposals
-from slipstream.experiment.background_compile import BackgroundCompile
-from slipstream.experiment.failure import StepFailure
-from slipstream.experiment.plan import LOOKS, ExperimentOutcome, ExperimentPlan
-from slipstream.experiment.prepare import Preparation, Timer, prepare_arms, wait
+from slipstream.experiment.agreement import Proposals
+from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
+from slipstream.experiment.prepare import BackgroundCompile, Preparation, prepare_arms
 from slipstream.experiment.receipt import Receipt
-from slipstream.experiment.recordings import Recordings
-from slipstream.experiment.rounds import Rounds
-from slipstream.experiment.step_timer import StepTimer
+from slipstream.experiment.recordings import ProfileRecorder
+from slipstream.experiment.rounds import Rounds, StepFailure
+from slipstream.experiment.step_timer import StepTimer, Timer, wait
 from slipstream.experiment.variants import Arm
 from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.jax_types import Arguments, Results, RunCall
 from slipstream.jaxhooks.listener import JobFailed
-
-__all__ = [
-    "LOOKS",
-    "Controller",
-    "ExperimentOutcome",
-    "ExperimentPlan",
-    "Preparation",
-    "Timer",
-    "prepare_arms",
-]
 
 log = logging.getLogger("slipstream")
 
 MEET_EVERY = 5
-"""calls between two meetings until all ranks are there; then the leader spaces them by time"""
+"""calls between two meetings until all ranks have joined; then the leader spaces them by time"""
 
-State = Callable[[Sequence[Any], Callable[[], Any]], Any]
+
+class State(enum.Enum):
+    """Where the loop stands, in the words of `slipstream run`'s status."""
+
+    WARMING_UP = "warming up"
+    CAPTURING = "capturing"
+    PREPARING = "preparing"
+    COMPARING = "comparing"
+    CHECKING = "checking"
+    SETTLED = "settled"
+
+
+class _JobCall:
+    """One call of the job, which remembers the error that the program itself raised."""
+
+    def __init__(self, run: RunCall) -> None:
+        self._run = run
+        self._error: Exception | None = None
+
+    def __call__(self) -> Results:
+        try:
+            return self._run()
+        except Exception as error:
+            self._error = error
+            raise
+
+    def raised(self, error: Exception) -> bool:
+        """Whether an error is the program's; anything else is a bug of ours.
+
+        XLA may raise while its results are waited for; JaxRuntimeError is a RuntimeError.
+        """
+        return error is self._error or isinstance(error, RuntimeError)
+
+    def repeat(self) -> Results:
+        getattr(self._run, "reset", bool)()
+        return self()
 
 
 class Controller:
@@ -65,29 +89,29 @@ class Controller:
         self.plan = plan
         self.outcome = ExperimentOutcome(watched.name)
         self.done = threading.Event()
+        self.state = State.WARMING_UP
         self.receipt: Receipt | None = None
-        """filled in by whoever wants one, once the loop is done"""
-        self.state: State = self._gather
+        """filled in by `receipt_when_ready`, once the loop is done"""
         self._timer = timer or StepTimer()
         self._calls = 0
         """in this state"""
-        self._recordings = Recordings(self.outcome, plan.profiler_options, self._without_profile)
+        self._recorder = ProfileRecorder(plan.profiler_options, self._on_profiler_failure)
         self._background = BackgroundCompile(prepare or prepare_arms, watched, plan, self.outcome)
         self._rounds: Rounds | None = None
         self._best: Arm | None = None
         self._next = 0
         """the call of the next meeting, where one is set"""
-        self._join(consensus)
+        self._join_consensus(consensus)
 
     @property
     def folder(self) -> Path:
-        """Where this process leaves its files."""
+        """Where this process writes its files."""
         consensus = self.outcome.consensus
         return (
             self.plan.folder if consensus.is_alone else self.plan.folder / f"rank{consensus.rank}"
         )
 
-    def _join(self, consensus: Consensus | None) -> None:
+    def _join_consensus(self, consensus: Consensus | None) -> None:
         try:
             self.consensus = consensus or consensus_for(
                 self.watched, self.plan.folder, self.plan.patience_s
@@ -99,135 +123,169 @@ class Controller:
             return
         self.outcome.consensus = self.consensus
         self._proposals = Proposals(self.consensus, self.plan, self.outcome)
-        if self.consensus.is_leader and not self._proposals.attend(self.watched.calls + 1):
+        if self.consensus.is_leader and not self._proposals.join(self.watched.calls + 1):
             self._settle("the other ranks can't be reached")
 
-    def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        # Another thread's call, or one from inside the program's own callbacks, is not measured
-        # and waits for nobody. Across processes calls have one order, which is kept.
+    def on_call(self, arguments: Arguments, run: RunCall) -> Results:
+        # A call from another thread, or from the program's own callbacks, is not measured and
+        # doesn't wait. Across processes calls have one order, which must be kept.
         if not self.watched.lock.acquire(blocking=not self.consensus.is_alone):
             if self._rounds is not None:
                 self._rounds.is_disturbed = True
             return run()
+        call = _JobCall(run)
         try:
-            return run() if self.done.is_set() else self.state(arguments, run)
+            return call() if self.done.is_set() else self._step(arguments, call)
         except Exception as error:
-            # The job's own, or ours: either way the other ranks must not be left to find out.
-            self._stand_by(error)
+            # The job's own error, or a bug of ours: either way the other ranks must learn of it.
+            self._on_error(error, is_bug=not call.raised(error))
             raise
         finally:
             self.watched.lock.release()
 
-    def _stand_by(self, error: Exception) -> None:
-        """What went wrong here must not let this rank run another program than the others.
+    def _step(self, arguments: Arguments, call: _JobCall) -> Results:
+        match self.state:
+            case State.WARMING_UP:
+                return self._warm_up(arguments, call)
+            case State.CAPTURING:
+                return self._capture(call)
+            case State.PREPARING:
+                return self._prepare(arguments, call)
+            case State.COMPARING:
+                return self._compare(arguments, call)
+            case State.CHECKING:
+                return self._check(call)
+            case State.SETTLED:
+                return call()
 
-        JobFailed where they count on it: to go on alone would mix up their collectives.
+    def _on_error(self, error: Exception, *, is_bug: bool) -> None:
+        """End the loop after a bug of ours, and never let this rank run another program alone.
+
+        The bug's traceback is logged by the hooks, which then finish the call. Raises JobFailed
+        where other ranks count on this one: going on alone would mix up their collectives.
         """
-        if self.consensus.is_alone or self.done.is_set() or isinstance(error, JobFailed):
+        if self.done.is_set() or isinstance(error, JobFailed):
             return
-        self._leave(f"{type(error).__name__}: {error}")
+        problem = f"{type(error).__name__}: {error}"
+        if self.consensus.is_alone:
+            if is_bug:
+                self._recorder.abandon()
+                self._settle(f"internal error: {problem}")
+            return
+        self._leave(problem)
         if not self.done.is_set():
             raise JobFailed from error
 
-    # Gathering: until every rank takes part, and the first calls are over.
+    # Warming up: until every rank takes part, and the first calls are over.
 
-    def _gather(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        call = self.watched.calls
-        if self.consensus.is_alone or (call % MEET_EVERY == 0 and self._comes_to(call)):
-            decision = self._meet(call, lambda at: self._proposals.begin(at, self._calls))
+    def _warm_up(self, arguments: Arguments, call: _JobCall) -> Results:
+        number = self.watched.calls
+        if self.consensus.is_alone or (number % MEET_EVERY == 0 and self._joins_meeting(number)):
+            decision = self._meet(number, lambda at: self._proposals.begin(at, self._calls))
             if decision["do"] == "capture":
                 wait(arguments)
-                self._calls = 0
-                if self.plan.is_recorded:
-                    self._next = call + 1
-                    self._begin_work()
-                    return run()
-                self._next = call + self.plan.steps
-                self.state = self._capture
-                self._recordings.begin("before", self.folder)
-                return self.state(arguments, run) if not self.done.is_set() else run()
+                return self._begin_capture(number, call)
         self._calls += 1
-        return run()
+        return call()
 
-    def _comes_to(self, call: int) -> bool:
-        problem = self._proposals.come_to(call)
+    def _joins_meeting(self, number: int) -> bool:
+        problem = self._proposals.join_meeting(number)
         if problem is not None:
             self._leave(problem)
-        return self._proposals.attends
+        return self._proposals.has_joined
 
     # Capturing: the profile that the costs come from.
 
-    def _without_profile(self, name: str, problem: str) -> None:
-        if name == "before":
+    def _begin_capture(self, number: int, call: _JobCall) -> Results:
+        self._calls = 0
+        if self.plan.is_recorded:
+            self._next = number + 1
+            self._begin_preparing()
+            return call()
+        self._next = number + self.plan.steps
+        self.state = State.CAPTURING
+        self._recorder.begin(self._profile_folder("before"))
+        return call() if self.done.is_set() else self._capture(call)
+
+    def _capture(self, call: _JobCall) -> Results:
+        result = call()
+        self._calls += 1
+        if self._calls >= self.plan.steps:
+            wait(result)
+            self._save_profile("before")
+            self._begin_preparing()
+        return result
+
+    def _profile_folder(self, name: str) -> Path:
+        return self.folder / "profiles" / name
+
+    def _save_profile(self, name: str) -> None:
+        folder = self._recorder.end()
+        if folder is not None:
+            self.outcome.profiles[name] = folder
+
+    def _on_profiler_failure(self, problem: str) -> None:
+        if self.state is State.CAPTURING:
             self._leave(problem)
         else:
             self.outcome.notes.append(f"the chosen program was not profiled: {problem}")
 
-    def _capture(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        result = run()
-        self._calls += 1
-        if self._calls >= self.plan.steps:
-            wait(result)
-            self._recordings.end()
-            self._begin_work()
-        return result
-
     def give_way(self) -> None:
-        """The job wants the profiler for itself; JAX allows one session in a process."""
+        """Leave the profiler to the job; JAX allows one session in a process."""
         with self.watched.lock:
-            self._recordings.give_way()
+            self._recorder.give_way()
 
     # Preparing: the job goes on with the original program while others are compiled.
 
-    def _begin_work(self) -> None:
-        self.state = self._go_on
+    def _begin_preparing(self) -> None:
+        if self.done.is_set():
+            return
+        self.state = State.PREPARING
         self._proposals.restart_clock()
-        if not self.done.is_set():
-            self._background.begin(self.consensus)
+        self._background.begin(self.consensus)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for compiles in the background: Python must not end under them."""
+        """Wait for the compiles in the background: Python must not shut down under them."""
         self._background.join(timeout_s)
 
-    def _go_on(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        call = self.watched.calls
-        if call < self._next:
-            return run()
-        decision = self._meet(call, self._proposals.compare)
-        self._next = int(decision.get("next", call + 1))
+    def _prepare(self, arguments: Arguments, call: _JobCall) -> Results:
+        number = self.watched.calls
+        if number < self._next:
+            return call()
+        decision = self._meet(number, self._proposals.compare)
+        self._next = int(decision.get("next", number + 1))
         if decision["do"] == "compare":
             self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.consensus)
-            self.state = self._compare
-            return self._compare(arguments, run)
-        return run()
+            self.state = State.COMPARING
+            return self._compare(arguments, call)
+        return call()
 
-    # Comparing: each call runs one arm, a few of them make a turn; all ranks know the order.
+    # Comparing: each call runs one arm, a few calls make a turn; all ranks know the order.
 
-    def _compare(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
+    def _compare(self, arguments: Arguments, call: _JobCall) -> Results:
         assert self._rounds is not None
         arm = self._rounds.next_arm()
         if self._rounds.begins_turn:
-            # What ran before is not this arm's time.
+            # The steps before this turn must not count towards its time.
             wait(arguments)
             self._rounds.is_disturbed = False
-        self.watched.run_with(arm.executable)
+        self._run_with(arm)
         try:
-            result, seconds = self._timer(arm, run)
+            result, seconds = self._timer(arm, call)
             if self._rounds.is_warming:
-                # A program that fails does so the first times: then its arguments are there still.
+                # A program that fails does so in its first calls: its arguments still exist then.
                 wait(result)
         except Exception as error:
-            # Anything that a program or its callbacks raise; what is the job's is raised again.
-            return self._without(arm, error, arguments, run)
+            if not call.raised(error):
+                raise
+            return self._without(arm, error, arguments, call)
         self._rounds.ran(self.watched.calls, arm.name, result, is_done=seconds is not None)
         if seconds is not None and self._rounds.took(arm, seconds):
             self._follow(self._rounds.look())
         return result
 
-    def _without(
-        self, arm: Arm, error: Exception, arguments: Sequence[Any], run: Callable[[], Any]
-    ) -> Any:
-        """An arm that fails at run time (memory, say) is out, and the original takes its step."""
+    def _without(self, arm: Arm, error: Exception, arguments: Arguments, call: _JobCall) -> Results:
+        """Drop an arm that failed at run time (out of memory, say); the original runs its step."""
         assert self._rounds is not None
         if arm.executable is self.watched.original:
             raise error
@@ -236,19 +294,18 @@ class Controller:
         # other program would meet them.
         if not failure.is_shared() or not failure.is_repeatable(arguments):
             raise JobFailed from error
-        log.warning("slipstream: the program %r failed and is out: %s", arm.name, failure.why)
+        log.warning("slipstream: the program %r failed and is dropped: %s", arm.name, failure.why)
         self.watched.run_with(self.watched.original)
-        arm.error, arm.executable = failure.why[:300], None
+        arm.error, arm.executable = failure.why, None
         self._rounds.drop(arm)
         if len(self._rounds.arms) < 2:
             self._settle(None)
-        getattr(run, "reset", bool)()
-        result = run()
+        result = call.repeat()
         self._rounds.ran(self.watched.calls, "original", result, is_done=True)
         return result
 
     def _follow(self, decision: Message) -> None:
-        """What was decided after a look at the times."""
+        """Carry out what was decided after a look at the times."""
         if decision["do"] == "stop":
             self._settle(decision.get("why"))
         elif decision["do"] == "choose":
@@ -259,54 +316,60 @@ class Controller:
             if checked is None or not self.plan.checks:
                 self._settle(None)
                 return
-            self.watched.run_with(checked.executable)
+            self._run_with(checked)
             self._calls = 0
-            self.state = self._check
-            self._recordings.begin("after", self.folder)
+            self.state = State.CHECKING
+            self._recorder.begin(self._profile_folder("after"))
 
-    def _check(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        """The best arm is profiled: on every rank for as many calls, profiler or not."""
-        result = run()
+    def _check(self, call: _JobCall) -> Results:
+        """Profile the best arm: for the same calls on every rank, whether or not it works."""
+        result = call()
         self._calls += 1
         if self._calls >= self.plan.steps:
             wait(result)
-            self._recordings.end()
+            self._save_profile("after")
             self._settle(None)
         return result
 
+    def _run_with(self, arm: Arm | None) -> None:
+        """From the next call on, run an arm; without one, the original program."""
+        executable = arm.executable if arm is not None else None
+        self.watched.run_with(executable or self.watched.original)
+
     # Meetings and the end.
 
-    def _meet(self, call: int, propose: Callable[[int], Message]) -> Message:
-        proposal = self.consensus.propose(lambda: propose(call))
-        decision = self.consensus.decide(str(call), proposal)
+    def _meet(self, number: int, propose: Callable[[int], Message]) -> Message:
+        proposal = self.consensus.propose(lambda: propose(number))
+        decision = self.consensus.decide(str(number), proposal)
         if decision["do"] == "stop":
             self._settle(decision.get("why"))
         return decision
 
     def _leave(self, problem: str) -> None:
-        """Before its vote a rank may go: without it, only the original program can be decided."""
+        """Leave the consensus, which a rank may do before its vote: all keep the original then."""
         if not self.consensus.leave(problem):
             self.consensus.publish("veto", {"why": problem})
             return
         if self.consensus.is_leader:
-            call = max(self._next, self.watched.calls + 1)
-            if self.state == self._gather:
-                call += -call % MEET_EVERY
-            # Nobody shall wait for a leader that is gone.
-            self.consensus.decide(str(call), stop(f"rank {self.consensus.rank}: {problem}"))
+            number = max(self._next, self.watched.calls + 1)
+            if self.state is State.WARMING_UP:
+                number += -number % MEET_EVERY
+            # No rank shall wait for a leader that is gone.
+            self.consensus.decide(str(number), stop(f"rank {self.consensus.rank}: {problem}"))
         self._settle(problem)
 
     def _settle(self, problem: str | None) -> None:
-        """From now on the winner runs, at full speed; without one, the original."""
+        """Run the winner from now on, at full speed; the original where there is none."""
+        self.state = State.SETTLED
         self.outcome.problem = problem
         best = None if problem else self._best
         if best is None:
             self.outcome.chosen = "original"
-        self.watched.run_with(best.executable if best else self.watched.original)
+        self._run_with(best)
         self.watched.is_settled = True
         for arm in self.outcome.arms:
             if arm is not best:
-                # Programs hold device memory.
+                # Executables hold device memory.
                 arm.executable = arm.executable if arm.name == "original" else None
         self.done.set()
 
@@ -319,7 +382,7 @@ class Controller:
         with self.watched.lock:
             if self.done.is_set():
                 return
-            self._recordings.abandon()
+            self._recorder.abandon()
             if self.consensus.is_alone:
                 self._best = None
                 self._settle(why)

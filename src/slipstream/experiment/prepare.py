@@ -1,39 +1,98 @@
-"""Between capture and comparison: costs out of the profile, and the program in every variant."""
+"""Between capture and comparison: costs from the profile, and the program compiled as each variant.
+
+All of it runs in a thread beside the job. With several ranks, each publishes its own costs, the
+leader merges them, and all ranks compile with the same bytes.
+"""
 
 from __future__ import annotations
 
+import base64
+import logging
+import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from slipstream.costs.table import CostTable
-from slipstream.errors import SlipstreamError
+from slipstream.consensus.consensus import Consensus, Message, stop
+from slipstream.costs.coverage import Coverage, check_profile
+from slipstream.costs.extract import extract_costs
+from slipstream.costs.files import serialized
+from slipstream.costs.merge import merge_costs
+from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.errors import BadInput, SlipstreamError
+from slipstream.experiment.agreement import ballot
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
-from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
+from slipstream.experiment.variants import (
+    Arm,
+    drop_duplicates,
+    make_arm,
+    original_arm,
+    read_program,
+)
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.shutdown import raise_if_shutting_down
+from slipstream.jaxhooks.profiler import check_recorded
+from slipstream.jaxhooks.shutdown import ShuttingDown, raise_if_shutting_down, run_in_background
+from slipstream.profile.program import Program
 from slipstream.units import format_bytes
 
-Preparation = Callable[[CompiledProgram, ExperimentPlan, ExperimentOutcome], None]
-"""fills in the outcome's arms; with several processes, on all of them the same"""
+log = logging.getLogger("slipstream")
 
-Timer = Callable[[Arm, Callable[[], Any]], tuple[Any, float | None]]
-"""runs one call of an arm: its result, and a step's time in seconds once the arm's turn is over"""
+COSTS_PATIENCE = 10
+"""how many times longer ranks wait for costs than for each other's steps: no step is held up"""
+
+Preparation = Callable[[CompiledProgram, ExperimentPlan, ExperimentOutcome], None]
+"""fills in the outcome's arms, the same on all ranks"""
+
+
+class BackgroundCompile:
+    """Compiles the arms of one program in a thread, then casts this rank's vote."""
+
+    def __init__(
+        self,
+        prepare: Preparation,
+        watched: CompiledProgram,
+        plan: ExperimentPlan,
+        outcome: ExperimentOutcome,
+    ) -> None:
+        self._prepare = prepare
+        self._watched = watched
+        self._plan = plan
+        self._outcome = outcome
+        self._worker: threading.Thread | None = None
+
+    def begin(self, consensus: Consensus) -> None:
+        self._worker = run_in_background(lambda: self._work(consensus), "slipstream")
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the compiles: Python must not shut down under them."""
+        if self._worker is not None:
+            self._worker.join(timeout_s)
+
+    def _work(self, consensus: Consensus) -> None:
+        try:
+            self._prepare(self._watched, self._plan, self._outcome)
+            vote: Message = ballot(self._outcome.arms, self._outcome.costs_bytes)
+        except ShuttingDown as error:
+            vote = {"problem": str(error)}
+        except Exception as error:
+            # Any error, bugs included: the other ranks wait for this vote. The loop ends with the
+            # original program, and the traceback is in the log.
+            log.warning("slipstream: %s was not recompiled", self._watched.name, exc_info=True)
+            vote = {"problem": f"{type(error).__name__}: {error}"}
+        consensus.vote(vote)
 
 
 def prepare_arms(
     watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
 ) -> None:
-    """Costs out of the profile, shared by all ranks, and the program compiled in every variant."""
-    from slipstream.experiment.costing import costs_of
-    from slipstream.experiment.shared_costs import shared_costs
-
-    consensus = outcome.consensus
+    """Extract costs from the profile, share them among ranks, and compile every variant."""
     own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, watched)
     original = original_arm(watched)
     fingerprint = original.program.fingerprint if original.program else None
-    table, costs = shared_costs(consensus, own, fingerprint)
+    table, costs = share_costs(outcome.consensus, own, fingerprint)
     outcome.costs_bytes = costs
-    _write(table, plan, outcome)
+    _write_costs(table, plan, outcome)
     arms = [original]
     for variant in plan.variants:
         raise_if_shutting_down()
@@ -43,8 +102,8 @@ def prepare_arms(
     outcome.arms = arms
 
 
-def _write(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
-    """For people. Ranks tune kernels together, so one that can't write compiles all the same."""
+def _write_costs(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
+    """Write them for people to read. Ranks autotune together, so a failed write stops nothing."""
     consensus = outcome.consensus
     folder = plan.folder if consensus.is_leader else plan.folder / f"rank{consensus.rank}"
     try:
@@ -54,8 +113,11 @@ def _write(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutcome) -
         outcome.notes.append(f"the costs were not written: {problem}")
 
 
+# Memory: an arm that would run out of it is refused before it runs.
+
+
 def refuse_too_big(arm: Arm, original: Arm, free: int | None) -> None:
-    """An arm that would run out of memory is better known before it runs than after."""
+    """Refuse an arm that needs more memory than the original left free."""
     if free is None or arm.memory_bytes is None or original.memory_bytes is None:
         return
     more = arm.memory_bytes - original.memory_bytes
@@ -68,7 +130,7 @@ def refuse_too_big(arm: Arm, original: Arm, free: int | None) -> None:
 
 
 def free_bytes(watched: CompiledProgram) -> int | None:
-    """Device memory that was never used, on the fullest device; None where nobody tells."""
+    """Device memory that was never used, on the fullest device; None where it is unknown."""
     found = []
     for device in watched.original.local_devices():
         stats = device.memory_stats() or {}
@@ -79,7 +141,115 @@ def free_bytes(watched: CompiledProgram) -> int | None:
     return min(found, default=None)
 
 
-def wait(values: Any) -> None:
-    import jax
+# Costs of one program, from a profile of it.
 
-    jax.block_until_ready(values)  # type: ignore[no-untyped-call]
+
+def costs_of(
+    profile_folder: Path, policy: str, watched: CompiledProgram
+) -> tuple[CostTable, Coverage]:
+    """The cost table of this program alone, and how much of the step it covers.
+
+    A profile of another program is an error, not an empty table.
+    """
+    return costs_of_program(profile_folder, policy, read_program(watched.original, watched.name))
+
+
+def costs_of_program(profile_folder: Path, policy: str, own: Program) -> tuple[CostTable, Coverage]:
+    """As `costs_of`, for a program that was saved."""
+    from slipstream.sources.load import load
+
+    profile = load(profile_folder)
+    check_recorded(profile)
+    table = extract_costs(profile, policy)
+    fitting = [
+        part
+        for part in table.programs
+        if part.program.partition("(")[0] == own.name
+        and (own.fingerprint is None or part.fingerprint in (None, own.fingerprint))
+    ]
+    if not fitting:
+        seen = ", ".join(part.program for part in table.programs)
+        raise BadInput(
+            f"the profile in {profile_folder} is of {seen}, not of {own.name}; record it again"
+        )
+    best = max(fitting, key=lambda part: part.total_us)
+    one = CostTable((replace(best, is_bound=False),), table.policy, table.facts)
+    return one, check_profile(one, profile)
+
+
+# Costs of all ranks, merged into one table.
+
+
+class CostsNotShared(Exception):
+    """The ranks have no costs in common."""
+
+
+def share_costs(
+    consensus: Consensus, table: CostTable, fingerprint: str | None
+) -> tuple[CostTable, bytes]:
+    """The table that all ranks use, and the exact bytes that all of them compile with."""
+    if consensus.is_alone:
+        return table, serialized(table, fingerprint)
+    if not consensus.publish("costs", message_of(table)):
+        raise CostsNotShared("the costs of this rank did not reach the others")
+    proposal = consensus.propose(
+        lambda: _merged(consensus, fingerprint), "the costs of the ranks don't merge"
+    )
+    decided = consensus.decide("costs", proposal, COSTS_PATIENCE * consensus.patience_s)
+    if decided["do"] == "stop":
+        raise CostsNotShared(str(decided["why"]))
+    return table_of(decided["table"]), base64.b64decode(decided["bytes"])
+
+
+def _merged(consensus: Consensus, fingerprint: str | None) -> Message:
+    wait_s = COSTS_PATIENCE * consensus.patience_s
+    received = consensus.wait_for_all("costs", wait_s)
+    if received is None:
+        return stop(f"{consensus.missing('costs')} gave no costs within {wait_s:.0f} s")
+    table = merge_costs([table_of(message) for _, message in sorted(received.items())])
+    # It is one program, whatever number each process gave it.
+    table = replace(table, programs=tuple(replace(p, is_bound=False) for p in table.programs))
+    data = base64.b64encode(serialized(table, fingerprint)).decode()
+    return {"do": "compile", "table": message_of(table), "bytes": data}
+
+
+def message_of(table: CostTable) -> Message:
+    return {
+        "policy": table.policy,
+        "facts": {k: v for k, v in table.facts.items() if _is_plain(v)},
+        "programs": [
+            {
+                "fingerprint": part.fingerprint,
+                "program": part.program.partition("(")[0],
+                "asked": sorted(part.looked_up) if part.looked_up is not None else None,
+                "costs": [
+                    [c.name, c.us, c.executions, c.is_communication] for c in part.costs.values()
+                ],
+            }
+            for part in table.programs
+        ],
+    }
+
+
+def table_of(message: Message) -> CostTable:
+    parts = tuple(
+        ProgramCosts(
+            part["fingerprint"],
+            part["program"],
+            {
+                name: Cost(name, us, count, is_communication)
+                for name, us, count, is_communication in part["costs"]
+            },
+            looked_up=frozenset(part["asked"]) if part["asked"] is not None else None,
+        )
+        for part in message["programs"]
+    )
+    return CostTable(parts, message["policy"], message["facts"])
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(one) for one in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    return value is None or isinstance(value, (str, int, float, bool))

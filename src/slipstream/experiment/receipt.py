@@ -1,31 +1,41 @@
 """The receipt: what a loop did, what it proved, and everything needed to repeat it.
 
-`verdict` is one of: faster, no different, slower (then the old program stays), can't tell.
+`verdict` is one of: faster, no different, slower (the original program stays), can't tell.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import platform
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.errors import SlipstreamError
 from slipstream.experiment.environment import launch_facts
+from slipstream.experiment.plan import ExperimentOutcome
+from slipstream.experiment.stats import Comparison
+from slipstream.experiment.variants import Arm, is_reordered
+from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
+from slipstream.profile.program import Program
 from slipstream.units import format_time
 from slipstream.writing import atomic_write
 
 if TYPE_CHECKING:
     from slipstream.experiment.controller import Controller
-    from slipstream.profile.program import Program
+
+log = logging.getLogger("slipstream")
 
 FILE = "receipt.json"
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """The machine-checked proof of one loop."""
+    """The result of one loop, with its proof."""
 
     verdict: str
     why: str
@@ -36,12 +46,12 @@ class Receipt:
     change: Mapping[str, float] | None
     """relative change of the step time: estimate, low, high, confidence, rounds"""
     pgle: Mapping[str, Any]
-    """was it applied: costs found and missing, XLA's word, whether the schedule changed"""
+    """whether it was applied: costs found and missing, XLA's check, whether the schedule changed"""
     overlap: Mapping[str, Any]
-    """`before` and `after`: times of a step by what the device did"""
+    """`before` and `after`: the time of a step by what the device did"""
     memory_bytes: Mapping[str, int | None]
     bounds: Mapping[str, Any]
-    """what better overlap could win at most"""
+    """the most that better overlap could gain"""
     arms: tuple[Mapping[str, Any], ...]
     program: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -66,7 +76,7 @@ class Receipt:
         return target
 
     def sentence(self) -> str:
-        """The verdict as people read it."""
+        """The verdict in one sentence."""
         before, after = self.step_us.get("before"), self.step_us.get("after")
         if self.change is None or before is None or after is None:
             return f"{self.verdict}: {self.why}"
@@ -88,7 +98,7 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
-    """The receipt of a loop that never came to a comparison."""
+    """The receipt of a loop that never reached a comparison."""
     return Receipt(
         verdict=verdict,
         why=why,
@@ -98,7 +108,7 @@ def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
         pgle={"applied": None, "why": why},
         overlap={},
         memory_bytes={"before": None, "after": None},
-        bounds={"overlap_gain": None, "why": "no recording to tell from"},
+        bounds={"overlap_gain": None, "why": "there is no profile"},
         arms=(),
         program={},
         versions=_versions(),
@@ -109,12 +119,12 @@ def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:
 
 
 def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
-    """The receipt of a loop that is done; without its profiles, `with_overlap` adds them later."""
+    """The receipt of a finished loop. Without its profiles, `with_overlap` completes it later."""
     outcome = controller.outcome
     arms = {arm.name: arm for arm in outcome.arms}
-    described = tuple(_arm(controller, arm) for arm in outcome.arms)
-    shown = outcome.comparisons.get(outcome.chosen) or _most_telling(controller)
-    verdict, why = _verdict(controller, shown)
+    described = tuple(_arm_json(outcome, arm) for arm in outcome.arms)
+    shown = outcome.comparisons.get(outcome.chosen) or _most_telling(outcome)
+    verdict, why = _verdict(outcome, shown)
     before = arms.get("original")
     after = arms.get(outcome.chosen)
     read = outcome.profiles if reads_profiles else {}
@@ -127,8 +137,8 @@ def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
             "before": shown.before_us if shown else None,
             "after": shown.after_us if shown else None,
         },
-        change=_change(shown),
-        pgle=_pgle(controller),
+        change=change_json(shown) if shown else None,
+        pgle=_pgle(outcome),
         overlap=overlap,
         memory_bytes={
             "before": before.memory_bytes if before else None,
@@ -150,8 +160,34 @@ def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
     )
 
 
+def receipt_when_ready(controller: Controller) -> Receipt:
+    """The receipt of a loop that is done, made on first use."""
+    with _LOCK:
+        if controller.receipt is None:
+            controller.receipt = receipt_of(controller)
+        return controller.receipt
+
+
+def write_receipt_later(controller: Controller) -> threading.Thread:
+    """Write the receipt into the loop's folder, in a thread: no step waits for it."""
+    return run_in_background(lambda: _write_receipt(controller), "slipstream-receipt")
+
+
+def _write_receipt(controller: Controller) -> None:
+    try:
+        # First without the profiles: the process may end while they are read.
+        receipt_of(controller, reads_profiles=False).write(controller.plan.folder)
+        receipt_when_ready(controller).write(controller.plan.folder)
+    except (OSError, SlipstreamError) as problem:
+        log.warning("slipstream: the receipt was not written: %s", problem)
+    except Exception:
+        # Python starts no threads during shutdown, and reading a profile needs some.
+        if not SHUTDOWN.is_set():
+            log.warning("slipstream: the receipt was not written", exc_info=True)
+
+
 def wrong_notes(arms: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What is to be said of arms whose results are wrong; which they are, where some are not."""
+    """Warnings about miscompiled arms, by name where not all arms are affected."""
     wrong = [arm for arm in arms if arm.get("wrong")]
     if not wrong:
         return ()
@@ -161,23 +197,22 @@ def wrong_notes(arms: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def with_overlap(receipt: Receipt) -> Receipt:
-    """A receipt with what its profiles show: times of a step, and what overlap could win."""
+    """The receipt completed from its profiles: time by kind of work, and the gain from overlap."""
     profiles = {name: receipt.files[name] for name in ("before", "after") if name in receipt.files}
     overlap = {name: _overlap(Path(path)) for name, path in profiles.items()}
     return replace(receipt, overlap=overlap, bounds=_bounds(overlap.get("before")))
 
 
-def _most_telling(controller: Controller) -> Any:
-    """Where nothing was chosen, the arm with the costs is what people ask about."""
-    found = controller.outcome.comparisons
-    variants = [arm.variant for arm in controller.outcome.arms]
+def _most_telling(outcome: ExperimentOutcome) -> Comparison | None:
+    """The comparison to show where nothing was chosen: that of the arm with costs."""
+    found = outcome.comparisons
+    variants = [arm.variant for arm in outcome.arms]
     costs = [one.name for one in variants if one.uses_costs and not one.flags]
     asked = next((found[name] for name in costs if name in found), None)
     return asked or min(found.values(), key=lambda c: c.change, default=None)
 
 
-def _verdict(controller: Controller, shown: Any) -> tuple[str, str]:
-    outcome = controller.outcome
+def _verdict(outcome: ExperimentOutcome, shown: Comparison | None) -> tuple[str, str]:
     if outcome.problem:
         return "can't tell", outcome.problem
     if shown is None:
@@ -188,31 +223,24 @@ def _verdict(controller: Controller, shown: Any) -> tuple[str, str]:
         return "can't tell", errors or "no other program could be compiled"
     if outcome.chosen != "original":
         return "faster", shown.why
-    verdicts = {c.verdict for c in outcome.comparisons.values()}
-    if verdicts == {"slower"}:
-        return "slower", f"{shown.why}: the original program stays"
     if shown.verdict == "slower":
         return "slower", f"{shown.why}: the original program stays"
     return shown.verdict, shown.why
 
 
-def _change(shown: Any) -> dict[str, float] | None:
-    if shown is None:
-        return None
+def change_json(found: Comparison) -> dict[str, float]:
+    """The relative change of the step time, as a receipt holds it."""
     return {
-        "estimate": shown.change,
-        "low": shown.low,
-        "high": shown.high,
-        "confidence": shown.confidence,
-        "rounds": shown.rounds,
+        "estimate": found.change,
+        "low": found.low,
+        "high": found.high,
+        "confidence": found.confidence,
+        "rounds": found.rounds,
     }
 
 
-def _pgle(controller: Controller) -> dict[str, Any]:
-    """Whether the costs reached the scheduler of the hot program, and what it made of them."""
-    from slipstream.experiment.variants import is_reordered
-
-    outcome = controller.outcome
+def _pgle(outcome: ExperimentOutcome) -> dict[str, Any]:
+    """Whether the costs reached the scheduler of the hot program, and what they changed."""
     coverage = outcome.coverage
     arm = next((a for a in outcome.arms if a.variant.uses_costs and a.program), None)
     original = outcome.arms[0].program if outcome.arms else None
@@ -230,7 +258,7 @@ def _pgle(controller: Controller) -> dict[str, Any]:
     }
 
 
-def _applied_why(arm: Any, is_gpu: bool) -> str:
+def _applied_why(arm: Arm, is_gpu: bool) -> str:
     if not is_gpu:
         return "only XLA:GPU's scheduler takes costs; this backend ignores them"
     if arm.is_strict:
@@ -240,8 +268,8 @@ def _applied_why(arm: Any, is_gpu: bool) -> str:
     )
 
 
-def _arm(controller: Controller, arm: Any) -> dict[str, Any]:
-    found = controller.outcome.comparisons.get(arm.name)
+def _arm_json(outcome: ExperimentOutcome, arm: Arm) -> dict[str, Any]:
+    found = outcome.comparisons.get(arm.name)
     return {
         "name": arm.name,
         "flags": dict(arm.variant.flags),
@@ -259,7 +287,7 @@ def _arm(controller: Controller, arm: Any) -> dict[str, Any]:
 
 
 def _wrong(program: Program | None) -> str:
-    """Why a program's results are wrong; empty where nothing of it shows that."""
+    """Why a program's results are wrong; empty where it shows no sign of that."""
     from slipstream.analyses.soundness import soundness
 
     # A TPU's layouts pad: sizes say nothing there.
@@ -268,7 +296,6 @@ def _wrong(program: Program | None) -> str:
 
 def _overlap(profile: Path) -> dict[str, float] | None:
     from slipstream.analyses.summary import summary
-    from slipstream.errors import SlipstreamError
     from slipstream.outputs.json import summary_json
     from slipstream.sources.load import load
 
@@ -280,15 +307,15 @@ def _overlap(profile: Path) -> dict[str, float] | None:
 
 
 def _bounds(before: Mapping[str, float] | None) -> dict[str, Any]:
-    """What perfect overlap would win: no exposed communication, no exposed copies."""
+    """What perfect overlap would gain: no exposed communication, no exposed copies."""
     if not before or not before.get("wall"):
-        return {"overlap_gain": None, "why": "no recording to tell from"}
+        return {"overlap_gain": None, "why": "there is no profile"}
     exposed = before.get("exposed_communication", 0.0) + before.get("exposed_copy", 0.0)
     gain = exposed / before["wall"]
     why = (
-        "nothing to gain from overlap here: almost nothing is exposed"
+        "nothing to gain from overlap: almost nothing is exposed"
         if gain < 0.01
-        else f"hiding all communication and copies would win at most {gain:.1%}"
+        else f"hiding all communication and copies would gain at most {gain:.1%}"
     )
     return {"overlap_gain": gain, "exposed_us": exposed, "idle_us": before.get("idle"), "why": why}
 

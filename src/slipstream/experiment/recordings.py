@@ -1,52 +1,61 @@
-"""The profiles that a loop takes of its program: before, and of what was found; one at a time."""
+"""One profile at a time: begin, end, or give way to the job's own profiler session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from slipstream.experiment.plan import ExperimentOutcome
+from slipstream.jaxhooks.jax_types import ProfilerOptions
 from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
 
 
-class Recordings:
-    """Those of one loop; `on_failure` hears the name of one that there won't be, and why."""
+class ProfileRecorder:
+    """Records profiles of a job; failures go to `on_failure`, and are never raised."""
 
     def __init__(
-        self, outcome: ExperimentOutcome, options: Any, on_failure: Callable[[str, str], None]
+        self,
+        options: ProfilerOptions,
+        on_failure: Callable[[str], None],
+        session_type: type[ProfilerSession] | None = None,
     ) -> None:
-        self._outcome = outcome
         self._options = options
         self._on_failure = on_failure
-        self._name = ""
+        self._session_type = session_type or ProfilerSession
         self._session: ProfilerSession | None = None
 
-    def begin(self, name: str, folder: Path) -> None:
-        session = ProfilerSession(folder / "profiles" / name, self._options)
+    @property
+    def is_recording(self) -> bool:
+        return self._session is not None
+
+    def begin(self, folder: Path) -> bool:
+        """Start recording into a folder; False where the profiler did not start."""
+        session = self._session_type(folder, self._options)
         try:
             session.start()
         except ProfilerFailed as problem:
-            self._on_failure(name, str(problem))
-            return
-        self._name, self._session = name, session
+            self._on_failure(str(problem))
+            return False
+        self._session = session
+        return True
 
-    def end(self) -> None:
+    def end(self) -> Path | None:
+        """Save the recording and return its folder; None where there is none."""
         session, self._session = self._session, None
         if session is None:
-            return
+            return None
         try:
-            self._outcome.profiles[self._name] = session.stop()
+            return session.stop()
         except ProfilerFailed as problem:
-            self._on_failure(self._name, str(problem))
+            self._on_failure(str(problem))
+            return None
 
     def give_way(self) -> None:
-        """The job wants the profiler for itself; JAX allows one session in a process."""
+        """Stop for the job's own profiler session: JAX allows one in a process."""
         if self.abandon():
-            self._on_failure(self._name, "the job's own profiler session began")
+            self._on_failure("the job's own profiler session began")
 
     def abandon(self) -> bool:
-        """Give up what is under way, if anything is."""
+        """Discard the recording; return whether there was one."""
         session, self._session = self._session, None
         if session is None:
             return False

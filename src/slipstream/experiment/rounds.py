@@ -1,23 +1,32 @@
-"""Arms against each other, turn by turn: the order of turns, the looks, and what they decide."""
+"""The comparison: arms run in interleaved rounds, and their times are looked at now and then.
+
+    round 1   original · a · b          forwards
+    round 2   b · a · original          backwards: drift is spread evenly
+
+Every rank runs the same turns in the same order, and every look ends in one decision for all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
 
 from slipstream.consensus.audit_log import AuditLog, find_mismatch
 from slipstream.consensus.consensus import Consensus, Message, stop
-from slipstream.experiment.nan_check import NanCheck
 from slipstream.experiment.plan import LOOKS, ExperimentOutcome, ExperimentPlan
-from slipstream.experiment.stats import compare
+from slipstream.experiment.stats import compare, round_order
 from slipstream.experiment.variants import Arm
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.jax_types import Arguments, Results, first_line, is_allocation_failure
 
-MOST_DISTURBED = 100
-"""turns that are run again because another thread ran the program too"""
+MAX_DISTURBED = 100
+"""turns that are run again because another thread ran the program as well"""
+FAILURE_PATIENCE_S = 30.0
+"""how long a rank on which an arm failed waits to hear that it failed on all ranks"""
 
 
 class Rounds:
-    """The arms that run, the original first; every rank walks through the same turns."""
+    """The arms that still run, the original first, and whose turn it is."""
 
     def __init__(
         self,
@@ -29,56 +38,54 @@ class Rounds:
         by_name = {arm.name: arm for arm in outcome.arms}
         self.arms = [by_name[name] for name in names]
         self.is_disturbed = False
-        """whether another thread ran the program in the meantime"""
+        """whether another thread ran the program during this turn"""
+        self.begins_turn = True
         self._outcome = outcome
         self._plan = plan
         self._consensus = consensus
         self._audit_log = AuditLog()
         self._nan_check = NanCheck()
         self._turns: list[Arm] = []
-        self._warming = plan.warm_rounds
+        """left in this round, the next one last"""
+        self._warm_rounds_left = plan.warm_rounds
         self._completed = 0
         self._disturbed = 0
-        self.begins_turn = True
 
     @property
     def is_warming(self) -> bool:
-        return self._warming > 0
+        return self._warm_rounds_left > 0
 
     def next_arm(self) -> Arm:
         if not self._turns:
-            # Forwards, then backwards: what drifts is shared out evenly.
-            forwards = self._completed % 2 == 0
-            self._turns = self.arms[::-1] if forwards else list(self.arms)
+            self._turns = round_order(self.arms, self._completed)[::-1]
         return self._turns[-1]
 
-    def ran(self, call: int, arm: str, result: Any, *, is_done: bool) -> None:
-        """Note what ran, and whether what came out are numbers still, where that is there to see:
-        nobody waits for a step in the middle of a turn."""
+    def ran(self, call: int, arm: str, result: Results, *, is_done: bool) -> None:
+        """Record what ran. Results are checked for NaN only if done: checking mustn't wait."""
         self._audit_log.record(call, arm)
         self.begins_turn = is_done
-        odd = self._nan_check.note(call, arm, result) if is_done else None
-        if odd is not None:
-            self._outcome.notes.append(odd)
+        note = self._nan_check.note(call, arm, result) if is_done else None
+        if note is not None:
+            self._outcome.notes.append(note)
 
     def took(self, arm: Arm, seconds: float) -> bool:
-        """Note a turn's time; whether it is time for a look."""
-        if self.is_disturbed and self._consensus.is_alone and self._disturbed < MOST_DISTURBED:
+        """Record the time of a turn; return whether it is time for a look."""
+        if self.is_disturbed and self._consensus.is_alone and self._disturbed < MAX_DISTURBED:
             self._disturbed += 1
             return False
         self._turns.pop()
-        if not self._warming:
+        if not self.is_warming:
             arm.times_s.append(seconds)
         if self._turns:
             return False
-        if self._warming:
-            self._warming -= 1
+        if self.is_warming:
+            self._warm_rounds_left -= 1
             return False
         self._completed += 1
         return self._completed in LOOKS or self._completed >= self._plan.rounds
 
     def drop(self, arm: Arm) -> None:
-        """An arm that failed is out; the round begins anew."""
+        """Remove an arm that failed, and start the round again."""
         self.arms.remove(arm)
         self._outcome.comparisons.pop(arm.name, None)
         self._turns = []
@@ -86,7 +93,7 @@ class Rounds:
             del other.times_s[self._completed :]
 
     def look(self) -> Message:
-        """Who is faster, and is it worth going on? One answer for all ranks."""
+        """Compare the times of all ranks, and decide whether to go on: one answer for all."""
         meeting = f"look-{self._completed}-{len(self.arms)}"
         times = {arm.name: arm.times_s for arm in self.arms}
         self._consensus.publish(meeting, {"times": times, "ran": self._audit_log.drain()})
@@ -97,34 +104,33 @@ class Rounds:
         if decision["do"] != "stop":
             for arm in self.arms:
                 arm.times_s[:] = decision["times"][arm.name]
-            self._judge()
+            self._compare()
         return decision
 
     def _proposal(self, meeting: str) -> Message:
-        heard = self._consensus.wait_for_all(meeting)
+        received = self._consensus.wait_for_all(meeting)
         vetoes = self._consensus.received("veto")
         if vetoes:
-            rank, words = min(vetoes.items())
-            return stop(f"rank {rank}: {words['why']}")
-        if heard is None:
+            rank, veto = min(vetoes.items())
+            return stop(f"rank {rank}: {veto['why']}")
+        if received is None:
             return stop(f"{self._consensus.missing(meeting)} sent no times")
-        mixed_up = find_mismatch({rank: words["ran"] for rank, words in heard.items()})
-        if mixed_up is not None:
-            return stop(mixed_up)
+        mismatch = find_mismatch({rank: message["ran"] for rank, message in received.items()})
+        if mismatch is not None:
+            return stop(mismatch)
         for arm in self.arms:
-            ranks = [words["times"][arm.name] for words in heard.values()]
+            ranks = [message["times"][arm.name] for message in received.values()]
             # A step is as slow as its slowest rank.
             arm.times_s[:] = [max(times) for times in zip(*ranks, strict=True)]
-        self._judge()
+        self._compare()
         times = {arm.name: list(arm.times_s) for arm in self.arms}
         return {"times": times, **self._next()}
 
-    def _judge(self) -> None:
+    def _compare(self) -> None:
         original, *others = self.arms
         tests = max(len(others), 1) * len(LOOKS)
         for arm in others:
-            found = compare(original.times_s, arm.times_s, tests)
-            self._outcome.comparisons[arm.name] = found
+            self._outcome.comparisons[arm.name] = compare(original.times_s, arm.times_s, tests)
 
     def _next(self) -> Message:
         found = self._outcome.comparisons
@@ -138,3 +144,78 @@ class Rounds:
         best = min(faster, key=lambda arm: found[arm.name].change, default=None)
         checked = best or others[0]
         return {"do": "choose", "best": best.name if best else None, "checked": checked.name}
+
+
+class StepFailure:
+    """An arm that failed while it ran a step of the job: may the original run that step?"""
+
+    def __init__(self, error: Exception, watched: CompiledProgram, consensus: Consensus) -> None:
+        self.why = first_line(error)
+        self._watched = watched
+        self._consensus = consensus
+
+    def is_shared(self) -> bool:
+        """Whether it failed on all ranks: if not, the others are inside this arm's collectives."""
+        if self._consensus.is_alone:
+            return True
+        topic = f"failed-{self._watched.calls}"
+        self._consensus.publish(topic, {"why": self.why})
+        return self._consensus.wait_for_all(topic, FAILURE_PATIENCE_S) is not None
+
+    def is_repeatable(self, arguments: Arguments) -> bool:
+        """Whether the step can run again as if it had not begun.
+
+        Memory is allocated before anything runs. A program that fails later may have overwritten
+        donated arguments, even if JAX doesn't count them as deleted, or called the host.
+        """
+        if any(getattr(value, "is_deleted", bool)() for value in arguments):
+            return False
+        return is_allocation_failure(self.why) or self._watched.is_repeatable
+
+
+class NanCheck:
+    """Finds the first step whose results stop being finite, for the receipt.
+
+    Only scalar floats are checked, such as a loss or a norm: each costs one small copy, while the
+    comparison waits for the step anyway.
+    """
+
+    def __init__(self) -> None:
+        self._is_over = False
+        self._finite_steps = 0
+
+    def note(self, call: int, arm: str, result: Results) -> str | None:
+        """A sentence for the receipt, once."""
+        if self._is_over or are_finite(result):
+            self._finite_steps += 1
+            return None
+        self._is_over = True
+        if not self._finite_steps:
+            # It was so before anything but the original program had run.
+            return None
+        return (
+            f"a result of the step was finite until call {call}, which the program {arm!r} ran, "
+            "and is NaN or infinite since then; to see whether the job alone does that, run it "
+            "without Slipstream"
+        )
+
+
+def are_finite(result: Results) -> bool:
+    """Whether all scalar floats among a program's results are finite, as far as can be seen."""
+    try:
+        return all(math.isfinite(value) for value in _scalars(result))
+    except RuntimeError:
+        # jax.transfer_guard forbids copies to the host.
+        return True
+
+
+def _scalars(result: Results) -> Iterator[float]:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    for value in result if isinstance(result, (list, tuple)) else ():
+        if not isinstance(value, jax.Array) or value.size != 1:
+            continue
+        if jnp.issubdtype(value.dtype, jnp.floating) and value.addressable_shards:
+            yield float(np.asarray(jax.device_get(value.addressable_data(0))).reshape(()))

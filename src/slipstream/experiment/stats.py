@@ -1,8 +1,8 @@
-"""Is one program faster than another? Interleaved timings in, a verdict that knows its noise out.
+"""Is one program faster than another? Interleaved step times in, a verdict with an interval out.
 
-Rounds go A B, B A, A B, …: what drifts (clocks, heat, neighbours) drifts for both. Each round gives
-one ratio; the estimate is the median of all pairwise means of their logarithms (Hodges-Lehmann),
-and its interval comes from the ranks (Wilcoxon), so that a few odd steps move neither.
+Rounds go A B, B A, A B, …, so that drift (clocks, heat, neighbours) affects both alike. Each round
+gives one ratio; the estimate is the median of all pairwise means of their logarithms
+(Hodges-Lehmann), and its interval comes from ranks (Wilcoxon), so that outliers move neither.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
+from typing import TypeVar
 
 import numpy as np
 
 CONFIDENCE = 0.95
 NEGLIGIBLE = 0.002
-"""a change smaller than this is none, however sure one is of it"""
-VAGUE = 0.02
-"""an interval wider than this on either side of the estimate says nothing"""
-FEWEST = 8
-"""rounds without which there is no verdict"""
+"""a smaller change counts as none, however certain it is"""
+TOO_WIDE = 0.02
+"""an interval wider than this on either side of the estimate allows no verdict"""
+MIN_ROUNDS = 8
+"""rounds that any verdict needs"""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,22 +44,27 @@ class Comparison:
     why: str
 
 
+def round_order(arms: Sequence[T], number: int) -> list[T]:
+    """The arms in the order of one round: forwards and backwards in turn, which cancels drift."""
+    return list(arms) if number % 2 == 0 else list(arms)[::-1]
+
+
 def compare(
     before_s: Sequence[float], after_s: Sequence[float], comparisons: int = 1
 ) -> Comparison:
-    """The verdict on paired step times; with several arms, the interval is that much wider."""
+    """The verdict on paired step times; the interval allows for all `comparisons` (Bonferroni)."""
     count = min(len(before_s), len(after_s))
     before, after = list(before_s[:count]), list(after_s[:count])
     medians = (median(before) * 1e6, median(after) * 1e6) if count else (0.0, 0.0)
     confidence = 1 - (1 - CONFIDENCE) / max(comparisons, 1)
-    if count < FEWEST:
-        why = f"only {count} rounds were timed; {FEWEST} are the least that say anything"
+    if count < MIN_ROUNDS:
+        why = f"only {count} rounds were timed; a verdict needs at least {MIN_ROUNDS}"
         return Comparison("can't tell", 0.0, -1.0, 1.0, confidence, count, *medians, why)
     logs = np.log(np.asarray(after) / np.asarray(before))
     needed = fewest_rounds(confidence)
     if count < needed:
         middle = math.expm1(_hodges_lehmann(logs, CONFIDENCE)[0])
-        why = f"{count} rounds were timed; with so many comparisons it takes {needed} to be sure"
+        why = f"{count} rounds were timed; with this many comparisons a verdict needs {needed}"
         return Comparison("can't tell", middle, -1.0, 1.0, confidence, count, *medians, why)
     middle, low, high = (math.expm1(x) for x in _hodges_lehmann(logs, confidence))
     verdict, why = _verdict(middle, low, high)
@@ -64,8 +72,8 @@ def compare(
 
 
 def fewest_rounds(confidence: float) -> int:
-    """The widest interval of n ranks misses with a chance of 2 in 2^n: fewer can't be so sure."""
-    return max(FEWEST, math.ceil(1 - math.log2(1 - confidence)))
+    """Rounds that this confidence needs: the widest interval of n ranks misses 2 in 2^n times."""
+    return max(MIN_ROUNDS, math.ceil(1 - math.log2(1 - confidence)))
 
 
 def _hodges_lehmann(values: np.ndarray, confidence: float) -> tuple[float, float, float]:
@@ -84,7 +92,7 @@ def _verdict(middle: float, low: float, high: float) -> tuple[str, str]:
         return "faster", "the whole interval lies below zero"
     if low > 0 and middle > NEGLIGIBLE:
         return "slower", "the whole interval lies above zero"
-    if high - middle > VAGUE or middle - low > VAGUE:
+    if high - middle > TOO_WIDE or middle - low > TOO_WIDE:
         return (
             "can't tell",
             "step times vary too much: the interval is wider than the effect sought",

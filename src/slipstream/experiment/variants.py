@@ -1,20 +1,21 @@
-"""Arms of a comparison: one program compiled in several ways, the original first."""
+"""Variants are ways to compile a program; an arm is a compiled variant with its step times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from slipstream.costs.coverage import Coverage, check_program
+from slipstream.costs.coverage import check_program
 from slipstream.costs.scheduler_names import looked_up
 from slipstream.costs.table import CostTable
+from slipstream.errors import SlipstreamError
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
+from slipstream.jaxhooks.jax_types import Executable, first_line
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 
 STRICT = {"xla_gpu_pgle_accuracy_checker": "PGLE_STRICTNESS_LEVEL_ERROR"}
-"""makes XLA refuse a program of which it has not every cost, so that a success is a proof"""
+"""makes XLA refuse a program with a missing cost: a successful compile proves that none is"""
 
 
 @dataclass(frozen=True)
@@ -34,19 +35,19 @@ DEFAULT_VARIANTS = (COSTS, NO_GRAPHS, BOTH)
 
 @dataclass
 class Arm:
-    """One compiled way, and the step times that were seen of it."""
+    """One compiled variant, and its step times."""
 
     variant: Variant
-    executable: Any = None
+    executable: Executable | None = None
     program: Program | None = None
     memory_bytes: int | None = None
     same_as: str | None = None
-    """the arm whose program it is, instruction for instruction"""
+    """an earlier arm with the same program, instruction for instruction"""
     error: str | None = None
     costs_found: int | None = None
     costs_missing: int | None = None
     is_strict: bool = False
-    """whether XLA itself vouched that no cost was missing"""
+    """whether XLA's accuracy checker confirmed that no cost was missing"""
     times_s: list[float] = field(default_factory=list)
     executable_was_made: bool = False
 
@@ -56,7 +57,7 @@ class Arm:
 
     @property
     def runs(self) -> bool:
-        """Whether it can be timed: it compiled, and is no other arm over again."""
+        """Whether it can be timed: it compiled, and is not the same as an earlier arm."""
         return self.executable is not None and self.same_as is None
 
 
@@ -69,7 +70,7 @@ def original_arm(watched: CompiledProgram) -> Arm:
 def make_arm(
     watched: CompiledProgram, variant: Variant, costs: bytes | None, table: CostTable | None
 ) -> Arm:
-    """Compile a variant; what goes wrong is noted in the arm, not raised."""
+    """Compile a variant. A failure of XLA, or to read its program, goes into the arm's `error`."""
     arm = Arm(variant)
     given = costs if variant.uses_costs else None
     if variant.uses_costs and costs is None:
@@ -82,42 +83,41 @@ def make_arm(
         if arm.executable is None:
             arm.executable = watched.recompile(variant.flags, given)
         _describe(arm)
-    except Exception as error:
-        # XLA's errors, and ours where we can't read what it made: one arm less, and no more.
+    except (SlipstreamError, *XLA_ERRORS) as error:
         arm.executable = None
-        arm.error = _first_line(error)
+        arm.error = first_line(error)
         return arm
     if given is not None and table is not None and arm.program is not None:
-        found = _coverage(table, arm.program)
+        found = check_program(table, arm.program)
         arm.costs_found = found.found
         arm.costs_missing = len(found.missing)
     return arm
 
 
 def describe_made(arm: Arm, table: CostTable | None = None) -> None:
-    """Describe an arm that somebody else compiled, with these costs or none."""
+    """Describe an arm that JAX compiled, with these costs or none."""
     _describe(arm)
     if arm.variant.uses_costs and arm.program is not None:
-        found = _coverage(table, arm.program) if table is not None else None
+        found = check_program(table, arm.program) if table is not None else None
         arm.costs_found = found.found if found else 0
-        arm.costs_missing = len(found.missing) if found else len(asked_names(arm.program))
+        arm.costs_missing = len(found.missing) if found else len(list(looked_up(arm.program)))
 
 
 def drop_duplicates(arms: Sequence[Arm]) -> None:
-    """Mark arms whose program and way to run are those of an earlier one."""
+    """Mark arms that are the same program, with the same flags, as an earlier arm."""
     seen: dict[tuple[str, str], str] = {}
     for arm in arms:
         if arm.program is None:
             continue
-        # Flags may change what the program does not show: its code, or its command buffers.
+        # Flags may change what the HLO does not show: generated code, or command buffers.
         flags = " ".join(f"{name}={value}" for name, value in sorted(arm.variant.flags.items()))
         arm.same_as = seen.setdefault((arm.program.content_hash, flags), arm.name)
         if arm.same_as == arm.name:
             arm.same_as = None
 
 
-def _strictly(watched: CompiledProgram, variant: Variant, costs: bytes) -> Any | None:
-    """Compiled with XLA's own check that every cost was found; None where some were not."""
+def _strictly(watched: CompiledProgram, variant: Variant, costs: bytes) -> Executable | None:
+    """Compile with XLA's accuracy checker; None where it finds a cost missing."""
     try:
         return watched.recompile({**variant.flags, **STRICT}, costs)
     except XLA_ERRORS:
@@ -125,14 +125,20 @@ def _strictly(watched: CompiledProgram, variant: Variant, costs: bytes) -> Any |
 
 
 def _describe(arm: Arm) -> None:
+    assert arm.executable is not None
     arm.executable_was_made = True
-    (module, *_) = arm.executable.hlo_modules()
-    arm.program = program_from_proto(module.as_serialized_hlo_module_proto(), source=arm.name)
+    arm.program = read_program(arm.executable, arm.name)
     arm.memory_bytes = memory_of(arm.executable)
 
 
-def memory_of(executable: Any) -> int | None:
-    """Bytes that a program needs on a device at its peak, where the backend tells."""
+def read_program(executable: Executable, source: str) -> Program:
+    """What XLA compiled, as a program; `source` names it in messages."""
+    (module, *_) = executable.hlo_modules()
+    return program_from_proto(module.as_serialized_hlo_module_proto(), source=source)
+
+
+def memory_of(executable: Executable) -> int | None:
+    """Peak bytes that a program needs on a device; None where the backend doesn't say."""
     try:
         stats = executable.get_compiled_memory_stats()
     except (RuntimeError, AttributeError):  # not every backend counts, nor has the call
@@ -142,19 +148,6 @@ def memory_of(executable: Any) -> int | None:
     return total - int(getattr(stats, "alias_size_in_bytes", 0))
 
 
-def _coverage(table: CostTable, program: Program) -> Coverage:
-    return check_program(table, program)
-
-
 def is_reordered(before: Program, after: Program) -> bool:
-    """Whether two programs run their instructions in another order, or are not the same."""
+    """Whether two programs differ, be it only in the order of their instructions."""
     return before.content_hash != after.content_hash
-
-
-def asked_names(program: Program) -> list[str]:
-    return [instruction.name for instruction in looked_up(program)]
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

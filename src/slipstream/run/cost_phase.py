@@ -83,7 +83,7 @@ def _tell_others(run_dir: RunDir, why: str) -> None:
 
 def _extracted(run_dir: RunDir, rank: Rank, policy: str, file: Path) -> Costs:
     from slipstream.costs.merge import merge_costs
-    from slipstream.experiment.costing import costs_of_program
+    from slipstream.experiment.prepare import costs_of_program
     from slipstream.sources.hlo.reader import read_program
 
     tables, coverages = [], []

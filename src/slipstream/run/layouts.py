@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
-from slipstream.experiment.receipt import Receipt, bare_receipt
-from slipstream.experiment.stats import Comparison, compare
+from slipstream.experiment.receipt import Receipt, bare_receipt, change_json
+from slipstream.experiment.stats import Comparison, compare, round_order
 from slipstream.outputs.terminal.receipt import verdict_text
 from slipstream.run.agent.request import LAYOUT
 from slipstream.run.context import Context, RunResult, Say, signal_name, write_receipt
@@ -119,8 +119,7 @@ class _Rounds:
         code, problem = 0, None
         try:
             for number in range(self.context.settings.rounds):
-                turn = self.layouts if number % 2 == 0 else self.layouts[::-1]
-                for layout in turn:
+                for layout in round_order(self.layouts, number):
                     self.context.say("compare…", f"round {number + 1}: {layout.name}")
                     self.times_s[layout.name].append(self._time(layout, number))
         except LayoutRunFailed as failed:
@@ -210,7 +209,7 @@ class _Rounds:
                 "before": found.before_us if has_times else None,
                 "after": found.after_us if has_times else None,
             },
-            change=_change(found) if has_times and problem is None else None,
+            change=change_json(found) if has_times and problem is None else None,
             pgle={"applied": None, "why": "not looked at: layouts are compared, as they are"},
             arms=tuple(self._arm(layout, found) for layout in self.layouts),
             program={"name": next((f["program"] for f in self.facts.values()), None)},
@@ -231,16 +230,6 @@ class _Rounds:
             "step_us": times[len(times) // 2] * 1e6 if times else None,
             "comparison": asdict(found) if is_second and times else None,
         }  # fmt: skip
-
-
-def _change(found: Comparison) -> dict[str, float]:
-    return {
-        "estimate": found.change,
-        "low": found.low,
-        "high": found.high,
-        "confidence": found.confidence,
-        "rounds": found.rounds,
-    }
 
 
 def _free_port() -> int:

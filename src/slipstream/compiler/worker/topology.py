@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.jaxhooks.compiling import topology_of
 from slipstream.machines.machine import Machine
 
 PLATFORM = "cuda"
@@ -39,7 +38,8 @@ def local_target_config() -> tuple[str, str]:
     Needs a process whose JAX runs on the GPU.
     """
     import jax
+    from jaxlib import xla_client
 
     gpus = jax.devices("gpu")
-    described = topology_of(gpus)
+    described = xla_client.get_topology_for_devices(gpus)
     return str(gpus[0].device_kind), str(described.target_config)

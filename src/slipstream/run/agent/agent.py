@@ -15,20 +15,16 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from slipstream.experiment.compare_outputs import small_results
-from slipstream.experiment.controller import Controller, ExperimentPlan
+from slipstream.experiment.controller import Controller
+from slipstream.experiment.plan import ExperimentPlan
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.distributed import override_initialize
 from slipstream.jaxhooks.hooks import HOOKS
-from slipstream.jaxhooks.private_api import (
-    Feature,
-    JaxChanged,
-    exclude_from_tracebacks,
-    require,
-)
 from slipstream.jaxhooks.profiler import before_every_session
 from slipstream.run.agent.autopgle import (
     RecompiledPrograms,
@@ -48,12 +44,12 @@ from slipstream.run.agent.request import (
     COMPARE,
     LAYOUT,
     LOWER,
-    PROFILE,
     TIME,
     Request,
     read_request,
 )
 from slipstream.run.agent.status import AgentStatus
+from slipstream.run.agent.stopwatch import override_initialize
 from slipstream.run.run_dir import CLAIM, Lock
 
 log = logging.getLogger("slipstream")
@@ -62,13 +58,6 @@ LONGEST_WAIT_S = 600.0
 """for compiles that still run when the job ends"""
 AGAIN = 2
 """calls of a program that an earlier run found to be the hot one"""
-_STATES = {
-    "_gather": "warming up",
-    "_capture": "capturing",
-    "_go_on": "preparing",
-    "_compare": "comparing",
-    "_check": "checking",
-}
 
 
 def start(path: str) -> Agent:
@@ -77,12 +66,10 @@ def start(path: str) -> Agent:
     agent = Agent(request)
     log_to(Path(request.folder) / "agent.log")
     _hide_from_tracebacks()
-    try:
-        _hook_into_jax(agent)
-    except JaxChanged as changed:
-        HOOKS.uninstall()
-        agent.give_up(str(changed))
-        return agent
+    if request.mode == LAYOUT:
+        override_initialize(request.layout)
+    HOOKS.add(agent)
+    before_every_session(agent.give_way)
     os.register_at_fork(after_in_child=agent.leave)
     atexit.register(agent.at_exit)
     return agent
@@ -129,9 +116,10 @@ class Agent:
         self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
     ) -> Any:
         if program is self.hot and self.measurement is not None:
-            result = self.measurement.on_call(arguments, run)
-            self._follow_safely()
-            return result
+            try:
+                return self.measurement.on_call(arguments, run)
+            finally:
+                self._follow_safely()
         if self.hot is None and self.request.mode == AUTO:
             self._twins.called(program)
         result = run()
@@ -240,7 +228,7 @@ class Agent:
             self._writer = threading.Thread(target=self._report, args=(measured,), daemon=True)
             self._writer.start()
         else:
-            self._say(_STATES.get(measured.state.__name__, ""))
+            self._say(measured.state.value)
 
     def _report(self, controller: Controller, is_whole: bool = True) -> None:
         if not self.status.compared(controller, self._auto, is_whole):
@@ -279,14 +267,6 @@ class Agent:
         """The job begins a profiler session of its own."""
         if isinstance(self.measurement, (Recorder, Controller)):
             self.measurement.give_way()
-
-    def give_up(self, why: str) -> None:
-        """Measure nothing in this process, and say why."""
-        self._is_over = True
-        log.warning("slipstream: %s", why)
-        self._say("unsupported", why)
-        if self.request.mode == PROFILE:
-            self.status.recorded(None, why)  # the launcher waits for it
 
     def leave(self) -> None:
         """Stop watching: the process runs as if we weren't there."""
@@ -351,25 +331,11 @@ class Agent:
             pass
 
 
-def _hook_into_jax(agent: Agent) -> None:
-    """JaxChanged, before anything is hooked, if a private part of JAX is not as expected."""
-    request = agent.request
-    require(
-        Feature.WATCHING, Feature.STABLEHLO, Feature.RECOMPILING, Feature.GIVING_WAY,
-        *([Feature.LAYOUTS] if request.mode == LAYOUT else []),
-    )  # fmt: skip
-    if request.mode == LAYOUT:
-        override_initialize(request.layout)
-    HOOKS.add(agent)
-    before_every_session(agent.give_way)
-
-
 def _hide_from_tracebacks() -> None:
     """What the job's own errors show is the job's: JAX leaves its own frames out, and ours."""
-    try:
-        exclude_from_tracebacks(Path(__file__).parents[2])
-    except JaxChanged as changed:
-        log.warning("slipstream: %s", changed)
+    with suppress(Exception):
+        hide: Any = import_module("jax._src.traceback_util")
+        hide.register_exclusion(str(Path(__file__).parents[2]))
 
 
 def _refuse_compiles(watched: CompiledProgram) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from slipstream.experiment.controller import Controller, ExperimentPlan
+from slipstream.experiment.controller import Controller
+from slipstream.experiment.plan import ExperimentPlan
+from slipstream.experiment.step_timer import MeanStepTimer
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.profiler import ExternalSession, ProfilerSession
 from slipstream.run.agent.precomputed import Applier, with_precomputed_costs
 from slipstream.run.agent.recorder import Recorder, profiler_options
 from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Request
-from slipstream.run.agent.stopwatch import Stopwatch
 
 
 class Measurement(Protocol):
@@ -42,7 +43,7 @@ def measurement_for(
         policy = request.policy
         return Recorder(program, folder, request.steps, policy, options, ends.recorded, kind)
     if request.mode in (LAYOUT, TIME):
-        return Stopwatch(program, request.steps, ends.timed)
+        return MeanStepTimer(program, request.steps, ends.timed)
     if request.mode == APPLY and fits and not is_shared:
         return Applier(program, request, ends.applied)
     plan = ExperimentPlan(

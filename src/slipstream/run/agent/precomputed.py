@@ -12,7 +12,8 @@ from slipstream.costs.coverage import Coverage
 from slipstream.costs.files import read_costs, serialized
 from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
-from slipstream.experiment.controller import ExperimentOutcome, ExperimentPlan, Preparation
+from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
+from slipstream.experiment.prepare import Preparation
 from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.run.agent.request import Request

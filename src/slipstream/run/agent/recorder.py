@@ -8,8 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from slipstream.experiment.recordings import ProfileRecorder
+from slipstream.experiment.step_timer import wait
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
+from slipstream.jaxhooks.profiler import ProfilerSession
 from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
 from slipstream.run.agent.program_dump import content_of, save_program
 
@@ -36,10 +38,9 @@ class Recorder:
         self.folder = folder
         self.steps = steps
         self._policy = policy
-        self._options = options
         self._on_end = on_end
         self._kind = session
-        self._session: ProfilerSession | None = None
+        self._recorder = ProfileRecorder(options, self._again, session)
         self._left = 1
         """calls until something happens: the capture begins, or is over"""
         self._failures = 0
@@ -48,53 +49,40 @@ class Recorder:
 
     @property
     def is_recording(self) -> bool:
-        return self._session is not None
+        return self._recorder.is_recording
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
         with self.watched.lock:
             result = run()
             self._left -= 1
             if self._left == 0 and not self.is_over:
-                _wait(result)
-                self._begin() if self._session is None else self._end()
+                wait(result)
+                self._end() if self.is_recording else self._begin()
             return result
 
     def give_way(self) -> None:
         """The job wants the profiler for itself: later, then."""
         with self.watched.lock:
-            if self._session is not None:
-                self._session.abandon()
-                self._again("the job's own profiler session began")
+            self._recorder.give_way()
 
     def _begin(self) -> None:
-        session = self._kind(self.folder / "profiles" / "before", self._options)
-        try:
-            session.start()
-        except ProfilerFailed as problem:
-            self._again(str(problem))
-            return
-        self._session, self._left, self._first = session, self.steps, self.watched.calls
+        if self._recorder.begin(self.folder / "profiles" / "before"):
+            self._left, self._first = self.steps, self.watched.calls
 
     def _again(self, why: str) -> None:
-        self._session = None
         self._failures += 1
-        if self._failures >= TRIES:
+        if self._failures >= TRIES or self.is_over:
             self.is_over = True
             self._on_end(None, why)
             return
         self._left = self.steps * 5 * self._failures
 
     def _end(self) -> None:
-        session, self._session = self._session, None
         self.is_over = True
-        try:
-            assert session is not None
-            profile = session.stop()
-        except ProfilerFailed as problem:
-            self._on_end(None, str(problem))
-            return
-        # Hashing and saving take a moment: the job need not wait for it, unless it ends.
-        run_in_background(lambda: self._save(profile), "slipstream-profile")
+        profile = self._recorder.end()
+        if profile is not None:
+            # Hashing and saving take a moment, and the job need not wait for it, unless it ends.
+            run_in_background(lambda: self._save(profile), "slipstream-profile")
 
     def _save(self, profile: Path) -> None:
         try:
@@ -118,7 +106,7 @@ class Recorder:
         if SHUTDOWN.is_set():
             return
         from slipstream.costs.files import serialized
-        from slipstream.experiment.costing import costs_of
+        from slipstream.experiment.prepare import costs_of
 
         try:
             table, _ = costs_of(profile, self._policy, self.watched)
@@ -165,9 +153,3 @@ def profiler_options(attributes: Mapping[str, Any]) -> Any:
     for name, value in attributes.items():
         setattr(options, name, value)
     return options
-
-
-def _wait(values: Any) -> None:
-    import jax
-
-    jax.block_until_ready(values)  # type: ignore[no-untyped-call]

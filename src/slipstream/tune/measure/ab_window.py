@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from slipstream.experiment.stats import CONFIDENCE, NEGLIGIBLE, Comparison, compare
+from slipstream.experiment.stats import CONFIDENCE, NEGLIGIBLE, Comparison, compare, round_order
+from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.results.tuning import CRASH, OK, OUT_OF_MEMORY, NoiseFloor
 from slipstream.tune.outcome import Outcome
 
@@ -102,8 +103,7 @@ def run_ab_window(
     running = [BASELINE, NULL, *arms]
     tests = (len(arms) + 1) * len(schedule.looks)
     for number in range(schedule.warm_rounds + most):
-        order = running if number % 2 == 0 else running[::-1]
-        for name in list(order):
+        for name in round_order(running, number):
             seconds = _timed(window, running, name, time_one)
             if seconds is not None and number >= schedule.warm_rounds:
                 window.times_s[name].append(seconds)
@@ -201,8 +201,4 @@ def _note(window: ABWindow, name: str, found: Comparison | None) -> str:
 
 def status_of(text: str) -> str:
     """The kind of a failure, by what XLA said."""
-    return OUT_OF_MEMORY if is_of_memory(text) else CRASH
-
-
-def is_of_memory(text: str) -> bool:
-    return "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
+    return OUT_OF_MEMORY if is_out_of_memory(text) else CRASH

@@ -20,6 +20,7 @@ from slipstream.compiler.closing import Closing
 from slipstream.compiler.options import split_flags
 from slipstream.compiler.worker.process import WorkerFailed, WorkerProcess
 from slipstream.errors import BadInput
+from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.results.tuning import CRASH, DIFFERENT, HANG, REFUSED
 from slipstream.tune.apply import as_options
 from slipstream.tune.measure.ab_window import (
@@ -28,7 +29,6 @@ from slipstream.tune.measure.ab_window import (
     STEPS,
     ArmFailed,
     LookSchedule,
-    is_of_memory,
     status_of,
 )
 
@@ -200,4 +200,4 @@ class InProcess(Closing):
 def _telling(text: str) -> str:
     """The line of an error that says what it was; some carry a whole traceback along."""
     lines = text.splitlines() or [""]
-    return next(filter(is_of_memory, lines), lines[0]).strip()[:300]
+    return next(filter(is_out_of_memory, lines), lines[0]).strip()[:300]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from slipstream.experiment.nan_check import NanCheck, are_finite
+from slipstream.experiment.rounds import NanCheck, are_finite
 
 NAN = jnp.float32(jnp.nan)
 
