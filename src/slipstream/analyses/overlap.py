@@ -18,7 +18,7 @@ from slipstream.analyses.summary import StepTimes, median_times, step_splits
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 from slipstream.profile.semantics.names import PHASES
-from slipstream.profile.timeline.concurrency import Concurrent, longest_concurrent
+from slipstream.profile.timeline.concurrency import Grouped, longest_overlaps
 from slipstream.profile.timeline.kinds import COMMUNICATION, COPY
 
 KINDS = {COMMUNICATION: "communication", COPY: "copy"}
@@ -174,7 +174,7 @@ def _hiders(
     flat, heads = flat_compute(profile)
     devices = profile.event_devices[asides.row]
     ends = asides.start_ps + asides.duration_ps
-    best, times = longest_concurrent(Concurrent(asides.start_ps, ends, devices, groups), flat)
+    best, times = longest_overlaps(Grouped(asides.start_ps, ends, devices, groups), flat)
     names: dict[int, Label] = {}
     found: dict[int, tuple[Hider, ...]] = {}
     for group, (kernels, taken) in enumerate(zip(best.tolist(), times.tolist(), strict=True)):

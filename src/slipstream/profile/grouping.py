@@ -16,11 +16,11 @@ def _slot_of(a, b, size):  # type: ignore[no-untyped-def]
 
 
 def _group(a, b, rows, groups, firsts, table, size):  # type: ignore[no-untyped-def]
-    """Number of groups, or -1 when there are more than half the table's size."""
+    """Number of groups, or -1 if there are more than half the table's size."""
     used = 0
     group = np.int64(-1)
     for row in range(rows):
-        # Neighbours mostly belong together, and comparing is cheaper than hashing.
+        # Neighbours mostly belong to one group, and comparing is cheaper than hashing.
         if row and a[row] == a[row - 1] and b[row] == b[row - 1]:
             groups[row] = group
             continue
@@ -43,7 +43,7 @@ def _group(a, b, rows, groups, firsts, table, size):  # type: ignore[no-untyped-
 
 @native("i64(i32*, i64, i32*, i64*, i32*, i64)")
 def _group_one(b, rows, groups, firsts, table, size):  # type: ignore[no-untyped-def]
-    """Number of groups of a single small column, or -1 where it is not small."""
+    """Number of groups of a single column of small numbers, or -1 if they are not small."""
     used = 0
     for row in range(rows):
         value = b[row]
@@ -64,7 +64,7 @@ _group_narrow = native("i64(i32*, i32*, i64, i32*, i64*, i32*, i64)")(_group)
 
 
 def group_pairs(a: Array, b: Array) -> tuple[Array, Array]:
-    """(group number of each row, first row of each group), groups numbered as they appear."""
+    """(group of each row, first row of each group), with groups numbered in order of appearance."""
     group = _group_narrow if a.dtype == np.int32 else _group_wide
     a = np.ascontiguousarray(a, np.int32 if a.dtype == np.int32 else np.int64)
     b = np.ascontiguousarray(b, np.int32)
@@ -87,21 +87,21 @@ def group_pairs(a: Array, b: Array) -> tuple[Array, Array]:
 
 @native("i64(i32*, i64, i64*)")
 def _firsts(tags, rows, out):  # type: ignore[no-untyped-def]
-    """Backwards, so that the first row of a tag is the last to be written."""
+    """Runs backwards, so that the first row of a tag is written last."""
     for row in range(rows - 1, -1, -1):
         out[tags[row]] = row
     return 0
 
 
 def first_rows(tags: Array, count: int) -> Array:
-    """The first row of each of `count` tags; -1 for those that no row has."""
+    """The first row of each of `count` tags; -1 for those without rows."""
     out = np.full(count, -1, np.int64)
     _firsts(np.ascontiguousarray(tags), len(tags), out)
     return out
 
 
 def group_columns(table: Table, a: str, b: str) -> tuple[Array, Array]:
-    """`group_pairs` of two columns of a table; where its tags hold both, of its tags."""
+    """`group_pairs` of two columns of a table; done per tag if its tags hold both."""
     if not table.is_tagged(a, b) or table.tags is None:
         return group_pairs(table[a], table[b])
     firsts = table.tags.firsts
@@ -114,7 +114,7 @@ def group_columns(table: Table, a: str, b: str) -> tuple[Array, Array]:
 
 
 def group_labels(table: Table, rows: Array | None = None) -> tuple[Array, Array]:
-    """(group of each row, first of the rows of each group), by instruction, else by kernel."""
+    """(group of each row, first row of each group), by instruction, else by kernel."""
     tags = table.tags
     if tags is None or not table.is_tagged("program", "instruction", "name"):
         every = rows if rows is not None else slice(None)
@@ -123,7 +123,7 @@ def group_labels(table: Table, rows: Array | None = None) -> tuple[Array, Array]
     cells = (table.tagged(column) for column in ("program", "instruction", "name"))
     of_tag, _ = _labelled(*cells)
     groups = np.take(of_tag, tags.of if rows is None else tags.of[rows])
-    # Numbered again, as they appear in the rows.
+    # Renumbered in order of appearance in the rows.
     return group_pairs(np.zeros(len(groups), np.int32), groups)
 
 
@@ -147,7 +147,7 @@ def _spans(groups, starts, durations, launches, rows, first, last, launch, size,
 def group_spans(
     groups: Array, starts: Array, durations: Array, launches: Array, count: int
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """(first start, last end, first launch, number of events, their time) of each group."""
+    """(first start, last end, first launch, number of events, their total time) of each group."""
     most, least = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     first, launch = np.full(count, most), np.full(count, most)
     last, size, busy = np.full(count, least), np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -164,7 +164,7 @@ def _sums(groups, values, rows, out):  # type: ignore[no-untyped-def]
 
 
 def group_sums(groups: Array, values: Array, count: int) -> Array:
-    """The sum of each group's values, in whole numbers."""
+    """The sum of each group's values, as integers."""
     out = np.zeros(count, np.int64)
     _sums(np.ascontiguousarray(groups), np.ascontiguousarray(values), len(groups), out)
     return out
@@ -193,7 +193,7 @@ def _counts(groups, rows, out):  # type: ignore[no-untyped-def]
 
 
 def group_counts(groups: Array, count: int) -> Array:
-    """How many rows each group has: `numpy.bincount` without the copy to wider numbers."""
+    """Number of rows of each group: `numpy.bincount` without its conversion to int64."""
     out = np.zeros(count, np.int64)
     _counts(np.ascontiguousarray(groups), len(groups), out)
     return out
@@ -203,7 +203,7 @@ def group_counts(groups: Array, count: int) -> Array:
 def _place(keys, rows, bounds, count, owners, out):  # type: ignore[no-untyped-def]
     at = 0
     for row in range(rows):
-        # Keys mostly grow, so the next place is this one or the one after.
+        # Keys are mostly ascending, so the next place is this one or the one after.
         while at > 0 and keys[row] < bounds[at - 1]:
             at -= 1
         while at < count and keys[row] >= bounds[at]:
@@ -213,9 +213,9 @@ def _place(keys, rows, bounds, count, owners, out):  # type: ignore[no-untyped-d
 
 
 def owners_at(keys: Array, bounds: Array, owners: Array) -> Array:
-    """Who owns each key: the first before the first of the ascending bounds, and so on.
+    """The owner of each key: `owners[n]` if n of the ascending bounds are at or below it.
 
-    Fast where keys mostly grow.
+    Fast if keys mostly ascend.
     """
     out = np.empty(len(keys), np.int32)
     keys, bounds = np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(bounds, np.int64)
@@ -224,7 +224,7 @@ def owners_at(keys: Array, bounds: Array, owners: Array) -> Array:
 
 
 def places(keys: Array, bounds: Array) -> Array:
-    """How many of the ascending bounds each key has reached; fast where keys mostly grow."""
+    """How many of the ascending bounds are at or below each key; fast if keys mostly ascend."""
     return owners_at(keys, bounds, np.arange(len(bounds) + 1, dtype=np.int32))
 
 
@@ -247,13 +247,13 @@ def rows_ranked(labels: Array, ranks: Array) -> Array:
 
 @native("i64(i64*, i32*, i64*, i64*, i64, i64*, i64*, i64*, i64*)")
 def _innermost(order, lanes, starts, durations, rows, stack, owner, opens, closes):  # type: ignore[no-untyped-def]
-    """Sweep each lane; the last event to start among those that run is the innermost."""
+    """Scan each lane; of the events that run, the last one that started is the innermost."""
     count = 0
     depth = 0
     at = np.int64(0)
     for i in range(rows + 1):
         row = order[min(i, rows - 1)]
-        # What runs goes on until the next event starts; where the lane ends, to its own end.
+        # The innermost event runs until the next one starts, or until its own end.
         is_end = i == rows or (depth > 0 and lanes[stack[0]] != lanes[row])
         while depth:
             top = stack[depth - 1]
@@ -276,10 +276,10 @@ def _innermost(order, lanes, starts, durations, rows, stack, owner, opens, close
 
 
 def innermost(lanes: Array, starts: Array, durations: Array) -> tuple[Array, Array, Array]:
-    """(row, start, end) of the times at which an event has no other inside it, lane by lane."""
+    """(row, start, end) of the times in which an event is the innermost, lane by lane."""
     order = np.lexsort((-durations, starts, lanes))
     columns = (np.ascontiguousarray(c) for c in (lanes, starts, durations))
-    # No stack is deeper than there are events, and each of them cuts at most one other in two.
+    # The stack is at most as deep as there are events, and each splits at most one other.
     stack = np.empty(len(order) + 1, np.int64)
     owner, opens, closes = np.empty((3, 2 * len(order)), np.int64)
     count = 0
@@ -289,7 +289,7 @@ def innermost(lanes: Array, starts: Array, durations: Array) -> tuple[Array, Arr
 
 
 def self_times(lanes: Array, starts: Array, durations: Array) -> Array:
-    """Each event's time less that of the events nested in it, on lanes where events nest."""
+    """Self time of each event: its duration without the events nested in it."""
     rows, opens, closes = innermost(lanes, starts, durations)
     own = np.zeros(len(lanes), np.int64)
     np.add.at(own, rows, closes - opens)

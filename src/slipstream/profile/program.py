@@ -1,15 +1,15 @@
-"""The program that XLA compiled: computations, instructions, and how they hang together.
+"""The program that XLA compiled: its computations and instructions, and how they are connected.
 
-An asynchronous operation has two ends.  XLA spells them in several ways, depending on version
-and on whether one reads text or protos; here there is one spelling, `<op>-start` (`<op>-update`)
-and `<op>-done`, whichever way the file had it:
+An asynchronous operation has a start and a done.  XLA writes them in several ways, depending on its
+version and on whether the file is text or a proto; here they are always `<op>-start`,
+`<op>-update` and `<op>-done`:
 
     %s = all-gather-start(%x)        in text of every version, and in protos of some
     %s = async-start(%x) ──calls──► { ROOT %all-gather.20 = all-gather(%param_0) }
     …                                               ▲ `wrapped(s)`, the name profiles use
     %d = all-gather-done(%s)         `partner(s)`
 
-Text leaves the computation in the middle out, so only programs read from protos know wrapped
+Text leaves out the computation in the middle, so only programs read from protos know wrapped
 names.
 """
 
@@ -27,12 +27,11 @@ Attribute = str | int | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What a communication instruction moves, and between whom.
+    """What a communication instruction moves, and between which devices.
 
-    `bytes` is the payload of one participant: the result of an all-gather (what everybody has
-    afterwards), the operands of everything else (what everybody brings).  An empty
-    `replica_groups` means one group of all devices, and `group_size` is None when the program
-    doesn't say how many those are.
+    `bytes` is the payload of one participant: the result of an all-gather, the operands of
+    everything else.  An empty `replica_groups` means one group of all devices; `group_size` is None
+    if the program doesn't say how many those are.
     """
 
     kind: str
@@ -46,11 +45,11 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction; `position` is its place in the schedule of its computation.
+    """One instruction; `position` is its position in the schedule of its computation.
 
-    `scheduling_name` is the name the scheduler looks costs up by.  Fusions that are equal share
-    one kernel, named after `deduplicated_name`.  `called` holds the computations it runs; a
-    while has (body, condition).
+    `scheduling_name` is the name by which the scheduler looks up costs.  Equal fusions share one
+    kernel, named after `deduplicated_name`.  `called` holds the computations that it runs; for a
+    while, (body, condition).
     """
 
     name: str
@@ -79,7 +78,7 @@ class Instruction:
 
     @property
     def is_start(self) -> bool:
-        """Whether this begins an asynchronous operation."""
+        """Whether this starts an asynchronous operation."""
         return self.opcode.endswith("-start") or self.opcode in ("send", "recv")
 
     @property
@@ -90,7 +89,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Computation:
-    """A list of instructions in the order in which they run."""
+    """A list of instructions, in the order in which they run."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -107,7 +106,7 @@ class Computation:
 
     @cached_property
     def users(self) -> Mapping[str, tuple[Instruction, ...]]:
-        """The instructions that take each instruction as an operand."""
+        """The users of each instruction: those that have it as an operand."""
         users: dict[str, list[Instruction]] = {}
         for instruction in self.instructions:
             for operand in dict.fromkeys(instruction.operands):
@@ -120,7 +119,7 @@ class Computation:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled program.  Look-ups are indexed on first use; nothing here reads a file."""
+    """A compiled program.  Indexes are built on first use; nothing here reads a file."""
 
     name: str
     entry: Computation
@@ -131,34 +130,34 @@ class Program:
     flags: Mapping[str, str] = field(default_factory=dict)
     is_scheduled: bool = True
     aliases: Mapping[int, int] = field(default_factory=dict)
-    """results that take the place of a parameter (donated), by position: result to parameter"""
+    """donated buffers: from the position of a result to that of the parameter it replaces"""
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
     @property
     def instructions(self) -> Iterator[Instruction]:
-        """Every instruction of every computation, the insides of fusions too."""
+        """Every instruction of every computation, including those inside fusions."""
         for computation in self.computations.values():
             yield from computation.instructions
 
     def instruction(self, name: str) -> Instruction:
-        """The instruction called `name`; KeyError when there is none."""
+        """The instruction called `name`; KeyError if there is none."""
         return self._by_name[name]
 
     @property
     def runnable(self) -> Iterator[Instruction]:
-        """The instructions that can launch device work: all but what fusions and reducers hold.
+        """The instructions that can launch device work: all but those inside fusions and reducers.
 
-        An asynchronous operation comes twice, as its start and as the operation inside (which
-        is the one a profile names); `starter` tells the second kind.
+        An asynchronous operation appears twice, as its start and as the operation inside (which
+        is the one that profiles name); only the latter has a `starter`.
         """
         for name in self._runnable_computations:
             yield from self.computations[name].instructions
 
     @property
     def scheduled(self) -> Iterator[Instruction]:
-        """What `runnable` yields, with asynchronous operations counted once, as their start."""
+        """The `runnable` instructions, with each asynchronous operation once, as its start."""
         return (i for i in self.runnable if i.name not in self._starters)
 
     def operands(self, instruction: Instruction) -> tuple[Instruction, ...]:
@@ -170,7 +169,7 @@ class Program:
         return self._by_name[partner] if partner else None
 
     def wrapped(self, start_name: str) -> Instruction | None:
-        """The operation that an asynchronous start runs, where the file had it."""
+        """The operation that an asynchronous start runs, if the file had it."""
         start = self._by_name.get(start_name)
         return self._wrapped(start) if start is not None else None
 
@@ -180,7 +179,7 @@ class Program:
         return self._by_name[start] if start else None
 
     def caller(self, computation_name: str) -> Instruction | None:
-        """The instruction that runs this computation; the first one when several do."""
+        """The instruction that runs this computation; the first one if several do."""
         return self._callers.get(computation_name)
 
     def loop_of(self, name: str) -> Instruction | None:
@@ -191,10 +190,10 @@ class Program:
         return None
 
     def executions(self, name: str) -> int | None:
-        """How often an instruction runs in one run of the program; None when that isn't known.
+        """How often an instruction runs in one run of the program; None if unknown.
 
-        The product of the trip counts of the loops around it.  A loop's condition is evaluated
-        once more than its body.  What is inside a conditional may not run at all: None.
+        This is the product of the trip counts of the loops around it.  A loop's condition is
+        evaluated once more than its body.  Inside a conditional it may not run at all: None.
         """
         count = 1
         computation = self._by_name[name].computation
@@ -210,7 +209,7 @@ class Program:
         return count if computation == self.entry.name else None
 
     def canonical(self, computation_name: str) -> str:
-        """A hash of what a computation does, whatever its instructions are called.
+        """A hash of what a computation does, independent of the names of its instructions.
 
         XLA compiles one kernel for fusions that are equal in this sense.
         """
@@ -218,9 +217,9 @@ class Program:
 
     @cached_property
     def content_hash(self) -> str:
-        """Identifies the program: names, operations, shapes and order, not source positions.
+        """Identifies the program by names, operations, shapes and order, not source positions.
 
-        Text and proto of one program agree, which is why asynchronous wrappers stay out of it.
+        It leaves out asynchronous wrappers, so that text and proto of one program agree.
         """
         wrappers = {self._by_name[name].computation for name in self._starters}
         digest = hashlib.sha256(f"{self.name}\n".encode())
@@ -231,12 +230,12 @@ class Program:
                 digest.update(line.encode())
         return digest.hexdigest()[:32]
 
-    # Indexes, built when first asked for.
+    # Indexes, built on first use.
 
     @cached_property
     def _by_name(self) -> dict[str, Instruction]:
-        # Names are unique in what XLA writes.  In hand-written text they may repeat inside
-        # fusions; what can run then wins over what can't.
+        # XLA writes unique names.  In hand-written text they may repeat inside fusions; then the
+        # instruction that can launch work wins.
         found = {instruction.name: instruction for instruction in self.instructions}
         for computation in reversed(self._runnable_computations):
             found.update(self.computations[computation].by_name)
@@ -281,7 +280,7 @@ class Program:
             for end in by_name.values():
                 if not end.operands or not (end.is_done or end.opcode.endswith("-update")):
                     continue
-                # Operands come earlier in the schedule, so an update has its partner by now.
+                # Operands come earlier in the schedule, so an update already has its partner.
                 first = by_name.get(end.operands[0])
                 if first is not None and first.opcode.endswith("-update"):
                     first = by_name.get(partners.get(first.name, ""))
@@ -297,8 +296,8 @@ class Program:
         return {}
 
     def _wrapped(self, start: Instruction) -> Instruction | None:
-        # A fusion kind on the start is text's way: it names the fused computation right there.
-        # An all-reduce-start may call its reducer, whose root is no all-reduce.
+        # In text, a start has a fusion kind and calls the fused computation directly.
+        # An all-reduce-start may call its reducer, whose root is not an all-reduce.
         if not start.is_start or not start.called or start.fusion_kind:
             return None
         computation = self.computations.get(start.called[0])
@@ -307,13 +306,13 @@ class Program:
         return computation.root
 
     def _runs(self, instruction: Instruction) -> tuple[str, ...]:
-        """The computations whose instructions run one by one when this instruction runs."""
+        """The computations whose instructions run one by one as part of this instruction."""
         if instruction.opcode in ("while", "conditional", "call") or self._wrapped(instruction):
             return instruction.called
         return ()
 
     def _climb(self, name: str) -> Iterator[tuple[Instruction, str]]:
-        """From an instruction outwards: each caller, and the computation it called."""
+        """(caller, computation it called) for each caller, from the inside out."""
         computation = self._by_name[name].computation
         seen = set()
         while computation not in seen and (caller := self.caller(computation)) is not None:
@@ -336,7 +335,7 @@ class Program:
 
 
 def _post_order(computation: Computation) -> Iterator[Instruction]:
-    """Operands before users, from the root: the order doesn't depend on how a file had it."""
+    """Operands before users, from the root: an order that doesn't depend on the file."""
     seen: set[str] = set()
     stack = [(computation.root, False)]
     while stack:

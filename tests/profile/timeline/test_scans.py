@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.profile.timeline import scans as sweeps
+from slipstream.profile.timeline import scans
 from slipstream.profile.timeline.concurrency import (
     TOP,
-    Concurrent,
+    Grouped,
     Serialized,
-    longest_concurrent,
+    longest_overlaps,
     serialize,
 )
 
@@ -42,7 +42,7 @@ def moments(rows: Rows, mask: int) -> set[int]:
 
 @given(segments, masks, windows)
 def test_unions_cover_what_is_in_them(rows, mask, spans):
-    opens, closes, before = sweeps.union(*columns(rows), mask)
+    opens, closes, before = scans.union(*columns(rows), mask)
     inside = {t for a, b in zip(opens, closes, strict=True) for t in range(int(a), int(b))}
     assert inside == moments(rows, mask)
     assert (opens[1:] > closes[:-1]).all()
@@ -50,13 +50,13 @@ def test_unions_cover_what_is_in_them(rows, mask, spans):
     starts = np.array([a for a, _ in spans], np.int64)
     ends = starts + np.array([size for _, size in spans], np.int64)
     expected = [len(inside & set(range(a, a + size))) for a, size in spans]
-    assert sweeps.covered((opens, closes, before), starts, ends).tolist() == expected
+    assert scans.covered((opens, closes, before), starts, ends).tolist() == expected
 
 
 @given(segments, st.lists(masks, min_size=1, max_size=4), st.lists(st.integers(-20, 50)))
-def test_what_is_filled_up_to_each_time(rows, wanted, times):
+def test_time_covered_until_each_time(rows, wanted, times):
     times = sorted(times)
-    found = sweeps.filled(*columns(rows), np.array(wanted), np.array(times, np.int64))
+    found = scans.covered_until(*columns(rows), np.array(wanted), np.array(times, np.int64))
     assert found.tolist() == [
         [sum(at < time for at in moments(rows, mask)) for time in times] for mask in wanted
     ]
@@ -65,7 +65,7 @@ def test_what_is_filled_up_to_each_time(rows, wanted, times):
 @given(segments)
 def test_what_is_hidden_of_each(rows):
     hides = np.array([0, 1, 3])
-    found = sweeps.hidden(*columns(rows), hides)
+    found = scans.hidden(*columns(rows), hides)
     assert found.tolist() == [
         len(moments([row], 7) & moments(rows, int(hides[row[0]]))) for row in rows if hides[row[0]]
     ]
@@ -76,7 +76,7 @@ def test_gaps_are_moments_that_nothing_fills(rows, spans):
     opens = np.array([a for a, _ in spans], np.int64)
     closes = opens + np.array([size for _, size in spans], np.int64)
     start, duration, _ = columns(rows)
-    found = [tuple(gap) for gap in zip(*(c.tolist() for c in sweeps.gaps(start, duration, opens, closes)), strict=True)]  # noqa: E501  # fmt: skip
+    found = [tuple(gap) for gap in zip(*(c.tolist() for c in scans.gaps(start, duration, opens, closes)), strict=True)]  # noqa: E501  # fmt: skip
     busy = moments(rows, 7)
     for window, (a, size) in enumerate(spans):
         idle = set(range(a, a + size)) - busy
@@ -140,7 +140,7 @@ def test_hiders_are_those_that_ran_longest_beside(made, cells):
     table = np.array(asides, np.int64)
     every = np.array([row for rows in devices for row in rows], np.int64).reshape(-1, 3)
     found = _hiders(
-        Concurrent(table[:, 2], table[:, 2] + table[:, 3], table[:, 0], table[:, 1]),
+        Grouped(table[:, 2], table[:, 2] + table[:, 3], table[:, 0], table[:, 1]),
         Serialized(
             every[:, 1],
             every[:, 1] + every[:, 2],
@@ -159,11 +159,11 @@ def test_hiders_are_those_that_ran_longest_beside(made, cells):
         assert found[group] == [(kernel, -time) for time, kernel in best]
 
 
-def _hiders(asides: Concurrent, beside: Serialized, cells: int) -> list[list[tuple[int, int]]]:
+def _hiders(asides: Grouped, beside: Serialized, cells: int) -> list[list[tuple[int, int]]]:
     """As lists, with another limit of sums at a time."""
     from unittest.mock import patch
 
     with patch("slipstream.profile.timeline.concurrency.CELLS", cells):
-        best, times = longest_concurrent(asides, beside)
+        best, times = longest_overlaps(asides, beside)
     pairs = zip(best.tolist(), times.tolist(), strict=True)
     return [[(k, t) for k, t in zip(*pair, strict=True) if k >= 0] for pair in pairs]

@@ -279,7 +279,7 @@ def test_without_programs_the_whole_recording_is_one():
     found = without_programs(built)
     assert rows(found) == [(0, 0, 5, 55), (1, 0, 1, 3)]
     assert found.steps.basis == "recording"
-    assert found.steps.rule == "the whole recording: no program in it"
+    assert found.steps.rule == "the whole recording: it contains no program"
 
 
 def test_of_a_profile_without_events():

@@ -1,8 +1,8 @@
-"""Attribution: which instruction each kernel and copy belongs to, and in which execution.
+"""Attribution: find the instruction and the execution that each kernel and copy belongs to.
 
-Outside CUDA graphs the profiler labels every event with its instruction, and that is taken as
-it is. Inside graphs it says `command_buffer_N` for all of them; there the events of one execution
-are aligned with the program's unrolled schedule. What fits nowhere stays unattributed.
+Outside CUDA graphs the profiler labels every event with its instruction, and that label is used.
+Inside graphs it labels all of them `command_buffer_N`; there, the events of one execution are
+aligned with the program's launch sequence. Events that fit nowhere stay unattributed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def attribute(profile: Profile) -> Profile:
-    """The profile with its events' `instruction` and `execution` filled in."""
+    """Fill in the `instruction` and `execution` of the events."""
     events = profile.events
     if not len(events):
         return profile
@@ -64,7 +64,7 @@ def attribute(profile: Profile) -> Profile:
 
 
 def _parts(profile: Profile) -> Iterator[tuple[str, Rows]]:
-    """(program, rows) for each program on each device; a slice where it has all rows."""
+    """(program, rows) for each program on each device; a slice if it has all rows."""
     from slipstream.profile.grouping import group_columns, group_pairs
 
     events = profile.events
@@ -89,9 +89,9 @@ def _executions(program: Program | None, events: Table) -> Array:
 
 
 def _labelled(profile: Profile, texts: Texts) -> Table:
-    """The events with labels that are instructions; inside graphs no label is.
+    """The events with the labels that are instructions; no label inside a graph is one.
 
-    Where the program is not known, any label but a graph's is taken for an instruction.
+    If the program is unknown, every label but a graph's counts as an instruction.
     """
     from slipstream.profile.grouping import group_pairs
 
@@ -132,7 +132,7 @@ def _has_graphs(events: Table) -> bool:
 
 
 def _align(program: Program, events: Table, execution: Array, texts: Texts) -> Array:
-    """Labels with those of unlabelled events filled in, one distinct execution at a time."""
+    """Labels of all events, those of unlabelled ones filled in by aligning each execution."""
     labels = events["instruction"]
     order = np.lexsort((events["start_ps"], launch_keys(events)))
     numbers = execution[order]
@@ -141,7 +141,7 @@ def _align(program: Program, events: Table, execution: Array, texts: Texts) -> A
     answers: dict[bytes, Array] = {}
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
-        # Executions of one program look alike: same kernels, same labels, same answer.
+        # Executions of one program look alike: the same kernels and labels get the same answer.
         key = names[start:end].tobytes() + found[start:end].tobytes()
         if key not in answers:
             answers[key] = aligner.instructions(events, order[start:end], found[start:end])
@@ -152,23 +152,23 @@ def _align(program: Program, events: Table, execution: Array, texts: Texts) -> A
 
 
 class _Aligner:
-    """A program's aligner, and the numbers that stand for its names."""
+    """A program's aligner, and the numbers that its names are mapped to."""
 
     def __init__(self, program: Program, texts: Texts) -> None:
         from slipstream.profile.attribution.alignment import Aligner
         from slipstream.profile.attribution.launch_sequence import unroll
 
-        self.schedule = unroll(program)
-        names = {launch.instruction for launch in self.schedule.launches}
+        self.sequence = unroll(program)
+        names = {launch.instruction for launch in self.sequence.launches}
         self.labels = {name: texts.index(name) for name in sorted(names)}
-        self.groups = {g: i for i, g in enumerate(sorted(set(self.schedule.groups.values())))}
-        self.aligner = Aligner(self.schedule, self.labels, self.groups)
+        self.groups = {g: i for i, g in enumerate(sorted(set(self.sequence.groups.values())))}
+        self.aligner = Aligner(self.sequence, self.labels, self.groups)
         self.answer = np.array(
-            [self.labels[launch.instruction] for launch in self.schedule.launches], np.int32
+            [self.labels[launch.instruction] for launch in self.sequence.launches], np.int32
         )
 
     def instructions(self, events: Table, rows: Array, labels: Array) -> Array:
-        """Text index of the instruction of each event; 0 where it fits nowhere."""
+        """Text index of the instruction of each event; 0 if it fits nowhere."""
         if not len(self.answer):
             return np.zeros(len(rows), np.int32)
         path, fits = self.aligner.align(self._sequence(events, rows, labels))
@@ -195,8 +195,8 @@ class _Aligner:
         return EventSequence(kind, group_, part, family, direction, self._bytes(events, rows))
 
     def _group(self, kernel: str) -> int | None:
-        """The group of fusions a kernel name stands for; ROCm appends `.kd` to names."""
-        group = self.schedule.groups.get(kernel.removesuffix(".kd"))
+        """The group of fusions that share a kernel name; ROCm appends `.kd` to names."""
+        group = self.sequence.groups.get(kernel.removesuffix(".kd"))
         return self.groups[group] if group is not None else None
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Executions of a program: where its schedule starts over.
+"""Executions of a program: find where its schedule starts over.
 
-A device runs the launches of an execution in schedule order, so an execution ends where an
-instruction of the entry computation comes that stands no later in the schedule than the last:
+A device runs the launches of an execution in schedule order, so a new execution begins with an
+instruction of the entry computation that is not later in the schedule than the one before it:
 
     entry:   copy.1  cb_1  cb_14 ×8  cb_45      copy.1  cb_1 …
     rank:       1      1      -        45   │      1      1        a drop begins an execution
@@ -41,7 +41,7 @@ def _count(rank, is_graph, launch, rows, alone, last, numbers):  # type: ignore[
         which = 1 if is_graph[i] else 0
         again = rank[i] < last[which]
         if rank[i] == last[which] and launch[i] != last_launch:
-            # One operation may launch several kernels, but one graph launch is one launch.
+            # An operation may launch several kernels, but a graph launch is one launch.
             again = which == 1 or alone == 1
         if again:
             number += 1
@@ -54,10 +54,10 @@ def _count(rank, is_graph, launch, rows, alone, last, numbers):  # type: ignore[
 
 
 def recorded_executions(profile: Profile, rows: Rows) -> Array | None:
-    """Execution number of each event of one program on one device, where the profiler says it.
+    """Execution number of each event of one program on one device, if the profiler recorded it.
 
-    XLA:CPU runs an execution's operations in any order, but numbers the run that each is of; a
-    TPU marks when executions began. Streams of GPUs say neither: None.
+    XLA:CPU runs an execution's operations in any order, but records the run of each; a TPU records
+    when executions began. GPU streams record neither: None.
     """
     events = profile.events
     if all(device.kind == "gpu" for device in profile.devices):
@@ -79,7 +79,7 @@ def recorded_executions(profile: Profile, rows: Rows) -> Array | None:
 
 
 def _marked(profile: Profile, device: int | None, program: str) -> Array:
-    """When executions of a program began, by the device's `modules` lane."""
+    """Start of each execution of a program, from the device's `modules` lane."""
     events = profile.host_events
     lanes = [i for i, x in enumerate(profile.lanes) if (x.role, x.device) == ("modules", device)]
     fits = np.array([text == program for text in events.texts], bool)
@@ -90,7 +90,7 @@ def _marked(profile: Profile, device: int | None, program: str) -> Array:
 def execution_starts(program: Program | None, labels: Sequence[str], events: Table) -> Array:
     """The launch key (see `launch_keys`) at which each execution but the first begins.
 
-    `events` are those of one program on one device.
+    `events` belong to one program on one device.
     """
     from slipstream.profile.grouping import rows_ranked
 
@@ -114,21 +114,21 @@ def execution_starts(program: Program | None, labels: Sequence[str], events: Tab
 
 
 def launch_keys(events: Table) -> Array:
-    """What sorts events in launch order: their launch, or their start if launches are unknown.
+    """Keys that sort events in launch order: their launch, or their start if that is unknown.
 
-    Streams run beside each other, but one thread launched them all, in schedule order.
+    Streams run concurrently, but one thread launched all their work, in schedule order.
     """
     return events["correlation"] if has_launches(events) else events["start_ps"]
 
 
 def has_launches(events: Table) -> bool:
-    """Whether the profiler numbered launches."""
+    """Whether the profiler recorded launch ids."""
     launches = events["correlation"]
     return bool(launches[:1].any() or launches.any())
 
 
 def used_texts(events: Table, column: str) -> list[int]:
-    """Which texts a column holds."""
+    """Indices of the texts that occur in a column."""
     from slipstream.profile.grouping import group_counts
 
     if events.tags is not None and events.is_tagged(column):
@@ -140,7 +140,7 @@ def used_texts(events: Table, column: str) -> list[int]:
 
 
 def _ranks(program: Program | None, labels: Sequence[str], events: Table) -> tuple[Array, Array]:
-    """(place in the entry's schedule or NO_RANK, whether it is a graph) of each label."""
+    """(position in the entry's schedule or NO_RANK, whether it is a graph) of each label."""
     ranks = np.full(len(labels), NO_RANK, np.int64)
     graphs = np.zeros(len(labels), bool)
     present = used_texts(events, "op")
@@ -170,7 +170,7 @@ def _launch_counts(events: Table, size: int) -> Array:
 
 
 def _rank_unknown(ranks: Array, present: list[int], events: Table) -> None:
-    """Without the program, the rarest labels stand for the entry, in order of appearance."""
+    """Without the program, take the rarest labels for the entry, in order of appearance."""
     counts = np.bincount(events["op"], minlength=len(ranks))
     counted = [i for i in present if i]
     if not counted:
@@ -184,7 +184,7 @@ def _rank_unknown(ranks: Array, present: list[int], events: Table) -> None:
 
 
 def _leave_out_loops(ranks: Array, graphs: Array, launches: Array) -> None:
-    """A graph launched twice as often as the rarest entry work is launched from a loop."""
+    """Drop graphs launched twice as often as the rarest entry work: a loop launches them."""
     ranked = ranks != NO_RANK
     if not (ranked & graphs).any():
         return

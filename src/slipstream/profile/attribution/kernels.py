@@ -1,12 +1,12 @@
-"""What a kernel's or copy's name tells: its class, its part in a library call, its family.
+"""What the name of a kernel or copy reveals: its kind, its part in a library call, its family.
 
-class    NAMED       compiled by XLA, named after an instruction (known only with a program)
-         LIBRARY     cuBLAS, cuDNN, CUB, … : one call may be several kernels
+kind     NAMED       compiled by XLA, named after an instruction (known only with a program)
+         LIBRARY     cuBLAS, cuDNN, CUB, …: one call may launch several kernels
          COPY        a memory copy, by the copy engine or (inside graphs) by a kernel
          MEMSET      clears memory, mostly ahead of a library kernel
          COLLECTIVE  NCCL, RCCL, NVSHMEM
 part     BEFORE, MAIN, AFTER in one library call: clear and pad · multiply · reduce and convert
-family   what a library kernel computes, where its name says so
+family   what a library kernel computes, if its name says so
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _COLLECTIVE_FAMILIES = (
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """What one name tells."""
+class KernelName:
+    """What a kernel's or copy's name reveals."""
 
     kind: int
     part: int = ANY
@@ -56,25 +56,29 @@ class Kernel:
 
 
 @lru_cache(maxsize=65536)
-def classify(name: str) -> Kernel:
-    """Class, part and family of a kernel or copy by the name the profiler recorded."""
+def classify(name: str) -> KernelName:
+    """Kind, part and family of a kernel or copy, from its recorded name."""
     if _says(_COLLECTIVE, name):
-        return Kernel(COLLECTIVE, family=_family(name, _COLLECTIVE_FAMILIES))
+        return KernelName(COLLECTIVE, family=_family(name, _COLLECTIVE_FAMILIES))
     if _says(_COPY, name):
-        to_host, to_device = _says(_TO_HOST, name), _says(_TO_DEVICE, name)
-        return Kernel(COPY, direction=TO_HOST if to_host else TO_DEVICE if to_device else SAME_SIDE)
+        direction = SAME_SIDE
+        if _says(_TO_HOST, name):
+            direction = TO_HOST
+        elif _says(_TO_DEVICE, name):
+            direction = TO_DEVICE
+        return KernelName(COPY, direction=direction)
     if _says(_MEMSET, name):
-        return Kernel(MEMSET, BEFORE)
+        return KernelName(MEMSET, BEFORE)
     if _says(_AFTER, name):
-        return Kernel(LIBRARY, AFTER)
+        return KernelName(LIBRARY, AFTER)
     if _says(_BEFORE, name):
-        return Kernel(LIBRARY, BEFORE)
+        return KernelName(LIBRARY, BEFORE)
     family = _family(name, _FAMILIES)
-    return Kernel(LIBRARY, ANY if family == NO_FAMILY else MAIN, family)
+    return KernelName(LIBRARY, ANY if family == NO_FAMILY else MAIN, family)
 
 
 def _says(pattern: str, name: str) -> bool:
-    """Whether a name matches; a pattern is compiled when it is first needed, not on import."""
+    """Whether a name matches; the pattern is compiled on first use, not on import."""
     return re.search(pattern, name, re.I) is not None
 
 
@@ -83,7 +87,7 @@ def _family(name: str, families: tuple[tuple[int, str], ...]) -> int:
 
 
 def copy_bytes(details: str) -> int | None:
-    """The size a copy's details state, e.g. `kind_src:device kind_dst:pinned size:4 dest:0`."""
+    """The size in a copy's details, such as `kind_src:device kind_dst:pinned size:4 dest:0`."""
     found = re.search(r"\bsize:(\d+)", details)
     return int(found.group(1)) if found else None
 

@@ -1,4 +1,4 @@
-"""Where a value comes from and where it goes: through casts, slices, loops and fusions.
+"""Where a value comes from and where it goes, through casts, slices, loops and fusions.
 
 params['w1'] ─► slice ─► convert ─► all-gather ─► dot        origin(dot's operand) = w1
 dot ─► reduce-scatter ─► loop result ─► w1 − lr·g            updated_weights(dot) = [w1]
@@ -11,14 +11,14 @@ from collections import deque
 
 from slipstream.profile.program import Computation, Instruction, Program
 
-# Operations whose result is their first operand, seen differently.
+# Operations whose result is a view of their first operand.
 VIEWS = frozenset(
     (
         "bitcast", "convert", "copy", "reshape", "transpose", "slice", "dynamic-slice", "broadcast",
         "all-gather", "optimization-barrier", "copy-start", "copy-done",
     )
 )  # fmt: skip
-# Keys that say nothing without the one before them.
+# Keys that mean nothing without the one before them.
 _GENERIC = frozenset(
     (
         "w", "b", "kernel", "bias", "scale", "weight", "weights", "embedding", "value", "var",
@@ -33,7 +33,7 @@ _MOST_STEPS = 64
 
 
 def parameter_name(op_name: str) -> str:
-    """A short name of an argument: `params['mlp']['w1']` is w1, `['mlp']['bias']` is mlp.bias."""
+    """A short name for an argument: `params['mlp']['w1']` is w1, `['mlp']['bias']` is mlp.bias."""
     keys: list[str] = [a or b for a, b in _KEY.findall(op_name)]
     keys = [key for key in keys if not key.isdigit()] or keys
     if not keys:
@@ -45,7 +45,7 @@ def parameter_name(op_name: str) -> str:
 
 
 def is_weight(op_name: str) -> bool:
-    """Whether an argument looks like a weight: part of a tree, and not an optimizer's memory."""
+    """Whether an argument looks like a weight: part of a tree, and not optimizer state."""
     if "[" not in op_name and "." not in op_name or _STATE.search(op_name):
         return False
     keys = [a or b for a, b in _KEY.findall(op_name)]
@@ -53,13 +53,13 @@ def is_weight(op_name: str) -> bool:
 
 
 def _is_moment(keys: list[str]) -> bool:
-    """`state['v']['w1']` is Adam's; `params['attention']['v']` projects values."""
+    """Whether it is Adam's `state['v']['w1']`, not a projection `params['attention']['v']`."""
     head = [place for place, key in enumerate(keys[:2]) if key in _MOMENTS]
     return bool(head) and not _MODEL.search(keys[0])
 
 
 def fused(program: Program, instruction: Instruction) -> Computation | None:
-    """The computation that a fusion, or the start of an asynchronous one, runs."""
+    """The computation that a fusion (or the start of an asynchronous one) runs."""
     inner = program.wrapped(instruction.name) or instruction
     if inner.opcode not in ("fusion", "fusion-start") or not inner.called:
         return None
@@ -67,7 +67,7 @@ def fused(program: Program, instruction: Instruction) -> Computation | None:
 
 
 def origin(program: Program, instruction: Instruction) -> Instruction | None:
-    """The entry parameter that a value is a view of; None when it was computed."""
+    """The entry parameter that a value is a view of; None if it was computed."""
     value: Instruction | None = instruction
     index: int | None = None
     for _ in range(_MOST_STEPS):
@@ -80,7 +80,7 @@ def origin(program: Program, instruction: Instruction) -> Instruction | None:
 def _before(
     program: Program, value: Instruction, index: int | None
 ) -> tuple[Instruction | None, int | None]:
-    """One step back; `index` says which element of a tuple is meant."""
+    """One step back; `index` selects an element of a tuple."""
     operands = program.operands(value)
     if value.opcode == "get-tuple-element":
         return (operands[0], value.tuple_index) if operands and index is None else (None, None)
@@ -108,7 +108,7 @@ _NOWHERE: tuple[None, None] = (None, None)
 def _outside(
     program: Program, parameter: Instruction, index: int | None
 ) -> tuple[Instruction | None, int | None]:
-    """From a computation's parameter to the operand it stands for."""
+    """From a computation's parameter to the caller's operand."""
     caller = program.caller(parameter.computation)
     if caller is None:
         return _NOWHERE
@@ -120,7 +120,7 @@ def _outside(
 
 
 def _is_invariant(program: Program, loop: Instruction, index: int | None) -> bool:
-    """Whether a loop hands an element of its state on unchanged."""
+    """Whether a loop passes an element of its state on unchanged."""
     if index is None or not loop.called:
         return False
     body = program.computations[loop.called[0]]
@@ -136,7 +136,7 @@ def _is_invariant(program: Program, loop: Instruction, index: int | None) -> boo
 def _through_fusion(
     program: Program, fusion: Instruction, index: int | None
 ) -> tuple[Instruction | None, int | None]:
-    """Back through a fusion that does nothing but look at one of its operands differently."""
+    """Back through a fusion that is only a view of one of its operands."""
     computation = fused(program, fusion)
     if computation is None:
         return _NOWHERE
@@ -154,7 +154,7 @@ def _through_fusion(
 
 
 def updated_weights(program: Program, instruction: Instruction) -> list[Instruction]:
-    """The weights that a value is the gradient of: those updated where the value ends up."""
+    """The weights that a value is the gradient of: those updated with it."""
     seen: set[tuple[str, int | None]] = set()
     queue: deque[tuple[Instruction, int | None]] = deque([(instruction, None)])
     weights: dict[str, Instruction] = {}
@@ -178,7 +178,7 @@ def updated_weights(program: Program, instruction: Instruction) -> list[Instruct
 def _after(
     program: Program, value: Instruction, user: Instruction, index: int | None
 ) -> list[tuple[Instruction, int | None]]:
-    """One step forward, if the user keeps the value what it is."""
+    """One step forward, if the user passes the value on."""
     if user.opcode == "get-tuple-element":
         return [(user, None)] if index in (None, user.tuple_index) else []
     if user.opcode == "tuple":
@@ -191,13 +191,13 @@ def _after(
     if not carries:
         return []
     if base in _COMBINED and len(user.operands) > 1 and not user.is_done:
-        # One collective for many values: the place of an operand is the place of its result.
+        # A combined collective: operands and results are in the same order.
         return [(user, place) for place, name in enumerate(user.operands) if name == value.name]
     return [(user, index)]
 
 
 def _is_quiet(instruction: Instruction) -> bool:
-    """Whether an operation inside a fusion leaves a gradient a gradient: it moves or adds up."""
+    """Whether an operation inside a fusion keeps a gradient one: it moves or sums values."""
     if instruction.opcode in VIEWS or instruction.opcode in _QUIET:
         return True
     return not instruction.shape.is_float
@@ -229,7 +229,7 @@ def _loop_results(
 
 
 def _updated_weight(program: Program, user: Instruction, value: Instruction) -> Instruction | None:
-    """The weight that `user` updates: it stands in the entry and writes a value of that size."""
+    """The weight that `user` updates, if it is an entry fusion that writes a value of that size."""
     if user.opcode != "fusion" or user.computation != program.entry.name:
         return None
     size = value.shape.size

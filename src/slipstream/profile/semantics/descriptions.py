@@ -18,7 +18,7 @@ from slipstream.profile.semantics.dataflow import (
     updated_weights,
 )
 from slipstream.profile.semantics.matmuls import matmul
-from slipstream.profile.semantics.op_patterns import patterns
+from slipstream.profile.semantics.op_patterns import pattern_name
 from slipstream.units import format_bytes
 
 _MOST_NAMES = 4
@@ -162,7 +162,7 @@ def _pattern(program: Program, instruction: Instruction) -> str:
     computation = fused(program, instruction)
     if computation is None:
         return ""
-    found = patterns(program, computation)
+    found = pattern_name(program, computation)
     if found.startswith("reduce ") and (name := _gradient(program, instruction)):
         return f"{name} = {found.removeprefix('reduce ')}"
     return found

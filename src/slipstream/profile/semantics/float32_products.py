@@ -1,7 +1,7 @@
-"""Matrix products left in float32, with what each weighs in the whole.
+"""Matrix products computed in float32, with the share of each in all operations.
 
-Operands of type f32 are not the whole story: `preferred_element_type` and precision settings make
-XLA compute such a product in a narrower type, which its algorithm then says.
+Operands of type f32 are not enough to tell: with `preferred_element_type` and precision settings
+XLA computes such a product in a narrower type, which its algorithm attribute names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NARROW = re.compile(r"dot_(any_)?(bf16|f16|f8)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Float32Matmul:
-    """A product of float32 operands: where it is written, and its share of the operations."""
+    """A product of float32 operands: its source, and its share of all operations."""
 
     name: str
     op_name: str
@@ -26,7 +26,7 @@ class Float32Matmul:
 
 
 def float32_matmuls(program: Program) -> tuple[Float32Matmul, ...]:
-    """All of a program's, largest first."""
+    """All float32 matrix products of a program, largest first."""
     total = total_work(program).flops
     found = []
     for instruction in program.runnable:
@@ -47,7 +47,7 @@ def float32_matmuls(program: Program) -> tuple[Float32Matmul, ...]:
 
 
 def _product(program: Program, instruction: Instruction) -> Instruction | None:
-    """The float32 product that an instruction is, or that the fusion it is contains."""
+    """The float32 product that an instruction is, or that its fusion contains."""
     if _is_float32_product(program, instruction):
         return instruction
     if instruction.opcode.removesuffix("-start") != "fusion":
@@ -66,7 +66,7 @@ def _is_float32_product(program: Program, instruction: Instruction) -> bool:
 
 
 def _algorithm(instruction: Instruction) -> str:
-    """`dot_bf16_bf16_f32`: how a product is computed; a library call keeps that in its settings."""
+    """The algorithm, such as `dot_bf16_bf16_f32`; a library call has it in its config."""
     stated = str(instruction.attributes.get("algorithm", ""))
     return stated or instruction.backend_config
 

@@ -1,12 +1,12 @@
-"""How much work an instruction is: floating-point operations and bytes moved.
+"""The work of an instruction: floating-point operations, and bytes read and written.
 
-Counted as XLA's own cost analysis counts (a multiply-add is two operations; exp, tanh and their
-kind are counted apart), with two differences on purpose: arithmetic on integers is no
-floating-point work, and a slice of a big buffer counts as the slice.
+Work is counted as in XLA's cost analysis (a multiply-add is two operations; exp, tanh and the like
+are counted separately), with two deliberate differences: integer arithmetic doesn't count as
+floating-point work, and a slice of a large buffer counts as the slice.
 
-Instructions that only run others (while, call, conditional) have no work of their own, and an
-asynchronous operation's work is on its start: summing `executions × work` over a program counts
-everything once when `starter(name)` instructions are left out.  That is `total_work`.
+Instructions that only run others (while, call, conditional) have no work of their own, and the work
+of an asynchronous operation is counted at its start.  `total_work` therefore sums `executions ×
+work` over all instructions that have no `starter`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def flops(program: Program, instruction: Instruction) -> int:
 
 
 def total_work(program: Program) -> Work:
-    """The work of one run of the program; a loop without a known trip count counts as one turn."""
+    """The work of one run of the program; a loop of unknown trip count counts as one iteration."""
     total = Work()
     for instruction in program.runnable:
         if program.starter(instruction.name) is None:
@@ -98,7 +98,7 @@ def _arithmetic(program: Program, instruction: Instruction) -> Work:
     operands = program.operands(instruction)
     shapes = [operand.shape for operand in operands]
     if opcode in ARITHMETIC:
-        # A comparison's result is no float although its operands are.
+        # The result of a comparison is not a float, although its operands are.
         is_float = instruction.shape.is_float or any(shape.is_float for shape in shapes[:1])
         return Work(flops=instruction.shape.size if is_float else 0)
     if opcode in TRANSCENDENTAL:
@@ -123,7 +123,7 @@ def _dot(program: Program, instruction: Instruction, shapes: list[Shape]) -> Wor
 
 
 def _reduce(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
-    # One application of the reducer less than there are elements, for every result.
+    # Each result takes one application of the reducer less than it has elements.
     result = next(instruction.shape.leaves())
     return _reducer(program, instruction) * max(shapes[0].size - result.size, 0)
 
@@ -158,7 +158,7 @@ def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]
 
 
 def _attention(instruction: Instruction, shapes: list[Shape]) -> Work:
-    """Two matrix products forward; five backward, one of them to compute the scores again.
+    """Two matrix products forward; five backward, one of which recomputes the scores.
 
     A causal mask halves the work: fused attention doesn't compute what it masks.
     """
@@ -213,7 +213,7 @@ def _convolution(program: Program, instruction: Instruction, shapes: list[Shape]
 
 
 def _taps(window: dict[str, list[int]], place: int, image: int, result: int) -> int:
-    """How many (output, kernel) positions of one dimension fall on real input, not padding."""
+    """How many (output, kernel) positions of one dimension fall on input rather than padding."""
     size, stride = window["size"][place], window["stride"][place]
     low, spread = window["pad"][place], window["lhs_dilate"][place]
     step = window["rhs_dilate"][place]
@@ -232,7 +232,7 @@ def _taps(window: dict[str, list[int]], place: int, image: int, result: int) -> 
 
 
 def _cudnn_convolution(instruction: Instruction, shapes: list[Shape]) -> Work:
-    """Every cuDNN convolution costs what the forward one costs that it belongs to."""
+    """Every cuDNN convolution costs as much as the forward one that it belongs to."""
     labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(instruction.attributes.get("dim_labels", "")))
     if labels is None or len(shapes) < 2:
         return Work()
@@ -268,7 +268,7 @@ def _sized(shape: Shape, dims: Iterable[int]) -> int:
 
 
 def _window(instruction: Instruction) -> dict[str, list[int]]:
-    """`{size=3x3 pad=1_1x1_1}` as lists by key; only the low padding is kept."""
+    """Parse `{size=3x3 pad=1_1x1_1}` into lists by key; only the low padding is kept."""
     fields = re.findall(r"(\w+)=([\dx_\-]+)", str(instruction.attributes.get("window", "")))
     found = {key: [int(part.split("_")[0]) for part in value.split("x")] for key, value in fields}
     rank = len(found.get("size", []))

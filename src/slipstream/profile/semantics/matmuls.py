@@ -1,4 +1,4 @@
-"""Matrix products by name: `x @ w1`, `dy @ w1ᵀ`, `∂w1 = xᵀ @ dy`, `gelu(x @ w1)`."""
+"""Matrix products as formulas: `x @ w1`, `dy @ w1ᵀ`, `∂w1 = xᵀ @ dy`, `gelu(x @ w1)`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EINSUM = re.compile(r"([\w.]+,[\w.]+->[\w.]+)")
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Two operands and the dimension of each that is summed over."""
+    """The two operands, and the contracting dimension of each."""
 
     left: Instruction
     right: Instruction
@@ -31,7 +31,7 @@ class _Product:
 
 
 def matmul(program: Program, instruction: Instruction) -> str:
-    """A matrix product in words; empty when the instruction is none."""
+    """The formula of a matrix product; empty if the instruction is not one."""
     found = _product(program, instruction)
     if found is None:
         return ""
@@ -45,14 +45,14 @@ def matmul(program: Program, instruction: Instruction) -> str:
 def _formula(program: Program, instruction: Instruction, product: _Product) -> str:
     is_backward = "transpose(" in instruction.op_name and "rematted" not in instruction.op_name
     unknown = "dy" if is_backward else "x"
-    # XLA likes to swap operands; people like their weights on the right.
+    # XLA often swaps the operands; readers expect weights on the right.
     sides = ((product.right, product.right_dim), (product.left, product.left_dim))
     for operand, summed in sides:
         weight = _weight(program, operand)
         if weight is not None:
-            turned = _is_turned(weight, operand, summed)
-            # Backward multiplies with what forward did, turned; for lack of better knowledge.
-            mark = "ᵀ" if turned or turned is None and is_backward else ""
+            transposed = _is_transposed(weight, operand, summed)
+            # If that is unknown: the backward pass multiplies by the transposed weight.
+            mark = "ᵀ" if transposed or transposed is None and is_backward else ""
             return f"{unknown} @ {parameter_name(weight.op_name)}{mark}"
     weights = updated_weights(program, instruction) if is_backward else []
     if len(weights) == 1:
@@ -69,11 +69,11 @@ def _weight(program: Program, operand: Instruction) -> Instruction | None:
     return found if found is not None and is_weight(found.op_name) else None
 
 
-def _is_turned(weight: Instruction, operand: Instruction, summed: int) -> bool | None:
-    """Whether the product sums over the weight's last dimension; None when one can't tell.
+def _is_transposed(weight: Instruction, operand: Instruction, summed: int) -> bool | None:
+    """Whether the product contracts the weight's last dimension; None if that can't be told.
 
     The operand may be the weight with its dimensions swapped, or gathered from many devices:
-    its sizes tell, unless it is square, and then its layout does.
+    its sizes tell, or if it is square, its layout.
     """
     if len(weight.shape.dims) < 2 or len(operand.shape.dims) < 2:
         return None
@@ -90,7 +90,7 @@ def _is_turned(weight: Instruction, operand: Instruction, summed: int) -> bool |
 
 
 def _matches(dims: tuple[int, int], weight: tuple[int, int]) -> bool:
-    """Whether these are the weight's dimensions, one of them perhaps gathered from shards."""
+    """Whether these are the weight's dimensions, one of which may be gathered from shards."""
     whole = [a == b for a, b in zip(dims, weight, strict=True)]
     return any(whole) and all(b and a % b == 0 for a, b in zip(dims, weight, strict=True))
 

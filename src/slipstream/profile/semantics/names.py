@@ -1,14 +1,14 @@
-"""Names people can read, out of what JAX and XLA leave in a program.
+"""Readable names, from what JAX and XLA leave in a program.
 
-JAX writes where an operation came from into its op name:
+JAX records where an operation comes from in its op name:
 
     jit(step)/transpose(jvp(Model))/block/mlp/checkpoint/rematted_computation/dot_general
     ─────────  ────────┬──────────  ────┬────  ───────────────┬─────────────   ────┬─────
-    program     transformations,      named              remat's marks         primitive
+    program     transformations,      named              marks of remat        primitive
                 around a name         scopes
 
-`phase` and `scope` read that.  `describe` says what an instruction does, from what is inside
-it, and `label` puts all of it on one line:
+`phase` and `scope` parse it.  `describe` says what an instruction does, from what it contains,
+and `label` joins all of it in one line:
 
     backward · block/mlp · gelu′ · model.py:25
 """
@@ -35,7 +35,7 @@ _OPTIMIZER = re.compile(
 _TRANSPOSED = re.compile(r"(?:^|[/(])transpose\(")
 _DIFFERENTIATED = re.compile(r"(?:^|[/(])jvp\(")
 _WRAPPED = re.compile(r"([\w.\-]+)\((.*)\)$")
-# Wrappers around a name that is worth keeping; what is inside jit(…) is a function's name.
+# Wrappers around a name to keep; inside jit(…) there is only the name of a function.
 _TRANSFORMATIONS = frozenset(("jvp", "transpose", "vmap", "pmap", "checkpoint", "remat", "named"))
 _MACHINERY = frozenset(
     (
@@ -50,11 +50,11 @@ _BRANCH = re.compile(r"branch_\d+_fun")
 
 
 def phase(op_name: str) -> str:
-    """The part of a training step that an op name belongs to, as far as the name alone tells.
+    """The phase of the training step that an op name belongs to, judged by the name alone.
 
-    `rematted_computation` says remat, `transpose(…)` backward, `jvp(…)` forward, and a scope or
-    function named after an optimizer says optimizer.  Anything else is "other"; `phase_of` knows
-    the program too and tells more.
+    `rematted_computation` means remat, `transpose(…)` backward, `jvp(…)` forward, and a scope or
+    function named after an optimizer means optimizer.  Anything else is "other"; `phase_of` also
+    uses the program and can tell more.
     """
     if "rematted_computation" in op_name:
         return "remat"
@@ -68,10 +68,10 @@ def phase(op_name: str) -> str:
 
 
 def phase_of(program: Program, instruction: Instruction) -> str:
-    """The part of a training step that an instruction belongs to.
+    """The phase of the training step that an instruction belongs to.
 
-    Where its own name doesn't tell, the operations fused into it vote.  What is left and uses
-    gradients (anything computed from the backward pass) updates the weights: optimizer.
+    If its own name doesn't tell, the operations fused into it vote.  What then remains and depends
+    on gradients (on anything in the backward pass) updates the weights: optimizer.
     """
     phases = _phases.get(program)
     if phases is None:
@@ -80,12 +80,12 @@ def phase_of(program: Program, instruction: Instruction) -> str:
 
 
 def scope(op_name: str) -> str:
-    """The named scopes and modules of an op name: `block/mlp`, empty when there are none."""
+    """The named scopes and modules of an op name, such as `block/mlp`; empty if there are none."""
     return _scope(op_name)
 
 
 def primitive(op_name: str) -> str:
-    """The JAX primitive at the end of an op name: `dot_general`, empty when there is none."""
+    """The JAX primitive at the end of an op name, such as `dot_general`; empty if there is none."""
     elements = _elements(op_name)
     if not elements or _WRAPPED.match(elements[-1]) or len(elements) == 1:
         return ""
@@ -93,7 +93,7 @@ def primitive(op_name: str) -> str:
 
 
 def source(program: Program, instruction: Instruction) -> str:
-    """Where in the user's code an instruction comes from: `model.py:24`, empty if unknown."""
+    """The source line of an instruction, such as `model.py:24`; empty if unknown."""
     for candidate in (instruction, *_inside(program, instruction)):
         if candidate.source_file:
             file = PurePosixPath(candidate.source_file.replace("\\", "/")).name
@@ -102,12 +102,12 @@ def source(program: Program, instruction: Instruction) -> str:
 
 
 def label(program: Program, instruction: Instruction) -> str:
-    """One line for an instruction: phase · scope · what it does · where it comes from."""
+    """One line for an instruction: phase · scope · description · source."""
     found = phase_of(program, instruction)
     scopes = scope(instruction.op_name)
     parts = (
         found if found != "other" else "",
-        scopes if scopes != found else "",  # a scope called optimizer says it twice
+        scopes if scopes != found else "",  # not "optimizer · optimizer"
         describe(program, instruction),
         source(program, instruction),
     )
@@ -129,7 +129,7 @@ def _scope(op_name: str) -> str:
 
 
 def _unwrapped(element: str) -> str:
-    """`transpose(jvp(Model))` is about Model; `jit(f)` is about nothing a user named."""
+    """`Model` for `transpose(jvp(Model))`; empty for `jit(f)`, which is not a named scope."""
     while (match := _WRAPPED.match(element)) is not None:
         if match[1] not in _TRANSFORMATIONS:
             return ""
@@ -139,9 +139,9 @@ def _unwrapped(element: str) -> str:
 
 @lru_cache(maxsize=16384)
 def _elements(op_name: str) -> tuple[str, ...]:
-    """The elements of the path; slashes inside brackets don't count.
+    """The elements of the path; slashes inside brackets don't separate.
 
-    When XLA merges operations it joins their names with semicolons; the first one speaks.
+    XLA joins the names of merged operations with semicolons; the first one counts.
     """
     elements: list[str] = []
     depth, start = 0, 0
@@ -168,7 +168,7 @@ def _inside(program: Program, instruction: Instruction) -> tuple[Instruction, ..
 
 
 class _Phases:
-    """The phases of a program's instructions, and what uses gradients."""
+    """The phases of a program's instructions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -196,9 +196,9 @@ class _Phases:
         return "optimizer" if uses and instruction.opcode not in _PLUMBING else "other"
 
     def _inherited(self, instruction: Instruction) -> str:
-        """XLA's own casts and copies have no names: they belong to whom they are made for.
+        """The phase of an instruction without op name, such as a cast or copy that XLA added.
 
-        Collectives that sum belong to those who computed the parts.
+        It has the phase of its users; a collective that sums has that of its operands.
         """
         computation = self.program.computations[instruction.computation]
         collective = instruction.collective
@@ -219,7 +219,7 @@ class _Phases:
 
     def _told(self, instruction: Instruction) -> str:
         told = phase(instruction.op_name)
-        # A whole path without any mark is a statement too; a bare `reduce_sum` is none.
+        # A full path without marks is information too; a bare `reduce_sum` is not.
         if told != "other" or "/" in instruction.op_name:
             return told
         votes: dict[str, int] = {}

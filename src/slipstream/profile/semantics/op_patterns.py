@@ -1,4 +1,4 @@
-"""Well-known computations, told from the operations that XLA fused together."""
+"""Recognise well-known computations (gelu, softmax, norms) by the operations in a fusion."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from slipstream.profile.program import Computation, Instruction, Program
 
-# The cubic term of the tanh approximation of gelu, as float32 and as bfloat16 have it.
+# The cubic coefficient of gelu's tanh approximation, in float32 and in bfloat16.
 _GELU_CUBE = re.compile(r"0\.044[67]")
 _ROOT_HALF = re.compile(r"0\.7071?")
 
 
-def patterns(program: Program, computation: Computation) -> str:
-    """What a fused computation is known as; empty when it is nothing well known."""
+def pattern_name(program: Program, computation: Computation) -> str:
+    """The name of the computation in a fusion; empty if it is not a well-known one."""
     contents = _Contents(program, computation)
     for name, recognise in _PATTERNS:
         if recognise(contents):
@@ -22,7 +22,7 @@ def patterns(program: Program, computation: Computation) -> str:
 
 
 def epilogue(program: Program, computation: Computation, product: str) -> str:
-    """A matrix product with what was fused around it: `gelu(x @ w1)`, `x @ w1 + residual`."""
+    """A matrix product with its fused epilogue: `gelu(x @ w1)`, `x @ w1 + residual`."""
     contents = _Contents(program, computation)
     if contents.is_gelu:
         return f"gelu({product})"
@@ -37,7 +37,7 @@ def epilogue(program: Program, computation: Computation, product: str) -> str:
 
 
 def _after_dot(computation: Computation) -> set[str]:
-    """The opcodes of what depends on the dot."""
+    """The opcodes of all instructions that depend on the dot."""
     reached: set[str] = set()
     opcodes: set[str] = set()
     for instruction in computation.instructions:
@@ -50,7 +50,7 @@ def _after_dot(computation: Computation) -> set[str]:
 
 
 class _Contents:
-    """What there is in a fused computation, as questions."""
+    """The contents of a fused computation, and predicates on them."""
 
     def __init__(self, program: Program, computation: Computation) -> None:
         self.computation = computation
@@ -71,7 +71,7 @@ class _Contents:
         return kind in self.reductions
 
     def within(self, function: str) -> bool:
-        """Whether some operation comes out of a jitted function of that name."""
+        """Whether some operation comes from a jitted function of that name."""
         return any(f"jit({function})" in path for path in self.paths)
 
     @property
@@ -111,7 +111,7 @@ _PATTERNS: tuple[tuple[str, Callable[[_Contents], bool]], ...] = (
 
 
 def reduction(program: Program, instruction: Instruction) -> str:
-    """What a reduce computes: sum, max, min, product; empty for anything that is no reduce."""
+    """What a reduce computes: sum, max, min, product; empty for anything else."""
     if instruction.opcode not in ("reduce", "reduce-window") or not instruction.called:
         return ""
     root = program.computations[instruction.called[0]].root
@@ -140,7 +140,7 @@ def _reductions(contents: _Contents) -> str:
 
 
 def _squares(computation: Computation) -> bool:
-    """Whether something is multiplied with itself before it is summed up."""
+    """Whether something is multiplied by itself before it is summed."""
     return any(
         i.opcode == "multiply" and len(set(i.operands)) == 1 for i in computation.instructions
     )

@@ -1,7 +1,7 @@
-"""What an instruction computes, as a value that can be compared, whatever XLA calls it.
+"""Signatures: comparable values of what an instruction computes, independent of its name.
 
-work       opcode, shapes, what is inside, who takes part: equal for instructions that do the same
-product    which matrix product, convolution or attention it is, whichever kernel does it
+work       opcode, shapes, contents, participants: equal for instructions that do the same
+product    which matrix product, convolution or attention it is, whichever kernel runs it
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Signature = tuple[object, ...]
 _PRODUCTS = ("matmul", "convolution", "attention")
 _MULTIPLIES = ("dot", "scaled-dot", "ragged-dot", "convolution", "custom-call")
 NO_WORK = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
-"""what a computation holds that does nothing"""
+"""opcodes inside a computation that do nothing"""
 
 
 def work_signature(program: Program, instruction: Instruction) -> Signature:
-    """What an instruction computes, whatever it is called and whether it is asynchronous."""
+    """What an instruction computes, independent of its name and of whether it is asynchronous."""
     inner = program.wrapped(instruction.name) if instruction.is_start else None
     done = inner or instruction
     collective = instruction.collective or done.collective
@@ -34,27 +34,30 @@ def work_signature(program: Program, instruction: Instruction) -> Signature:
 
 
 def product_signature(program: Program, instruction: Instruction) -> Signature:
-    """Which matrix product, convolution or attention it is, whichever kernel does it; else ().
+    """Which matrix product, convolution or attention it is, whichever kernel runs it; else ().
 
-    What is fused to it doesn't count: it is a small part, and differs from kernel to kernel.
+    Fused prologues and epilogues don't count: they are small and differ between kernels.
     """
     kind = category(program, instruction)
     if kind not in _PRODUCTS:
         return ()
     flops = [work_of(program, i).flops for i in inside(program, instruction) if _multiplies(i)]
     total = sum(flops) if flops else work_of(program, instruction).flops
-    # The result decides where memory is what the product waits for.
+    # The size of the result decides where the product is memory-bound.
     return (kind, total, sum(leaf.bytes for leaf in _results(instruction))) if total else ()
 
 
 def inside(program: Program, instruction: Instruction) -> list[Instruction]:
-    """The operations of the computations that an instruction names."""
+    """The instructions of the computations that an instruction calls."""
     names = [name for name in instruction.called if name in program.computations]
     return [i for name in names for i in program.computations[name].instructions]
 
 
 def result_shape(instruction: Instruction) -> Shape:
-    """The shape of a start lists operands, result and context; a copy's begins with its result."""
+    """The shape of the result; a start's shape also lists operands and context.
+
+    It lists (operands, result, context), but that of a copy-start (result, operand, context).
+    """
     elements = instruction.shape.elements
     if not instruction.is_start or len(elements) < 2:
         return instruction.shape
@@ -66,16 +69,16 @@ def _multiplies(instruction: Instruction) -> bool:
 
 
 def _results(instruction: Instruction) -> list[Shape]:
-    """What it computes; a library call's scratch memory is a last result of bytes."""
+    """The results, without a library call's scratch memory, which is a last result of bytes."""
     leaves = list(result_shape(instruction).leaves())
     return leaves[:-1] if len(leaves) > 1 and leaves[-1].dtype in ("s8", "u8") else leaves
 
 
 def _contents(program: Program, instruction: Instruction) -> tuple[tuple[str, str], ...]:
-    """The operations inside, in any order.
+    """The operations inside, sorted.
 
-    Not `Program.canonical`: text leaves out what protos have (constants, some attributes), so that
-    one fusion has two canonical forms.
+    `Program.canonical` won't do: text leaves out constants and some attributes that protos have, so
+    one fusion can have two canonical forms.
     """
     found = inside(program, instruction)
     return tuple(sorted((i.opcode, str(i.shape)) for i in found if i.opcode not in NO_WORK))

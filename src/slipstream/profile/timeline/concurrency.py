@@ -1,8 +1,8 @@
-"""What runs beside what: kernels one at a time, and those that ran longest beside others.
+"""What runs concurrently: which kernels overlap a collective or a copy, and for how long.
 
-compute       ██ a ██████ a ██         of two at once, the time is of the last to begin
+compute       ██ a ██████ a ██         where two overlap, the time belongs to the last to begin
                  ██ b ██
-all-gather        ██████████           beside b, then a
+all-gather        ██████████           overlaps b, then a
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 
 from slipstream.native import native
 from slipstream.profile.events import Array
-from slipstream.profile.timeline.scans import last_before, numbers, whole
+from slipstream.profile.timeline.scans import as_int64, contiguous, last_before
 
 CELLS = 1 << 21
-"""most sums that are kept at a time: what a processor's cache holds"""
+"""sums kept at a time: as many as fit in a processor's cache"""
 TOP = 5
-"""how many of the kernels that hid a group are told"""
+"""how many of the kernels that hid a group are reported"""
 
 
 @native("i64(i64*, i64*, u8*, i64, i64, i64*, i32*, i64*, i64*)")
-def _flat(starts, durations, kinds, count, mask, stack, owner, opens, closes):  # type: ignore[no-untyped-def]
+def _serialize(starts, durations, kinds, count, mask, stack, owner, opens, closes):  # type: ignore[no-untyped-def]
     used = 0
     depth = 0
     at = np.int64(0)
     for i in range(count + 1):
         if i < count and (not (mask >> kinds[i]) & 1 or durations[i] <= 0):
             continue
-        # What runs goes on until the next begins; at the end of all, to its own end.
+        # The innermost segment runs until the next begins, or until its own end.
         while depth:
             top = stack[depth - 1]
             end = starts[top] + durations[top]
@@ -47,7 +47,7 @@ def _flat(starts, durations, kinds, count, mask, stack, owner, opens, closes):  
         if i == count:
             break
         place = depth
-        # Of what begins together the longest is the outermost.
+        # Of segments that begin together, the longest is the outermost.
         while place > 0 and starts[stack[place - 1]] == starts[i]:
             if durations[stack[place - 1]] >= durations[i]:
                 break
@@ -62,20 +62,20 @@ def _flat(starts, durations, kinds, count, mask, stack, owner, opens, closes):  
 def serialize(
     starts: Array, durations: Array, kinds: Array, mask: int
 ) -> tuple[Array, Array, Array]:
-    """(start, end, which) of the time of each segment in which it was the last to begin."""
+    """(start, end, segment) of the times in which a segment is the last one that began."""
     size = 2 * len(starts)
     stack, owner = np.empty(len(starts) + 1, np.int64), np.empty(size, np.int32)
     opens, closes = np.empty((2, size), np.int64)
-    columns = (*whole(starts, durations, kinds), len(starts), mask)
-    used = _flat(*columns, stack, owner, opens, closes)
+    columns = (*contiguous(starts, durations, kinds), len(starts), mask)
+    used = _serialize(*columns, stack, owner, opens, closes)
     return opens[:used], closes[:used], owner[:used]
 
 
 @native("i64(i64*, i64*, i32*, i32*, i64, i64*, i64*, i32*, i64*, i64, i64, i64, i64*)")
-def _hiders(  # type: ignore[no-untyped-def]
+def _overlaps(  # type: ignore[no-untyped-def]
     starts, ends, devices, groups, rows, opens, closes, owners, bounds, low, high, kernels, table,
 ):  # fmt: skip
-    """Time of the groups from `low` to `high` beside each kernel."""
+    """Time in which each kernel overlaps each of the groups from `low` to `high`."""
     near = np.int64(0)
     for row in range(rows):
         first = bounds[devices[row]]
@@ -95,7 +95,7 @@ def _hiders(  # type: ignore[no-untyped-def]
 
 @native("i64(i64*, i64, i64, i64, i64*, i64*)")
 def _most(table, rows, kernels, top, best, times):  # type: ignore[no-untyped-def]
-    """The largest of each row, the first of equals first."""
+    """The largest values of each row; of equal values, the first."""
     for row in range(rows):
         for kernel in range(kernels):
             time = table[row * kernels + kernel]
@@ -112,8 +112,8 @@ def _most(table, rows, kernels, top, best, times):  # type: ignore[no-untyped-de
 
 
 @dataclass(frozen=True)
-class Concurrent:
-    """Segments beside which others run, and what group each is in."""
+class Grouped:
+    """Segments that may be overlapped, each with its group."""
 
     start_ps: Array
     end_ps: Array
@@ -123,33 +123,35 @@ class Concurrent:
 
 @dataclass(frozen=True)
 class Serialized:
-    """Segments that don't overlap, device by device, in order."""
+    """Segments that don't overlap each other, by device and start."""
 
     start_ps: Array
     end_ps: Array
     kernel: Array
-    """a number that those which belong together share"""
+    """number of the kernel that each segment belongs to"""
     bounds: Array
-    """where each device's begin, and where the last one's end"""
+    """index at which each device's segments begin, and at which the last device's end"""
 
 
-def longest_concurrent(asides: Concurrent, flat: Serialized) -> tuple[Array, Array]:
-    """For each group of asides, the kernels that ran longest beside it, and how long; -1: none."""
-    size = int(asides.group.max()) + 1 if len(asides.group) else 0
+def longest_overlaps(segments: Grouped, compute: Serialized) -> tuple[Array, Array]:
+    """(kernels, times): the kernels that overlap each group longest, and for how long; -1: none."""
+    size = int(segments.group.max()) + 1 if len(segments.group) else 0
     best, times = np.full((size, TOP), -1, np.int64), np.zeros((size, TOP), np.int64)
-    if not size or not len(flat.kernel):
+    if not size or not len(compute.kernel):
         return best, times
-    kernels = int(flat.kernel.max()) + 1
-    columns = (*numbers(asides.start_ps, asides.end_ps), *_labels(asides.device, asides.group))
-    beside = (*numbers(flat.start_ps, flat.end_ps), *_labels(flat.kernel), *numbers(flat.bounds))
+    kernels = int(compute.kernel.max()) + 1
+    times_of = (segments.start_ps, segments.end_ps)
+    columns = (*as_int64(*times_of), *_as_int32(segments.device, segments.group))
+    times_of = (compute.start_ps, compute.end_ps)
+    serial = (*as_int64(*times_of), *_as_int32(compute.kernel), *as_int64(compute.bounds))
     height = max(1, CELLS // kernels)
     for low in range(0, size, height):
         high = min(low + height, size)
         table = np.zeros((high - low, kernels), np.int64)
-        _hiders(*columns, len(asides.group), *beside, low, high, kernels, table)
+        _overlaps(*columns, len(segments.group), *serial, low, high, kernels, table)
         _most(table, high - low, kernels, TOP, best[low:high], times[low:high])
     return best, times
 
 
-def _labels(*columns: Array) -> tuple[Array, ...]:
+def _as_int32(*columns: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(column, np.int32) for column in columns)

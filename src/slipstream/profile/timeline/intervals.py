@@ -2,8 +2,8 @@
 
 events    ████████      ████
               ██████████            lanes overlap
-union     ██████████████████        `IntervalUnion`: merged, sorted
-covered   between two times: a difference of two look-ups
+union     ██████████████████        merged, sorted
+covered   between two times: the difference of two look-ups
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class IntervalUnion:
     starts: Array
     ends: Array
     before: Array
-    """length of all intervals before each one"""
+    """total length of the intervals before each one"""
 
     @classmethod
     def of(cls, starts: Array, durations: Array) -> IntervalUnion:
-        """The union of intervals given in any order; empty ones don't count."""
+        """The union of intervals in any order; empty ones are ignored."""
         from slipstream.profile.timeline import scans
 
         starts, durations = (np.asarray(column, np.int64) for column in (starts, durations))

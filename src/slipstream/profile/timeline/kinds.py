@@ -22,12 +22,12 @@ _COMMUNICATION_LABEL = re.compile(
 
 
 def kinds(profile: Profile) -> Array:
-    """The kind of each event: by its instruction if that communicates, else by its name."""
+    """The kind of each event, by its instruction if that communicates, else by its name."""
     return profile.event_kinds
 
 
 def find_kinds(profile: Profile) -> Array:
-    """What `kinds` says, found anew; of the tags, where they tell all that it takes."""
+    """Compute the kinds, once per tag where the tags hold all columns that it takes."""
     from slipstream.profile.grouping import group_pairs
 
     events = profile.events
@@ -63,7 +63,7 @@ def _found(profile: Profile, names: Array, groups: Array, heads: Array) -> Array
 
 
 def _kind_of(profile: Profile, row: int) -> int:
-    """Kind that the event's instruction implies; -1 where the event's name must tell."""
+    """The kind that the event's instruction implies; -1 if only the event's name can tell."""
     name, instruction = (profile.events.text(c, row) for c in ("program", "instruction"))
     if not instruction:
         return -1
@@ -71,7 +71,7 @@ def _kind_of(profile: Profile, row: int) -> int:
         return _kind_of_label(instruction)
     program = profile.programs[name]
     found = program.instruction(instruction)
-    # A TPU's `-done` is the wait for what its start began.
+    # On a TPU, a `-done` event is the wait for what its start began.
     start = program.partner(instruction) if found.is_done else program.starter(instruction)
     both = [found] if start is None else [found, start]
     if any(one.collective is not None for one in both):

@@ -1,10 +1,11 @@
-"""Operations inside operations: whose time it is.
+"""Self time of operations that contain others.
 
     while       ██████████████████████
       fusion      █████   ████
-    own time    ▒▒     ▒▒▒    ▒▒▒▒▒▒▒▒      of the while: where nothing inside it runs
+    self time   ▒▒     ▒▒▒    ▒▒▒▒▒▒▒▒      of the while: where nothing inside it runs
 
-Operations nest on lanes of role `ops` (TPU, XLA:CPU); elsewhere all of an event's time is its own.
+Operations nest on lanes of role `ops` (TPU, XLA:CPU); on other lanes, an event's self time is its
+duration.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from slipstream.profile.profile import Profile
 
 
 def self_durations(profile: Profile) -> Array:
-    """Each event's own time, without the operations inside it."""
+    """Each event's self time, which excludes the operations inside it."""
     events = profile.events
     rows = _nested_rows(profile)
     if not len(rows):
@@ -29,7 +30,7 @@ def self_durations(profile: Profile) -> Array:
 
 
 def self_intervals(profile: Profile) -> tuple[Array, Array, Array]:
-    """(row of the event, start, duration) of every segment of time that is an event's own."""
+    """(row of the event, start, duration) of every interval of an event's self time."""
     events = profile.events
     rows = _nested_rows(profile)
     if not len(rows):

@@ -17,14 +17,15 @@ class Runs:
 
     device: Array
     program: Array
-    """text index of `name(id)`; 0 for events of no program, which count as one run"""
+    """text index of `name(id)`; 0 for events without a program, which count as one run"""
     start_ps: Array
     end_ps: Array
     launch: Array
-    """the first launch"""
+    """id of the first launch"""
     events: Array
+    """number of events"""
     busy_ps: Array
-    """sum of the events' own times"""
+    """sum of the events' self times"""
 
     def __len__(self) -> int:
         return len(self.device)
@@ -35,7 +36,7 @@ class Runs:
 
 
 def find_runs(profile: Profile) -> Runs:
-    """All executions that a profile shows, partial ones too."""
+    """All executions in a profile, including partial ones."""
     from slipstream.profile.grouping import group_spans
 
     events = profile.events
@@ -52,14 +53,14 @@ def find_runs(profile: Profile) -> Runs:
 
 
 def _groups(profile: Profile) -> tuple[Array, Array]:
-    """(run of each event, its first row), of each execution of each program on each device."""
+    """(run of each event, first row of each run)."""
     from slipstream.profile.grouping import first_rows, group_pairs
 
     events = profile.events
     number = events["execution"]
     alone = events.is_tagged("program") and (np.diff(events.tagged("program")) == 0).all()
     if alone and len(profile.devices) == 1 and len(events):
-        # Executions of one program on one device are numbered from 0 on without a gap.
+        # Executions of one program on one device are numbered from 0 without gaps.
         firsts = first_rows(number, int(number.max()) + 1)
         if (firsts >= 0).all():
             return number, firsts

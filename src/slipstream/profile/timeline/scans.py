@@ -1,6 +1,6 @@
-"""Scans along time in native code: each looks once at segments that are in order of start.
+"""Native scans along time: each passes once over segments sorted by start.
 
-A segment counts where the bit of its kind is set in a mask, so that no part is ever copied out.
+A mask selects the kinds of segments that count, so no subset is ever copied out.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def _union(starts, durations, kinds, count, mask, opens, closes, before):  # typ
 
 
 def union(starts: Array, durations: Array, kinds: Array, mask: int) -> tuple[Array, Array, Array]:
-    """(start, end, length of all before it) of each merged interval."""
+    """(start, end, total length of all before it) of each merged interval."""
     opens, closes, before = np.empty((3, len(starts)), np.int64)
-    used = _union(*whole(starts, durations, kinds), len(starts), mask, opens, closes, before)
+    used = _union(*contiguous(starts, durations, kinds), len(starts), mask, opens, closes, before)
     return opens[:used], closes[:used], before[:used]
 
 
 @inner
 def last_before(opens, count, time, near):  # type: ignore[no-untyped-def]
-    """Index of the last interval that opens at or before a time, or -1; looked for from `near`."""
+    """Index of the last interval that opens at or before a time, or -1; searches from `near` on."""
     low = np.int64(-1)
     high = np.int64(count)
     step = np.int64(1)
@@ -82,17 +82,19 @@ def _covered(opens, closes, before, count, starts, ends, rows, out):  # type: ig
 
 
 def covered(merged: tuple[Array, Array, Array], starts: Array, ends: Array) -> Array:
-    """How much of each window merged intervals cover; fast where windows are nearly in order."""
+    """How much of each window the merged intervals cover; fast if windows are nearly sorted."""
     out = np.zeros(len(starts), np.int64)
     if len(merged[0]):
-        columns = whole(*merged)
-        _covered(*columns, len(merged[0]), *numbers(starts, ends), len(starts), out)
+        columns = contiguous(*merged)
+        _covered(*columns, len(merged[0]), *as_int64(starts, ends), len(starts), out)
     return out
 
 
 @native("i64(i64*, i64*, u8*, i64, i64*, i64, i64*, i64, i64*, i64*, i64*)")
-def _filled(starts, durations, kinds, count, masks, classes, times, asked, total, reach, out):  # type: ignore[no-untyped-def]
-    """All that has begun reaches to `reach` without a gap from any later time on."""
+def _covered_until(  # type: ignore[no-untyped-def]
+    starts, durations, kinds, count, masks, classes, times, asked, total, reach, out
+):
+    """`reach` is the latest end so far: all time from here to there is covered."""
     at = 0
     for i in range(count + 1):
         while at < asked and (i == count or times[at] <= starts[i]):
@@ -111,19 +113,21 @@ def _filled(starts, durations, kinds, count, masks, classes, times, asked, total
     return 0
 
 
-def filled(starts: Array, durations: Array, kinds: Array, masks: Array, times: Array) -> Array:
-    """For each mask (rows), how much the segments it counts cover up to each ascending time."""
+def covered_until(
+    starts: Array, durations: Array, kinds: Array, masks: Array, times: Array
+) -> Array:
+    """For each mask (rows), how much its segments cover up to each of the ascending times."""
     out = np.zeros((len(masks), len(times)), np.int64)
     total = np.zeros(len(masks), np.int64)
     reach = np.full(len(masks), np.iinfo(np.int64).min // 2, np.int64)
-    columns = (*whole(starts, durations, kinds), len(starts))
-    _filled(*columns, *_counted(masks), *_counted(times), total, reach, out)
+    columns = (*contiguous(starts, durations, kinds), len(starts))
+    _covered_until(*columns, *_counted(masks), *_counted(times), total, reach, out)
     return out
 
 
 @native("i64(i64*, i64*, u8*, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64*)")
 def _hidden(starts, durations, kinds, count, hides, total, reach, number, kind_of, end_of, out):  # type: ignore[no-untyped-def]
-    """Those that still run are few, and kept in a list with what was covered as they began."""
+    """The few segments that still run are kept in a list, with what was covered when they began."""
     running = 0
     found = 0
     for i in range(count + 1):
@@ -160,20 +164,20 @@ def _hidden(starts, durations, kinds, count, hides, total, reach, number, kind_o
 
 
 def hidden(starts: Array, durations: Array, kinds: Array, hides: Array) -> Array:
-    """How much of each segment is covered by others: those of the kinds in its kind's mask.
+    """How much of each segment is covered by segments of the kinds in its kind's mask.
 
     One number for each segment whose kind has a mask (is not 0), in order; no kind hides itself.
     """
     out, number, kind_of, end_of = np.empty((4, len(starts) + 1), np.int64)
     total, reach = np.zeros(3, np.int64), np.full(3, np.iinfo(np.int64).min // 2)
-    columns = (*whole(starts, durations, kinds), len(starts), *numbers(hides))
+    columns = (*contiguous(starts, durations, kinds), len(starts), *as_int64(hides))
     found = _hidden(*columns, total, reach, number, kind_of, end_of, out)
     return out[:found]
 
 
 @native("i64(i64*, i64*, i64, i64*, i64*, i64, i64, i64*, i64*, i64*, i64*)")
 def _gaps(starts, durations, count, opens, closes, windows, room, begin, end, window, after):  # type: ignore[no-untyped-def]
-    """How many gaps there are; those beyond `room` are not written."""
+    """The number of gaps; those beyond `room` are not written."""
     found = 0
     first = 0
     far = np.int64(2**62)
@@ -203,25 +207,22 @@ def _gaps(starts, durations, count, opens, closes, windows, room, begin, end, wi
 
 
 def gaps(starts: Array, durations: Array, opens: Array, closes: Array) -> tuple[Array, ...]:
-    """(start, end, window, segment after it or -1) of the time in windows that nothing fills.
-
-    Windows are in order of their starts.
-    """
+    """(start, end, window, next segment or -1) of each gap; windows must be sorted by start."""
     room = len(starts) + 2 * len(opens) + 1
     while True:
         columns = np.empty((4, room), np.int64)
-        spans = (*numbers(starts, durations), len(starts), *numbers(opens, closes), len(opens))
+        spans = (*as_int64(starts, durations), len(starts), *as_int64(opens, closes), len(opens))
         found = int(_gaps(*spans, room, *columns))
         if found <= room:
             return tuple(column[:found] for column in columns)
         room = found
 
 
-def whole(*columns: Array) -> tuple[Array, ...]:
+def contiguous(*columns: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(column) for column in columns)
 
 
-def numbers(*columns: Array) -> tuple[Array, ...]:
+def as_int64(*columns: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(column, np.int64) for column in columns)
 
 

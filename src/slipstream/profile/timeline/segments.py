@@ -1,7 +1,7 @@
-"""What the devices did, segment by segment, in order: what most analyses look at.
+"""Segments: what each device did, in time order. Most analyses work on these.
 
-A segment is an event; where operations nest, the part of one in which nothing inside it runs.
-They are sorted once, by device and start, and every scan along time goes over them.
+A segment is an event; where operations nest, it is a part of an event in which nothing inside it
+runs. Segments are sorted once, by device and start, and scanned many times.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY, kind
 from slipstream.profile.timeline.nesting import self_intervals
 
 ANY_KIND = 1 << COMPUTE | 1 << COMMUNICATION | 1 << COPY
-"""a mask of all kinds"""
+"""the mask of all kinds"""
 
 
 def kind_mask(*wanted: int) -> int:
-    """A mask of some kinds."""
+    """The mask of the given kinds."""
     return sum(1 << kind for kind in wanted)
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Segments of one device, or of several one after another, each in order of start."""
+    """Segments as columns, by device and start."""
 
     row: Array
-    """of the event"""
+    """row of the event"""
     kind: Array
     start_ps: Array
     duration_ps: Array
     ends: Array
-    """where the segments of each device end"""
+    """index at which the segments of each device end"""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -47,7 +47,7 @@ class Segments:
         return self.start_ps + self.duration_ps
 
     def of(self, device: int) -> Segments:
-        """Those of one device."""
+        """The segments of one device."""
         begin = int(self.ends[device - 1]) if device else 0
         if begin == 0 and self.ends[device] == len(self):
             return self
@@ -57,12 +57,12 @@ class Segments:
         return Segments(row, kind, start, duration, np.array([part.stop - begin]))
 
     def by_device(self) -> Iterator[tuple[int, Segments]]:
-        """Each device that did something, with its segments."""
+        """(device, its segments) for each device that has any."""
         for device in np.flatnonzero(np.diff(self.ends, prepend=0)).tolist():
             yield device, self.of(device)
 
     def union(self, mask: int = ANY_KIND) -> IntervalUnion:
-        """When something of these kinds runs; of one device's segments."""
+        """The time in which segments of these kinds run, for the segments of one device."""
         from slipstream.profile.timeline import scans
 
         return IntervalUnion(*scans.union(self.start_ps, self.duration_ps, self.kind, mask))
@@ -70,12 +70,12 @@ class Segments:
     def covered(
         self, masks: Sequence[int], starts: Array, ends: Array, kind: Array | None = None
     ) -> Array:
-        """How much of each window segments of each mask (a row each) cover, of one device."""
+        """How much of each window one device's segments cover; one row per mask."""
         from slipstream.profile.timeline import scans
 
         times = np.sort(np.concatenate((starts, ends)))
         columns = (self.start_ps, self.duration_ps, self.kind if kind is None else kind)
-        until = scans.filled(*columns, np.array(masks, np.int64), times)
+        until = scans.covered_until(*columns, np.array(masks, np.int64), times)
         at_end, at_start = (np.searchsorted(times, edge) for edge in (ends, starts))
         inside: Array = until[:, at_end] - until[:, at_start]
         return inside
@@ -93,7 +93,7 @@ def find_segments(profile: Profile) -> Segments:
         order = np.lexsort((start, device))
         sizes = np.bincount(device, minlength=len(profile.devices) + 1)
         ends = np.cumsum(sizes)[: len(profile.devices)]
-        # Events of no device come last, and are nobody's.
+        # Events of no device come last, and are dropped.
         order = order[: int(ends[-1]) if len(ends) else 0]
     if order is None:
         return Segments(row, kind[row], start, duration, ends)

@@ -1,12 +1,12 @@
-"""Steps of a profile, found without anyone marking them.
+"""Find the steps of a profile, with or without step annotations.
 
-Annotations (`jax.profiler.StepTraceAnnotation`, a TPU's `Steps` line) say where steps are; without
-them a step is one execution of the program that took the most device time. A step of a device
-runs from its first event to the first event of the next step, so that what the host makes the
-device wait for counts; the last one ends with its own last event.
+Annotations (`jax.profiler.StepTraceAnnotation`, a TPU's `Steps` line) mark steps; without them, a
+step is one execution of the program with the most device time. A step of a device runs from its
+first event to the first event of the next step, so that it includes waits for the host; the last
+step ends with its own last event.
 
-Left out: executions cut off by the start or the end of the recording, slow first steps (warm-up),
-and pauses between steps (compilation, checkpoints).
+Executions cut off by the start or end of the recording, slow first steps (warm-up) and pauses
+between steps (compilation, checkpoints) are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slipstream.profile.timeline.runs import Runs
 WARM_UP = 1.5
 """a first step this much slower than the median is warm-up"""
 PAUSE = 3.0
-"""a step that a wait makes this much longer than the median is followed by a pause"""
+"""if the next step starts this many median steps later, a pause comes between"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Steps:
     basis: str
     """`annotations`, `executions` or `recording`"""
     rule: str
-    """the rule that found them and what it left out, as a sentence"""
+    """a sentence: the rule that found the steps, and what it left out"""
     device: Array
     number: Array
     start_ps: Array
@@ -40,25 +40,25 @@ class Steps:
 
     @property
     def count(self) -> int:
-        """How many distinct steps there are, whatever the number of devices."""
+        """Number of distinct steps, however many devices ran them."""
         return len(distinct(self.number))
 
     def __len__(self) -> int:
         return len(self.device)
 
     def cover_all_events(self, profile: Profile) -> bool:
-        """Whether every event starts in a step: of one device, whose steps leave no gap."""
+        """Whether every event surely starts in a step: one device, no gaps between steps."""
         if len(profile.devices) != 1 or not len(self) or not len(profile.events):
             return False
         order = np.argsort(self.start_ps, kind="stable")
         start, end = self.start_ps[order], self.end_ps[order]
         times = profile.events["start_ps"]
-        # Where steps overlap, or stand apart, a closer look is needed.
+        # Where steps overlap or leave gaps, only `of_events` can tell.
         whole = bool((end[:-1] == start[1:]).all())
         return whole and bool(start[0] <= times.min() and times.max() < end[-1])
 
     def of_events(self, profile: Profile) -> Array:
-        """Index of the step in which each event starts, or the number of steps if in none."""
+        """Index of the step in which each event starts; the number of steps if in none."""
         from slipstream.profile.grouping import owners_at
 
         starts = profile.events["start_ps"]
@@ -70,7 +70,7 @@ class Steps:
             steps = steps[np.argsort(self.start_ps[steps], kind="stable")]
             alone = len(profile.devices) == 1
             rows = slice(None) if alone else np.flatnonzero(profile.event_devices == device)
-            # Each step opens a window, and its end opens one that belongs to no step.
+            # A step's start opens its window; its end opens one that belongs to no step.
             bounds = np.stack((self.start_ps[steps], self.end_ps[steps]), axis=1).ravel()
             owner = np.full(2 * len(steps) + 1, len(self), np.int32)
             owner[1::2] = steps
@@ -82,7 +82,7 @@ class Steps:
 
 
 def find_steps(profile: Profile) -> Steps:
-    """The steps of a profile; of one without any, the whole recording of each device."""
+    """The steps of a profile; if it has none, the whole recording of each device."""
     marked = _device_markers(profile)
     if marked is not None:
         return marked
@@ -100,7 +100,7 @@ def find_steps(profile: Profile) -> Steps:
 
 
 def _hottest_runs(profile: Profile) -> Runs | None:
-    """Executions, per device, of the program that took the most device time."""
+    """Executions, per device, of the program with the most device time."""
     runs = profile.runs
     times = np.bincount(runs.program, runs.busy_ps, 1)
     times[0] = 0
@@ -109,7 +109,7 @@ def _hottest_runs(profile: Profile) -> Runs | None:
 
 
 def _without_partial(runs: Runs) -> tuple[Runs, list[str]]:
-    """Drop the first or last execution of a device where it has fewer events than the others."""
+    """Drop the first and last execution of a device if they have fewer events than the others."""
     keep = np.ones(len(runs.device), bool)
     for device in distinct(runs.device).tolist():
         rows = np.flatnonzero(runs.device == device)
@@ -153,9 +153,9 @@ def _by_annotations(profile: Profile, runs: Runs) -> tuple[Runs, Array, tuple[Ar
 
 
 def _belated(launch: Array, place: Array, last: Array) -> Array:
-    """Executions launched after their annotation had ended, where others were launched in it.
+    """Executions launched after their annotation ended, if others were launched inside it.
 
-    A recording may stop inside an annotation, which is then not recorded, but its work is.
+    A recording that stops inside an annotation lacks the annotation, but has its work.
     """
     late = launch > last[place]
     has_own = np.zeros(len(last), bool)
@@ -170,7 +170,7 @@ _Launches = tuple[Array, Array]
 def _annotations(
     profile: Profile, host: int
 ) -> tuple[Array, Array, Array, _Launches | None] | None:
-    """(start, end, step number, first and last launch if known) of a host's annotations."""
+    """(start, end, step number, first and last launch if known) of each annotation of a host."""
     events = profile.host_events
     lanes = np.array([lane.host == host and lane.role == "thread" for lane in profile.lanes])
     if not len(events):
@@ -187,13 +187,13 @@ def _annotations(
     first, last = _launches(profile, start, end, events["lane"][rows])
     launched = first > 0
     if 2 * launched.sum() < len(launched):
-        # Other threads launch the work, so that only the times can tell.
+        # Other threads launch the work, so only times can match it with annotations.
         return start, end, number, None
     return start[launched], end[launched], number[launched], (first[launched], last[launched])
 
 
 def _launches(profile: Profile, start: Array, end: Array, lane: Array) -> _Launches:
-    """First and last device launch that each annotation's thread made inside it; 0 if none."""
+    """First and last launch that each annotation's thread made inside it; 0 if none."""
     events = profile.host_events
     launching = np.flatnonzero(events["correlation"] > 0)
     found, latest = np.zeros((2, len(start)), np.int64)
@@ -202,7 +202,7 @@ def _launches(profile: Profile, start: Array, end: Array, lane: Array) -> _Launc
         rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
         own = np.flatnonzero(lane == thread)
         first, last = (np.searchsorted(events["start_ps"][rows], t[own]) for t in (start, end))
-        # A thread launches in the order of the launches' numbers.
+        # The launch ids of a thread are ascending.
         some = first < last
         found[own[some]] = events["correlation"][rows[first[some]]]
         latest[own[some]] = events["correlation"][rows[last[some] - 1]]
@@ -210,7 +210,7 @@ def _launches(profile: Profile, start: Array, end: Array, lane: Array) -> _Launc
 
 
 def _device_markers(profile: Profile) -> Steps | None:
-    """A TPU's own `Steps` line."""
+    """Steps from a TPU's own `Steps` line."""
     events = profile.host_events
     roles = np.array([lane.role == "steps" for lane in profile.lanes], bool)
     if not len(events) or not roles.any():
@@ -237,7 +237,7 @@ def _finish(
     rule: str,
     notes: list[str],
 ) -> Steps:
-    """Join a step's executions, set its end, and leave out warm-up and pauses."""
+    """Merge the executions of each step, set its end, and leave out warm-up and pauses."""
     order = np.lexsort((runs.start_ps, number, runs.device))
     runs, number = runs.take(order), number[order]
     firsts = np.flatnonzero(np.diff(runs.device, prepend=-1) | np.diff(number, prepend=-1))
@@ -245,7 +245,7 @@ def _finish(
     if annotation is not None:
         opened = np.minimum.reduceat(annotation[0][order], firsts)
         closed = np.maximum.reduceat(annotation[1][order], firsts)
-        # A step that waits for its results lies wholly inside its annotation.
+        # A step that waits for its results lies entirely inside its annotation.
         inside = (opened <= start) & (end <= closed)
         start, end = np.where(inside, opened, start), np.where(inside, closed, end)
     table = np.stack((runs.device[firsts].astype(np.int64), number[firsts], start, end), axis=1)
@@ -256,7 +256,7 @@ def _finish(
 
 
 def _settle(table: Array) -> tuple[Array, list[str]]:
-    """Steps with their waits, without warm-up; (device, number, start, end) rows in, rows out."""
+    """Drop warm-up steps and extend each to the next; takes and returns rows like `Steps`."""
     kept, warm, pauses = [], 0, 0
     for device in distinct(table[:, 0]).tolist():
         steps = table[table[:, 0] == device]
@@ -266,7 +266,7 @@ def _settle(table: Array) -> tuple[Array, list[str]]:
         periods = np.append(np.diff(steps[:, 2]), spans[-1])
         pause = periods > PAUSE * np.median(periods)
         steps = steps.copy()
-        # A long step is not followed by a pause, but the next may begin before its end.
+        # The next step may begin before the end of a long one, which is then no pause.
         ends = steps[:, 2] + np.where(pause, np.minimum(spans, periods), periods)
         steps[:, 3] = ends
         pauses += int((pause[:-1] & (periods[:-1] > spans[:-1] * 1.01)).sum())
@@ -285,13 +285,13 @@ def _whole(profile: Profile) -> Steps:
         start = events["start_ps"][own]
         rows.append((device, 0, start.min(), (start + events["duration_ps"][own]).max()))
     table = np.array(rows, np.int64).reshape(-1, 4)
-    rule = "the whole recording: no program in it"
+    rule = "the whole recording: it contains no program"
     columns = (table[:, 1], table[:, 2], table[:, 3])
     return Steps("recording", rule, table[:, 0].astype(np.int32), *columns)
 
 
 def _numbers(device: Array) -> Array:
-    """0, 1, 2, … along each device's executions, which are in order."""
+    """0, 1, 2, … for the executions of each device, which are in order."""
     firsts = np.searchsorted(device, device)
     return np.arange(len(device)) - firsts
 
