@@ -96,7 +96,7 @@ def _run() -> int:
         if called in COMMANDS and COMMANDS[called].reads_profile:
             # No command multiplies matrices, and OpenBLAS takes a while to start its threads.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-            _read_ahead(sys.argv[2:])
+            _prefetch(sys.argv[2:])
         from slipstream.cli.app import build_app
 
         build_app([called] if called in COMMANDS else COMMANDS)(prog_name="slipstream")
@@ -108,13 +108,10 @@ def _run() -> int:
     return 0
 
 
-def _read_ahead(arguments: list[str]) -> None:
+def _prefetch(arguments: list[str]) -> None:
     """Start to read the file that the arguments name, unless they select a part of it."""
     path = arguments[0] if arguments else ""
     if os.path.isfile(path) and not any(a.startswith(("--run", "--dumps")) for a in arguments):
-        from slipstream.sources.xplane.prefetch import walk_ahead
+        from slipstream.sources.prefetch import prefetch
 
-        walk_ahead(path)
-        from slipstream.sources.load import read_ahead
-
-        read_ahead(path)
+        prefetch(path)

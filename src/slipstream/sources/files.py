@@ -14,7 +14,6 @@ import numpy as np
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
-from slipstream.sources.xplane.prefetch import mapped_ahead
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 # What a folder may hold as the recordings of one run, the most telling first.
@@ -121,15 +120,15 @@ def decompressed(path: Path) -> Iterator[Path]:
         yield made
 
 
-def open_bytes(path: Path) -> Array:
-    """A file's bytes as an array: memory-mapped, or decompressed where it is gzipped."""
+def open_bytes(path: Path, mapped: mmap.mmap | None = None) -> Array:
+    """A file's bytes as an array: memory-mapped (by the caller, maybe), decompressed if gzipped."""
     with path.open("rb") as file:
         magic = file.read(2)
         if magic == _GZIP:
             return _unpack(path)
         if not magic:
             raise BadInput(f"{path} is empty; was the profiler stopped? record it again")
-        mapped = mapped_ahead(path) or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = mapped or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     found = np.frombuffer(mapped, np.uint8)
     found.flags.writeable = False
     return found

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile
 from slipstream.sources.files import FileKind, decompressed, file_kind, find_recordings, open_bytes
+from slipstream.sources.prefetch import take_prefetched
 
 if TYPE_CHECKING:
     from slipstream.sources.hlo.dumps import Dumps
+    from slipstream.sources.prefetch import FileWalk
 
 Progress = Callable[[int, int], None]
 _LARGE = 32 << 20
@@ -35,8 +37,8 @@ def load(
     bytes in all. `dumps` is a folder of programs that XLA dumped, for recordings without programs;
     those beside the recording are found without it.
     """
-    reading = _AHEAD.pop((path, run, dumps), None) if isinstance(path, str) else None
-    reading = reading or _Reading(path, run, dumps)
+    reading = take_prefetched(path) if run is None and dumps is None else None
+    reading = reading or Reading(path, run, dumps)
     reading.progress = progress
     # Native code reads the file and leaves this thread free to load the rest of us.
     from slipstream.profile.attribution.attribution import attribute
@@ -50,24 +52,20 @@ def load(
     return add_data_quality_warnings(attribute(merge_hosts(profiles)))
 
 
-def read_ahead(path: str) -> None:
-    """Begin to read what `load(path)` will be called for; returns once native code is at it.
-
-    Two threads that both load Python modules would only be in each other's way.
-    """
-    reading = _AHEAD[path, None, None] = _Reading(path, None, None)
-    reading.is_native.wait()
-
-
-class _Reading:
+class Reading:
     """Files that are being read by a thread of their own."""
 
     def __init__(
-        self, path: AnyPath | Sequence[AnyPath], run: str | None, dumps: AnyPath | None
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        run: str | None = None,
+        dumps: AnyPath | None = None,
+        walk: FileWalk | None = None,
     ) -> None:
         self.progress: Progress | None = None
         self.total = 0
         self.folder = Path(dumps) if dumps is not None else None
+        self.walk = walk
         self.profiles: list[Profile] = []
         self.error: BaseException | None = None
         self.is_native = threading.Event()
@@ -97,7 +95,8 @@ class _Reading:
             done = 0
             for file in files:
                 size = file.stat().st_size
-                self.profiles += _read(file, self._reporter(done, size), self.folder)
+                report = self._reporter(done, size)
+                self.profiles += _read(file, report, self.folder, self.walk)
                 done += size
         except BaseException as error:
             # It is raised where the result is asked for.
@@ -114,9 +113,6 @@ class _Reading:
         return report
 
 
-_AHEAD: dict[tuple[str, str | None, AnyPath | None], _Reading] = {}
-
-
 def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
@@ -124,12 +120,14 @@ def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
     return [file for one in paths for file in find_recordings(Path(one), run)]
 
 
-def _read(file: Path, report: Callable[[int], None], dumps: Path | None) -> list[Profile]:
+def _read(
+    file: Path, report: Callable[[int], None], dumps: Path | None, walk: FileWalk | None
+) -> list[Profile]:
     kind = file_kind(file)
     if kind is FileKind.XPLANE:
         from slipstream.sources.xplane.reader import read_xspace
 
-        space = read_xspace(file, open_bytes(file))
+        space = read_xspace(file, open_bytes(file, walk.mapped if walk else None), walk)
         from slipstream.sources.xplane.to_profile import to_profile
 
         return [to_profile(space, report)]

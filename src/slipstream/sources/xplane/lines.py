@@ -17,6 +17,8 @@ from slipstream.sources.wire import BYTES, OK, VARINT, read_value, read_varint
 
 EVENTS = 4 << 3 | BYTES
 EVENT_ID = 1 << 3 | VARINT
+CHUNK_EVENTS = 1 << 18
+"""events that a thread decodes at a time: between two chunks it may wait for Python"""
 LONG_PART = 8 << 20
 """bytes that are worth a thread to walk over"""
 _CERTAIN = 64

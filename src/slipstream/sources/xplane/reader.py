@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,9 +31,11 @@ from slipstream.sources.xplane.events import (
     decode_events,
     lookup,
 )
-from slipstream.sources.xplane.lines import scan_line
+from slipstream.sources.xplane.lines import CHUNK_EVENTS, scan_line
 from slipstream.sources.xplane.metadata import EventMetadata, Metadata, Value, broken, fields
-from slipstream.sources.xplane.prefetch import CHUNK, scanned_ahead
+
+if TYPE_CHECKING:
+    from slipstream.sources.prefetch import FileWalk
 
 _MANY = 1
 """chunks that take long enough to do something else meanwhile"""
@@ -133,13 +136,16 @@ class DecodedEvents:
         return np.zeros(len(self.tag), np.int64)
 
 
-def read_xspace(path: Path, data: Array) -> XSpace:
-    """The planes of a file, with metadata read and events still on disk."""
+def read_xspace(path: Path, data: Array, walk: FileWalk | None = None) -> XSpace:
+    """The planes of a file, with metadata read and events still on disk.
+
+    `walk` has already found the events of long lines.
+    """
     planes, programs = [], {}
     notes: dict[int, list[str]] = {2: [], 3: [], 4: []}
     for number, kind, length, payload in fields(path, data, 0, len(data), "XSpace"):
         if number == 1 and kind == wire.BYTES:
-            plane, found = _read_plane(path, data, payload, payload + length)
+            plane, found = _read_plane(path, data, payload, payload + length, walk)
             planes.append(plane)
             programs.update(found)
         elif number in notes and kind == wire.BYTES:
@@ -286,13 +292,15 @@ def _text_lookup(plane: XPlane, interned: Texts) -> Lookup:
 
 
 def _read_plane(
-    path: Path, data: Array, start: int, end: int
+    path: Path, data: Array, start: int, end: int, walk: FileWalk | None
 ) -> tuple[XPlane, dict[str, tuple[int, int]]]:
     rows = fields(path, data, start, end, "XPlane")
     names = [wire.text(data, p, n) for number, kind, n, p in rows if (number, kind) == (2, 2)]
     name = names[-1] if names else ""
     lines = tuple(
-        _read_line(path, data, p, p + n) for number, kind, n, p in rows if (number, kind) == (3, 2)
+        _read_line(path, data, p, p + n, walk)
+        for number, kind, n, p in rows
+        if (number, kind) == (3, 2)
     )
     if name == "/host:metadata":
         # Its event metadata are whole programs, of megabytes each: found now, read when needed.
@@ -306,10 +314,10 @@ def _read_plane(
     return XPlane(name, lines, events, index, metadata.stat_names, metadata.stats), programs
 
 
-def _read_line(path: Path, data: Array, start: int, end: int) -> XLine:
-    scan = scanned_ahead(path, start, end)
+def _read_line(path: Path, data: Array, start: int, end: int, walk: FileWalk | None) -> XLine:
+    scan = walk.scan(start, end) if walk else None
     if scan is None:
-        scan = scan_line(data, start, end, CHUNK, cpu_count() or 1)
+        scan = scan_line(data, start, end, CHUNK_EVENTS, cpu_count() or 1)
     starts, counts, header, at, status = scan
     if status != wire.OK:
         raise broken(path, at, status, "XLine")

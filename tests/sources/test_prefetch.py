@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.sources.load import load, read_ahead
+from slipstream.sources import prefetch
+from slipstream.sources.load import load
 from slipstream.sources.proto_schema import message
 from slipstream.sources.xplane import lines as xlines
-from slipstream.sources.xplane import prefetch
 from slipstream.sources.xplane.metadata import Metadata, fields
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
@@ -23,39 +23,54 @@ def recording(tmp_path, monkeypatch):
     """A recording whose lines all count as long."""
     monkeypatch.setattr(xlines, "LONG_PART", 1 << 10)
     monkeypatch.setattr(prefetch, "LONG_PART", 1 << 10)
-    monkeypatch.setattr(prefetch, "_WALKS", {})
+    monkeypatch.setattr(prefetch, "_PREFETCHED", {})
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(gzip.decompress((DATA / "off_lhs_nocb.xplane.pb.gz").read_bytes()))
     return path
 
 
-def test_a_file_that_was_walked_reads_the_same(recording) -> None:
+def test_a_prefetched_file_reads_the_same(recording) -> None:
     plain = load(recording)
-    prefetch.walk_ahead(str(recording))
-    (walk,) = prefetch._WALKS.values()
-    read_ahead(str(recording))
+    prefetch.prefetch(str(recording))
+    (reading,) = prefetch._PREFETCHED.values()
     found = load(str(recording))
-    assert len(walk.scans) >= 5
+    assert len(reading.walk._scans) >= 5
+    assert found is not plain
     assert found.events.texts == plain.events.texts
     for column in plain.events.columns:
         assert np.array_equal(found.events[column.name], plain.events[column.name])
 
 
+def test_what_was_prefetched_is_used_once(recording) -> None:
+    """A file that is recorded again is read again, not from the old mapping."""
+    prefetch.prefetch(str(recording))
+    before = load(str(recording))
+    assert not prefetch._PREFETCHED
+    other = gzip.decompress((DATA / "off_default.xplane.pb.gz").read_bytes())
+    recording.with_suffix(".new").write_bytes(other)
+    recording.with_suffix(".new").rename(recording)
+    after = load(str(recording))
+    assert after.events.texts != before.events.texts
+    prefetch.prefetch(str(recording))
+    assert prefetch.take_prefetched(recording) is None
+    assert load(str(recording), run="any").events.texts == after.events.texts
+    assert prefetch.take_prefetched(str(recording)) is not None
+
+
 def test_a_file_that_is_cut_short_is_still_an_error(recording) -> None:
     whole = recording.read_bytes()
     recording.write_bytes(whole[: len(whole) * 3 // 4])
-    prefetch.walk_ahead(str(recording))
+    prefetch.prefetch(str(recording))
     with pytest.raises(BadInput, match="is not a whole XPlane file"):
-        load(recording)
+        load(str(recording))
 
 
 def test_what_is_short_or_packed_is_not_walked(recording) -> None:
     packed = recording.with_suffix(".gz")
     packed.write_bytes(gzip.compress(recording.read_bytes()))
-    prefetch.walk_ahead(str(packed))
+    assert prefetch.walk_file(str(packed)) is None
     recording.write_bytes(b"\x0a\x00")
-    prefetch.walk_ahead(str(recording))
-    assert not prefetch._WALKS
+    assert prefetch.walk_file(str(recording)) is None
 
 
 @pytest.mark.parametrize(
