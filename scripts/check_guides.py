@@ -119,10 +119,10 @@ def page(started: dict[str, dict[str, bool]], agree: bool) -> str:
 HEAD = """# The guides' flags, today
 
 Every flag line of the five guides ({lines} different ones) through `slipstream flags lint`, for
-four releases of jaxlib. In bold: XLA ends the process at start. `works` and `default` run;
+four releases of jaxlib. In bold: XLA aborts at startup. `works` and `default` run;
 `no-effect` and `deprecated` run too, and do nothing or not for long.
 
-Lines that end the process: {counts}.
+Lines that abort the process: {counts}.
 
 `scripts/check_guides.py --write` makes this page: it started {count} processes, one for each line
 under {real}, and compared what happened with what lint said.

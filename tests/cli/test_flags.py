@@ -55,14 +55,13 @@ def test_explain():
     assert done.output.splitlines() == [
         "xla_gpu_triton_gemm_any",
         "",
-        "Triton for any matmul it supports, not only mixed types.",
+        "Allows Triton for any matmul it supports, not only mixed types.",
         "",
         "jaxlib 0.10.2: bool, default true, set in XLA_FLAGS and compiler_options",
         "history: first seen in 0.4.18 · still there in 0.12.0.1",
         "default: false from 0.4.18, true from 0.5.1",
         "",
-        "helps  True since February 2025, so the advice of older guides is the default",
-        "       now.",
+        "helps  True since February 2025: what older guides advise is now the default.",
         "",
         "sources",
         "  https://docs.jax.dev/en/latest/gpu_performance_tips.html",
@@ -85,7 +84,7 @@ def test_explain_a_variable():
         "JAX_PGLE_PROFILING_RUNS",
         "environment variable · int · default 3",
         "",
-        "How many calls AutoPGLE profiles before it compiles again.",
+        "How many calls AutoPGLE profiles before it recompiles.",
     ]
 
 

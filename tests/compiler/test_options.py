@@ -54,7 +54,7 @@ def test_efforts_are_numbers():
     [
         ("--xla_gpu_enable_triton_gem=true", "did you mean xla_gpu_enable_triton_gemm?"),
         ("--something_else=1", "knows no flag something_else; see: slipstream flags list"),
-        ("--xla_gpu_enable_async_all_gather=true", "refuses xla_gpu_enable_async_all_gather"),
+        ("--xla_gpu_enable_async_all_gather=true", "rejects xla_gpu_enable_async_all_gather"),
         ("--xla_gpu_all_gather_combine_threshold_bytes=lots", "expected an integer"),
         ("--xla_gpu_enable_triton_gemm=perhaps", "expected"),
         ("--xla_a='b", "can't be read"),

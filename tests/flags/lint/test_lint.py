@@ -1,4 +1,4 @@
-"""Settings that would end the process, do nothing, or fight each other."""
+"""Settings that abort the process, have no effect, or contradict each other."""
 
 from __future__ import annotations
 
@@ -101,16 +101,15 @@ def test_fine(word: str) -> None:
 def test_message_says_what_why_and_what_to_do() -> None:
     (found,) = findings(flags("--xla_gpu_enable_triton_softmax_fusion=false"))
     assert found.message.startswith(
-        "jaxlib 0.10.2 refuses xla_gpu_enable_triton_softmax_fusion, and XLA ends the process at "
-        "start."
+        "jaxlib 0.10.2 rejects xla_gpu_enable_triton_softmax_fusion, and XLA aborts at startup."
     )
-    assert found.message.endswith("Leave it out.")
+    assert found.message.endswith("Remove it.")
 
 
 def test_a_flag_that_came_later() -> None:
     (found,) = findings(flags("--xla_gpu_enable_command_buffer="), jaxlib=OLD)
     assert (found.code, found.severity) == ("unknown", "abort")
-    assert "It came with jaxlib 0." in found.message
+    assert "It was added in jaxlib 0." in found.message
 
 
 def test_old_flags_are_fine_where_they_existed() -> None:

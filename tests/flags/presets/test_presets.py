@@ -144,13 +144,13 @@ def test_presets_compose() -> None:
     ],
 )
 def test_a_conflict_names_both(one: str, other: str) -> None:
-    with pytest.raises(BadInput, match=f"presets {one} and {other} don't go together"):
+    with pytest.raises(BadInput, match=f"presets {one} and {other} can't be combined"):
         compose([one, other], catalogue_of("0.10.2"))
 
 
 def test_settings_that_fail_together_are_refused_where_they_do() -> None:
     compose(["tensor-parallel", "llm-gpu"], catalogue_of("0.10.2"))
-    with pytest.raises(BadInput, match="presets tensor-parallel and llm-gpu don't go together"):
+    with pytest.raises(BadInput, match="presets tensor-parallel and llm-gpu can't be combined"):
         compose(["tensor-parallel", "llm-gpu"], catalogue_of("0.12.0.1"))
 
 
@@ -169,13 +169,13 @@ def test_whole_output() -> None:
     composed = compose(["tensor-parallel"], catalogue_of("0.10.2"), "H100")
     assert render(composed, "sh") == (
         "# tensor-parallel for jaxlib 0.10.2 on H100\n"
-        "# The scheduler moves compute between a collective's start and its end. (Tips for\n"
+        "# The scheduler places compute between a collective's start and its end. (Tips for\n"
         "# high-performance LLMs with JAX and XLA:\n"
         "# --xla_gpu_enable_latency_hiding_scheduler=true; still so)\n"
         'XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_enable_latency_hiding_scheduler=true"\n'
-        "# From which output size on; 0 means every matmul next to a collective. Without a\n"
-        "# GPU, 0.10.2 compiles it to nothing; 0.12 splits matmuls as promised. (Tips for\n"
-        "# high-performance LLMs with JAX and XLA:\n"
+        "# The smallest output size; 0 means every matmul next to a collective. Compiled\n"
+        "# without a GPU, it has no effect in 0.10.2; 0.12 splits matmuls as documented.\n"
+        "# (Tips for high-performance LLMs with JAX and XLA:\n"
         "# --xla_gpu_threshold_for_windowed_einsum_mib=0; still so)\n"
         'XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_threshold_for_windowed_einsum_mib=0"\n'
         "export XLA_FLAGS\n"

@@ -1,4 +1,4 @@
-"""What became of flags that guides and old scripts still name, each with its source."""
+"""What replaced the flags that guides and old scripts still name, each with its source."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from dataclasses import dataclass
 
 _XLA = "https://github.com/openxla/xla"
 _FLAGS = f"{_XLA}/blob/main/xla/debug_options_flags.cc"
-_HARVEST = "scripts/harvest_flags.py: the releases that took it"
+_HARVEST = "scripts/harvest_flags.py: the releases that accept it"
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """Why a flag is gone or does nothing, and what to write in its place."""
+    """Why a flag is gone or has no effect, and what to use instead."""
 
     name: str
     use: str | None
-    """what to set in its place, `name` or `name=value`; None if it can simply be left out"""
+    """what to set instead, `name` or `name=value`; None if the flag can simply be removed"""
     because: str
     """a sentence"""
     source: str
     removed: str | None = None
-    """when, as a date"""
+    """the date of removal"""
     is_verified: bool = True
-    """whether the source says so; else only that releases stopped taking the flag is known"""
+    """whether the source says so; if not, it is only known that releases stopped accepting it"""
 
 
 def replacement_of(name: str) -> Replacement | None:
-    """What became of a flag; None if nothing is known."""
+    """What replaced a flag; None if nothing is known."""
     return REPLACEMENTS.get(name)
 
 
 _ASYNC = (
-    "Collectives are asynchronous by default; kinds that should not be are listed in "
-    "xla_gpu_disable_async_collectives."
+    "Collectives are asynchronous by default; xla_gpu_disable_async_collectives lists the kinds "
+    "that should not be."
 )
 _PIPELINED = (
-    "XLA made it an alias of a setting with four values: default, off, on and explicit; true "
-    "means on, false means default."
+    "It is now an alias of a flag with four values: default, off, on and explicit; true means on, "
+    "false means default."
 )
-_GRAPHS = "What goes into CUDA graphs is a list of kinds now; an empty list switches graphs off."
-_GONE = "XLA removed it; nothing takes its place."
-_ALWAYS = "What it switched on is always on."
+_GRAPHS = "What goes into CUDA graphs is now a list of kinds; an empty list disables graphs."
+_GONE = "XLA removed it without a replacement."
+_ALWAYS = "What it enabled is now always on."
 
 _TABLE = (
     *(
@@ -74,8 +74,8 @@ _TABLE = (
     Replacement(
         "xla_gpu_simplify_all_fp_conversions",
         None,
-        "Chains of floating-point conversions are simplified where xla_allow_excess_precision, "
-        "which is on, allows it.",
+        "Chains of floating-point conversions are simplified if xla_allow_excess_precision allows "
+        "it, which is the default.",
         "https://github.com/NVIDIA/JAX-Toolbox/pull/827",
         "2024-05-14",
     ),
@@ -85,14 +85,14 @@ _TABLE = (
     Replacement(
         "xla_gpu_enable_triton_softmax_fusion",
         None,
-        "XLA removed it: what is fused with Triton is no longer switched by it.",
+        "XLA removed it: it no longer controls what is fused with Triton.",
         "https://github.com/jax-ml/jax/pull/25444",
         "2025-01-20",
     ),
     Replacement(
         "xla_gpu_enable_cudnn_fmha",
         None,
-        "XLA no longer looks for attention patterns: call jax.nn.dot_product_attention("
+        "XLA no longer matches attention patterns: call jax.nn.dot_product_attention("
         "implementation='cudnn'). XLA_FLAGS accepts the name and ignores it.",
         f"{_XLA}/issues/23389",
         "2025-02-03",
@@ -108,8 +108,8 @@ _TABLE = (
     Replacement(
         "xla_gpu_enable_pipelined_collectives",
         None,
-        "Each kind of collective is switched by itself: xla_gpu_enable_pipelined_all_gather, "
-        "…_all_reduce and …_reduce_scatter. As a compile option it lived on, without effect.",
+        "Each kind of collective has its own flag: xla_gpu_enable_pipelined_all_gather, "
+        "…_all_reduce and …_reduce_scatter. It remained as a compile option, without effect.",
         f"{_XLA}/issues/44228",
         "2025-04-15",
     ),
@@ -124,8 +124,8 @@ _TABLE = (
     Replacement(
         "xla_gpu_enable_custom_fusions",
         None,
-        "XLA removed it. What guides want it for, no copies of slices around library calls, is "
-        "xla_gpu_enable_dynamic_slice_fusion.",
+        "XLA removed it. Guides use it to avoid copies of slices around library calls, which "
+        "xla_gpu_enable_dynamic_slice_fusion now does.",
         _HARVEST,
         "2025-09-11",
         False,
@@ -153,8 +153,8 @@ _TABLE = (
     Replacement(
         "xla_gpu_enable_pgle_accuracy_checker",
         "xla_gpu_pgle_accuracy_checker",
-        "The switch became three levels, PGLE_STRICTNESS_LEVEL_OFF, _WARN (the default) and "
-        "_ERROR.",
+        "The switch became a flag with three levels, PGLE_STRICTNESS_LEVEL_OFF, _WARN (the "
+        "default) and _ERROR.",
         f"{_XLA}/pull/17259",
         "2024-11-08",
     ),
@@ -184,17 +184,17 @@ _TABLE = (
     Replacement(
         "xla_gpu_cudnn_gemm_fusion",
         "xla_gpu_cudnn_gemm_fusion_level",
-        "The switch became a level: 0 is off, higher ones let cuDNN do more matmuls.",
+        "The switch became a level: 0 is off, higher levels let cuDNN run more matmuls.",
         f"{_XLA}/pull/10372",
     ),
     Replacement(
         "xla_gpu_graph_enable_concurrent_region",
         None,
-        "It is deprecated; xla_gpu_command_buffer_scheduling_mode says how a graph is ordered.",
+        "It is deprecated; xla_gpu_command_buffer_scheduling_mode controls the order in a graph.",
         _FLAGS,
     ),
     Replacement(
-        "xla_gpu_enable_nccl_clique_optimization", None, "It does nothing any more.", _FLAGS
+        "xla_gpu_enable_nccl_clique_optimization", None, "It no longer has any effect.", _FLAGS
     ),
 )
 

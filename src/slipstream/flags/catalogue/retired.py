@@ -1,4 +1,4 @@
-"""What became of a flag that this jaxlib refuses, and what to write in its place."""
+"""What happened to a flag that this jaxlib rejects, and what to use instead."""
 
 from __future__ import annotations
 
@@ -22,52 +22,50 @@ _ASYNC = {
     "xla_gpu_enable_async_all_to_all": "ALLTOALL",
     "xla_gpu_enable_async_collectives": "ALLCOLLECTIVES",
 }
-"""flags of 2023 that switched a collective's async form on, and the kind they are now called"""
+"""flags of 2023 that made a collective asynchronous, and the kind's name in the list of today"""
 _GRAPH_LEVELS = frozenset(("xla_gpu_graph_level", "xla_gpu_cuda_graph_level"))
 
 
 @dataclass(frozen=True)
 class Retirement:
-    """What became of a flag."""
+    """What happened to a flag."""
 
     code: str
-    """retired, or unknown where a newer jaxlib has it"""
+    """`retired`, or `unknown` if only a newer jaxlib has it"""
     message: str
     reason: str
-    """the part of the message that says why"""
+    """the part of the message that explains why"""
     fix: str | None
 
 
 def retirement_of(
-    one: Setting, found: Sequence[Setting], catalogue: Catalogue
+    setting: Setting, settings: Sequence[Setting], catalogue: Catalogue
 ) -> Retirement | None:
-    """What became of a flag that is refused; None if it never was one."""
-    known = replacement_of(one.name)
-    past = history().flags.get(one.name)
-    if known is None and past is None and one.name not in catalogue.removed:
+    """What happened to a flag that is rejected; None if it never existed."""
+    known = replacement_of(setting.name)
+    past = history().flags.get(setting.name)
+    if known is None and past is None and setting.name not in catalogue.removed:
         return None
     version = catalogue.jaxlib_version
-    then = (
-        "the compile fails" if one.kind == "compiler_options" else "XLA ends the process at start"
-    )
-    seen = f"jaxlib {version} refuses {one.name}, and {then}."
+    then = "the compile fails" if setting.kind == "compiler_options" else "XLA aborts at startup"
+    seen = f"jaxlib {version} rejects {setting.name}, and {then}."
     first = past.accepted_first if past is not None else None
     if first is not None and version_key(first) > version_key(version):
-        reason = f"It came with jaxlib {first}."
-        return Retirement("unknown", f"{seen} {reason} Update jaxlib, or leave it out.", reason, "")
-    if one.name in catalogue.flags and known is None:
+        reason = f"It was added in jaxlib {first}."
+        return Retirement("unknown", f"{seen} {reason} Update jaxlib, or remove it.", reason, "")
+    if setting.name in catalogue.flags and known is None:
         return None
     reason = (
         known.because
         if known is not None
         else _last_seen(past.accepted_last if past is not None else None)
     )
-    instead = _instead(one, found, known, catalogue)
+    instead = _instead(setting, settings, known, catalogue)
     return Retirement("retired", f"{seen} {reason} {_advice(instead, known)}", reason, instead)
 
 
 def renamed_form(flag: Flag, value: str, catalogue: Catalogue) -> tuple[str, str] | None:
-    """Name and value that took the place of an accepted, but aliased flag."""
+    """The current name and value of a flag that is accepted under its old name."""
     known = replacement_of(flag.name)
     if known is None or known.use is None or flag.in_compiler_options and not flag.is_deprecated:
         return None
@@ -80,14 +78,14 @@ def renamed_form(flag: Flag, value: str, catalogue: Catalogue) -> tuple[str, str
 
 def _advice(instead: str | None, known: Replacement | None) -> str:
     if instead:
-        return f"Write {instead}"
+        return f"Use {instead}"
     if instead is None and known is not None and known.use:
-        return f"Look at {known.use}: slipstream flags explain {known.use.partition('=')[0]}"
-    return "Leave it out."
+        return f"See {known.use}: slipstream flags explain {known.use.partition('=')[0]}"
+    return "Remove it."
 
 
 def _translated(flag: Flag, value: str, catalogue: Catalogue) -> str | None:
-    """An old flag's value in the words of the new one."""
+    """An old flag's value as the new flag spells it."""
     # XLA reads a plain `false` of the pipelining flags as `default`, not as `off`.
     words = {"true": ["true", "1", "on"], "false": ["false", "0", "default", "off"]}
     for word in [value, *words.get(value.lower(), [])]:
@@ -97,51 +95,55 @@ def _translated(flag: Flag, value: str, catalogue: Catalogue) -> str | None:
 
 
 def _last_seen(last: str | None) -> str:
-    return f"Its last release was jaxlib {last}." if last else "It was removed."
+    return f"The last jaxlib with it was {last}." if last else "It was removed."
 
 
 def _instead(
-    one: Setting, found: Sequence[Setting], known: Replacement | None, catalogue: Catalogue
+    setting: Setting, settings: Sequence[Setting], known: Replacement | None, catalogue: Catalogue
 ) -> str | None:
-    """The text that takes the flag's place; empty where nothing has to."""
-    value = "true" if one.value is None else one.value
-    if one.name in _ASYNC:
-        return _async_list(one, found, catalogue) if value.lower() in _OFF else ""
-    if one.name in _GRAPH_LEVELS:
-        return _written(one, "xla_gpu_enable_command_buffer", "", catalogue) if value == "0" else ""
+    """The replacement text; empty if the flag can be removed."""
+    value = "true" if setting.value is None else setting.value
+    if setting.name in _ASYNC:
+        return _async_list(setting, settings, catalogue) if value.lower() in _OFF else ""
+    if setting.name in _GRAPH_LEVELS:
+        return (
+            _written(setting, "xla_gpu_enable_command_buffer", "", catalogue)
+            if value == "0"
+            else ""
+        )
     if known is None or known.use is None:
         return ""
     name, equals, new_value = known.use.partition("=")
     flag = catalogue.flags.get(name)
     if not equals and flag is not None:
         translated = _translated(flag, value, catalogue)
-        return None if translated is None else _written(one, name, translated, catalogue)
-    return _written(one, name, new_value, catalogue)
+        return None if translated is None else _written(setting, name, translated, catalogue)
+    return _written(setting, name, new_value, catalogue)
 
 
-def _written(one: Setting, name: str, value: str, catalogue: Catalogue) -> str | None:
+def _written(setting: Setting, name: str, value: str, catalogue: Catalogue) -> str | None:
     flag = catalogue.flags.get(name)
     if flag is None:
         return None
     version = catalogue.jaxlib_version
-    if one.kind == "compiler_options":
+    if setting.kind == "compiler_options":
         is_fine = flag.in_compiler_options and option_value_error(flag, value, version) is None
         return f'"{name}": "{value}"' if is_fine else None
     is_fine = flag.in_xla_flags is not False and flag_value_error(flag, value, version) is None
     return f"--{name}={value}" if is_fine else None
 
 
-def _async_list(one: Setting, found: Sequence[Setting], catalogue: Catalogue) -> str | None:
-    """One list stands for all the flags: the first of them becomes it, the others go."""
-    switched_off = list(_switched_off(one, found))
-    if switched_off and switched_off[0] is not one:
+def _async_list(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue) -> str | None:
+    """One list replaces all these flags: the first becomes the list, the others are removed."""
+    switched_off = list(_switched_off(setting, settings))
+    if switched_off and switched_off[0] is not setting:
         return ""
     kinds = dict.fromkeys(_ASYNC[other.name] for other in switched_off)
-    return _written(one, _ASYNC_LIST, ",".join(kinds), catalogue)
+    return _written(setting, _ASYNC_LIST, ",".join(kinds), catalogue)
 
 
-def _switched_off(one: Setting, found: Sequence[Setting]) -> Iterator[Setting]:
-    for other in found:
-        is_here = other.kind == one.kind and other.group == one.group
+def _switched_off(setting: Setting, settings: Sequence[Setting]) -> Iterator[Setting]:
+    for other in settings:
+        is_here = other.kind == setting.kind and other.group == setting.group
         if is_here and other.name in _ASYNC and (other.value or "true").lower() in _OFF:
             yield other

@@ -1,1 +1,1 @@
-"""Settings checked and corrected."""
+"""Check settings, and fix them."""

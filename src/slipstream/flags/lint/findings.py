@@ -1,9 +1,9 @@
-"""What a check of settings finds.
+"""Findings of `slipstream flags lint`, and their severities.
 
-abort     XLA ends the process at start
+abort     XLA aborts the process at startup
 error     the compile fails
-warning   it runs, and does something other than what was meant
-note      it runs, and could be written shorter
+warning   the job runs, but not as intended
+note      the job runs, and the setting could be left out
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from slipstream.flags.settings import SourceLocation
 Severity = Literal["abort", "error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("abort", "error", "warning", "note")
 FAILING = frozenset(("abort", "error"))
-"""what a job doesn't survive"""
+"""severities that end the job"""
 
 CODES = {
     "unknown": "a name that this jaxlib doesn't have",
     "retired": "a name that an earlier jaxlib had",
-    "misspelt": "a name that is almost one that exists",
-    "malformed": "a value that can't be read",
-    "deprecated": "accepted, and on its way out",
-    "no-effect": "accepted, and changes nothing",
-    "contradictory": "two settings of which one wins",
-    "default": "what happens anyway",
-    "unread": "names a flag, and is no setting that this reader knows",
+    "misspelt": "a name that is close to an existing one",
+    "malformed": "a value that can't be parsed",
+    "deprecated": "accepted, but to be removed",
+    "no-effect": "accepted, but without effect",
+    "contradictory": "two settings, one of which overrides the other",
+    "default": "the same as the default",
+    "unread": "text that names a flag but could not be read as a setting",
 }
 
 
 @dataclass(frozen=True)
 class LintFinding:
-    """One thing to change, and where."""
+    """One problem, its location and its fix."""
 
     code: str
     """one of `CODES`"""
@@ -43,4 +43,4 @@ class LintFinding:
     """what was seen, what was expected, and what to do"""
     place: SourceLocation
     fix: str | None = None
-    """what to write at the place instead, empty to take it out; None where a person must choose"""
+    """the text to put there instead, empty to remove it; None if a person must choose"""

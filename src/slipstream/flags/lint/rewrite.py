@@ -1,4 +1,4 @@
-"""Files with their settings put right."""
+"""Apply the fixes of findings to files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from slipstream.writing import atomic_write
 
 
 def apply_fixes(text: str, findings: Iterable[LintFinding]) -> str:
-    """`text` with every fix of the findings applied; one place is changed once, the worst first."""
+    """`text` with all fixes applied; where fixes overlap, that of the worst finding."""
     chosen: dict[tuple[int, int], str] = {}
-    for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
+    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         if finding.fix is not None and finding.place.span is not None:
             chosen.setdefault(finding.place.span, finding.fix)
     for (start, end), replacement in sorted(chosen.items(), reverse=True):
@@ -25,7 +25,7 @@ def apply_fixes(text: str, findings: Iterable[LintFinding]) -> str:
 
 
 def _without(text: str, start: int, end: int) -> str:
-    """The text without a span; a line that holds nothing else goes with it.
+    """The text without a span, and without its line if nothing else is on it.
 
         "--a=1 \\          "--a=1 \\
          --gone=2 \\   →    --b=3"
@@ -36,7 +36,7 @@ def _without(text: str, start: int, end: int) -> str:
     before, after = text[line_start:start], text[end : line_end if line_end >= 0 else len(text)]
     if not before.strip() and after.strip() in ("", "\\") and line_start > 0 and line_end >= 0:
         return text[:line_start] + text[line_end + 1 :]
-    if after.lstrip(" ").startswith(",") and text[start] in "\"'":  # an entry of a dict
+    if after.lstrip(" ").startswith(",") and text[start] in "\"'":  # a dict entry
         end += len(after) - len(after.lstrip(" ")) + 1
         return text[:start] + text[end:].lstrip(" ")
     if before.endswith((" ", "\t")) and before.strip():
@@ -45,7 +45,7 @@ def _without(text: str, start: int, end: int) -> str:
 
 
 def fix_file(path: str | os.PathLike[str], findings: Iterable[LintFinding]) -> int:
-    """Rewrites a file; the number of places that changed."""
+    """Rewrite a file; returns the number of changes."""
     findings = list(findings)
     text = read_file(path)
     fixed = apply_fixes(text, findings)
@@ -55,4 +55,4 @@ def fix_file(path: str | os.PathLike[str], findings: Iterable[LintFinding]) -> i
     with atomic_write(path) as temporary:
         temporary.write_bytes(fixed.encode())
     os.chmod(path, mode)  # a script stays executable
-    return len({one.place.span for one in findings if one.fix is not None})
+    return len({finding.place.span for finding in findings if finding.fix is not None})

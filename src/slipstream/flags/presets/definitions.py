@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Guide:
-    """A page that tells people which flags to set."""
+    """A page that recommends flags."""
 
     title: str
     source: str
@@ -35,12 +35,12 @@ GUIDES = {
 }
 
 HERE = "slipstream"
-"""in place of a guide: what no guide says, and today's XLA needs"""
+"""in place of a guide: settings that no guide names but today's XLA needs"""
 
 
 @dataclass(frozen=True)
 class PresetEntry:
-    """A setting as a guide gives it."""
+    """A setting as a guide recommends it."""
 
     name: str
     """a flag, or a variable in capitals"""
@@ -49,13 +49,13 @@ class PresetEntry:
     guide: str
     """a key of `GUIDES`, or `HERE`"""
     said: str = ""
-    """what the guide wrote, where that is not `name=value`"""
+    """what the guide says, if that is not `name=value`"""
     until: str | None = None
     """the last jaxlib that needs it"""
     withheld: str = ""
-    """why it is never set, although a guide says so: what today's XLA does with it"""
+    """why it is never set although a guide recommends it: what today's XLA does with it"""
     is_met_by_any: bool = False
-    """whatever the default is, unless it is empty, does what this asks for"""
+    """whether any default that is not empty already does what this asks for"""
     only_with_estimator: bool = False
     """for Hopper and Blackwell only"""
 
@@ -65,7 +65,7 @@ class PresetEntry:
 
     @property
     def as_said(self) -> str:
-        """The guide's own line."""
+        """The line in the guide."""
         if self.guide == HERE:
             return ""
         return self.said or f"{'--' if self.is_flag else ''}{self.name}={self.value}"
@@ -80,4 +80,4 @@ class Preset:
     """a sentence"""
     entries: tuple[PresetEntry, ...]
     includes: tuple[str, ...] = ()
-    """presets whose entries it takes over"""
+    """presets whose entries it includes"""

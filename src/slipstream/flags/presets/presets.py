@@ -1,4 +1,4 @@
-"""Settings for a kind of job, as the guides recommend them and as this jaxlib wants them."""
+"""Settings for a kind of job: what the guides recommend, adapted to one jaxlib."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from slipstream.flags.settings import Setting, SourceLocation
 Resolution = Literal["kept", "renamed", "default", "retired", "withheld", "newer", "added", "found"]
 
 _LISTS = frozenset(("xla_disable_hlo_passes", "xla_gpu_disable_async_collectives"))
-"""flags whose values join: two presets that set them don't fight"""
+"""flags whose values are lists, which are merged if two presets set them"""
 _NOWHERE = SourceLocation("preset", 1, 1, None)
 
 
 @dataclass(frozen=True)
 class ResolvedEntry:
-    """An entry of a preset, and what became of it in one jaxlib."""
+    """An entry of a preset, and what to set for it with one jaxlib."""
 
     entry: PresetEntry
     preset: str
     today: Resolution
     name: str
     value: str
-    """what to set: other than the entry says where that was renamed"""
+    """what to set; differs from the entry if the flag was renamed"""
     because: str = ""
-    """why it changed or is left out; empty where it is kept"""
+    """why it changed or is left out; empty if it is kept"""
 
     @property
     def is_set(self) -> bool:
@@ -47,7 +47,7 @@ class ResolvedEntry:
 
 @dataclass(frozen=True)
 class ComposedPresets:
-    """Presets, joined."""
+    """Several presets combined."""
 
     presets: tuple[str, ...]
     jaxlib_version: str
@@ -61,7 +61,7 @@ class ComposedPresets:
 
     @property
     def left_out(self) -> tuple[ResolvedEntry, ...]:
-        """What the guides say and this jaxlib doesn't need or doesn't know."""
+        """What the guides recommend but this jaxlib doesn't need or have."""
         return tuple(one for one in self.chosen if not one.is_set)
 
     @property
@@ -84,9 +84,9 @@ def preset_of(name: str) -> Preset:
 
 
 def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) -> ComposedPresets:
-    """Joins presets for one jaxlib and one GPU; two that want different values are an error."""
+    """Combine presets for one jaxlib and one GPU; contradictory presets are an error."""
     if not names:
-        raise BadInput("no preset was named; see them: slipstream flags preset --list")
+        raise BadInput("no preset given; see: slipstream flags preset --list")
     entries = [pair for name in dict.fromkeys(names) for pair in _entries(preset_of(name))]
     if gpu is not None and not has_analytical_estimator(gpu):
         entries = [pair for pair in entries if not pair[1].only_with_estimator]
@@ -97,10 +97,10 @@ def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) 
 
 
 def _refuse_fatal(chosen: Sequence[ResolvedEntry], catalogue: Catalogue) -> None:
-    """Settings that are fine alone and fail together.
+    """Reject settings that work alone but fail together.
 
-    Seen with jaxlib 0.12.0.1: collective matmul on several streams without Triton's matmuls does
-    not pass XLA's own verifier.
+    With jaxlib 0.12.0.1, collective matmul on several streams without Triton matmuls fails XLA's
+    own verifier.
     """
     by_name = {one.name: one for one in chosen if one.is_set}
     matmul = by_name.get("xla_gpu_threshold_for_windowed_einsum_mib")
@@ -109,8 +109,8 @@ def _refuse_fatal(chosen: Sequence[ResolvedEntry], catalogue: Catalogue) -> None
         return
     if version_key(catalogue.jaxlib_version) >= version_key("0.12.0"):
         raise BadInput(
-            f"presets {matmul.preset} and {triton.preset} don't go together: from jaxlib 0.12 on, "
-            "collective matmul needs Triton's matmuls; leave out --xla_gpu_enable_triton_gemm=false"
+            f"presets {matmul.preset} and {triton.preset} can't be combined: from jaxlib 0.12 on, "
+            "collective matmul needs Triton matmuls; remove --xla_gpu_enable_triton_gemm=false"
         )
 
 
@@ -154,7 +154,7 @@ def _choose(
 def _choose_variable(same: ResolvedEntry) -> ResolvedEntry:
     setting = ENV_VARS.get(same.name)
     if setting is not None and setting.default is not None and same.value == setting.default:
-        return replace(same, today="default", because="It is the default.")
+        return replace(same, today="default", because="This is the default.")
     return same
 
 
@@ -163,7 +163,7 @@ def _added(same: ResolvedEntry) -> ResolvedEntry:
 
 
 def _with_known_kinds(same: ResolvedEntry, catalogue: Catalogue) -> ResolvedEntry:
-    """A list without the kinds that this jaxlib doesn't have."""
+    """Remove the kinds that this jaxlib doesn't have from a list."""
     flag = catalogue.flags[same.name]
     if flag.kind != "repeated enum" or not same.value:
         return same
@@ -201,7 +201,7 @@ def _as_found(entry: PresetEntry) -> Setting:
 
 
 def _joined(chosen: Sequence[ResolvedEntry]) -> Iterator[ResolvedEntry]:
-    """Each name once; retired ones as often as the guides name them."""
+    """Each name once, the settings first, then what is left out."""
     first: dict[str, ResolvedEntry] = {}
     retired: dict[str, ResolvedEntry] = {}
     for one in chosen:
@@ -220,7 +220,7 @@ def _joined(chosen: Sequence[ResolvedEntry]) -> Iterator[ResolvedEntry]:
 def _merged(before: ResolvedEntry, one: ResolvedEntry) -> ResolvedEntry:
     if one.name not in _LISTS:
         raise BadInput(
-            f"presets {before.preset} and {one.preset} don't go together: {one.name} is "
+            f"presets {before.preset} and {one.preset} can't be combined: {one.name} is "
             f"{before.value!r} in one and {one.value!r} in the other; choose one of them"
         )
     values = dict.fromkeys([*before.value.split(","), *one.value.split(",")])

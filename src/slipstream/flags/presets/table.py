@@ -1,23 +1,23 @@
-"""The presets as data: each setting with its reason, its guide, and what the guide said."""
+"""The presets as data: each setting with its reason, its guide, and what the guide says."""
 
 from __future__ import annotations
 
 from slipstream.flags.presets.definitions import HERE, Preset, PresetEntry
 
-_HIDE = "The scheduler moves compute between a collective's start and its end."
-_ASYNC = "A collective that runs beside compute can be hidden."
+_HIDE = "The scheduler places compute between a collective's start and its end."
+_ASYNC = "An asynchronous collective can overlap with compute."
 _ALONE = "Nothing overlaps, so each op is timed alone."
-_PRIORITY = "Communication kernels are launched first, so they find free multiprocessors."
+_PRIORITY = "Communication kernels get free multiprocessors first."
 _LAYER = (
-    "Large buffers use the links better: at least one layer's weights or gradients; "
-    "`slipstream flags thresholds` finds the number for a model."
+    "Large buffers use the links better; use at least the size of one layer's weights or "
+    "gradients, which `slipstream flags thresholds` computes."
 )
 _LADDER = (
-    "As large as efficiency needs, as small as overlap allows: try powers of two from 16 MB; "
-    "`slipstream flags thresholds` prints the ladder."
+    "A trade-off between bandwidth (large) and overlap (small): try powers of two from 16 MB, "
+    "which `slipstream flags thresholds` lists."
 )
-_GRAPHS_OFF = "Kernels are launched one by one, each under its own name and on its own stream."
-_PIPELINE = "The collective of the next iteration starts in this one."
+_GRAPHS_OFF = "Kernels are launched one by one, each with its own name and on its own stream."
+_PIPELINE = "The next iteration's collective starts in this one."
 _BY_DIM = "Tensors sharded along different dimensions share one collective."
 
 _LHS = "xla_gpu_enable_latency_hiding_scheduler"
@@ -30,18 +30,18 @@ _SCHEDULER = PresetEntry(_LHS, "true", _HIDE, "llm")
 _HIGH_PRIORITY = PresetEntry(
     "xla_gpu_enable_highest_priority_async_stream", "true", _PRIORITY, "llm"
 )
-_MIN_LOG = PresetEntry("TF_CPP_MIN_LOG_LEVEL", "0", "XLA says which profile it uses.", "jax")
+_MIN_LOG = PresetEntry("TF_CPP_MIN_LOG_LEVEL", "0", "XLA logs which profile it uses.", "jax")
 
 PRESETS: tuple[Preset, ...] = (
     Preset(
         "pgle-profile",
-        "The run that measures, for a PGLE profile by hand.",
+        "The profiling run of PGLE by hand.",
         (
             PresetEntry(_LHS, "false", _ALONE, "pgle"),
             PresetEntry(
                 "xla_gpu_enable_analytical_sol_latency_estimator",
                 "false",
-                "On Hopper and Blackwell this estimator switches the scheduler on again.",
+                "On Hopper and Blackwell, this estimator re-enables the scheduler.",
                 HERE,
                 only_with_estimator=True,
             ),
@@ -50,8 +50,8 @@ PRESETS: tuple[Preset, ...] = (
             PresetEntry(
                 _COMMAND_BUFFER,
                 "",
-                "JAX's extractor sees one name for a whole CUDA graph (`slipstream costs` sees "
-                "the kernels in it, and doesn't need this).",
+                "JAX's extractor sees one name for a whole CUDA graph (`slipstream costs` sees the "
+                "kernels in it and doesn't need this).",
                 "jax",
                 f"--{_COMMAND_BUFFER}=''",
             ),
@@ -59,7 +59,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "pgle-performance",
-        "The run that uses a PGLE profile.",
+        "The run that uses the PGLE profile.",
         (
             PresetEntry(_LHS, "true", _HIDE, "pgle"),
             PresetEntry("xla_gpu_enable_async_all_gather", "true", _ASYNC, "pgle"),
@@ -76,58 +76,58 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "auto-pgle",
-        "JAX profiles a few steps and recompiles with what it saw.",
+        "JAX profiles a few steps and recompiles with the measured costs.",
         (
-            PresetEntry("JAX_ENABLE_PGLE", "true", "Switches AutoPGLE on.", "jax"),
+            PresetEntry("JAX_ENABLE_PGLE", "true", "Enables AutoPGLE.", "jax"),
             PresetEntry(
                 _LHS,
                 "true",
-                "A profile switches it on by itself since 0.5.1.",
+                "Since 0.5.1, a profile enables it.",
                 "jax",
                 until="0.5.0",
             ),
             PresetEntry(
-                "JAX_PGLE_PROFILING_RUNS", "3", "Steps that are profiled; more is better.", "jax"
+                "JAX_PGLE_PROFILING_RUNS", "3", "Number of profiled steps; more are better.", "jax"
             ),
             PresetEntry(
                 "JAX_PGLE_AGGREGATION_PERCENTILE",
                 "85",
-                "Which of the runs counts; lower where steps are noisy (of 3 runs, 50 to 99 is "
-                "the median).",
+                "Which of the runs counts; lower it if steps are noisy (of 3 runs, 50 to 99 is the "
+                "median).",
                 "jax",
             ),
         ),
     ),
     Preset(
         "nsight-pgle",
-        "Nsight on a program that AutoPGLE put into the compilation cache (run auto-pgle with "
-        "the same cache first).",
+        "Nsight Systems on a program from AutoPGLE's compilation cache (run auto-pgle with the "
+        "same cache first).",
         (
             PresetEntry(
                 "JAX_ENABLE_COMPILATION_CACHE",
                 "true",
-                "The cache is on.",
+                "Enables the compilation cache.",
                 "jax",
                 "JAX_ENABLE_COMPILATION_CACHE=yes",
             ),
             PresetEntry(
                 "JAX_COMPILATION_CACHE_DIR",
                 "jax_cache",
-                "Where the first run left its programs.",
+                "The cache of the first run.",
                 "jax",
                 "JAX_COMPILATION_CACHE_DIR=… (a folder)",
             ),
             PresetEntry(
                 "JAX_COMPILATION_CACHE_EXPECT_PGLE",
                 "true",
-                "Takes the program that PGLE optimised, without profiling again.",
+                "Loads the program that PGLE optimised, without profiling again.",
                 "jax",
                 "JAX_COMPILATION_CACHE_EXPECT_PGLE=yes",
             ),
             PresetEntry(
                 "JAX_ENABLE_PGLE",
                 "false",
-                "JAX's profiler and Nsight can't both hold CUPTI.",
+                "JAX's profiler and Nsight can't use CUPTI at the same time.",
                 "jax",
                 "the JAX profiler cannot co-exist with the NVIDIA Nsight Systems profiler",
             ),
@@ -135,7 +135,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "fsdp",
-        "Fully sharded data parallelism: all-gathers and reduce-scatters hidden behind layers.",
+        "Fully sharded data parallelism: all-gathers and reduce-scatters overlap with the layers.",
         (
             _SCHEDULER,
             PresetEntry("xla_gpu_enable_async_collectives", "true", _ASYNC, "llm"),
@@ -143,7 +143,7 @@ PRESETS: tuple[Preset, ...] = (
             PresetEntry(
                 "xla_gpu_enable_while_loop_double_buffering",
                 "true",
-                "Two iterations of a scan share buffers, so one's collectives meet the "
+                "Two iterations of a scan alternate buffers, so one's collectives overlap with the "
                 "other's compute.",
                 "llm",
             ),
@@ -152,7 +152,7 @@ PRESETS: tuple[Preset, ...] = (
             PresetEntry(
                 "xla_gpu_enable_pipelined_collectives",
                 "false",
-                "Would override the flags for single collectives.",
+                "If true, it overrides the flags of the single collectives.",
                 "llm",
                 "--xla_gpu_enable_pipelined_collectives=false // if true overrides the above",
             ),
@@ -166,7 +166,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "data-parallel",
-        "Data parallelism: gradients are reduced while the backward pass runs.",
+        "Data parallelism: gradients are reduced during the backward pass.",
         (
             _SCHEDULER,
             PresetEntry("xla_gpu_enable_async_all_reduce", "true", _ASYNC, "pgle"),
@@ -177,7 +177,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "tensor-parallel",
-        "Collective matmul: a matmul in pieces, each piece sent while the next is computed.",
+        "Collective matmul: a matmul is split, and each piece is sent while the next is computed.",
         (
             _SCHEDULER,
             PresetEntry(
@@ -189,54 +189,54 @@ PRESETS: tuple[Preset, ...] = (
             PresetEntry(
                 "xla_gpu_threshold_for_windowed_einsum_mib",
                 "0",
-                "From which output size on; 0 means every matmul next to a collective. "
-                "Without a GPU, 0.10.2 compiles it to nothing; 0.12 splits matmuls as promised.",
+                "The smallest output size; 0 means every matmul next to a collective. Compiled "
+                "without a GPU, it has no effect in 0.10.2; 0.12 splits matmuls as documented.",
                 "llm",
             ),
         ),
     ),
     Preset(
         "pipeline-parallel",
-        "Pipeline parallelism: stages send to the next one while they compute.",
+        "Pipeline parallelism: stages send to the next stage while they compute.",
         (
             PresetEntry(_LHS, "true", _HIDE, "jax"),
             PresetEntry(_COMMAND_BUFFER, "", _GRAPHS_OFF, "jax", f"--{_COMMAND_BUFFER}=''"),
             PresetEntry(
                 "xla_disable_hlo_passes",
                 "collective-permute-motion",
-                "Moved permutes would spoil the pipeline's order.",
+                "Moving permutes would break the order of the pipeline.",
                 "jax",
             ),
             PresetEntry(
                 "xla_gpu_experimental_pipeline_parallelism_opt_level",
                 "PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE",
-                "Rearranges sends and receives around the stages' compute.",
+                "Reorders sends and receives around the stages' compute.",
                 "jax",
             ),
             PresetEntry(
                 "xla_gpu_enable_pipelined_p2p",
                 "true",
-                "Sends of the next stage start early.",
+                "Sends to the next stage start early.",
                 "llm",
-                withheld="Beside the level above, 0.10.2 finds a cycle and 0.12 aborts.",
+                withheld="Together with the level above, 0.10.2 reports a cycle and 0.12 aborts.",
             ),
             PresetEntry(
                 "xla_gpu_collective_permute_decomposer_threshold",
                 "1024",
-                "Permutes from this size on become send and receive; alone it does nothing.",
+                "Splits permutes from this size on into send and receive; has no effect alone.",
                 "llm",
             ),
             PresetEntry(
                 "xla_gpu_lhs_enable_gpu_async_tracker",
                 "true",
-                "The scheduler knows how many collectives may be under way.",
+                "The scheduler knows how many collectives may be in flight.",
                 "llm",
             ),
         ),
     ),
     Preset(
         "single-host-nccl",
-        "NCCL's protocols and buffers for several GPUs of one host.",
+        "NCCL protocols and buffers for several GPUs on one host.",
         (
             PresetEntry(
                 "NCCL_LL128_BUFFSIZE", "-2", "NCCL chooses the size of LL128's buffers.", "jax"
@@ -247,18 +247,18 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "nccl-user-buffers",
-        "NCCL sends from and into XLA's own buffers, without a copy.",
+        "NCCL sends from and receives into XLA's own buffers, without copies.",
         (
             PresetEntry(
                 "xla_gpu_enable_nccl_user_buffers",
                 "true",
-                "Buffers of collectives are registered with NCCL.",
+                "Registers the buffers of collectives with NCCL.",
                 "llm",
             ),
             PresetEntry(
                 "NCCL_NVLS_ENABLE",
                 "1",
-                "All-gather, all-reduce and reduce-scatter need NVLink SHARP for it.",
+                "All-gather, all-reduce and reduce-scatter need NVLink SHARP for this.",
                 "llm",
                 "Needs NCCL_NVLS_ENABLE=1 for AG, AR, RS.",
             ),
@@ -266,43 +266,43 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "memory",
-        "How much of the GPU's memory XLA gets, and what NCCL leaves of it.",
+        "How much GPU memory XLA uses, with fewer buffers for NCCL.",
         (
             PresetEntry(
                 "XLA_PYTHON_CLIENT_MEM_FRACTION",
                 "0.9",
-                "The rest is for CUDA's libraries and NCCL; 0.8 where that is too little.",
+                "The rest is for the CUDA libraries and NCCL; use 0.8 if that is too little.",
                 "llm",
                 "We typically set it to 0.9 or 0.8.",
             ),
             PresetEntry(
                 "xla_gpu_memory_limit_slop_factor",
                 "95",
-                "Per cent of memory from which the scheduler saves memory rather than time.",
+                "Percentage of memory above which the scheduler saves memory rather than time.",
                 "jax",
             ),
             PresetEntry(
                 "xla_gpu_enable_nccl_comm_splitting",
                 "false",
-                "Fewer communicators, each of which holds buffers.",
+                "Fewer NCCL communicators, each of which holds buffers.",
                 "llm",
             ),
             PresetEntry(
                 "xla_gpu_enable_nccl_per_stream_comms",
                 "false",
-                "Fewer communicators, each of which holds buffers.",
+                "Fewer NCCL communicators, each of which holds buffers.",
                 "llm",
             ),
         ),
     ),
     Preset(
         "cuda-graphs-on",
-        "Many small kernels launched as one graph: less time on the host.",
+        "Many small kernels are launched as one graph, which takes less host time.",
         (
             PresetEntry(
                 _COMMAND_BUFFER,
                 _GRAPH_TYPES,
-                "What goes into graphs; collectives and loops stay outside.",
+                "The kinds of work in graphs; collectives and loops stay outside.",
                 "llm",
                 f"--{_COMMAND_BUFFER} (1 by default, available options are 0, 1, 2, and 3)",
                 is_met_by_any=True,
@@ -311,7 +311,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "cuda-graphs-off",
-        "Every kernel launched by itself: for profiles, and where host copies should overlap.",
+        "Every kernel is launched separately: for profiles, and to overlap host copies.",
         (
             PresetEntry(_COMMAND_BUFFER, "", _GRAPHS_OFF, "jax", f"--{_COMMAND_BUFFER}=''"),
             PresetEntry("xla_gpu_graph_level", "0", _GRAPHS_OFF, "pgle"),
@@ -319,19 +319,19 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "debug-dumps",
-        "What XLA compiled, what its scheduler thought, and what it said.",
+        "Dumps of programs and schedules, and verbose logs.",
         (
             PresetEntry(
                 "xla_dump_to",
                 "xla_dump",
-                "A folder for programs and schedules.",
+                "The folder for programs and schedules.",
                 "llm",
                 "--xla_dump_to=some/path",
             ),
             PresetEntry(
                 "xla_dump_latency_hiding_schedule",
                 "true",
-                "The scheduler's own timeline, as a proto in text.",
+                "The scheduler's own timeline, as a text proto.",
                 "llm",
             ),
             PresetEntry(
@@ -343,33 +343,33 @@ PRESETS: tuple[Preset, ...] = (
             PresetEntry(
                 "TF_CPP_VMODULE",
                 "profile_guided_latency_estimator=10",
-                "Says of each op whether the profile had a cost.",
+                "Logs for each op whether the profile has its cost.",
                 "pgle",
             ),
             _MIN_LOG,
-            PresetEntry("TF_CPP_MAX_LOG_LEVEL", "100", "Lets those lines through.", "pgle"),
+            PresetEntry("TF_CPP_MAX_LOG_LEVEL", "100", "Lets those lines pass.", "pgle"),
         ),
     ),
     Preset(
         "llm-gpu",
-        "All that the guides recommend for training a language model on GPUs.",
+        "Everything that the guides recommend for training a language model on GPUs.",
         (
             PresetEntry(
                 "CUDA_DEVICE_MAX_CONNECTIONS",
                 "1",
-                "One queue keeps the order of launches, which overlap relies on.",
+                "One queue keeps the launch order, which overlap relies on.",
                 "llm",
             ),
             PresetEntry(
                 "xla_gpu_enable_triton_gemm",
                 "false",
-                "cuBLAS for all matmuls: quicker to compile, often as fast.",
+                "cuBLAS for all matmuls: faster to compile, and often as fast to run.",
                 "pgle",
             ),
             PresetEntry(
                 "xla_gpu_simplify_all_fp_conversions",
                 "true",
-                "Pairs of conversions between float types are dropped.",
+                "Removes pairs of conversions between float types.",
                 "pgle",
                 "--xla_gpu_simplify_all_fp_conversions",
             ),
@@ -377,26 +377,26 @@ PRESETS: tuple[Preset, ...] = (
             PresetEntry(
                 "xla_gpu_enable_triton_softmax_fusion",
                 "false",
-                "Own attention kernels fit better.",
+                "Dedicated attention kernels are better.",
                 "pgle",
             ),
             PresetEntry(
                 "xla_disable_hlo_passes",
                 "rematerialization",
-                "The model's own checkpoint policy decides what is computed twice.",
+                "The model's own checkpoint policy decides what is recomputed.",
                 "pgle",
             ),
             PresetEntry(
                 "xla_gpu_enable_custom_fusions",
                 "true",
-                "Slices and updates around cuBLAS calls need no copies.",
+                "Avoids copies of slices and slice updates around cuBLAS calls.",
                 "llm",
             ),
             PresetEntry("xla_gpu_cudnn_gemm_fusion", "true", "cuDNN fuses matmul and bias.", "llm"),
             PresetEntry(
                 "xla_gpu_enable_cudnn_fmha",
                 "false",
-                "Attention is called by name, not found by pattern.",
+                "Attention kernels are called explicitly, not matched by pattern.",
                 "llm",
             ),
         ),
