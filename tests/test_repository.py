@@ -75,6 +75,28 @@ def test_help_is_cheap() -> None:
     assert imported & {"jax", "jaxlib", "numba", "llvmlite", "pandas", "polars", "duckdb"} == set()
 
 
+PRIVATE_JAX = re.compile(
+    r"jax\._src|jaxlib\._(?!_)|\bxla_client\b|from jaxlib import|"
+    r"\._lowering\b|\._executable\b|\b_clear_cache\b|\b_cached_compilation\b|\bglobal_state\b"
+)
+
+
+def test_private_parts_of_jax_are_used_in_one_room() -> None:
+    """Where each is in a table, and is checked before it is used."""
+    source = ROOT / "src" / "slipstream"
+    allowed = {
+        # A program for another Python, which has no Slipstream.
+        source / "flags" / "catalogue" / "probe.py",
+    }
+    found = [
+        f"{path.relative_to(source)}: {match[0]}"
+        for path in sorted(source.rglob("*.py"))
+        if path.parent.name != "jaxhooks" and path not in allowed
+        for match in PRIVATE_JAX.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == [], "move it to jaxhooks/private_api.py"
+
+
 def test_every_command_and_column_has_a_page_that_is_up_to_date() -> None:
     done = run(sys.executable, "docs/generate.py", "--check")
     assert done.returncode == 0, done.stderr

@@ -217,14 +217,14 @@ def test_nothing_is_loaded_from_the_working_folder(cache: Cache, tmp_path, monke
     monkeypatch.setenv("HOME", "/home/somebody")
     for relative in ("", "cache", "./cache", "../cache", "~/cache"):
         monkeypatch.setenv("XDG_CACHE_HOME", relative)
-        assert paths() == [package, "/home/somebody/.cache/slipstream"]
+        assert paths() == [package, "/home/somebody/.cache/slipstream/native"]
     monkeypatch.setenv("HOME", "relative")
     assert paths() == [package]
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
     assert paths() == [package]
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert paths() == [package, "/somewhere/slipstream"]
+    assert paths() == [package, "/somewhere/slipstream/native"]
 
 
 def key_of_weighted() -> bytes | None:

@@ -12,7 +12,6 @@ as they were, and once a program is settled JAX's own fast path runs it.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import tempfile
@@ -29,8 +28,10 @@ from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import Receipt, receipt_when_ready, write_receipt_later
 from slipstream.experiment.step_timer import Timer
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.jaxhooks import private_api, stages
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.private_api import Feature, JaxChanged
 
 ENOUGH = 20
 """calls from elsewhere after which a program of the same name counts as another function's"""
@@ -70,17 +71,25 @@ class Optimized:
         self._now = threading.local()
         self._is_closed = False
         self._owns: Callable[[CompiledProgram], bool] = lambda program: False
-        HOOKS.add(self)
+        self._off: str | None = None
+        """why nothing is measured, where this JAX lacks what measuring needs"""
         try:
+            private_api.require(Feature.RECOMPILING, Feature.ADOPTING)
+            HOOKS.add(self)
             self._call = _callable(function)
+            self._owns = _ownership(self._call)
+            stages.forget_fast_path(self._call)
+        except JaxChanged as changed:
+            HOOKS.remove(self)
+            self._call = _callable(function)
+            self._off = f"{changed}; the function runs as it is"
+            private_api.warn_once(self._off)
         except BadInput:
             HOOKS.remove(self)
             raise
         self._function = function
-        self._owns = _ownership(self._call)
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
-        _watch_from_now_on(self._call)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         now = self._now
@@ -134,8 +143,8 @@ class Optimized:
 
     def _on_settled(self, controller: Controller) -> None:
         # An ahead-of-time compiled program asks for its fast path once, when it is first called.
-        if hasattr(self._call, "_executable"):
-            cast("Any", self._call)._call = None
+        if stages.is_compiled(self._call):
+            stages.forget_fast_path(self._call)
         if self._is_closed:
             self._stop_listening()
         if controller.consensus.is_leader:
@@ -143,9 +152,10 @@ class Optimized:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every signature seen so far has its program."""
+        """Whether every signature seen so far has its program, or none will be measured."""
         controllers = list(self._controllers.values())
-        return bool(controllers) and all(c.done.is_set() for c in controllers)
+        is_measured = bool(controllers) and all(c.done.is_set() for c in controllers)
+        return is_measured or self._off is not None
 
     def receipts(self) -> list[Receipt]:
         """One for each signature that is settled."""
@@ -154,6 +164,8 @@ class Optimized:
 
     def report(self) -> str:
         """What was found, in words."""
+        if self._off is not None:
+            return self._off
         lines = [receipt.sentence() for receipt in self.receipts()]
         waiting = sum(not c.done.is_set() for c in list(self._controllers.values()))
         if waiting or not lines:
@@ -191,14 +203,11 @@ def _folder(given: str | Path | None) -> Path:
 
 def _callable(function: Any) -> Callable[..., Any]:
     """What is called for a jitted function, a lowered program or a compiled one."""
-    from jax import stages
+    from jax import stages as public
 
-    if isinstance(function, stages.Lowered):
-        _find_lowering(compiled := function.compile())
-        return cast("Callable[..., Any]", compiled)
-    if isinstance(function, stages.Compiled):
-        _find_lowering(function)
-    elif not hasattr(function, "lower"):
+    if isinstance(function, public.Lowered):
+        return cast("Callable[..., Any]", function.compile())
+    if not hasattr(function, "lower") and not isinstance(function, public.Compiled):
         raise BadInput(
             f"optimize got {function!r}; expected what jax.jit returned, or a lowered or compiled "
             "program: write optimize(jax.jit(f))"
@@ -208,8 +217,13 @@ def _callable(function: Any) -> Callable[..., Any]:
 
 def _ownership(call: Any) -> Callable[[CompiledProgram], bool]:
     """Which programs are the function's own, not those it runs on the way (constants, say)."""
-    if hasattr(call, "_executable"):
-        program = HOOKS.find(call._executable.xla_executable)
+    if stages.is_compiled(call):
+        program = stages.program_of(call)
+        if program is None:
+            raise BadInput(
+                "this compiled program can't be compiled anew: what it was lowered to is gone; "
+                "give optimize the lowered program: optimize(jax.jit(f).lower(…))"
+            )
         return lambda other: other is program
     name = getattr(call, "__name__", None)
     if name is None:
@@ -220,35 +234,6 @@ def _ownership(call: Any) -> Callable[[CompiledProgram], bool]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^\w.-]", "_", name).strip("_")
-
-
-def _watch_from_now_on(function: Any) -> None:
-    """A function that ran before has a fast path, which would pass us by."""
-    forget = getattr(function, "_clear_cache", None)
-    if forget is not None:
-        forget()
-
-
-def _find_lowering(compiled: Any) -> None:
-    """A compiled program can only be compiled anew from what it was lowered to."""
-    from jax import stages
-
-    executable = compiled._executable
-    if HOOKS.find(executable.xla_executable) is None:
-        # By type: to ask a weak proxy for its class raises where what it stood for is gone.
-        objects = (found for found in gc.get_objects() if issubclass(type(found), stages.Lowered))
-        lowered = next((found for found in objects if _made(found, executable)), None)
-        if lowered is None or HOOKS.adopt(executable, lowered._lowering) is None:
-            raise BadInput(
-                "this compiled program can't be compiled anew: what it was lowered to is gone; "
-                "give optimize the lowered program: optimize(jax.jit(f).lower(…))"
-            )
-    # Its C++ call, if it was called before, would pass us by.
-    compiled._call = None
-
-
-def _made(lowered: Any, executable: Any) -> bool:
-    return getattr(lowered._lowering, "_executable", None) is executable
 
 
 def _flags_name(flags: Mapping[str, str]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 
 from slipstream.compiler.compilation import Compilation
 from slipstream.errors import BadInput
+from slipstream.jaxhooks.hlo import text_from_proto
 from slipstream.writing import atomic_write
 
 PROTO, TEXT = (".pb",), (".hlo", ".txt")
@@ -23,13 +23,7 @@ def write_program(compilation: Compilation, path: str | os.PathLike[str]) -> Pat
         )
     data = compilation.proto.read_bytes()
     if target.suffix in TEXT:
-        data = _text(data).encode()
+        data = text_from_proto(data).encode()
     with atomic_write(target) as temporary:
         temporary.write_bytes(data)
     return target
-
-
-def _text(proto: bytes) -> str:
-    importlib.import_module("jax")  # jaxlib's parts can't be imported before it
-    hlo = importlib.import_module("jaxlib._hlo")
-    return str(hlo.HloModule.from_serialized_hlo_module_proto(proto).to_string())

@@ -32,6 +32,8 @@ def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) 
     log = _keep_log(failed.log)
     if failed.died:
         return _died(failed, log)
+    if failed.answer["error"] in ("JaxChanged", "Missing"):
+        return Missing(failed.answer["text"])
     stages = {"start": _start, "lower": _lower, "convert": _convert, "compile": _compile}
     return stages[stage](failed, target, machine, log)
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 from slipstream.errors import Missing, missing_extra
+from slipstream.jaxhooks.private_api import warn_if_untested
 
 PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 _PURPOSE = "compiling for GPUs"
@@ -27,6 +28,7 @@ def installed_versions() -> dict[str, str]:
         raise missing_extra(PLUGINS[0], "compiler", _PURPOSE)
     found[plugin] = _release(plugin) or ""
     _check_fit(found["jaxlib"], plugin, found[plugin])
+    warn_if_untested(found["jax"])
     return found
 
 

@@ -28,6 +28,8 @@ from typing import Any
 
 from slipstream.consensus.kvstore import FolderStore, JaxStore, KeyValueStore, StoreUnavailable
 from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.distributed import coordination_client
+from slipstream.jaxhooks.private_api import JaxChanged
 from slipstream.jaxhooks.shutdown import SHUTDOWN
 
 log = logging.getLogger("slipstream")
@@ -213,9 +215,10 @@ def consensus_for(
 
 
 def _store(folder: Path) -> KeyValueStore:
-    from jax._src import distributed
-
-    client = distributed.global_state.client
+    try:
+        client = coordination_client()
+    except JaxChanged as changed:
+        raise NoConsensus(str(changed)) from changed
     if client is not None:
         return JaxStore(client)
     session = job_id(os.environ)

@@ -6,10 +6,10 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from slipstream.errors import Missing
+from slipstream.jaxhooks import compiling
 from slipstream.jaxhooks.jax_types import Executable
 
 KEPT_BYTES = 256 << 20
@@ -35,9 +35,10 @@ class CompiledProgram:
     calls: int = 0
     is_settled: bool = False
     """whether the fast path may have it"""
+    options: bytes = b""
+    """how JAX compiled it: a serialized CompileOptionsProto"""
     _backend: Any = None
     _devices: Any = None
-    _options: bytes = b""
     _callbacks: Sequence[Any] = ()
     autopgle_executable: Any = None
     """what JAX made for it, where that isn't the original: AutoPGLE's"""
@@ -60,33 +61,17 @@ class CompiledProgram:
 
     def recompile(self, flags: Mapping[str, str], costs: bytes | None = None) -> Executable:
         """The same program compiled with other flags, or with costs for XLA's scheduler."""
-        compiled: Executable = _compile(self, flags, costs)
+        if not self.stablehlo:
+            raise Missing(
+                f"{self.name} can't be compiled again: its StableHLO was dropped, since the "
+                f"programs of this job have more than {KEPT_BYTES >> 20} MiB of it"
+            )
+        compiled: Executable = compiling.recompile(
+            self.stablehlo, self._backend, self._devices, self.options, self._callbacks,
+            flags=flags, costs=costs,
+        )  # fmt: skip
         return compiled
 
     def run_with(self, executable: Executable) -> None:
         """From the next call on, run this executable."""
         self.executable = executable
-
-
-def _compile(program: CompiledProgram, flags: Mapping[str, str], costs: bytes | None) -> Any:
-    from jax._src import compiler
-    from jax._src.interpreters import mlir
-
-    xla_client: Any = import_module("jax._src.lib").xla_client
-    ir: Any = import_module("jax._src.lib.mlir").ir
-
-    if not program.stablehlo:
-        raise Missing(
-            f"{program.name} can't be compiled again: its StableHLO was let go of, since the "
-            f"programs of this job take more than {KEPT_BYTES >> 20} MiB of it"
-        )
-    options = xla_client.CompileOptions.ParseFromString(program._options)
-    overrides = dict(options.env_option_overrides) | dict(flags)
-    options.env_option_overrides = list(overrides.items())
-    if costs is not None:
-        options.executable_build_options.fdo_profile = costs
-    with mlir.make_ir_context():
-        module = ir.Module.parse(program.stablehlo)
-        return compiler.backend_compile_and_load(
-            program._backend, module, program._devices, options, program._callbacks
-        )

@@ -1,44 +1,47 @@
-"""JAX's hooks, watched: every program it compiles, and each time one of them runs.
+"""Hooks in JAX: they see every program that JAX compiles, and every run of one.
 
     jitted(x) ──► C++ fast path ───────────────────────────► device
-                      │ only after a first call through Python, and only if Python says so
+                      │ only after a first call through Python, and only if Python agrees
                       ▼
-                 ExecuteReplicated.__call__   ◄── a listener stands here while it has something to
-                                                  measure; then the fast path is given back
+                 ExecuteReplicated.__call__   ◄── listeners stand here while they have something to
+                                                  measure; then JAX gets its fast path back
 
-What the loop knows of JAX's private parts is in this file and in `watched`. A listener that raises
-never ends the job: the call goes on as if nobody had listened.
+A listener that raises never ends the job: the call goes on as if nobody had listened.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
-from slipstream.errors import Missing
+from slipstream.jaxhooks import private_api
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.listener import CallOnce, JobFailed, Listener, around, is_wanted
+from slipstream.jaxhooks.private_api import Feature, JaxChanged, PrivatePart
 from slipstream.jaxhooks.program_registry import ProgramRegistry
 
 log = logging.getLogger("slipstream")
 
 
 class JaxHooks:
-    """The one watcher of a process."""
+    """The hooks of this process, and whoever listens to them."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
         self.registry = ProgramRegistry()
-        self._originals: dict[str, Any] = {}
-        self._unmet: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._originals: dict[PrivatePart, Any] = {}
+        """what the hooks replaced in JAX; empty while none are installed"""
+        self._compile_signature = inspect.Signature()
+        self._not_adopted: weakref.WeakSet[Any] = weakref.WeakSet()
+        """lowerings whose programs can't be watched: not tried again"""
         self._lock = threading.Lock()
-        self._busy = threading.local()
+        self._thread = threading.local()
 
     @property
     def programs(self) -> list[CompiledProgram]:
@@ -48,9 +51,13 @@ class JaxHooks:
         return self.registry.find(executable)
 
     def add(self, listener: Listener) -> None:
-        """Watch from now on; the first listener puts the hooks into JAX."""
+        """Listen from now on. The first listener installs the hooks.
+
+        JaxChanged, and JAX left as it is, if a private part that the hooks need is not as expected.
+        """
         with self._lock:
             if not self._originals:
+                private_api.require(Feature.WATCHING, Feature.STABLEHLO)
                 self._install()
             self.listeners.append(listener)
 
@@ -60,123 +67,120 @@ class JaxHooks:
                 self.listeners.remove(listener)
 
     def adopt(self, executable: Any, lowering: Any) -> CompiledProgram | None:
-        """Watch a program that was compiled before anyone watched, from its lowering.
+        """Watch a program that was compiled before anybody watched, from its lowering.
 
-        JAX is asked to compile it again, and is handed what it had compiled: all that is wanted is
-        how it would.
+        JAX is asked to compile it again and gets what it had compiled: this shows how it compiles
+        the program, and costs nothing.
         """
         loaded = executable.xla_executable
         if self.find(loaded) is not None:
             return self.find(loaded)
-        _, pxla, _ = _jax_parts()
-        pxla._cached_compilation.evict_weakref(lowering._hlo)
+        cache = private_api.CACHED_COMPILATION.get()
+        private_api.MESH_COMPUTATION.of(lowering)
+        cache.evict_weakref(lowering._hlo)
         before, lowering._executable = lowering._executable, None
-        self._busy.adopted = loaded
+        self._thread.adopted = loaded
         try:
-            again = self._originals["lowered"](lowering)
+            again = self._originals[private_api.MESH_COMPUTATION_COMPILE](lowering)
         finally:
-            self._busy.adopted = None
+            self._thread.adopted = None
             lowering._executable = before
         self.registry.add_user(executable.unsafe_call)
         del again
         return self.find(loaded)
 
     def _install(self) -> None:
-        compiler, pxla, pjit = _jax_parts()
-        self._originals = {
-            "compile": compiler.compile_or_get_cached,
-            "call": pxla.ExecuteReplicated.__call__,
-            "made": pxla.ExecuteReplicated.__init__,
-            "lowered": pxla.MeshComputation.compile,
-            "fastpath": pjit._get_fastpath_data,
-            "rebuild": pjit._need_to_rebuild_with_fdo,
-            "aot": pxla.MeshExecutable.create_cpp_call,
-        }
-        compiler.compile_or_get_cached = self._compiling
-        pjit._get_fastpath_data = self._fastpath
-        pjit._need_to_rebuild_with_fdo = self._rebuild
         hooks = self
 
         def call(replicated: Any, *arguments: Any) -> Any:
             return hooks._calling(replicated, arguments)
 
-        def made(replicated: Any, *arguments: Any, **named: Any) -> None:
-            hooks._originals["made"](replicated, *arguments, **named)
+        def init(replicated: Any, *arguments: Any, **named: Any) -> None:
+            hooks._originals[private_api.EXECUTE_INIT](replicated, *arguments, **named)
             hooks.registry.add_user(replicated)
 
         def compile(lowering: Any, *arguments: Any, **named: Any) -> Any:
-            executable = hooks._originals["lowered"](lowering, *arguments, **named)
+            original = hooks._originals[private_api.MESH_COMPUTATION_COMPILE]
+            executable = original(lowering, *arguments, **named)
             hooks._meet(executable, lowering)
             return executable
 
         def create_cpp_call(executable: Any, params: Any) -> Any:
             if hooks._wants(executable.xla_executable):
-                return _Compiled(hooks, executable, params)
+                return _MeasuredCall(hooks, executable, params)
             hooks._switch(executable)
-            return hooks._originals["aot"](executable, params)
+            return hooks._originals[private_api.CREATE_CPP_CALL](executable, params)
 
-        pxla.ExecuteReplicated.__call__ = call
-        pxla.ExecuteReplicated.__init__ = made
-        pxla.MeshComputation.compile = compile
-        pxla.MeshExecutable.create_cpp_call = create_cpp_call
+        replacements: dict[PrivatePart, Callable[..., Any]] = {
+            private_api.COMPILE_OR_GET_CACHED: self._compiling,
+            private_api.FASTPATH_DATA: self._fastpath,
+            private_api.NEED_TO_REBUILD: self._rebuild,
+            private_api.EXECUTE_CALL: call,
+            private_api.EXECUTE_INIT: init,
+            private_api.MESH_COMPUTATION_COMPILE: compile,
+            private_api.CREATE_CPP_CALL: create_cpp_call,
+        }
+        originals = {part: part.get() for part in replacements}
+        self._compile_signature = inspect.signature(originals[private_api.COMPILE_OR_GET_CACHED])
+        self._originals = originals
+        for part, replacement in replacements.items():
+            part.replace(replacement)
 
     def uninstall(self) -> None:
         """Give JAX back as it was."""
         with self._lock:
-            if not self._originals:
-                return
-            compiler, pxla, pjit = _jax_parts()
-            compiler.compile_or_get_cached = self._originals["compile"]
-            pxla.ExecuteReplicated.__call__ = self._originals["call"]
-            pxla.ExecuteReplicated.__init__ = self._originals["made"]
-            pjit._get_fastpath_data = self._originals["fastpath"]
-            pjit._need_to_rebuild_with_fdo = self._originals["rebuild"]
-            pxla.MeshComputation.compile = self._originals["lowered"]
-            pxla.MeshExecutable.create_cpp_call = self._originals["aot"]
+            for part, original in self._originals.items():
+                part.replace(original)
             self._originals = {}
             self.listeners.clear()
             self.registry.clear()
-            self._unmet.clear()
+            self._not_adopted.clear()
 
-    def _compiling(self, backend: Any, computation: Any, *rest: Any, **named: Any) -> Any:
+    def _compiling(self, *arguments: Any, **named: Any) -> Any:
         begin = time.perf_counter()
-        executable, self._busy.adopted = getattr(self._busy, "adopted", None), None
+        executable, self._thread.adopted = getattr(self._thread, "adopted", None), None
         if executable is None:
-            executable = self._originals["compile"](backend, computation, *rest, **named)
+            original = self._originals[private_api.COMPILE_OR_GET_CACHED]
+            executable = original(*arguments, **named)
             if not self.listeners:
                 return executable
         seconds = time.perf_counter() - begin
         try:
-            names = ("devices", "compile_options", "host_callbacks", "executable_devices")
-            given = {**dict(zip(names, rest, strict=False)), **named}
-            how = (
-                backend,
+            given = self._compile_signature.bind(*arguments, **named).arguments
+            program = self.registry.add(
+                executable,
+                (_name(given["computation"]), _bytecode(given["computation"])),
+                seconds,
+                given["backend"],
                 given["executable_devices"],
                 given["compile_options"].SerializeAsString(),
                 given["host_callbacks"],
             )
-            what = (_name(computation), _bytecode(computation))
-            program = self.registry.add(executable, what, seconds, *how)
             for listener in list(self.listeners):
                 listener.on_compile(program)
         except Exception:
+            # Whatever it is: JAX has compiled the program, and the job is waiting for it.
             log.warning(
                 "slipstream: a program could not be watched; it runs as it is", exc_info=True
             )
         return executable
 
     def _meet(self, executable: Any, lowering: Any) -> None:
-        """A program that JAX compiled before anyone watched, and runs again."""
-        if not self.listeners or lowering in self._unmet:
+        """Adopt a program that JAX compiled before anybody watched, and is about to run again."""
+        if not self.listeners or lowering in self._not_adopted:
             return
         try:
             loaded = getattr(executable, "xla_executable", None)
             if loaded is None or self.find(loaded) is not None:
                 return
             if self.adopt(executable, lowering) is None:
-                self._unmet.add(lowering)
+                self._not_adopted.add(lowering)
+        except JaxChanged as changed:
+            self._not_adopted.add(lowering)
+            private_api.warn_once(str(changed))
         except Exception:
-            self._unmet.add(lowering)
+            # Whatever it is: the program is compiled, and runs without us.
+            self._not_adopted.add(lowering)
             log.warning(
                 "slipstream: a program could not be watched; it runs as it is", exc_info=True
             )
@@ -188,11 +192,11 @@ class JaxHooks:
         return any(is_wanted(listener, program) for listener in list(self.listeners))
 
     def _fastpath(self, executable: Any, *rest: Any, **named: Any) -> Any:
-        self._busy.unsettled = self._wants(getattr(executable, "xla_executable", None))
-        if self._busy.unsettled:
+        self._thread.unsettled = self._wants(getattr(executable, "xla_executable", None))
+        if self._thread.unsettled:
             return None
         self._switch(executable)
-        return self._originals["fastpath"](executable, *rest, **named)
+        return self._originals[private_api.FASTPATH_DATA](executable, *rest, **named)
 
     def _switch(self, executable: Any) -> None:
         """From here on JAX's fast path runs what was chosen."""
@@ -203,13 +207,14 @@ class JaxHooks:
             executable.xla_executable = program.executable
             executable.unsafe_call.xla_executable = program.executable
 
-    def _rebuild(self, profiler: Any) -> bool:
-        """Whether the C++ side must ask again: what it gives up on once stays slow for good."""
-        unsettled = getattr(self._busy, "unsettled", False)
-        return unsettled or bool(self._originals["rebuild"](profiler))
+    def _rebuild(self, *arguments: Any, **named: Any) -> bool:
+        """Whether the C++ side must ask again: a fast path that it gives up on stays off."""
+        unsettled = getattr(self._thread, "unsettled", False)
+        original = self._originals[private_api.NEED_TO_REBUILD]
+        return unsettled or bool(original(*arguments, **named))
 
     def _calling(self, replicated: Any, arguments: tuple[Any, ...]) -> Any:
-        original = self._originals["call"]
+        original = self._originals[private_api.EXECUTE_CALL]
         program = self.find(replicated.xla_executable)
         if program is None:
             return original(replicated, *arguments)
@@ -219,17 +224,17 @@ class JaxHooks:
         def run() -> Any:
             return original(self._runner(replicated, program), *arguments)
 
-        # What a listener runs itself is nobody's step.
-        if getattr(self._busy, "now", False) or not self._wants(replicated.xla_executable):
+        # Programs that a listener runs itself are no steps of the job.
+        if getattr(self._thread, "is_busy", False) or not self._wants(replicated.xla_executable):
             return run()
-        self._busy.now = True
+        self._thread.is_busy = True
         try:
-            return self._heard(program, arguments, run)
+            return self._call_listeners(program, arguments, run)
         finally:
-            self._busy.now = False
+            self._thread.is_busy = False
 
     def _runner(self, replicated: Any, program: CompiledProgram) -> Any:
-        """What runs the program's executable of the moment, whatever other threads run."""
+        """What runs the program's current executable, whatever other threads run."""
         executable = program.executable
         if replicated.xla_executable is executable:
             return replicated
@@ -241,7 +246,7 @@ class JaxHooks:
         clone.xla_executable = executable
         return clone
 
-    def _heard(
+    def _call_listeners(
         self, program: CompiledProgram, arguments: tuple[Any, ...], run: Callable[[], Any]
     ) -> Any:
         once = CallOnce(run)
@@ -255,14 +260,15 @@ class JaxHooks:
         except Exception:
             if once.failed:
                 raise
+            # Whatever it is, it is ours: the job's own call went well, or has not happened yet.
             log.warning("slipstream: measuring stopped; the job goes on", exc_info=True)
             program.is_settled = True
             program.run_with(program.original)
             return once()
 
 
-class _Compiled:
-    """An ahead-of-time compiled program's way to run: JAX asks for it once, and keeps it."""
+class _MeasuredCall:
+    """How an ahead-of-time compiled program runs: JAX asks for it once, and keeps it."""
 
     def __init__(self, hooks: JaxHooks, executable: Any, params: Any) -> None:
         self.hooks = hooks
@@ -279,33 +285,17 @@ class _Compiled:
         return self.fast(*arguments, **named)
 
     def _slow(self, *arguments: Any, **named: Any) -> Any:
-        stages: Any = import_module("jax.stages")
-
-        return stages.Compiled.call(self.params, *arguments, **named)[0]
+        return private_api.COMPILED_CALL.get()(self.params, *arguments, **named)[0]
 
 
 HOOKS = JaxHooks()
-
-
-def _jax_parts() -> tuple[Any, Any, Any]:
-    try:
-        from jax._src import compiler, pjit
-        from jax._src.interpreters import pxla
-    except ImportError as error:
-        raise Missing(
-            f"watching a training job needs jax, which can't be imported here ({error}); "
-            "install it with: pip install 'jax[cuda13]'"
-        ) from None
-    return compiler, pxla, pjit
+"""JAX is one per process, and so are the hooks in it"""
 
 
 def _name(module: Any) -> str:
-    ir: Any = import_module("jax._src.lib.mlir").ir
-
+    ir = private_api.IR.get()
     return str(ir.StringAttr(module.operation.attributes["sym_name"]).value)
 
 
 def _bytecode(module: Any) -> bytes:
-    from jax._src.interpreters import mlir
-
-    return mlir.module_to_bytecode(module)
+    return bytes(private_api.MODULE_TO_BYTECODE.get()(module))

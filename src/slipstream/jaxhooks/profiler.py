@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from slipstream.jaxhooks import private_api
 from slipstream.profile.profile import Profile
 
 log = logging.getLogger("slipstream")
@@ -153,13 +154,13 @@ def _why_not_started(error: Exception) -> str:
 
 def before_every_session(stop_ours: Callable[[], None]) -> None:
     """Call `stop_ours` before any session starts, so that the job's own sessions come first."""
-    inside: Any = import_module("jax._src.profiler")
-    outside: Any = import_module("jax.profiler")
-    start = inside.start_trace
+    start = private_api.START_TRACE.get()
 
     def start_trace(*arguments: Any, **named: Any) -> Any:
         stop_ours()
         return start(*arguments, **named)
 
     start_trace.__doc__, start_trace.__name__ = start.__doc__, "start_trace"
-    inside.start_trace = outside.start_trace = start_trace
+    public: Any = import_module("jax.profiler")
+    public.start_trace = start_trace
+    private_api.START_TRACE.replace(start_trace)

@@ -49,7 +49,7 @@ class ProgramRegistry:
     ) -> CompiledProgram:
         program = CompiledProgram(
             *what, seconds, executable, executable,
-            _backend=backend, _devices=devices, _options=options, _callbacks=callbacks,
+            _backend=backend, _devices=devices, options=options, _callbacks=callbacks,
         )  # fmt: skip
         self._by_id[id(executable)] = program
         self._bytes += len(program.stablehlo)

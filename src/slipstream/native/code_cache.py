@@ -1,7 +1,7 @@
 """Machine code kept between processes: keyed by all it depends on, verified before it is mapped.
 
     file     magic, checksum of the rest, key, image
-    folder   the package's `__pycache__`, else `slipstream` in the user's cache folder
+    folder   the package's `__pycache__`, else `slipstream/native` in the user's cache folder
 
 Whoever can write these files can run code as the user who loads them. So folder and file must
 belong to this user (or to root, where the package is installed) and be writable by their owner
@@ -90,7 +90,7 @@ def _folders() -> list[_Folder]:
         cache = os.path.expanduser("~/.cache")
     folders = [_Folder(os.path.join(_PACKAGE, "__pycache__"), (user, 0), 0o755)]
     if os.path.isabs(cache):
-        folders.append(_Folder(os.path.join(cache, "slipstream"), (user,), 0o700))
+        folders.append(_Folder(os.path.join(cache, "slipstream", "native"), (user,), 0o700))
     return folders
 
 

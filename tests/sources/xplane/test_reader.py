@@ -23,11 +23,12 @@ from slipstream.sources.load import load
 from slipstream.sources.proto_schema import message
 from slipstream.sources.xplane import lines as xlines
 from slipstream.sources.xplane.events import MOST_TAGS
-from slipstream.sources.xplane.reader import decode, read_xspace
+from slipstream.sources.xplane.reader import StatColumns, decode, read_xspace
 
 OWN, SHARED = ("correlation_id", "step_num"), ("program_id",)
 NUMBERS = (*OWN, *SHARED)
 TEXTS = {"op": ("hlo_op",), "details": ("kernel_details", "memcpy_details")}
+STATS = StatColumns(OWN, SHARED, TEXTS)
 NAMES = (*NUMBERS, *TEXTS["op"], *TEXTS["details"], "unread", "")
 
 
@@ -39,7 +40,7 @@ def assert_same(data: bytes, base_ns: int = 0) -> int:
     row = 0
     for plane in found.planes:
         texts = Texts()
-        columns = decode(found, plane, plane.lines, base_ns, OWN, SHARED, TEXTS, texts)
+        columns = decode(found, plane, plane.lines, STATS, texts, base_ns=base_ns)
         tag = columns.tag
         count = len(tag)
         wanted = expected[row : row + count]

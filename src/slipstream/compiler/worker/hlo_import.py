@@ -10,13 +10,13 @@ What stands in the way, and what is done about it:
 from __future__ import annotations
 
 import ctypes
-import importlib
-import io
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from slipstream.jaxhooks import compiling, hlo
 
 _HEADER = re.compile(rb"^\s*(?://[^\n]*\n\s*)*HloModule [^\n]*")
 _COUNT = {
@@ -47,8 +47,6 @@ class ImportedHlo:
 
 def to_stablehlo(data: bytes) -> ImportedHlo:
     """Convert HLO text, an HloProto or an HloModuleProto."""
-    from jaxlib import _jax
-
     header = _HEADER.match(data)
     counts = {name: _counted(pattern, header) for name, pattern in _COUNT.items()}
     module = _module(data, is_text=header is not None)
@@ -64,7 +62,7 @@ def to_stablehlo(data: bytes) -> ImportedHlo:
             is_partitioned = True
         elif proto.opcode == "custom-call" and not _OF_XLA.match(proto.custom_call_target):
             unknown.setdefault(proto.custom_call_target)
-    stablehlo = _jax.mlir.hlo_to_stablehlo(module.SerializeToString())
+    stablehlo = hlo.to_stablehlo(module.SerializeToString())
     if not any(counts.values()):
         counts |= _devices_named(module, stablehlo)
     if unknown:
@@ -76,20 +74,16 @@ def to_stablehlo(data: bytes) -> ImportedHlo:
 
 def register_stubs(names: Sequence[str]) -> None:
     """Names that XLA can call; nothing here ever runs them."""
-    from jaxlib import xla_client
-
     for name in names:
         capsule = _capsule(ctypes.cast(_STUB, ctypes.c_void_p).value or 0)
-        xla_client.register_custom_call_target(name, capsule, platform="CUDA", api_version=0)
+        compiling.register_custom_call(name, capsule)
 
 
 def _module(data: bytes, *, is_text: bool) -> Any:
     from slipstream.sources.proto_schema import message
 
     if is_text:
-        hlo = importlib.import_module("jaxlib._hlo")
-        parsed = hlo.hlo_module_from_text(data.decode())
-        return message("HloModuleProto").FromString(parsed.as_serialized_hlo_module_proto())
+        return message("HloModuleProto").FromString(hlo.proto_from_text(data.decode()))
     from google.protobuf.message import DecodeError
 
     try:
@@ -123,25 +117,16 @@ def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
         # Collectives between partitions have channels, those between replicas may not.
         kind = "partitions" if any(one.channel_id for one in found) else "replicas"
         return {kind: 1 + max(ids)}
-    tiles = [math.prod(map(int, one.split(","))) for one in _TILES.findall(_text(stablehlo))]
+    tiles = [
+        math.prod(map(int, one.split(",")))
+        for one in _TILES.findall(compiling.stablehlo_text(stablehlo))
+    ]
     return {"partitions": max(tiles, default=1)}
-
-
-def _text(stablehlo: bytes) -> str:
-    from jax._src.interpreters import mlir
-    from jaxlib.mlir import ir
-
-    with mlir.make_ir_context() as context, ir.Location.unknown(context):
-        return str(ir.Module.parse(stablehlo))
 
 
 def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
     """Unknown calls with the plainest interface, their configuration left out."""
-    from jax._src.interpreters import mlir
-    from jaxlib.mlir import ir
-
-    with mlir.make_ir_context() as context, ir.Location.unknown(context):
-        module = ir.Module.parse(stablehlo)
+    with compiling.parsed(stablehlo) as (module, ir):
 
         def visit(op: Any) -> Any:
             inner = op.operation
@@ -154,9 +139,7 @@ def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(visit)
-        file = io.BytesIO()
-        module.operation.write_bytecode(file)
-    return file.getvalue()
+        return compiling.bytecode(module)
 
 
 _STUB = ctypes.CFUNCTYPE(None)(lambda: None)

@@ -6,10 +6,11 @@ plain function ──jit──► jitted ──trace──► jaxpr ──lower 
 from __future__ import annotations
 
 import inspect
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from slipstream.jaxhooks.compiling import bytecode, lowered_for
 
 PLATFORM = "cuda"
 
@@ -31,13 +32,8 @@ class WrongTarget(Exception):
 def lower(function: Any, arguments: tuple[Any, ...]) -> Lowered:
     """A function, jitted or not, or what its `.lower()` or `.trace()` gave."""
     lowered = function if hasattr(function, "compiler_ir") else _lower(function, arguments)
-    file = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(file)
-    inner = lowered._lowering
-    devices = getattr(inner, "_device_list", None)
-    ids = tuple(device.id for device in devices) if devices is not None else ()
-    options = {name: str(value) for name, value in getattr(inner, "_compiler_options_kvs", ())}
-    return Lowered(file.getvalue(), ids, options)
+    devices, options = lowered_for(lowered)
+    return Lowered(bytecode(lowered.compiler_ir("stablehlo")), devices, options)
 
 
 def _lower(function: Any, arguments: tuple[Any, ...]) -> Any:

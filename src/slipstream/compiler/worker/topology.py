@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.jaxhooks.compiling import topology_of
 from slipstream.machines.machine import Machine
 
 PLATFORM = "cuda"
@@ -38,8 +39,7 @@ def local_target_config() -> tuple[str, str]:
     Needs a process whose JAX runs on the GPU.
     """
     import jax
-    from jaxlib import xla_client
 
     gpus = jax.devices("gpu")
-    described = xla_client.get_topology_for_devices(gpus)
+    described = topology_of(gpus)
     return str(gpus[0].device_kind), str(described.target_config)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.jaxhooks.compiling import compile_options, device_list, parsed, topology_of
+
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 _NUMBERS = ("optimization_level", "memory_fitting_level")
 _EFFORTS = ("exec_time_optimization_effort", "memory_fitting_effort")
@@ -37,16 +39,12 @@ def compile_module(
     use_gpu: bool = False,
 ) -> Compiled:
     """Compile for the first devices of a topology, in the mesh's order where it is known."""
-    from jax._src.interpreters import mlir
-    from jaxlib.mlir import ir
-
     if unknown_calls:
         from slipstream.compiler.worker.hlo_import import register_stubs
 
         register_stubs(unknown_calls)
     client = devices[0].client
-    with mlir.make_ir_context() as context, ir.Location.unknown(context):
-        module = ir.Module.parse(stablehlo)
+    with parsed(stablehlo) as (module, ir):
         attributes = module.operation.attributes
         partitions = partitions or _integer(attributes, "mhlo.num_partitions")
         replicas = replicas or _integer(attributes, "mhlo.num_replicas")
@@ -66,17 +64,14 @@ def compile_module(
 
 
 def _compile(client: Any, module: Any, devices: list[Any], settings: Any, use_gpu: bool) -> Any:
-    from jaxlib import xla_client
-
     if use_gpu:
         # A client with a GPU tunes kernels on it, for whatever topology it compiles.
         import jax
 
-        topology = xla_client.get_topology_for_devices(devices)
+        topology = topology_of(devices)
         real = jax.devices("gpu")[0].client
         return real.compile(module, topology=topology, compile_options=settings)
-    chosen = xla_client.DeviceList(tuple(devices))
-    return client.compile(module, executable_devices=chosen, compile_options=settings)
+    return client.compile(module, executable_devices=device_list(devices), compile_options=settings)
 
 
 def _settings(
@@ -87,19 +82,12 @@ def _settings(
     options: Mapping[str, str],
 ) -> Any:
     import numpy as np
-    from jax._src import compiler
 
     typed: dict[str, Any] = dict(options)
     typed |= {name: int(options[name]) for name in _NUMBERS if name in options}
     typed |= {name: float(options[name]) for name in _EFFORTS if name in options}
     ids = np.array([device.id for device in devices]).reshape(replicas, partitions)
-    return compiler.get_compile_options(
-        num_replicas=replicas,
-        num_partitions=partitions,
-        device_assignment=ids,
-        env_options_overrides=typed,
-        backend=client,
-    )
+    return compile_options(replicas, partitions, ids, typed, client)
 
 
 def _choose(devices: Sequence[Any], order: Sequence[int], count: int) -> list[Any]:

@@ -15,8 +15,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,14 @@ from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
 from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.distributed import override_initialize
 from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.private_api import (
+    Feature,
+    JaxChanged,
+    exclude_from_tracebacks,
+    require,
+)
 from slipstream.jaxhooks.profiler import before_every_session
 from slipstream.run.agent.autopgle import (
     RecompiledPrograms,
@@ -44,12 +49,12 @@ from slipstream.run.agent.request import (
     COMPARE,
     LAYOUT,
     LOWER,
+    PROFILE,
     TIME,
     Request,
     read_request,
 )
 from slipstream.run.agent.status import AgentStatus
-from slipstream.run.agent.stopwatch import override_initialize
 from slipstream.run.run_dir import CLAIM, Lock
 
 log = logging.getLogger("slipstream")
@@ -66,10 +71,12 @@ def start(path: str) -> Agent:
     agent = Agent(request)
     log_to(Path(request.folder) / "agent.log")
     _hide_from_tracebacks()
-    if request.mode == LAYOUT:
-        override_initialize(request.layout)
-    HOOKS.add(agent)
-    before_every_session(agent.give_way)
+    try:
+        _hook_into_jax(agent)
+    except JaxChanged as changed:
+        HOOKS.uninstall()
+        agent.give_up(str(changed))
+        return agent
     os.register_at_fork(after_in_child=agent.leave)
     atexit.register(agent.at_exit)
     return agent
@@ -268,6 +275,14 @@ class Agent:
         if isinstance(self.measurement, (Recorder, Controller)):
             self.measurement.give_way()
 
+    def give_up(self, why: str) -> None:
+        """Measure nothing in this process, and say why."""
+        self._is_over = True
+        log.warning("slipstream: %s", why)
+        self._say("unsupported", why)
+        if self.request.mode == PROFILE:
+            self.status.recorded(None, why)  # the launcher waits for it
+
     def leave(self) -> None:
         """Stop watching: the process runs as if we weren't there."""
         self._is_over = True
@@ -331,11 +346,25 @@ class Agent:
             pass
 
 
+def _hook_into_jax(agent: Agent) -> None:
+    """JaxChanged, before anything is hooked, if a private part of JAX is not as expected."""
+    request = agent.request
+    require(
+        Feature.WATCHING, Feature.STABLEHLO, Feature.RECOMPILING, Feature.GIVING_WAY,
+        *([Feature.LAYOUTS] if request.mode == LAYOUT else []),
+    )  # fmt: skip
+    if request.mode == LAYOUT:
+        override_initialize(request.layout)
+    HOOKS.add(agent)
+    before_every_session(agent.give_way)
+
+
 def _hide_from_tracebacks() -> None:
     """What the job's own errors show is the job's: JAX leaves its own frames out, and ours."""
-    with suppress(Exception):
-        hide: Any = import_module("jax._src.traceback_util")
-        hide.register_exclusion(str(Path(__file__).parents[2]))
+    try:
+        exclude_from_tracebacks(Path(__file__).parents[2])
+    except JaxChanged as changed:
+        log.warning("slipstream: %s", changed)
 
 
 def _refuse_compiles(watched: CompiledProgram) -> None:

@@ -31,6 +31,7 @@ from slipstream.experiment.variants import (
     original_arm,
 )
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
+from slipstream.jaxhooks.compiling import costs_in
 from slipstream.jaxhooks.shutdown import raise_if_shutting_down
 from slipstream.units import format_time
 
@@ -122,9 +123,7 @@ def seen_note(seen_us: Mapping[str, float | None]) -> str:
 
 def profile_in(program: CompiledProgram) -> bytes:
     """The profile that JAX compiled it with."""
-    xla_client: Any = import_module("jax._src.lib").xla_client
-    options = xla_client.CompileOptions.ParseFromString(program._options)
-    return bytes(options.executable_build_options.fdo_profile or b"")
+    return costs_in(program.options)
 
 
 def with_both_programs(second: Any, first: Any) -> Preparation:

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.compiling import stablehlo_text
 from slipstream.writing import atomic_write
 
 
 def content_of(watched: CompiledProgram) -> str:
     """A hash of what is computed; where it stands in the sources doesn't count."""
-    from jax._src.interpreters import mlir
-
-    ir: Any = import_module("jax._src.lib.mlir").ir
-    with mlir.make_ir_context():
-        module = ir.Module.parse(watched.stablehlo)
-        text = module.operation.get_asm(enable_debug_info=False, large_elements_limit=64)
+    text = stablehlo_text(watched.stablehlo, enable_debug_info=False, large_elements_limit=64)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -36,7 +30,7 @@ def save_program(watched: CompiledProgram, folder: Path) -> dict[str, Path]:
     contents = {
         "stablehlo": (f"{name}.stablehlo", watched.stablehlo),
         "program": (f"{name}.hlo.pb", module.as_serialized_hlo_module_proto()),
-        "options": (f"{name}.options.pb", watched._options),
+        "options": (f"{name}.options.pb", watched.options),
     }
     return {what: _write(folder / file, content) for what, (file, content) in contents.items()}
 

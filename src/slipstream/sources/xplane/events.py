@@ -8,7 +8,10 @@ Which stats are wanted, and where they go, comes as a lookup from stat id to slo
 are numbers, slots 16 to 31 are texts. The first numbers vary from event to event and get a column
 each. The others, the texts and the kind of event make up its tag, and an event's row holds the
 number of its tag: millions of events have a few hundred. Events of one instruction mostly end in
-the same bytes, so the tag is mostly found by comparing bytes with those of an event before.
+the same bytes, their tail, so the tag is mostly found by comparing the tail with earlier ones:
+
+    event   metadata_id, offset_ps, duration_ps, correlation_id │ hlo_op, hlo_module, details …
+            own columns                                         │ tail: skipped if seen before
 
 Texts by reference become indices of the caller's texts at once; texts written out in the event are
 interned per chunk, by their bytes.
@@ -37,41 +40,51 @@ from slipstream.sources.xplane.lines import EVENTS
 
 TEXT_SLOT = 16
 NO_SLOT = -1
-STILL_SLOT = -2
+CONSTANT_SLOT = -2
 """stats that are not wanted, and known to be the same for all events of one instruction"""
 MOST_SPANS = 8192
 """distinct written-out texts that one call can hold"""
 MOST_TAGS = 8192
 """tags that one call can hold"""
-MEMORY = 4096
+MOST_TAILS = 4096
 """tails of events that are remembered"""
-_WIDTH, _TAG, _NEXT = 6, 4, 5
-"""of each: length, the event's id, marks before it, where it lies, its tag, what came after it"""
 
 _METADATA_ID = 1 << 3 | VARINT
-_OFFSET = 2 << 3 | VARINT
-_DURATION = 3 << 3 | VARINT
+_OFFSET_PS = 2 << 3 | VARINT
+_DURATION_PS = 3 << 3 | VARINT
 _STATS = 4 << 3 | BYTES
 _UINT64 = 3 << 3 | VARINT
 _INT64 = 4 << 3 | VARINT
 _STR = 5 << 3 | BYTES
 _REF = 7 << 3 | VARINT
 
+# Numba passes no structures, so these arrays have named places.
+_AT, _END, _COUNT, _BASE_PS, _ROW, _ROWS, _VARYING, _SHARED, _WIDTH = range(9)
+"""a job: where its events lie, how many; their line's time; rows; numbers; values of a tag"""
+_STOPPED_AT, _STATUS, _TEXTS, _TAGS, _PREVIOUS = range(5)
+"""the state of a call: where and why it stopped, texts and tags so far, the last event's tail"""
+_LENGTH, _EVENT_ID, _SEEN, _PLACE, _TAG, _NEXT, _TAIL_WIDTH = range(7)
+"""a tail: its bytes, the event's metadata and stats before it, where it lies, its tag, and the
+tail that followed it the last time"""
+
 
 @inner
-def _look_up(dense, size, ids, values, count, key, default):  # type: ignore[no-untyped-def]
-    """Value of an id: by position where ids are small, by bisection where they are not."""
+def _look_up(table, key, default):  # type: ignore[no-untyped-def]
+    """Value of an id in a `lookup`: by position where ids are small, by bisection elsewhere."""
+    size = table[0]
     if 0 <= key < size:
-        return dense[key]
-    low, high = 0, count
+        return table[2 + key]
+    count = table[1]
+    ids = 2 + size
+    low, high = ids, ids + count
     while low < high:
         middle = (low + high) >> 1
-        if ids[middle] < key:
+        if table[middle] < key:
             low = middle + 1
         else:
             high = middle
-    if low < count and ids[low] == key:
-        return values[low]
+    if low < ids + count and table[low] == key:
+        return table[low + count]
     return np.int64(default)
 
 
@@ -101,7 +114,7 @@ def _intern(data, payload, length, table, spans, used):  # type: ignore[no-untyp
 
 @inner
 def _same_bytes(data, one, other, length):  # type: ignore[no-untyped-def]
-    """Whether two stretches of at least eight bytes are equal."""
+    """Whether two runs of at least eight bytes are equal."""
     for i in range(length >> 3):
         if word_at(data, one + 8 * i) != word_at(data, other + 8 * i):
             return False
@@ -109,25 +122,55 @@ def _same_bytes(data, one, other, length):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _memo_slot(data, at, length, event_id):  # type: ignore[no-untyped-def]
-    """Where an event's tail, of at least eight bytes, would be remembered."""
+def _tail_slot(data, tail, length, event_id):  # type: ignore[no-untyped-def]
+    """Where a tail of at least eight bytes would be remembered, by its bytes' hash."""
     code = np.uint64(event_id) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(length)
     for i in range(length >> 3):
-        code = (code ^ word_at(data, at + 8 * i)) * np.uint64(0xFF51AFD7ED558CCD)
+        code = (code ^ word_at(data, tail + 8 * i)) * np.uint64(0xFF51AFD7ED558CCD)
         code ^= code >> np.uint64(29)
-    code = (code ^ word_at(data, at + length - 8)) * np.uint64(0xFF51AFD7ED558CCD)
-    return np.int64(code >> np.uint64(40)) & (MEMORY - 1)
+    code = (code ^ word_at(data, tail + length - 8)) * np.uint64(0xFF51AFD7ED558CCD)
+    return _TAIL_WIDTH * (np.int64(code >> np.uint64(40)) & (MOST_TAILS - 1))
 
 
 @inner
-def _is_remembered(data, tail, at, event_id, marks, memory, place):  # type: ignore[no-untyped-def]
-    """Whether an event with that tail is what a place in memory remembers."""
+def _is_tail(data, tail, length, event_id, seen, tails, slot):  # type: ignore[no-untyped-def]
+    """Whether a slot remembers this tail, of such an event."""
     return (
-        memory[place] == at - tail
-        and memory[place + 1] == event_id
-        and memory[place + 2] == marks
-        and _same_bytes(data, tail, memory[place + 3], at - tail)
+        tails[slot + _LENGTH] == length
+        and tails[slot + _EVENT_ID] == event_id
+        and tails[slot + _SEEN] == seen
+        and _same_bytes(data, tail, tails[slot + _PLACE], length)
     )
+
+
+@inner
+def _find_tail(data, tail, end, event_id, seen, tails, state):  # type: ignore[no-untyped-def]
+    """(slot of a tail, its tag); the tag is -1 if the tail is not remembered there."""
+    # What followed the previous event the last time mostly follows it again.
+    slot = tails[state[_PREVIOUS] + _NEXT]
+    if _is_tail(data, tail, end - tail, event_id, seen, tails, slot):
+        return slot, tails[slot + _TAG]
+    slot = _tail_slot(data, tail, end - tail, event_id)
+    if _is_tail(data, tail, end - tail, event_id, seen, tails, slot):
+        return slot, tails[slot + _TAG]
+    return slot, np.int64(-1)
+
+
+@inner
+def _remember(tails, slot, tail, end, event_id, seen, tag):  # type: ignore[no-untyped-def]
+    tails[slot + _LENGTH] = end - tail
+    tails[slot + _EVENT_ID] = event_id
+    tails[slot + _SEEN] = seen
+    tails[slot + _PLACE] = tail
+    tails[slot + _TAG] = tag
+
+
+@inner
+def _follow(tails, state, slot):  # type: ignore[no-untyped-def]
+    """Remember that an event with this tail came after the previous one."""
+    if slot > 0:
+        tails[state[_PREVIOUS] + _NEXT] = slot
+        state[_PREVIOUS] = slot
 
 
 @inner
@@ -154,218 +197,289 @@ def _tag_of(values, width, table, used):  # type: ignore[no-untyped-def]
     return used
 
 
-@native(
-    "i64(u8*, i64, i64, i64, i64,"
-    " i64*, i64, i64*, i64*, i64, i64*, i64, i64*, i64*, i64, i64*, i64, i64*, i64*, i64,"
-    " i32*, i64*, i64*, i64*, i64, i64, i64, i64, i64,"
-    " i64*, i32*, i64*, i32*, i64*, i64*)"
-)
-def _decode(  # type: ignore[no-untyped-def]
-    data, at, end, count, base_ps,
-    slots, slots_size, slot_ids, slot_values, slots_more,
-    refs, refs_size, ref_ids, ref_values, refs_more,
-    kinds, kinds_size, kind_ids, kind_values, kinds_more,
-    tags, start_ps, duration_ps, numbers, rows, row, varying, shared, width,
-    values, tag_table, memory, text_table, spans, stopped,
-):  # fmt: skip
-    """Decode `count` events from `at` into rows from `row` on; returns how many were decoded.
-
-    `stopped` gets (offset, status, texts interned, tags). Status FULL: more written-out texts or
-    tags than there is room for; what was decoded is whole, and the caller goes on from the offset.
-    """
-    done = 0
-    used_texts = 0
-    used_tags = 0
+@inner
+def _read_stat(data, at, end, stat_id, field):  # type: ignore[no-untyped-def]
+    """(id, kind, number or length, payload, last field, status) of the rest of a stat."""
+    kind = np.int64(0)
+    content = np.int64(0)
+    payload = at
     status = OK
+    # What follows the id is a single number or reference, nearly always.
+    if stat_id > 0 and (data[at] == _INT64 or data[at] == _UINT64 or data[at] == _REF):
+        kind = np.int64(data[at])
+        content, at, status = read_long_varint(data, at + 1, end)
+    while status == OK and at < end:
+        field = at
+        field_tag, at, status = read_varint(data, at, end)
+        if status != OK:
+            break
+        value, place, at, status = read_value(data, at, end, field_tag & 7)
+        if status != OK:
+            break
+        if field_tag == _METADATA_ID:
+            stat_id = value
+        elif field_tag <= _REF:
+            kind = field_tag
+            content = value
+            payload = place
+    return stat_id, kind, content, payload, field, status
+
+
+@inner
+def _text_index(data, kind, content, payload, refs, spans, text_table, state):  # type: ignore[no-untyped-def]
+    """(index of a text, status): the caller's index by reference, -1 - i if written out."""
+    if kind == _REF:
+        return _look_up(refs, content, 0), OK
+    used = state[_TEXTS]
+    if used == MOST_SPANS:
+        return np.int64(0), FULL
+    index = _intern(data, payload, content, text_table, spans, used)
+    if index == used:
+        state[_TEXTS] = used + 1
+    return -1 - index, OK
+
+
+@inner
+def _read_number(data, at, end, wire_type):  # type: ignore[no-untyped-def]
+    """(value, next offset, status) of a field of an event that is no stat."""
+    if wire_type == VARINT:
+        return read_long_varint(data, at, end)
+    value, _, after, status = read_value(data, at, end, wire_type)
+    return value, after, status
+
+
+@inner
+def _enter_stat(data, at, end):  # type: ignore[no-untyped-def]
+    """(id if it comes first and is small, else 0; what follows it; end of the stat; status)."""
+    length, at, status = read_varint(data, at, end)
+    if status == OK and (length < 0 or length > end - at):
+        status = TRUNCATED
+    if status != OK:
+        return np.int64(0), at, at, status
+    after = at + length
+    if length > 2 and data[at] == _METADATA_ID and data[at + 1] < 0x80:
+        return np.int64(data[at + 1]), at + 2, after, OK
+    if length > 3 and data[at] == _METADATA_ID and data[at + 2] < 0x80:
+        return np.int64((data[at + 1] & 0x7F) + 128 * data[at + 2]), at + 3, after, OK
+    return np.int64(0), at, after, OK
+
+
+@inner
+def _clear(values, first, width):  # type: ignore[no-untyped-def]
+    for i in range(width):
+        values[first + i] = 0
+
+
+@inner
+def _add_tag(values, tag_table, width, state):  # type: ignore[no-untyped-def]
+    """(number of the tag whose values were collected, status)."""
+    used = state[_TAGS]
+    tag = _tag_of(values, width, tag_table, used)
+    if tag == MOST_TAGS:
+        return tag, FULL
+    if tag == used:
+        state[_TAGS] = used + 1
+    return tag, OK
+
+
+@inner
+def _decode_event(  # type: ignore[no-untyped-def]
+    data, event, at, end, row, job, slots, refs, kinds, columns,
+    values, tag_table, tails, spans, text_table, state,
+):  # fmt: skip
+    """(tag, start, duration, last field, status) of the event whose fields lie at `at`.
+
+    One loop with early exits: most events leave it at their tail, after four or five fields.
+    """
+    start, duration, event_id = job[_BASE_PS], np.int64(0), np.int64(0)
+    varying, width = job[_VARYING], job[_WIDTH]
+    new = state[_TAGS] * width
+    tag, seen = np.int64(-1), np.int64(0)
+    tail, tail_slot, seen_before = np.int64(0), np.int64(0), np.int64(0)
+    is_plain = True  # whether nothing after the tail's start varies
     field = at
-    before = np.int64(0)
-    while done < count:
-        event = field = at
-        tag, at, status = read_varint(data, at, end)
+    status = OK
+    while at < end:
+        field = at
+        field_tag, at, status = read_varint(data, at, end)
         if status != OK:
             break
-        length, position, at, status = read_value(data, at, end, tag & 7)
-        if status != OK:
-            break
-        if tag != EVENTS:
+        if field_tag != _STATS:
+            value, at, status = _read_number(data, at, end, field_tag & 7)
+            if status != OK:
+                break
+            is_plain = is_plain and tail == 0
+            if field_tag == _METADATA_ID:
+                event_id = value
+            elif field_tag == _OFFSET_PS:
+                start = job[_BASE_PS] + value
+            elif field_tag == _DURATION_PS:
+                duration = value
             continue
-        begin = base_ps
-        duration = 0
-        event_id = 0
-        marks = 0
-        fresh = used_tags * width
-        tail = 0
-        head_marks = 0
-        place_in_memory = np.int64(0)
-        is_plain = True
-        found = -1
-        while position < at:
-            field = position
-            tag, position, status = read_varint(data, position, at)
-            if status != OK:
-                break
-            if tag != _STATS:
-                if tag & 7 == VARINT:
-                    value, position, status = read_long_varint(data, position, at)
-                else:
-                    value, payload, position, status = read_value(data, position, at, tag & 7)
-                if status != OK:
+        stat_id, inside, at, status = _enter_stat(data, at, end)
+        if status != OK:
+            break
+        slot = np.int64(NO_SLOT)
+        if 0 < stat_id < slots[0]:
+            slot = slots[2 + stat_id]
+            if slot == NO_SLOT:
+                continue  # as most stats: not wanted
+        if tail == 0 and (slot >= varying or slot == CONSTANT_SLOT):
+            tail, seen_before = field, seen
+            if end - tail >= 8:
+                tail_slot, tag = _find_tail(data, tail, end, event_id, seen, tails, state)
+                if tag >= 0:
                     break
-                is_plain = is_plain and tail == 0
-                if tag == _METADATA_ID:
-                    event_id = value
-                elif tag == _OFFSET:
-                    begin = base_ps + value
-                elif tag == _DURATION:
-                    duration = value
-                continue
-            length, inside, status = read_varint(data, position, at)
-            if status == OK and (length < 0 or length > at - inside):
-                status = TRUNCATED
-            if status != OK:
-                break
-            position = inside + length
-            stat_id = 0
-            slot = np.int64(NO_SLOT)
-            # The id comes first and is small, and most stats are not wanted: skip those whole.
-            if length > 2 and data[inside] == _METADATA_ID and data[inside + 1] < 0x80:
-                stat_id = data[inside + 1] + 0
-                inside += 2
-            elif length > 3 and data[inside] == _METADATA_ID and data[inside + 2] < 0x80:
-                stat_id = (data[inside + 1] & 0x7F) + 128 * data[inside + 2]
-                inside += 3
-            if 0 < stat_id < slots_size:
-                slot = slots[stat_id]
-                if slot == NO_SLOT:
-                    continue
-            if tail == 0 and (slot >= varying or slot == STILL_SLOT):
-                # What follows is the same for all events of one instruction, and was seen before.
-                tail = field
-                head_marks = marks
-                for i in range(width):
-                    values[fresh + i] = 0
-                if at - tail >= 8:
-                    # What came after the event before, the last time, mostly comes again.
-                    place_in_memory = memory[before + _NEXT]
-                    if _is_remembered(data, tail, at, event_id, marks, memory, place_in_memory):
-                        found = memory[place_in_memory + _TAG]
-                        break
-                    place_in_memory = _WIDTH * _memo_slot(data, tail, at - tail, event_id)
-                    if _is_remembered(data, tail, at, event_id, marks, memory, place_in_memory):
-                        found = memory[place_in_memory + _TAG]
-                        break
-            if slot == STILL_SLOT:
-                continue
-            kind = 0
-            content = 0
-            place = 0
-            # What follows is a single number or reference, nearly always.
-            if stat_id > 0 and (
-                data[inside] == _INT64 or data[inside] == _UINT64 or data[inside] == _REF
-            ):
-                kind = data[inside] + 0
-                content, inside, status = read_long_varint(data, inside + 1, position)
-                if status != OK:
-                    break
-            while inside < position:
-                field = inside
-                stat_tag, inside, status = read_varint(data, inside, position)
-                if status != OK:
-                    break
-                value, payload, inside, status = read_value(data, inside, position, stat_tag & 7)
-                if status != OK:
-                    break
-                if stat_tag == _METADATA_ID:
-                    stat_id = value
-                elif stat_tag <= _REF:
-                    kind = stat_tag
-                    content = value
-                    place = payload
-            if status != OK:
-                break
-            slot = _look_up(slots, slots_size, slot_ids, slot_values, slots_more, stat_id, NO_SLOT)
-            if slot >= varying and tail == 0:
-                tail = event
-                is_plain = False
-                for i in range(width):
-                    values[fresh + i] = 0
-            if slot >= TEXT_SLOT:
-                if kind == _REF:
-                    content = _look_up(refs, refs_size, ref_ids, ref_values, refs_more, content, 0)
-                elif kind == _STR:
-                    if used_texts == MOST_SPANS:
-                        status = FULL
-                        break
-                    index = _intern(data, place, content, text_table, spans, used_texts)
-                    if index == used_texts:
-                        used_texts += 1
-                    content = -1 - index
-                else:
-                    continue
-                values[fresh + 2 + shared + slot - TEXT_SLOT] = content
-                marks |= 1 << slot
-            elif slot >= 0 and (kind == _INT64 or kind == _UINT64):
-                if slot < varying:
-                    numbers[slot * rows + row] = content
-                    is_plain = is_plain and tail == 0
-                else:
-                    values[fresh + 2 + slot - varying] = content
-                marks |= 1 << slot
-        if status == OK and found < 0:
-            if tail == 0:
-                for i in range(width):
-                    values[fresh + i] = 0
-            values[fresh] = _look_up(
-                kinds, kinds_size, kind_ids, kind_values, kinds_more, event_id, 0
+            _clear(values, new, width)
+        if slot == CONSTANT_SLOT:
+            continue
+        stat_id, kind, content, payload, field, status = _read_stat(
+            data, inside, at, stat_id, field
+        )
+        if status != OK:
+            break
+        slot = _look_up(slots, stat_id, NO_SLOT)
+        if slot >= varying and tail == 0:
+            tail, is_plain = event, False
+            _clear(values, new, width)
+        if slot >= TEXT_SLOT and (kind == _REF or kind == _STR):
+            place = new + 2 + job[_SHARED] + slot - TEXT_SLOT
+            values[place], status = _text_index(
+                data, kind, content, payload, refs, spans, text_table, state
             )
-            values[fresh + 1] = marks
-            found = _tag_of(values, width, tag_table, used_tags)
-            if found == MOST_TAGS:
-                status = FULL
-            elif found == used_tags:
-                used_tags += 1
-            if status == OK and is_plain and tail > 0 and at - tail >= 8:
-                memory[place_in_memory] = at - tail
-                memory[place_in_memory + 1] = event_id
-                memory[place_in_memory + 2] = head_marks
-                memory[place_in_memory + 3] = tail
-                memory[place_in_memory + _TAG] = found
+            if status != OK:
+                break
+            seen |= 1 << slot
+        elif 0 <= slot < TEXT_SLOT and (kind == _INT64 or kind == _UINT64):
+            if slot < varying:
+                columns[(2 + slot) * job[_ROWS] + row] = content
+                is_plain = is_plain and tail == 0
+            else:
+                values[new + 2 + slot - varying] = content
+            seen |= 1 << slot
+    if status == OK and tag < 0:
+        if tail == 0:
+            _clear(values, new, width)
+        values[new] = _look_up(kinds, event_id, 0)
+        values[new + 1] = seen
+        tag, status = _add_tag(values, tag_table, width, state)
+        if status == OK and is_plain and tail > 0 and end - tail >= 8:
+            _remember(tails, tail_slot, tail, end, event_id, seen_before, tag)
+    if status == OK:
+        _follow(tails, state, tail_slot)
+    return tag, start, duration, field, status
+
+
+@native("i64(u8*, i64*, i64*, i64*, i64*, i32*, i64*, i64*, i32*, i64*, i64*, i32*, i64*)")
+def _decode(  # type: ignore[no-untyped-def]
+    data, job, slots, refs, kinds, tags, columns,
+    values, tag_table, tails, spans, text_table, state,
+):  # fmt: skip
+    """Decode a job's events into its rows; returns how many were decoded.
+
+    Status FULL: more written-out texts or tags than there is room for; what was decoded is whole,
+    and the caller goes on from where the call stopped.
+    """
+    at = job[_AT]
+    row = job[_ROW]
+    done = 0
+    field = at
+    status = OK
+    while done < job[_COUNT]:
+        event = at
+        field = at
+        field_tag, at, status = read_varint(data, at, job[_END])
+        if status != OK:
+            break
+        _, payload, at, status = read_value(data, at, job[_END], field_tag & 7)
+        if status != OK:
+            break
+        if field_tag != EVENTS:
+            continue
+        tag, start, duration, field, status = _decode_event(
+            data, event, payload, at, row, job, slots, refs, kinds, columns,
+            values, tag_table, tails, spans, text_table, state,
+        )  # fmt: skip
         if status != OK:
             if status == FULL:
                 field = event
             break
-        if place_in_memory > 0:
-            memory[before + _NEXT] = place_in_memory
-            before = place_in_memory
-        tags[row] = found
-        start_ps[row] = begin
-        duration_ps[row] = duration
+        tags[row] = tag
+        columns[row] = start
+        columns[job[_ROWS] + row] = duration
         row += 1
         done += 1
         field = at
-    stopped[0] = field
-    stopped[1] = status
-    stopped[2] = used_texts
-    stopped[3] = used_tags
+    state[_STOPPED_AT] = field
+    state[_STATUS] = status
     return done
 
 
-Lookup = tuple[Array, int, Array, Array, int]
 _DENSE_LIMIT = 1 << 20
 
 
-def lookup(values: dict[int, int], default: int) -> Lookup:
-    """An id-to-value map as the decoder takes it: (dense, size, ids, values, size)."""
+def lookup(values: dict[int, int], default: int) -> Array:
+    """A map from ids to values as the decoder takes it.
+
+    One array: (n, m, values of ids 0 to n - 1, the m other ids ascending, their values).
+    """
     small = {k: v for k, v in values.items() if 0 <= k < _DENSE_LIMIT}
     dense = np.full(max(small, default=-1) + 1, default, np.int64)
     dense[list(small)] = list(small.values())
     large = sorted((k, v) for k, v in values.items() if k not in small)
-    ids = np.array([k for k, _ in large], np.int64)
-    return dense, len(dense), ids, np.array([v for _, v in large], np.int64), len(large)
+    sparse = np.array([*(k for k, _ in large), *(v for _, v in large)], np.int64)
+    return np.concatenate((np.array([len(dense), len(large)], np.int64), dense, sparse))
 
 
 @dataclass(frozen=True)
-class DecodedChunk:
+class Columns:
+    """What events are decoded into: the tag of each, its start, its duration, varying numbers."""
+
+    tags: Array
+    values: Array
+    """(2 + varying numbers) by rows: start_ps, duration_ps, then the numbers"""
+
+    @classmethod
+    def of(cls, rows: int, varying: int) -> Columns:
+        return cls(np.empty(rows, np.int32), np.zeros((2 + varying, rows), np.int64))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which stats of a plane are decoded, and where they go."""
+
+    slots: Array
+    """stat id to slot"""
+    refs: Array
+    """stat id to text: a stat that refers to another means that one's name"""
+    kinds: Array
+    """event id to index of its metadata"""
+    varying: int
+    """numbers that each event has of its own"""
+    shared: int
+    """numbers that belong to the tag"""
+    texts: int
+
+    @property
+    def width(self) -> int:
+        """Values of a tag: metadata, stats seen, numbers, texts."""
+        return 2 + self.shared + self.texts
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Events of one line that are decoded at once: where they lie and where they go."""
+
+    line: int
+    start: int
+    end: int
+    count: int
+    base_ps: int
+    row: int
+
+
+@dataclass(frozen=True)
+class DecodedRows:
     """Rows that one call decoded; their tags and written-out texts are numbered on their own."""
 
     first: int
@@ -376,60 +490,49 @@ class DecodedChunk:
     """where each written-out text lies; a tag's text -1 - i is the i-th"""
 
 
-class _Room(threading.local):
+class _Scratch(threading.local):
     """What a call writes to, made once for each thread."""
 
     def __init__(self) -> None:
         self.tag_table = np.empty(2 * MOST_TAGS, np.int32)
         self.text_table = np.empty(2 * MOST_SPANS, np.int32)
-        self.memory = np.empty(_WIDTH * MEMORY, np.int64)
+        self.tails = np.empty(_TAIL_WIDTH * MOST_TAILS, np.int64)
         self.spans = np.empty((MOST_SPANS, 2), np.int64)
         self.values = np.empty(0, np.int64)
+        self.state = np.zeros(_PREVIOUS + 1, np.int64)
 
     def clear(self, width: int) -> None:
         self.tag_table.fill(-1)
         self.text_table.fill(-1)
-        self.memory.fill(0)
+        self.tails.fill(0)
+        self.state.fill(0)
         if len(self.values) < (MOST_TAGS + 1) * width:
             self.values = np.empty((MOST_TAGS + 1) * width, np.int64)
 
 
-_ROOM = _Room()
+_SCRATCH = _Scratch()
 
 
 def decode_events(
-    data: Array,
-    start: int,
-    end: int,
-    count: int,
-    base_ps: int,
-    lookups: tuple[Lookup, Lookup, Lookup],
-    out: tuple[Array, ...],
-    row: int,
-    sizes: tuple[int, int, int],
-) -> tuple[list[DecodedChunk], int, int]:
-    """Decode `count` events into rows from `row` on.
-
-    `lookups` map stat ids to slots, stat ids to texts and event ids to metadata; `out` is
-    (tags, start_ps, duration_ps, varying numbers); `sizes` says how many numbers vary, how many
-    belong to the tag, and how many texts there are. Returns (parts, offset, status).
-    """
-    maps = [part for one in lookups for part in one]
-    varying, shared, texts = sizes
-    width = 2 + shared + texts
-    parts = []
-    stopped = np.array([start, OK, 0, 0])
+    data: Array, chunk: Chunk, wanted: Wanted, out: Columns
+) -> tuple[list[DecodedRows], int, int]:
+    """Decode a chunk's events; returns what was decoded, where the walk stopped and its status."""
+    width = wanted.width
+    at, row, count = chunk.start, chunk.row, chunk.count
+    decoded = []
     while count:
-        _ROOM.clear(width)
+        _SCRATCH.clear(width)
+        place = (at, chunk.end, count, chunk.base_ps, row, len(out.tags))
+        job = np.array([*place, wanted.varying, wanted.shared, width], np.int64)
         done = _decode(
-            data, int(stopped[0]), end, count, base_ps, *maps, *out, len(out[0]), row,
-            varying, shared, width, _ROOM.values, _ROOM.tag_table, _ROOM.memory,
-            _ROOM.text_table, _ROOM.spans, stopped,
+            data, job, wanted.slots, wanted.refs, wanted.kinds, out.tags, out.values,
+            _SCRATCH.values, _SCRATCH.tag_table, _SCRATCH.tails, _SCRATCH.spans,
+            _SCRATCH.text_table, _SCRATCH.state,
         )  # fmt: skip
-        _, status, used_texts, used_tags = stopped.tolist()
-        tags = _ROOM.values[: used_tags * width].reshape(used_tags, width).copy()
-        parts.append(DecodedChunk(row, row + done, tags, _ROOM.spans[:used_texts].copy()))
+        at, status, texts, tags, _ = _SCRATCH.state.tolist()
+        values = _SCRATCH.values[: tags * width].reshape(tags, width).copy()
+        decoded.append(DecodedRows(row, row + done, values, _SCRATCH.spans[:texts].copy()))
         if status not in (OK, FULL) or (status == FULL and not done):
-            return parts, int(stopped[0]), status
+            return decoded, at, status
         row, count = row + done, count - done
-    return parts, int(stopped[0]), OK
+    return decoded, at, OK

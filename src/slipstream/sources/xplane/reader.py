@@ -9,8 +9,9 @@ Metadata is small and read at once (`metadata`); events are many and go through 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +24,13 @@ from slipstream.sources import wire
 from slipstream.sources.files import release
 from slipstream.sources.parallel import in_order
 from slipstream.sources.xplane.events import (
+    CONSTANT_SLOT,
     NO_SLOT,
-    STILL_SLOT,
     TEXT_SLOT,
-    DecodedChunk,
-    Lookup,
+    Chunk,
+    Columns,
+    DecodedRows,
+    Wanted,
     decode_events,
     lookup,
 )
@@ -37,15 +40,12 @@ from slipstream.sources.xplane.metadata import EventMetadata, Metadata, Value, b
 if TYPE_CHECKING:
     from slipstream.sources.prefetch import FileWalk
 
-_MANY = 1
-"""chunks that take long enough to do something else meanwhile"""
-
-_STILL = (
+_CONSTANT = (
     "context_id", "cuda_graph_node_id", "name", "occupancy_min_grid_size",
     "occupancy_suggested_block_size", "prefix", "tf_op", "theoretical_occupancy_pct",
     "unique_hlo_op_id",
 )  # fmt: skip
-"""stats that say the same of every event of an instruction; knowing them saves reading them"""
+"""stats that are the same for every event of an instruction; knowing them saves reading them"""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,34 @@ class XSpace:
 
 
 @dataclass(frozen=True)
+class StatColumns:
+    """Stats to decode from the events of a plane."""
+
+    varying: tuple[str, ...] = ()
+    """numbers that each event has of its own"""
+    shared: tuple[str, ...] = ()
+    """numbers that are the same for many events"""
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """column to the stats that may fill it: a GPU's event has `memcpy_details` or
+    `kernel_details`, never both"""
+
+    def present_in(self, plane: XPlane) -> StatColumns:
+        """The stats that the plane has at all."""
+        varying, shared = (
+            tuple(name for name in names if plane.has_stat(name))
+            for names in (self.varying, self.shared)
+        )
+        texts = {column: names for column, names in self.texts.items() if plane.has_stat(*names)}
+        return StatColumns(varying, shared, texts)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """The decoder's slot of each number and of each text column."""
+        numbers = {name: i for i, name in enumerate(self.varying + self.shared)}
+        return numbers | {column: TEXT_SLOT + i for i, column in enumerate(self.texts)}
+
+
+@dataclass(frozen=True)
 class DecodedEvents:
     """Columns of the events of some lines, in the order of the lines.
 
@@ -113,9 +141,10 @@ class DecodedEvents:
     """index of the line, of each tag; and so on"""
     metadata: Array
     seen: Array
-    numbers: dict[str, Array]
+    """bits of the stats that the tag's events carry"""
+    shared: dict[str, Array]
     texts: dict[str, Array]
-    _bits: dict[str, int]
+    _slots: dict[str, int]
 
     def any(self, stat: str) -> bool:
         """Whether some event carries the stat."""
@@ -123,16 +152,16 @@ class DecodedEvents:
 
     def has(self, stat: str) -> Array:
         """Which tags' events carry the stat."""
-        if stat not in self._bits:
+        if stat not in self._slots:
             return np.zeros(len(self.seen), bool)
-        return (self.seen >> self._bits[stat] & 1).astype(bool)
+        return (self.seen >> self._slots[stat] & 1).astype(bool)
 
     def number(self, stat: str) -> Array:
         """A number of each event, whether it varies or not; 0 where there is none."""
         if stat in self.varying:
             return self.varying[stat]
-        if stat in self.numbers:
-            return self.numbers[stat][self.tag]
+        if stat in self.shared:
+            return self.shared[stat][self.tag]
         return np.zeros(len(self.tag), np.int64)
 
 
@@ -163,131 +192,114 @@ def decode(
     space: XSpace,
     plane: XPlane,
     lines: tuple[XLine, ...],
-    base_ns: int,
-    varying: tuple[str, ...],
-    numbers: tuple[str, ...],
-    texts: dict[str, tuple[str, ...]],
+    stats: StatColumns,
     interned: Texts,
+    *,
+    base_ns: int = 0,
     progress: Callable[[int], None] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> DecodedEvents:
-    """Decode events of some lines of a plane, with the stats asked for, on all cores.
+    """Decode events of some lines of a plane, on all cores.
 
-    `varying` numbers are each event's own, `numbers` are shared by many. `texts` maps a column to
-    the stats that may fill it: GPU planes say where a copy went in `memcpy_details` and how a
-    kernel ran in `kernel_details`, never both. `meanwhile` is called while threads decode, if
-    that takes them a while.
+    Times count from `base_ns`. `progress` is called with the offset in the file, `meanwhile` while
+    threads decode, if there is more than one chunk to decode.
     """
-    # A column is only made for stats that this plane has at all.
-    varying, numbers = (
-        tuple(n for n in names if plane.has_stat(n)) for names in (varying, numbers)
+    stats = stats.present_in(plane)
+    shared = len(stats.shared)
+    wanted = Wanted(
+        _slot_lookup(plane, stats),
+        _text_lookup(plane, interned),
+        lookup(plane.event_index, 0),
+        len(stats.varying),
+        shared,
+        len(stats.texts),
     )
-    texts = {column: names for column, names in texts.items() if plane.has_stat(*names)}
-    slots = _slots(plane, varying + numbers, texts)
-    rows = sum(line.count for line in lines)
-    out = (
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-        np.zeros((len(varying), rows), np.int64),
-    )
-    lookups = (slots, _text_lookup(plane, interned), lookup(plane.event_index, 0))
-    sizes = (len(varying), len(numbers), len(texts))
-    tags = _Tags(space.data, interned, len(texts))
-    _run_chunks(space, lines, base_ns, lookups, out, sizes, tags, progress, meanwhile)
-    table = tags.table(3 + len(numbers) + len(texts))
-    bits = {name: i for i, name in enumerate(varying + numbers)}
-    bits |= {column: TEXT_SLOT + i for i, column in enumerate(texts)}
-    first_text = 3 + len(numbers)
+    out = Columns.of(sum(line.count for line in lines), len(stats.varying))
+    tags = _Tags(space.data, interned, wanted)
+    chunks = list(_chunks(lines, base_ns))
+    decoded = in_order(partial(_decode_chunk, space, wanted, out), chunks)
+    if len(chunks) > 1:
+        meanwhile()
+    # Chunks come in the order of the rows, so tags are always numbered alike.
+    for chunk, parts in zip(chunks, decoded, strict=True):
+        for rows in parts:
+            tags.renumber(chunk.line, rows, out.tags)
+        if progress is not None:
+            progress(chunk.start)
+    table = tags.table()
     return DecodedEvents(
-        *out[:3],
-        {name: out[3][i] for i, name in enumerate(varying)},
+        out.tags,
+        out.values[0],
+        out.values[1],
+        dict(zip(stats.varying, out.values[2:], strict=True)),
         table[0].astype(np.int32),
         table[1],
         table[2],
-        {name: table[3 + i] for i, name in enumerate(numbers)},
-        {column: table[first_text + i].astype(TEXT) for i, column in enumerate(texts)},
-        bits,
+        dict(zip(stats.shared, table[3 : 3 + shared], strict=True)),
+        {
+            c: column.astype(TEXT)
+            for c, column in zip(stats.texts, table[3 + shared :], strict=True)
+        },
+        stats.slots,
     )
 
 
-class _Tags:
-    """Tags of all parts, numbered as they appear: (line, metadata, seen, numbers, texts)."""
-
-    def __init__(self, data: Array, interned: Texts, texts: int) -> None:
-        self.data = data
-        self.interned = interned
-        self.texts = texts
-        self.index: dict[tuple[int, ...], int] = {}
-
-    def renumber(self, line: int, part: DecodedChunk, column: Array) -> None:
-        """Give a part's rows the numbers that its tags have among those of all parts."""
-        if len(part.spans):
-            spans = (wire.text(self.data, *span) for span in part.spans.tolist())
-            known = np.array([self.interned.index(text) for text in spans], np.int64)
-            texts = part.tags[:, -self.texts :]
-            own = texts < 0
-            texts[own] = known[-1 - texts[own]]
-        index = self.index
-        numbers = [index.setdefault((line, *tag), len(index)) for tag in part.tags.tolist()]
-        rows = column[part.first : part.last]
-        np.take(np.array(numbers, np.int32), rows, out=rows, mode="clip")
-
-    def table(self, width: int) -> Array:
-        """A row for each column of the tags."""
-        return np.array(list(self.index), np.int64).reshape(len(self.index), width).T.copy()
-
-
-def _run_chunks(
-    space: XSpace,
-    lines: tuple[XLine, ...],
-    base_ns: int,
-    lookups: tuple[Lookup, Lookup, Lookup],
-    out: tuple[Array, ...],
-    sizes: tuple[int, int, int],
-    tags: _Tags,
-    progress: Callable[[int], None] | None,
-    meanwhile: Callable[[], None],
-) -> None:
-    jobs = []
+def _chunks(lines: tuple[XLine, ...], base_ns: int) -> Iterator[Chunk]:
     row = 0
     for index, line in enumerate(lines):
         base_ps = _wrapped((line.timestamp_ns - base_ns) * 1000)
         for start, count in zip(line.starts, line.counts, strict=True):
-            jobs.append((index, start, line.end, count, base_ps, row))
+            yield Chunk(index, start, line.end, count, base_ps, row)
             row += count
 
-    def run(job: tuple[int, int, int, int, int, int]) -> list[DecodedChunk]:
-        _, start, end, count, base_ps, row = job
-        where = (start, end, count, base_ps)
-        parts, at, status = decode_events(space.data, *where, lookups, out, row, sizes)
-        if status != wire.OK:
-            raise broken(space.path, at, status, "XEvent")
-        release(space.data, start, at)
-        return parts
 
-    decoded = in_order(run, jobs)
-    if len(jobs) > _MANY:
-        meanwhile()
-    # The order of the jobs is the order of the rows, so numbering is deterministic.
-    for parts, job in zip(decoded, jobs, strict=True):
-        for part in parts:
-            tags.renumber(job[0], part, out[0])
-        if progress is not None:
-            progress(job[1])
+def _decode_chunk(space: XSpace, wanted: Wanted, out: Columns, chunk: Chunk) -> list[DecodedRows]:
+    decoded, at, status = decode_events(space.data, chunk, wanted, out)
+    if status != wire.OK:
+        raise broken(space.path, at, status, "XEvent")
+    release(space.data, chunk.start, at)
+    return decoded
 
 
-def _slots(plane: XPlane, numbers: tuple[str, ...], texts: dict[str, tuple[str, ...]]) -> Lookup:
-    wanted = {name: i for i, name in enumerate(numbers)}
-    for i, names in enumerate(texts.values()):
-        wanted |= {name: TEXT_SLOT + i for name in names}
-    wanted |= {name: STILL_SLOT for name in _STILL if name not in wanted}
+class _Tags:
+    """Tags of all chunks, numbered as they appear: (line, metadata, seen, numbers, texts)."""
+
+    def __init__(self, data: Array, interned: Texts, wanted: Wanted) -> None:
+        self.data = data
+        self.interned = interned
+        self.texts = wanted.texts
+        self.width = 1 + wanted.width
+        self.index: dict[tuple[int, ...], int] = {}
+
+    def renumber(self, line: int, decoded: DecodedRows, column: Array) -> None:
+        """Replace tag numbers of one call's rows by those among all tags."""
+        if len(decoded.spans):
+            spans = (wire.text(self.data, *span) for span in decoded.spans.tolist())
+            known = np.array([self.interned.index(text) for text in spans], np.int64)
+            texts = decoded.tags[:, -self.texts :]
+            own = texts < 0
+            texts[own] = known[-1 - texts[own]]
+        index = self.index
+        numbers = [index.setdefault((line, *tag), len(index)) for tag in decoded.tags.tolist()]
+        rows = column[decoded.first : decoded.last]
+        np.take(np.array(numbers, np.int32), rows, out=rows, mode="clip")
+
+    def table(self) -> Array:
+        """A row for each column of the tags."""
+        return np.array(list(self.index), np.int64).reshape(len(self.index), self.width).T.copy()
+
+
+def _slot_lookup(plane: XPlane, stats: StatColumns) -> Array:
+    slots = stats.slots
+    wanted = {name: slots[name] for name in stats.varying + stats.shared}
+    wanted |= {name: slots[column] for column, names in stats.texts.items() for name in names}
+    wanted |= {name: CONSTANT_SLOT for name in _CONSTANT if name not in wanted}
     ids = {key: wanted[name] for key, name in plane.stat_names.items() if name in wanted}
     return lookup(ids, NO_SLOT)
 
 
-def _text_lookup(plane: XPlane, interned: Texts) -> Lookup:
-    """Stat ids double as texts: a `ref` value names the stat metadata whose name is meant."""
+def _text_lookup(plane: XPlane, interned: Texts) -> Array:
+    """Stat ids double as texts: a `ref` value is the id of the stat whose name is meant."""
     return lookup({key: interned.index(name) for key, name in plane.stat_names.items()}, 0)
 
 

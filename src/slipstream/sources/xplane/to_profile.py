@@ -30,7 +30,14 @@ from slipstream.profile.events import (
     joined,
 )
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
-from slipstream.sources.xplane.reader import DecodedEvents, XLine, XPlane, XSpace, decode
+from slipstream.sources.xplane.reader import (
+    DecodedEvents,
+    StatColumns,
+    XLine,
+    XPlane,
+    XSpace,
+    decode,
+)
 
 if TYPE_CHECKING:
     from slipstream.profile.program import Program
@@ -44,9 +51,11 @@ _DERIVED_LINES = {"CUPTI overhead", "_counters_", "Framework Ops", "Framework Na
 _DERIVED_LINES |= {"Source code", "Launch Stats", "Source", *_TPU_ROLES}
 _CPU_LINES = ("tf_XLA", "XLAEigen", "XLAPjRtCpuClient", "tf_data_private_threadpool")
 _DETAILS = ("kernel_details", "memcpy_details", "memset_details")
-_EVENT_OWN = ("correlation_id", "run_id")
-_EVENT_NUMBERS = ("program_id", "cuda_graph_id")
-_EVENT_TEXTS = {"op": ("hlo_op",), "module": ("hlo_module",), "details": _DETAILS}
+_DEVICE_STATS = StatColumns(
+    varying=("correlation_id", "run_id"),
+    shared=("program_id", "cuda_graph_id"),
+    texts={"op": ("hlo_op",), "module": ("hlo_module",), "details": _DETAILS},
+)
 _TRANSFER_NUMBERS = {
     "source_slice": "dcn_source_slice_id",
     "source_device": "dcn_source_per_slice_device_id",
@@ -56,6 +65,11 @@ _TRANSFER_NUMBERS = {
     "loop_index": "dcn_loop_index",
     "bytes": "payload_size_bytes",
 }
+_HOST_STATS = StatColumns(
+    varying=("correlation_id", "step_num", "_r", "duration_us", *_TRANSFER_NUMBERS.values()),
+    texts={"label": ("dcn_label",)},
+)
+_MARKER_STATS = StatColumns(varying=("step_num",))
 _MEGASCALE = "MegaScale:"
 _LARGE_PROGRAM = 16 << 20
 """bytes of a program that is only read on demand"""
@@ -106,7 +120,7 @@ class ProfileBuilder:
         lines = streams or tuple(line for line in plane.lines if line.name not in _DERIVED_LINES)
         model = str(plane.stats.get("gpu_device_name", ""))
         self._add_device(plane, "gpu", model or _vendor(plane))
-        found = self._decode(plane, lines, _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
+        found = self._decode(plane, lines, _DEVICE_STATS)
         names = self.texts.map([m.name for m in plane.events])
         self._add_events(plane, lines, found, names[found.metadata], "stream")
 
@@ -115,7 +129,7 @@ class ProfileBuilder:
         for line in plane.lines:
             role = _TPU_ROLES.get(line.name)
             if role in ("ops", "async"):
-                found = self._decode(plane, (line,), _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
+                found = self._decode(plane, (line,), _DEVICE_STATS)
                 names = self.texts.map([m.display_name or m.name for m in plane.events])
                 self._add_events(plane, (line,), found, names[found.metadata], role)
             elif role is not None:
@@ -124,8 +138,7 @@ class ProfileBuilder:
     def _read_host(self, plane: XPlane) -> None:
         if plane.has_stat("hlo_op") and not self.has_devices:
             self._read_cpu_ops(plane)
-        numbers = ("correlation_id", "step_num", "_r", "duration_us", *_TRANSFER_NUMBERS.values())
-        found = self._decode(plane, plane.lines, numbers, (), {"label": ("dcn_label",)})
+        found = self._decode(plane, plane.lines, _HOST_STATS)
         first = len(self.lanes)
         self.lanes += [Lane(line.name, 0, None, "thread") for line in plane.lines]
         names = self.texts.map([m.name for m in plane.events])[found.metadata]
@@ -137,7 +150,7 @@ class ProfileBuilder:
 
     def _read_cpu_ops(self, plane: XPlane) -> None:
         """XLA:CPU has no device plane: ops are host events that carry an `hlo_op`."""
-        found = self._decode(plane, plane.lines, _EVENT_OWN, _EVENT_NUMBERS, _EVENT_TEXTS)
+        found = self._decode(plane, plane.lines, _DEVICE_STATS)
         rows = found.has("op")[found.tag]
         if not rows.any():
             return
@@ -153,17 +166,17 @@ class ProfileBuilder:
             Device(name, 0, int(ordinal.group(1)) if ordinal else 0, kind, model, properties)
         )
 
-    def _decode(
-        self,
-        plane: XPlane,
-        lines: tuple[XLine, ...],
-        own: tuple[str, ...],
-        numbers: tuple[str, ...],
-        texts: dict[str, tuple[str, ...]],
-    ) -> DecodedEvents:
-        wanted = (own, numbers, texts)
-        how = (self.texts, self.progress, self._read_program)
-        return decode(self.space, plane, lines, self.base_ns, *wanted, *how)
+    def _decode(self, plane: XPlane, lines: tuple[XLine, ...], stats: StatColumns) -> DecodedEvents:
+        return decode(
+            self.space,
+            plane,
+            lines,
+            stats,
+            self.texts,
+            base_ns=self.base_ns,
+            progress=self.progress,
+            meanwhile=self._read_program,
+        )
 
     def _read_program(self) -> None:
         """Read the largest program, which is the one everybody will ask for."""
@@ -194,7 +207,7 @@ class ProfileBuilder:
             "op": self._ops(plane, found, role, names),
             "program": self._programs(plane, found),
             "details": found.texts.get("details", _zeros(found, np.int32)),
-            "graph": found.numbers.get("cuda_graph_id", _zeros(found, np.int64)),
+            "graph": found.shared.get("cuda_graph_id", _zeros(found, np.int64)),
             "instruction": _zeros(found, np.int32),
             "execution": _zeros(found, np.int32),
         }
@@ -241,7 +254,7 @@ class ProfileBuilder:
         return of_name if own is None else np.where(found.has(stat), own, of_name)
 
     def _own_programs(self, found: DecodedEvents) -> Array:
-        ids = found.numbers["program_id"]
+        ids = found.shared["program_id"]
         modules = found.texts.get("module", _zeros(found, np.int32))
         named = []
         for program_id, module in zip(ids.tolist(), modules.tolist(), strict=True):
@@ -253,7 +266,7 @@ class ProfileBuilder:
 
     def _add_markers(self, plane: XPlane, line: XLine, role: str) -> None:
         """TPU lines that mark whole steps and whole executions of programs."""
-        found = self._decode(plane, (line,), ("step_num",), (), {})
+        found = self._decode(plane, (line,), _MARKER_STATS)
         lane = len(self.lanes)
         self.lanes.append(Lane(line.name, 0, len(self.devices) - 1, role))
         labels = [m.display_name or m.name for m in plane.events]

@@ -1,4 +1,4 @@
-"""Inside a job whose layout is timed: its place among the processes."""
+"""JAX's coordination service, and a process's place among the others."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from slipstream.jaxhooks import private_api
+
+
+def coordination_client() -> Any | None:
+    """The client of JAX's coordination service; None before `jax.distributed.initialize`."""
+    private_api.COORDINATION_CLIENT.get()
+    return private_api.GLOBAL_STATE.get().client
+
 
 def override_initialize(layout: Mapping[str, Any]) -> None:
     """Whatever the job tells `jax.distributed.initialize`, this is where it runs."""
-    outside: Any = import_module("jax.distributed")
-    inside: Any = import_module("jax._src.distributed")
-    real = inside.initialize
+    real = private_api.INITIALIZE.get()
 
     def initialize(*arguments: Any, **named: Any) -> None:
         devices = layout["devices"]
@@ -23,4 +29,6 @@ def override_initialize(layout: Mapping[str, Any]) -> None:
         )
 
     initialize.__doc__, initialize.__name__ = real.__doc__, "initialize"
-    outside.initialize = inside.initialize = initialize
+    public: Any = import_module("jax.distributed")
+    public.initialize = initialize
+    private_api.INITIALIZE.replace(initialize)

@@ -1,0 +1,385 @@
+"""The private parts of JAX that Slipstream uses: one table, checked when a part is first used.
+
+    PrivatePart  ── where it is, what it must look like, what needs it and for what
+    part.get()   ── the part itself, or `JaxChanged`, which names all of that
+
+Nothing outside `slipstream.jaxhooks` touches these parts; other rooms call the functions of
+`compiling`, `hlo`, `stages`, `distributed`, `profiler` and `hooks`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import Missing
+
+log = logging.getLogger("slipstream")
+
+OLDEST_SUPPORTED = "0.10"
+NEWEST_TESTED = "0.12.0.1"
+
+_CHECKED: set[PrivatePart] = set()
+"""parts that were found as expected in this process: each is checked once"""
+_WARNED: set[str] = set()
+"""warnings of this process: each is given once"""
+
+
+class Feature(StrEnum):
+    """What Slipstream does with private parts of JAX, as messages call it."""
+
+    WATCHING = "watching compiled programs"
+    RECOMPILING = "compiling a running program again"
+    ADOPTING = "measuring programs that were compiled earlier"
+    GIVING_WAY = "giving way to the job's own profiler sessions"
+    CONSENSUS = "agreement between processes"
+    LAYOUTS = "timing process layouts"
+    STABLEHLO = "reading StableHLO"
+    COMPILING = "compiling for GPUs that are not here"
+    HLO = "importing and printing HLO"
+    TRACEBACKS = "keeping Slipstream out of the job's tracebacks"
+
+
+class JaxChanged(Missing):
+    """A private part of JAX is missing or changed, so the feature that needs it is off."""
+
+    def __init__(self, feature: str, name: str, seen: str, expected: str) -> None:
+        self.feature, self.name, self.seen, self.expected = feature, name, seen, expected
+        super().__init__(
+            f"{feature} is off: {name} {seen}; expected {expected}; "
+            f"Slipstream supports JAX {OLDEST_SUPPORTED} to {NEWEST_TESTED}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PrivatePart:
+    """A function, class or object of JAX that is no public API."""
+
+    module: str
+    path: str
+    feature: Feature
+    purpose: str
+    parameters: tuple[str, ...] = ()
+    """parameters that it must have; more are fine"""
+    is_called: bool = False
+    """whether Slipstream calls it itself: then it must not require parameters unknown to us"""
+    attributes: tuple[str, ...] = ()
+    """attributes that it must have"""
+    instance_attributes: tuple[str, ...] = ()
+    """attributes that its instances must have, where the class doesn't show them"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.path}"
+
+    def get(self) -> Any:
+        """The part as it is now; JaxChanged if it is missing or not as expected."""
+        try:
+            _, value = _locate(self)
+        except (ImportError, AttributeError):
+            raise self._changed("is missing") from None
+        if self not in _CHECKED:
+            check_version(self.feature)
+            self._check(value)
+            _CHECKED.add(self)
+        return value
+
+    def replace(self, value: Any) -> None:
+        """Put something else in its place."""
+        owner, _ = _locate(self)
+        setattr(owner, self.path.rpartition(".")[2], value)
+
+    def of(self, instance: Any) -> Any:
+        """The instance, if it has the attributes that instances must have."""
+        for name in self.instance_attributes:
+            if not hasattr(instance, name):
+                raise self._changed(f"has instances without {name}")
+        return instance
+
+    def _check(self, value: Any) -> None:
+        for name in self.attributes:
+            if not hasattr(value, name):
+                raise self._changed(f"has no {name}")
+        if not (self.parameters or self.is_called):
+            return
+        try:
+            found = inspect.signature(value).parameters
+        except (TypeError, ValueError):
+            return  # C++ functions don't tell their parameters
+        unknown = [n for n in found if n not in self.parameters and _is_required(found[n])]
+        if any(name not in found for name in self.parameters) or (self.is_called and unknown):
+            raise self._changed(f"takes ({', '.join(found)})")
+
+    def _changed(self, seen: str) -> JaxChanged:
+        wanted = "it to be there"
+        if self.parameters:
+            wanted = f"the parameters {', '.join(self.parameters)}"
+        elif self.attributes or self.instance_attributes:
+            wanted = f"the attributes {', '.join(self.attributes + self.instance_attributes)}"
+        elif self.is_called:
+            wanted = "a function without parameters"
+        return JaxChanged(self.feature, self.name, f"{seen} in JAX {jax_version()}", wanted)
+
+
+def _locate(part: PrivatePart) -> tuple[Any, Any]:
+    """The object that holds the part, and the part."""
+    jax_version()  # first: jaxlib's modules can't be imported before jax
+    owner: Any = None
+    value: Any = import_module(part.module)
+    for step in part.path.split("."):
+        owner, value = value, getattr(value, step)
+    return owner, value
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and parameter.kind not in variadic
+
+
+def require(*features: Feature) -> None:
+    """Check every part that these features need; JaxChanged for the first that is not right."""
+    for part in parts():
+        if part.feature in features:
+            part.get()
+
+
+def parts() -> Iterator[PrivatePart]:
+    """Every row of the table."""
+    yield from (value for value in globals().values() if isinstance(value, PrivatePart))
+
+
+def jax_version() -> str:
+    """The version of the installed JAX; Missing where it can't be imported."""
+    try:
+        return str(import_module("jax").__version__)
+    except ImportError as error:
+        raise Missing(
+            f"this needs jax, which can't be imported here ({error}); "
+            "install it with: pip install 'jax[cuda13]'"
+        ) from None
+
+
+def check_version(feature: str) -> None:
+    """JaxChanged for a JAX that is too old; a warning, once, for one that was not tested."""
+    found = jax_version()
+    if _numbers(found) < _numbers(OLDEST_SUPPORTED):
+        raise JaxChanged(feature, "JAX", f"is {found}", f"{OLDEST_SUPPORTED} or newer")
+    warn_if_untested(found)
+
+
+def warn_if_untested(version: str) -> None:
+    """Warn once per process about a JAX that is newer than any that was tested."""
+    if _numbers(version) > _numbers(NEWEST_TESTED):
+        warn_once(
+            f"JAX {version} is newer than {NEWEST_TESTED}, the newest that Slipstream was tested "
+            "with; a feature that this JAX breaks turns itself off and says so"
+        )
+
+
+def warn_once(text: str) -> None:
+    """A warning that this process has not given yet."""
+    if text not in _WARNED:
+        _WARNED.add(text)
+        log.warning("slipstream: %s", text)
+
+
+def exclude_from_tracebacks(folder: Path) -> None:
+    """Leave the frames of a folder out of tracebacks, as JAX does with its own."""
+    REGISTER_EXCLUSION.get()(str(folder))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))[:4]
+
+
+# The table. First what stands between a call of a jitted function and the device.
+
+COMPILE_OR_GET_CACHED = PrivatePart(
+    "jax._src.compiler", "compile_or_get_cached", Feature.WATCHING,
+    "Every program that JAX compiles passes through it; wrapped to learn of each.",
+    ("backend", "computation", "compile_options", "host_callbacks", "executable_devices"),
+)  # fmt: skip
+EXECUTE_REPLICATED = PrivatePart(
+    "jax._src.interpreters.pxla", "ExecuteReplicated", Feature.WATCHING,
+    "Runs a program from Python; given another executable, it runs that.",
+    attributes=("xla_executable",),
+)  # fmt: skip
+EXECUTE_CALL = PrivatePart(
+    "jax._src.interpreters.pxla", "ExecuteReplicated.__call__", Feature.WATCHING,
+    "One run of a program; wrapped so that listeners stand around it.",
+    ("self",),
+)  # fmt: skip
+EXECUTE_INIT = PrivatePart(
+    "jax._src.interpreters.pxla", "ExecuteReplicated.__init__", Feature.WATCHING,
+    "Tells which object of JAX runs a program, and so when nobody can run it any more.",
+    ("self", "xla_executable"),
+)  # fmt: skip
+MESH_EXECUTABLE = PrivatePart(
+    "jax._src.interpreters.pxla", "MeshExecutable", Feature.WATCHING,
+    "What JAX keeps of a compiled program; gets the executable that was chosen.",
+    attributes=("xla_executable", "unsafe_call"),
+)  # fmt: skip
+CREATE_CPP_CALL = PrivatePart(
+    "jax._src.interpreters.pxla", "MeshExecutable.create_cpp_call", Feature.WATCHING,
+    "The fast path of an ahead-of-time compiled program; withheld while it is measured.",
+    ("self", "params"),
+)  # fmt: skip
+MESH_COMPUTATION_COMPILE = PrivatePart(
+    "jax._src.interpreters.pxla", "MeshComputation.compile", Feature.WATCHING,
+    "Where JAX meets a program again that it compiled before anybody watched.",
+    ("self",),
+)  # fmt: skip
+FASTPATH_DATA = PrivatePart(
+    "jax._src.pjit", "_get_fastpath_data", Feature.WATCHING,
+    "The fast path of a jitted function; withheld while its program is measured.",
+    ("executable",),
+)  # fmt: skip
+NEED_TO_REBUILD = PrivatePart(
+    "jax._src.pjit", "_need_to_rebuild_with_fdo", Feature.WATCHING,
+    "Makes the C++ side ask for a fast path again, which was withheld before.",
+    ("pgle_profiler",),
+)  # fmt: skip
+COMPILED_CALL = PrivatePart(
+    "jax.stages", "Compiled.call", Feature.WATCHING,
+    "Runs an ahead-of-time compiled program through Python while it is measured.",
+)  # fmt: skip
+MODULE_TO_BYTECODE = PrivatePart(
+    "jax._src.interpreters.mlir", "module_to_bytecode", Feature.WATCHING,
+    "A program's StableHLO as bytes, kept to compile it again.",
+    ("module",), is_called=True,
+)  # fmt: skip
+
+# Programs that were compiled before anybody watched, and ahead-of-time programs.
+
+CACHED_COMPILATION = PrivatePart(
+    "jax._src.interpreters.pxla", "_cached_compilation", Feature.ADOPTING,
+    "JAX's cache of compiled programs, told to forget one so that JAX shows how it compiles it.",
+    attributes=("evict_weakref",),
+)  # fmt: skip
+MESH_COMPUTATION = PrivatePart(
+    "jax._src.interpreters.pxla", "MeshComputation", Feature.ADOPTING,
+    "A lowered program and what was compiled from it.",
+    instance_attributes=("_hlo", "_executable"),
+)  # fmt: skip
+LOWERED = PrivatePart(
+    "jax.stages", "Lowered", Feature.ADOPTING,
+    "Leads from what `.lower()` returned to the lowering inside.",
+    attributes=("_lowering",),
+)  # fmt: skip
+COMPILED = PrivatePart(
+    "jax.stages", "Compiled", Feature.ADOPTING,
+    "Leads from what `.compile()` returned to its executable, and to the fast path it keeps.",
+    attributes=("_executable",), instance_attributes=("_call",),
+)  # fmt: skip
+PJIT_FUNCTION = PrivatePart(
+    "jaxlib._jax", "PjitFunction", Feature.ADOPTING,
+    "A jitted function, made to forget fast paths that pass the hooks by.",
+    attributes=("_clear_cache",),
+)  # fmt: skip
+
+# Compiling.
+
+MAKE_IR_CONTEXT = PrivatePart(
+    "jax._src.interpreters.mlir", "make_ir_context", Feature.STABLEHLO,
+    "An MLIR context that knows the dialects of JAX's programs.",
+    is_called=True,
+)  # fmt: skip
+IR = PrivatePart(
+    "jaxlib.mlir", "ir", Feature.STABLEHLO,
+    "MLIR's Python bindings, for reading and changing StableHLO.",
+    attributes=("Module", "Location", "StringAttr"),
+)  # fmt: skip
+COMPILE_OPTIONS = PrivatePart(
+    "jaxlib.xla_client", "CompileOptions", Feature.RECOMPILING,
+    "How JAX compiled a program, with flags and costs changed for another variant.",
+    attributes=(
+        "ParseFromString", "SerializeAsString", "env_option_overrides", "executable_build_options",
+    ),
+)  # fmt: skip
+BACKEND_COMPILE = PrivatePart(
+    "jax._src.compiler", "backend_compile_and_load", Feature.RECOMPILING,
+    "Compiles a program for the devices of the job, past JAX's caches.",
+    ("backend", "module", "executable_devices", "options", "host_callbacks"), is_called=True,
+)  # fmt: skip
+GET_COMPILE_OPTIONS = PrivatePart(
+    "jax._src.compiler", "get_compile_options", Feature.COMPILING,
+    "The options that JAX itself would compile with.",
+    ("num_replicas", "num_partitions", "device_assignment", "env_options_overrides", "backend"),
+    is_called=True,
+)  # fmt: skip
+DEVICE_LIST = PrivatePart(
+    "jaxlib.xla_client", "DeviceList", Feature.COMPILING,
+    "The devices that a program is compiled for, in order.",
+)  # fmt: skip
+TOPOLOGY_FOR_DEVICES = PrivatePart(
+    "jaxlib.xla_client", "get_topology_for_devices", Feature.COMPILING,
+    "Describes devices, so that XLA can compile for them elsewhere.",
+)  # fmt: skip
+LOWERED_TO_COMPILE = PrivatePart(
+    "jax.stages", "Lowered", Feature.COMPILING,
+    "Leads from what `.lower()` returned to the lowering inside.",
+    attributes=("_lowering",),
+)  # fmt: skip
+LOWERING_TO_COMPILE = PrivatePart(
+    "jax._src.interpreters.pxla", "MeshComputation", Feature.COMPILING,
+    "The devices and compiler options that a function was lowered for.",
+    instance_attributes=("_device_list", "_compiler_options_kvs"),
+)  # fmt: skip
+REGISTER_CUSTOM_CALL = PrivatePart(
+    "jaxlib.xla_client", "register_custom_call_target", Feature.COMPILING,
+    "Names that XLA can call, for kernels of libraries that are not here.",
+    ("name", "fn", "platform", "api_version"), is_called=True,
+)  # fmt: skip
+
+# HLO.
+
+HLO_TO_STABLEHLO = PrivatePart(
+    "jaxlib._jax", "mlir.hlo_to_stablehlo", Feature.HLO,
+    "Published HLO in the form that today's compiler takes.",
+)  # fmt: skip
+HLO_FROM_TEXT = PrivatePart(
+    "jaxlib._hlo", "hlo_module_from_text", Feature.HLO,
+    "XLA's own parser of HLO text.",
+)  # fmt: skip
+HLO_MODULE = PrivatePart(
+    "jaxlib._hlo", "HloModule", Feature.HLO,
+    "XLA's own printer of HLO text.",
+    attributes=("from_serialized_hlo_module_proto", "to_string"),
+)  # fmt: skip
+
+# Profiler, processes, tracebacks.
+
+START_TRACE = PrivatePart(
+    "jax._src.profiler", "start_trace", Feature.GIVING_WAY,
+    "Wrapped to end a session of ours before the job starts its own.",
+    ("log_dir",),
+)  # fmt: skip
+GLOBAL_STATE = PrivatePart(
+    "jax._src.distributed", "global_state", Feature.CONSENSUS,
+    "Leads to the client of JAX's coordination service.",
+    attributes=("client",),
+)  # fmt: skip
+COORDINATION_CLIENT = PrivatePart(
+    "jaxlib._jax", "DistributedRuntimeClient", Feature.CONSENSUS,
+    "The key-value store in which the processes of a job agree.",
+    attributes=(
+        "key_value_set_bytes", "blocking_key_value_get_bytes", "key_value_dir_get_bytes",
+    ),
+)  # fmt: skip
+INITIALIZE = PrivatePart(
+    "jax._src.distributed", "initialize", Feature.LAYOUTS,
+    "Wrapped to give a process the rank and devices of the layout that is timed.",
+    ("coordinator_address", "num_processes", "process_id", "local_device_ids"),
+)  # fmt: skip
+REGISTER_EXCLUSION = PrivatePart(
+    "jax._src.traceback_util", "register_exclusion", Feature.TRACEBACKS,
+    "JAX leaves its own frames out of the job's tracebacks, and then ours too.",
+    ("path",), is_called=True,
+)  # fmt: skip
