@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from slipstream.consensus import consensus as consensus_module
-from slipstream.consensus.consensus import Consensus, job_id, stop
-from slipstream.consensus.kvstore import FolderStore, StoreUnavailable
+from slipstream.consensus.consensus import Consensus, job_id
+from slipstream.consensus.kvstore import StoreUnavailable
 from slipstream.experiment import agreement, recordings, rounds
 from slipstream.experiment.agreement import disagreement
 from slipstream.experiment.controller import Controller
@@ -443,26 +443,6 @@ def vote(content="1", error=None, collectives="x", original="0", costs="c"):
 )
 def test_votes_must_be_of_the_same_programs(other, problem):
     assert disagreement({0: vote(), 1: other}) == problem
-
-
-def test_a_folder_takes_each_word_once(tmp_path):
-    one, other = FolderStore(tmp_path / "words"), FolderStore(tmp_path / "words")
-    assert other.with_prefix("a") == {} and other.get("a/b", 0.01) is None
-    assert one.put("a/b", b"first") and not other.put("a/b", b"second")
-    assert other.get("a/b") == b"first"
-    assert one.with_prefix("a") == {"b": b"first"} and one.with_prefix("") == {}
-    assert [name for name in os.listdir(tmp_path / "words") if name.startswith(".")] == []
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable):
-        FolderStore(tmp_path / "file").put("a", b"")
-
-
-def test_a_folder_lets_one_of_many_decide(tmp_path):
-    ranks = tuple(range(8))
-    members = [Consensus(ranks, rank, FolderStore(tmp_path), "job", 0.0) for rank in ranks]
-    with ThreadPoolExecutor(8) as pool:
-        decided = list(pool.map(lambda c: c.decide("1", stop(f"rank {c.rank}")), members))
-    assert len({json.dumps(decision) for decision in decided}) == 1
 
 
 def test_a_folder_is_only_trusted_within_one_job():

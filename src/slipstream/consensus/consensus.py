@@ -1,16 +1,16 @@
-"""The consensus: the processes of a program agree on what each call runs, or stay as they were.
+"""Consensus: the processes of a program agree on what each call runs, or keep what they run.
 
-    rank 0 (the leader)   decides at a meeting, writes the decision once, follows it
-    other ranks          wait at the same meeting, read the decision, follow it
+    the leader (first rank)   decides at a meeting, writes the decision once, follows it
+    other ranks               wait at the same meeting, read the decision, follow it
 
-A meeting is a boundary between two calls of the program whose number all ranks know beforehand.
-Its decision is one key that can be written once. A rank that waits in vain writes `stop` there
-itself; whoever is first has decided for all, the leader included. So at no call do two ranks follow
-different decisions, whoever dies or stalls when.
+A meeting is a boundary between two calls of the program that all ranks know in advance. Its
+decision is one key that can be written only once. A rank that waits too long writes `stop` there
+itself; the first to write has decided for all, the leader included. So no two ranks ever follow
+different decisions at the same call, no matter which rank dies or stalls, or when.
 
-What a rank may do alone is leave before it has voted: nothing but the original program can be
-decided without its vote. After its vote it waits until the store answers (if the store died, JAX's
-own coordination service has died, and JAX ends the job).
+A rank may leave on its own only before it has voted: without its vote, the ranks can decide on
+nothing but the original program. After its vote it waits until the store answers. (If the store is
+dead, so is JAX's own coordination service, and JAX ends the job.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.consensus.kvstore import FolderStore, JaxStore, KeyValueStore, StoreUnavailable
+from slipstream.consensus.kvstore import (
+    FolderStore,
+    JaxStore,
+    KeyValueStore,
+    StoreUnavailable,
+    poll,
+)
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.distributed import coordination_client
 from slipstream.jaxhooks.private_api import JaxChanged
@@ -35,12 +41,12 @@ from slipstream.jaxhooks.shutdown import SHUTDOWN
 log = logging.getLogger("slipstream")
 
 PATIENCE_S = 120.0
-"""how long a rank waits for another at a meeting before it calls the whole off"""
+"""how long a rank waits for another at a meeting before it stops the loop for all"""
 RETRY_S = 1.0
-"""between two tries to reach a store that does not answer"""
+"""between two attempts to reach a store that does not answer"""
 
 Message = Mapping[str, Any]
-"""what is said and decided: plain JSON"""
+"""what ranks send and decide: plain JSON"""
 
 
 def stop(why: str) -> dict[str, Any]:
@@ -50,17 +56,17 @@ def stop(why: str) -> dict[str, Any]:
 
 @dataclass
 class Consensus:
-    """This process among those that run one program."""
+    """This process as one of those that run a program."""
 
     ranks: tuple[int, ...] = (0,)
     rank: int = 0
     store: KeyValueStore | None = None
-    """None for a process on its own, who hears and follows itself"""
+    """None for a process on its own, which sends messages to itself"""
     name: str = "slipstream"
     patience_s: float = PATIENCE_S
     has_voted: bool = False
     has_left: bool = False
-    _said: dict[str, Message] = field(default_factory=dict)
+    _sent: dict[str, Message] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -71,28 +77,28 @@ class Consensus:
     def is_leader(self) -> bool:
         return self.rank == self.ranks[0]
 
-    def publish(self, topic: str, words: Message) -> bool:
-        """This rank's word on a topic; False where nobody can hear it."""
-        self._said[topic] = words
+    def publish(self, topic: str, message: Message) -> bool:
+        """Send this rank's message on a topic; False if the others can't be reached."""
+        self._sent[topic] = message
         if self.store is None:
             return True
         try:
-            self.store.put(f"{self.name}/said/{topic}/{self.rank}", _bytes(words))
+            self.store.put(f"{self.name}/said/{topic}/{self.rank}", _bytes(message))
         except StoreUnavailable as problem:
             log.warning("slipstream: rank %d can't reach the others: %s", self.rank, problem)
             return False
         return True
 
-    def vote(self, words: Message) -> bool:
-        """The word after which this rank is bound by what the others decide."""
+    def vote(self, message: Message) -> bool:
+        """Send the message after which this rank must follow every decision."""
         with self._lock:
             if self.has_left:
                 return False
-            self.has_voted = "problem" not in words
-        return self.publish("vote", words)
+            self.has_voted = "problem" not in message
+        return self.publish("vote", message)
 
     def leave(self, why: str) -> bool:
-        """Go, and say so; False for a rank that has voted, which is bound."""
+        """Leave, and tell the others; False for a rank that has voted, which must stay."""
         with self._lock:
             if self.has_voted:
                 return False
@@ -102,30 +108,28 @@ class Consensus:
         return True
 
     def received(self, topic: str) -> dict[int, Message]:
-        """What the ranks have said by now, by rank."""
+        """The messages sent on a topic so far, by rank."""
         if self.store is None:
-            return {self.rank: self._said[topic]} if topic in self._said else {}
+            return {self.rank: self._sent[topic]} if topic in self._sent else {}
         try:
             found = self.store.with_prefix(f"{self.name}/said/{topic}")
         except StoreUnavailable:
             return {}
-        return {int(rank): json.loads(words) for rank, words in found.items()}
+        return {int(rank): json.loads(message) for rank, message in found.items()}
 
     def wait_for_all(
         self, topic: str, patience_s: float | None = None
     ) -> dict[int, Message] | None:
-        """What all ranks say, waited for; None where one of them keeps silent."""
-        end = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
-        while True:
+        """The messages of all ranks on a topic; None if one of them sends none in time."""
+
+        def from_all() -> dict[int, Message] | None:
             found = self.received(topic)
-            if found.keys() >= set(self.ranks):
-                return found
-            if time.monotonic() > end or SHUTDOWN.is_set():
-                return None
-            time.sleep(0.01)
+            return found if found.keys() >= set(self.ranks) else None
+
+        return poll(from_all, self.patience_s if patience_s is None else patience_s, every_s=0.01)
 
     def missing(self, topic: str) -> str:
-        """The ranks that have not spoken, for a sentence."""
+        """The ranks that have sent nothing on a topic, for a sentence."""
         missing = sorted(set(self.ranks) - self.received(topic).keys())
         return ", ".join(f"rank {rank}" for rank in missing) or "a rank"
 
@@ -134,9 +138,9 @@ class Consensus:
     ) -> Message:
         """The one decision of a meeting, the same on every rank.
 
-        The leader proposes; others give None and wait, and propose to stop if the leader is late.
+        The leader proposes. Other ranks pass None and wait; if the leader is late, they stop.
         """
-        # A leader may be waiting for a rank itself: those who wait for it wait longer.
+        # The leader may be waiting for a rank itself, so the others wait longer than it does.
         wait_s = 2 * (self.patience_s if patience_s is None else patience_s)
         if self.store is None:
             return proposal or stop("there was nobody to decide")
@@ -148,17 +152,17 @@ class Consensus:
                 why = f"the other ranks can't be reached: {problem}"
                 if self.leave(why):
                     return stop(why)
-                _complain(begin, problem)
+                _warn_of_wait(begin, problem)
             time.sleep(RETRY_S)
 
     def propose(self, propose: Callable[[], Message], what: str = "") -> Message | None:
-        """The leader's proposal. Whatever goes wrong with it, the others are told: they wait."""
+        """The leader's proposal: to stop, if making one fails. None on other ranks."""
         if not self.is_leader:
             return None
         try:
             return propose()
         except Exception as error:
-            # Whatever it is: the others wait for this word, until they lose patience.
+            # Whatever it is: the others are waiting for a decision.
             log.warning("slipstream: %s", what or "measuring stopped", exc_info=True)
             return stop(": ".join(filter(None, (what, type(error).__name__, str(error)))))
 
@@ -179,12 +183,12 @@ class Consensus:
         return decided
 
     def _awaited(self, store: KeyValueStore, key: str, wait_s: float) -> bytes | None:
-        """The leader's decision; where the loop has ended before this rank joined it, that."""
+        """The leader's decision, or the one that ended the loop before this rank joined it."""
         end = time.monotonic() + wait_s
         while time.monotonic() < end and not SHUTDOWN.is_set():
             found = store.get(key, min(1.0, wait_s))
             if found is None and (over := store.get(f"{self.name}/ended")) is not None:
-                # Written after the decision of any meeting that took place.
+                # It is written after the decision of every meeting that took place.
                 found = store.get(key) or over
             if found is not None:
                 return found
@@ -192,22 +196,23 @@ class Consensus:
 
 
 _LOOPS: Counter[str] = Counter()
-_LOCK = threading.Lock()
+"""loops started in this process, by program and ranks: the count tells a loop from earlier ones"""
+_LOOPS_LOCK = threading.Lock()
 
 
 class NoConsensus(Exception):
-    """A program runs on several processes, and there is no way to agree with them."""
+    """A program runs on several processes that have no way to agree."""
 
 
 def consensus_for(
     watched: CompiledProgram, folder: Path, patience_s: float = PATIENCE_S
 ) -> Consensus:
-    """The consensus of a program: nobody else, JAX's coordination service, or a shared folder."""
+    """The consensus of a program: alone, by JAX's coordination service, or by a shared folder."""
     ranks = watched.processes
     if len(ranks) == 1:
         return Consensus(ranks, ranks[0])
-    # Programs that span processes begin in the same order everywhere, so a count names them.
-    with _LOCK:
+    # Programs that span processes start in the same order everywhere, so a count names them.
+    with _LOOPS_LOCK:
         key = f"{watched.name[:80]}/{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}"
         _LOOPS[key] += 1
         name = f"slipstream/{key}/{_LOOPS[key]}"
@@ -232,14 +237,14 @@ def _store(folder: Path) -> KeyValueStore:
 
 
 def job_id(environment: Mapping[str, str]) -> str | None:
-    """What tells this job from an earlier one in the same folder; the same on all its ranks."""
-    for names in _SESSIONS:
+    """Tells this job from an earlier one in the same folder; the same on all its ranks."""
+    for names in _JOB_VARIABLES:
         if names[0] in environment:
             return "-".join(environment.get(name, "0") for name in names)
     return None
 
 
-_SESSIONS: Sequence[Sequence[str]] = (
+_JOB_VARIABLES: Sequence[Sequence[str]] = (
     ("SLIPSTREAM_SESSION",),
     # Before Slurm's: one batch script may start several mpirun.
     ("OMPI_MCA_ess_base_jobid",),
@@ -254,14 +259,14 @@ def _own_rank() -> int:
     return int(jax.process_index())
 
 
-def _bytes(words: Message) -> bytes:
-    return json.dumps(words).encode()
+def _bytes(message: Message) -> bytes:
+    return json.dumps(message).encode()
 
 
-def _complain(begin: float, problem: StoreUnavailable) -> None:
+def _warn_of_wait(begin: float, problem: StoreUnavailable) -> None:
     waited = time.monotonic() - begin
     if waited > 1:
         log.warning(
-            "slipstream: waiting since %.0f s to learn what the other ranks run: %s",
+            "slipstream: for %.0f s this rank has waited to learn what the other ranks run: %s",
             waited, problem,
         )  # fmt: skip

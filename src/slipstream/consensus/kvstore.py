@@ -1,32 +1,54 @@
-"""Where the processes of a job leave words for each other: each key is written once, for good.
+"""Stores through which the processes of a job exchange messages: a key is written only once.
 
-That a key can't be written twice is what makes agreement possible: whoever writes a decision first
-has decided, and everybody else reads it.
+Agreement rests on this: the first to write a decision has decided, and all others read it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
+
+from slipstream.jaxhooks.shutdown import SHUTDOWN
+
+Found = TypeVar("Found")
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""what file systems without hard links answer: buckets mounted as folders, say"""
+
+
+def poll(look: Callable[[], Found | None], wait_s: float, every_s: float = 0.02) -> Found | None:
+    """What `look` finds, asked again and again; None once time is up, or this process ends."""
+    end = time.monotonic() + wait_s
+    while (found := look()) is None:
+        left = end - time.monotonic()
+        if left <= 0 or SHUTDOWN.is_set():
+            return None
+        time.sleep(min(every_s, left))
+    return found
 
 
 class StoreUnavailable(Exception):
-    """The store did not answer: whether a word was written or not is unknown."""
+    """The store did not answer, so it is unknown whether the message was written."""
 
 
 class KeyValueStore(Protocol):
+    """What all processes of a job can write to and read from."""
+
     def put(self, key: str, value: bytes) -> bool:
-        """Write once; False where the key was written before."""
+        """Write a key; False if it is already there."""
 
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
-        """The value, waited for; None where there is none in time."""
+        """The value of a key; None if it does not appear in time."""
 
     def with_prefix(self, prefix: str) -> dict[str, bytes]:
-        """Everything written under a prefix by now, by the rest of the key."""
+        """All values under a prefix so far, by the rest of their keys."""
 
 
 class JaxStore:
@@ -39,7 +61,7 @@ class JaxStore:
         try:
             self.client.key_value_set_bytes(key, value)
         except Exception as error:
-            if "ALREADY_EXISTS" in str(error):
+            if _status(error) == "ALREADY_EXISTS":
                 return False
             raise StoreUnavailable(_first_line(error)) from error
         return True
@@ -47,12 +69,12 @@ class JaxStore:
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
         end = time.monotonic() + wait_s
         while True:
-            # In slices: a wait inside the client can't be interrupted by Ctrl-C.
+            # In slices, because Ctrl-C can't interrupt a wait inside the client.
             left = min(max(end - time.monotonic(), 0.0), 1.0)
             try:
                 return bytes(self.client.blocking_key_value_get_bytes(key, int(left * 1000) + 1))
             except Exception as error:
-                if "DEADLINE_EXCEEDED" not in str(error) and "NOT_FOUND" not in str(error):
+                if _status(error) not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
                     raise StoreUnavailable(_first_line(error)) from error
             if time.monotonic() >= end:
                 return None
@@ -61,14 +83,14 @@ class JaxStore:
         try:
             found = self.client.key_value_dir_get_bytes(prefix)
         except Exception as error:
-            if "NOT_FOUND" in str(error):
+            if _status(error) == "NOT_FOUND":
                 return {}
             raise StoreUnavailable(_first_line(error)) from error
         return {key.removeprefix(prefix).lstrip("/"): bytes(value) for key, value in found}
 
 
 class FolderStore:
-    """A folder that all processes see: a value is a file, linked into place whole."""
+    """A folder that all processes see: each value is a file, which appears complete."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,28 +106,38 @@ class FolderStore:
                 file.write(value)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link, unlike a rename, fails where the name is taken.
-            os.link(name, self._file(key))
+            self._publish(name, key)
         except FileExistsError:
             return False
         except OSError as error:
             raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
         finally:
-            os.unlink(name)
+            with suppress(FileNotFoundError):
+                os.unlink(name)
         return True
 
+    def _publish(self, name: str, key: str) -> None:
+        """FileExistsError where the key is taken."""
+        target = self._file(key)
+        try:
+            os.link(name, target)  # unlike a rename, it fails where the name is taken
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # Without links, whoever creates this file may rename its own into place.
+            os.close(os.open(target.with_name(f".{target.name}"), os.O_CREAT | os.O_EXCL))
+            os.rename(name, target)
+
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
-        end = time.monotonic() + wait_s
-        while True:
-            try:
-                return self._file(key).read_bytes()
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
-            if time.monotonic() >= end:
-                return None
-            time.sleep(min(0.02, wait_s))
+        return poll(lambda: self._read(key), wait_s)
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            return self._file(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreUnavailable(f"{self.folder}: {error.strerror or error}") from error
 
     def with_prefix(self, prefix: str) -> dict[str, bytes]:
         start = f"{prefix}/"
@@ -120,6 +152,12 @@ class FolderStore:
 
     def _file(self, key: str) -> Path:
         return self.folder / quote(key, safe="")
+
+
+def _status(error: Exception) -> str:
+    """The status of an error of JAX's client: `ALREADY_EXISTS`, say."""
+    # Errors that aren't JaxRuntimeError have no code; their text may still begin with one.
+    return str(getattr(error, "error_code_string", None) or str(error).partition(":")[0])
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from slipstream.consensus.kvstore import poll
 from slipstream.costs.table import ProgramCosts
 from slipstream.errors import SlipstreamError
 from slipstream.jaxhooks.profiler import ProfilerFailed
@@ -121,15 +121,17 @@ def _awaited(run_dir: RunDir) -> Costs:
 
 
 def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    end = time.monotonic() + LONGEST_WAIT_S
-    while (facts := done_facts(phase)) is None:
-        if (failed := read_json(phase / FAILED)) is not None:
+    def look() -> dict[str, Any] | None:
+        facts = done_facts(phase)
+        if facts is None and (failed := read_json(phase / FAILED)) is not None:
             raise ProfilerFailed(str(failed.get("why")))
-        if is_given_up():
+        if facts is None and is_given_up():
             raise ProfilerFailed("the first rank gave its profile up")
-        if time.monotonic() > end:
-            raise ProfilerFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
-        time.sleep(0.2)
+        return facts
+
+    facts = poll(look, LONGEST_WAIT_S, every_s=0.2)
+    if facts is None:
+        raise ProfilerFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
     return facts
 
 

@@ -6,16 +6,16 @@ shared, all ranks get the same answer.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from slipstream.consensus.consensus import job_id
+from slipstream.consensus.kvstore import FolderStore, poll
 from slipstream.run.rank import Rank
 
 LONGEST_WAIT_S = 120.0
 """between the first rank that starts and the last"""
+ALL, SOME = b"all", b"some"
 
 
 def all_ranks_share(
@@ -29,25 +29,14 @@ def all_ranks_share(
     session = job_id(environment)
     if rank.count == 1 or session is None:
         return True
-    room = folder / "ranks" / session
-    room.mkdir(parents=True, exist_ok=True)
-    (room / str(rank.index)).touch()
-    end = time.monotonic() + patience_s
-    while not (room / "some").exists():
-        if all((room / str(index)).exists() for index in range(rank.count)):
-            return _decide(room, "all")
-        if time.monotonic() > end:
-            return _decide(room, "some")
-        time.sleep(0.1)
-    return False
+    store = FolderStore(folder / "ranks" / session)
+    store.put(f"present/{rank.index}", b"")
 
+    def answer() -> bytes | None:
+        if len(store.with_prefix("present")) == rank.count:
+            store.put("answer", ALL)
+        return store.get("answer")
 
-def _decide(room: Path, answer: str) -> bool:
-    """The answer of whoever was first."""
-    try:
-        os.close(os.open(room / "answer", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        (room / answer).touch()
-    except FileExistsError:
-        while not (room / "all").exists() and not (room / "some").exists():
-            time.sleep(0.05)
-    return (room / "all").exists()
+    if poll(answer, patience_s, every_s=0.1) is None:
+        store.put("answer", SOME)
+    return store.get("answer", wait_s=1.0) == ALL

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.consensus.kvstore import FolderStore
 from slipstream.errors import BadInput
 from slipstream.experiment.variants import Variant
 from slipstream.jaxhooks.compiled_program import CompiledProgram
@@ -144,8 +145,7 @@ def test_ranks_count_each_other(tmp_path):
     # Who comes late goes by what was found.
     assert not all_ranks_share(tmp_path, Rank(1, 2), job)
     again = {**job, "SLURM_STEP_ID": "1"}
-    (tmp_path / "ranks" / "7-1-0").mkdir()
-    (tmp_path / "ranks" / "7-1-0" / "1").touch()
+    FolderStore(tmp_path / "ranks" / "7-1-0").put("present/1", b"")
     assert all_ranks_share(tmp_path, Rank(0, 2), again)
     assert all_ranks_share(tmp_path, Rank(1, 2), again)
     assert all_ranks_share(tmp_path, Rank(0, 1), job)
