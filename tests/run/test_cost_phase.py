@@ -37,4 +37,4 @@ def test_on_a_full_disk_they_see_that_it_was_given_up(stores, monkeypatch):
     assert make_costs(first, Rank(0, 2), "typical").problem is not None
     assert not (first.profile / DONE).exists()
     found = make_costs(second, Rank(1, 2), "typical")
-    assert found.problem == "the first rank gave its profile up"
+    assert found.problem == "the first rank could not make costs"

@@ -4,6 +4,7 @@ import os
 import pty
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,12 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from run_jobs import environment, wait_until, wait_while_alive
+from run_jobs import environment, is_alive, wait_until, wait_while_alive
 from slipstream.bench.timed_run import _grace_s
 from slipstream.errors import BadInput
-from slipstream.run.launcher import Job, running
+from slipstream.run.launcher import Job, SignalForwarder, running
 from slipstream.run.profile_phase import ProfilePhase
-from slipstream.run.signals import SignalForwarder
 
 ASKING = """
 import sys, time
@@ -31,6 +31,16 @@ except KeyboardInterrupt:
 sys.exit(9)
 """
 
+STANDS_FOR_A_JOB = """
+import subprocess, sys, time
+from slipstream.run.launcher import watchdog
+job = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], process_group=0)
+with watchdog(job.pid):
+    print(job.pid, flush=True)
+    sys.stdin.readline()
+print("out of the block", flush=True)
+time.sleep(60)
+"""
 
 SLEEP = ["sh", "-c", "sleep 60"]
 # A profile run is to die with us, which is arranged between fork and exec.
@@ -95,7 +105,7 @@ def test_a_signal_before_the_job_is_for_the_job():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGUSR1)
         wait_until(lambda: len(signals.caught) == 2)
-        signals.go_to(passed.append)
+        signals.forward_to(passed.append)
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: len(passed) == 3)
     assert sorted(passed[:2]) == sorted([signal.SIGINT, signal.SIGUSR1])
@@ -116,12 +126,12 @@ def test_a_job_that_was_asked_to_end_as_its_capture_was_done_ends_all(tmp_path):
     script = f"trap 'sleep 0.2; exit 7' INT; touch {tmp_path}/begun; while :; do sleep 0.05; done"
     phase = SimpleNamespace(
         context=SimpleNamespace(settings=SimpleNamespace(nsys=False)),
-        _until_over=lambda: lambda: bool(job.signals.ending),
+        _all_recorded=lambda: lambda: bool(job.signals.ending),
     )
     with running(["sh", "-c", script], os.environ) as job:
         wait_until((tmp_path / "begun").exists, job.poll)
         os.kill(os.getpid(), signal.SIGINT)
-        assert ProfilePhase._until_ended(phase, job, tmp_path) == 7
+        assert ProfilePhase._wait(phase, job, tmp_path) == 7
 
 
 def test_a_profile_run_does_not_outlive_a_fault_of_ours():
@@ -156,3 +166,36 @@ def test_a_command_that_can_not_start():
 def test_launchers_have_time_to_end_their_ranks():
     srun, plain = (_grace_s(words) for words in (("env", "A=1", "/usr/bin/srun", "job"), ("job",)))
     assert srun > plain
+
+
+@pytest.fixture
+def guarding():
+    words = [sys.executable, "-c", STANDS_FOR_A_JOB]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
+        process.job = int(process.stdout.readline())
+        try:
+            yield process
+        finally:
+            process.kill()
+            if is_alive(process.job):
+                os.killpg(process.job, signal.SIGKILL)
+
+
+def test_who_is_killed_takes_the_whole_group_along(guarding):
+    children = Path(f"/proc/{guarding.job}/task/{guarding.job}/children")
+    wait_until(lambda: bool(children.read_text()))
+    (child,) = map(int, children.read_text().split())
+    guarding.kill()
+    wait_while_alive(guarding.job)
+    wait_while_alive(child)
+
+
+def test_after_the_block_the_group_is_on_its_own(guarding):
+    guarding.stdin.write("\n")
+    guarding.stdin.flush()
+    assert guarding.stdout.readline() == "out of the block\n"
+    # The watchdog was waited for: nobody is left who could end the job.
+    guarding.kill()
+    guarding.wait()
+    assert is_alive(guarding.job)

@@ -100,7 +100,7 @@ def test_gpus_are_shared_out_by_number():
     assert [devices.of_process(p, 2) for p in (0, 1)] == [[0], [1]]
     assert devices.of_process(0, 1) == [0, 1]
     assert devices.variables(2, {}) == {}
-    with pytest.raises(BadInput, match=r"here is one GPU \(NVIDIA H200\)"):
+    with pytest.raises(BadInput, match=r"has one GPU \(NVIDIA H200\)"):
         devices_here(GPUS, {"CUDA_VISIBLE_DEVICES": "1"})
 
 

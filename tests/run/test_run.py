@@ -9,7 +9,11 @@ import pytest
 from run_jobs import Started, run, train
 from slipstream.costs.files import read_costs
 from slipstream.experiment.receipt import read_receipt
+from slipstream.run.context import Context
+from slipstream.run.preflight import Preflight
+from slipstream.run.run import _report_checks
 from slipstream.run.run_dir import done_facts, mark_done, read_json, write_json
+from slipstream.run.settings import Settings
 from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
@@ -172,7 +176,7 @@ def test_settings_that_would_end_the_job_are_refused_before_it_starts(tmp_path):
         (("--capture", "5"), "expected START:COUNT"),
         (("--preset", "gpuu"), "there is no preset 'gpuu'"),
         (("--flags", "--xla_gpu_nonsense=1"), "xla_gpu_nonsense"),
-        (("--in-place", "--simulate", "8xH200"), "--in-place has no place"),
+        (("--in-place", "--simulate", "8xH200"), "--simulate and --in-place can't be combined"),
     ],
 )
 def test_bad_options_say_what_is_expected(tmp_path, options, said):
@@ -185,3 +189,15 @@ def test_a_command_that_is_not_there(tmp_path):
     done = run(tmp_path / "none", ["no-such-command"], cwd=tmp_path)
     assert done.code == 2
     assert "no-such-command can't be started" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "is_told"),
+    [(("/usr/bin/srun", "-n", "2", "python", "x.py"), True), (("python", "srun"), False)],
+)
+def test_a_launcher_belongs_in_front_of_us(command, is_told, tmp_path):
+    said = []
+    context = Context(Settings(command, tmp_path), lambda phase, text: said.append(text))
+    _report_checks(context, Preflight({}, (), {}, "0.10.2", (), ()))
+    assert any("srun … slipstream run -- python" in text for text in said) == is_told
+    assert bool(context.notes) == is_told

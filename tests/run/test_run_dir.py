@@ -63,7 +63,7 @@ def test_a_folder_in_which_an_earlier_job_lives_is_refused(tmp_path):
     run_dir.compare.mkdir(parents=True)
     claim = Lock(run_dir.compare / CLAIM)
     assert claim.take()
-    with pytest.raises(BadInput, match="a job of an earlier slipstream run still runs"):
+    with pytest.raises(BadInput, match="the job of an earlier slipstream run still runs"):
         run_dir.open()
     claim.release()
     run_dir.open().release()
@@ -84,5 +84,5 @@ def test_a_lock_that_a_fork_lets_go_of_stays_the_parents(tmp_path):
 
 def test_a_place_that_can_not_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="choose another place with --out"):
+    with pytest.raises(BadInput, match="choose another folder with --out"):
         RunDir(tmp_path / "file" / "run").open()

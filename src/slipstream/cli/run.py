@@ -1,4 +1,4 @@
-"""`slipstream run -- CMD`: from a training script to a faster, proven one."""
+"""`slipstream run -- CMD`: profile a job, recompile its step with the costs, prove the gain."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import typer
 
 from slipstream.cli.common import JsonOption, show_json
 
-WHOLE_RUNS = 8
-"""rounds where each is two runs of the job"""
+LAYOUT_ROUNDS = 8
+"""rounds of --compare-layouts, each of which runs the job twice"""
 PASS_ON = {"ignore_unknown_options": False, "allow_interspersed_args": False}
-"""what follows the options is the command, whatever it looks like"""
+"""everything after the options is the command, whatever it looks like"""
 
 
 def run(
@@ -26,47 +26,48 @@ def run(
     ] = None,
     flags: Annotated[
         list[str] | None,
-        typer.Option("--flags", metavar="FLAGS", help="Try these too: '--xla_…=… --xla_…=…'."),
+        typer.Option("--flags", metavar="FLAGS", help="Also try flags: '--xla_…=… --xla_…=…'."),
     ] = None,
     capture: Annotated[
-        str, typer.Option(metavar="START:COUNT", help="Steps before the profile, and in it.")
+        str, typer.Option(metavar="START:COUNT", help="Steps before the profile and in it.")
     ] = "5:3",
     out: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder for all that the run makes.")
+        str, typer.Option(metavar="DIR", help="Folder for everything the run writes.")
     ] = "slipstream-run",
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Profile inside the one run of the job.")
+        bool, typer.Option("--in-place", help="Run the job once, and profile inside it.")
     ] = False,
     auto: Annotated[
-        bool, typer.Option("--auto", help="Let JAX's AutoPGLE do it, and prove what it does.")
+        bool, typer.Option("--auto", help="Use JAX's AutoPGLE, and prove what it gains.")
     ] = False,
     compare_layouts: Annotated[
-        bool, typer.Option("--compare-layouts", help="Time one process per GPU against one.")
+        bool,
+        typer.Option("--compare-layouts", help="Compare one process per GPU with one for all."),
     ] = False,
     nsys: Annotated[bool, typer.Option("--nsys", help="Profile with Nsight Systems.")] = False,
     rounds: Annotated[
         int | None,
-        typer.Option(min=8, metavar="N", help="Most rounds of the comparison.  [default: 30]"),
+        typer.Option(min=8, metavar="N", help="Maximum number of rounds.  [default: 30]"),
     ] = None,
     simulate: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="Predict for a machine, e.g. 8xH200; needs no GPU."),
+        typer.Option(metavar="SPEC", help="Predict for a machine such as 8xH200; needs no GPU."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Do every phase anew; reuse nothing of the folder.")
+        bool, typer.Option("--again", help="Repeat every phase; reuse nothing in the folder.")
     ] = False,
     rank: Annotated[
         str | None,
-        typer.Option(metavar="N/COUNT", help="This process.  [default: as Slurm or MPI say]"),
+        typer.Option(metavar="N/COUNT", help="This process.  [default: from Slurm or MPI]"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Profile a job, recompile its step, and keep what is faster.
 
-    The job is any command that runs JAX; it is not changed, and this command ends as it does.
+    The job is any command that runs JAX. It is not modified, and its exit code is passed on.
     """
     from slipstream.outputs.terminal.run import PhaseReporter
-    from slipstream.run.routes import run as run_job
+    from slipstream.run.run import run as run_job
     from slipstream.run.settings import (
         Settings,
         parse_capture,
@@ -77,7 +78,7 @@ def run(
     start, steps = parse_capture(capture)
     settings = Settings(
         tuple(command), Path(out), tuple(preset or ()), tuple(flags or ()), start, steps,
-        rounds or (WHOLE_RUNS if compare_layouts else 30), in_place=in_place, auto=auto,
+        rounds or (LAYOUT_ROUNDS if compare_layouts else 30), in_place=in_place, auto=auto,
         nsys=nsys, layouts=compare_layouts, simulate=simulate, again=again, rank=parse_rank(rank),
         is_json=json,
         profiler=profiler_attributes(os.environ),

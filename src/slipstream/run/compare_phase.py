@@ -1,4 +1,4 @@
-"""The compile and compare phases: the job itself, with the agent inside it."""
+"""Phases 4 and 5: the job itself, with the agent inside it, which compiles and compares."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ from slipstream.run.rank import is_launched
 from slipstream.run.run_dir import STATUS, done_facts, read_json, write_json
 
 CONCLUSIVE = ("faster", "slower", "no different")
-"""verdicts that need not be sought again"""
+"""verdicts that are not sought again"""
 
 
 class ComparePhase:
-    """Phases 4 and 5; whatever fails in them, the job runs to its own end."""
+    """Runs the job; whatever fails on our side, the job runs to its own end."""
 
-    def __init__(self, context: Context, checked: Preflight, given: Precomputed | None) -> None:
+    def __init__(
+        self, context: Context, preflight: Preflight, precomputed: Precomputed | None
+    ) -> None:
         self.context = context
-        self.checked = checked
-        self.given = given
+        self.preflight = preflight
+        self.precomputed = precomputed
         self.phase = context.run_dir.compare
-        self.variants: Sequence[Variant] = (*DEFAULT_VARIANTS, *checked.variants)
+        self.variants: Sequence[Variant] = (*DEFAULT_VARIANTS, *preflight.variants)
         self._mode = ""
         self._known: dict[str, Any] | None = None
-        """what an earlier run found, where it is of just what would be compared now"""
+        """what an earlier run found, if it compared exactly what would be compared now"""
         self._receipt: Receipt | None = None
 
     def run(self) -> RunResult:
@@ -58,11 +60,11 @@ class ComparePhase:
         return RunResult(code, self._receipt)
 
     def _prepare(self) -> Path:
-        """Request for the agent: apply what is known, compare with given costs, or do it all."""
+        """Write the request: apply a known winner, compare with known costs, or do it all."""
         run_dir = self.context.run_dir
         more: dict[str, Any] = {"variants": self.variants}
-        if self.given is not None:
-            more |= self.given.request_fields(run_dir)
+        if self.precomputed is not None:
+            more |= self.precomputed.request_fields(run_dir)
         self._known = self._known_result()
         if self._known is not None:
             self._mode = APPLY
@@ -78,37 +80,37 @@ class ComparePhase:
     def _new_mode(self) -> str:
         if self.context.settings.auto:
             return AUTO
-        return LOOP if self.given is None else COMPARE
+        return LOOP if self.precomputed is None else COMPARE
 
     def _environment(self) -> dict[str, str]:
-        """For the job; AutoPGLE is what the user asked for, whatever becomes of us."""
+        """Variables for the job; AutoPGLE is turned on even if nothing can be compared."""
         ours = variables(os.environ) if self.context.settings.auto else {}
         settings = self.context.settings
         if settings.nsys:
             ours |= nsys.variables(self.context.run_dir.folder, os.environ)
-        return {**self.checked.environment, **ours}
+        return {**self.preflight.environment, **ours}
 
     def _known_result(self) -> dict[str, Any] | None:
-        """Of a comparison of the same things, its facts."""
+        """The facts of an earlier comparison of the same things, if it reached a verdict."""
         found = done_facts(self.phase)
-        # Ranks that switch programs must do so at the same call, which a comparison sees to.
-        if found is None or self.given is None or self.context.rank.count > 1:
+        # Ranks must switch programs at the same call, which only a comparison ensures.
+        if found is None or self.precomputed is None or self.context.rank.count > 1:
             return None
         same = read_json(self.phase / "inputs.json") == self._inputs()
-        content = found.get("content") == self.given.facts.get("content")
+        content = found.get("content") == self.precomputed.facts.get("content")
         return found if same and content and found.get("verdict") in CONCLUSIVE else None
 
     def _inputs(self) -> dict[str, Any]:
-        given = self.given
+        found = self.precomputed
         return {
-            "content": given.facts.get("content") if given else None,
-            "costs": given.costs.digest if given else None,
+            "content": found.facts.get("content") if found else None,
+            "costs": found.costs.digest if found else None,
             "variants": [[v.name, dict(v.flags), v.uses_costs] for v in self.variants],
-            "jaxlib": given.facts.get("jaxlib") if given else None,
+            "jaxlib": found.facts.get("jaxlib") if found else None,
         }
 
     def _follow(self) -> bool:
-        """While the job runs: tell the verdict as soon as there is one. Never ends the job."""
+        """While the job runs: report the verdict as soon as there is one. Never ends the job."""
         if self._mode and self._receipt is None and self._is_settled():
             self._receipt = self._made(0)
         return False
@@ -120,7 +122,7 @@ class ComparePhase:
         return found is not None and found != self._known
 
     def _made(self, code: int) -> Receipt:
-        """The receipt; whatever goes wrong with it, the job's end is the job's."""
+        """The receipt; whatever goes wrong with it, the job's exit code stays the job's."""
         try:
             return self._result(code)
         except Exception as problem:
@@ -141,7 +143,7 @@ class ComparePhase:
         return self.context.finish(receipt)
 
     def _written(self, code: int) -> Receipt:
-        """What the agent wrote; where it could not, why."""
+        """The receipt that the agent wrote; if there is none, one that says why."""
         try:
             return read_receipt(self.phase)
         except (OSError, ValueError, TypeError):
@@ -158,8 +160,8 @@ class ComparePhase:
             self.context.say("compare", f"as an earlier run found, {chosen} is faster: it runs")
         try:
             earlier = read_receipt(self.context.run_dir.folder)
-            self.context.tell_wrong(earlier)
+            self.context.report_wrong_programs(earlier)
             return earlier
         except (OSError, ValueError, TypeError):
-            # The launcher of that run was gone before its job had a verdict.
+            # That run's launcher was gone before its job had a verdict.
             return self.context.finish(self._written(code))

@@ -1,4 +1,4 @@
-"""What the phases of a run share: the folder, what was asked for, and what is told of it."""
+"""What the phases of a run share: settings, folder, rank, and what was found and reported."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from slipstream.outputs.html.receipt import receipt_page
 from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.run.agent.request import PROFILE, Request
 from slipstream.run.rank import Rank
-from slipstream.run.run_dir import STATUS, RunDir, read_json
+from slipstream.run.run_dir import REQUEST, STATUS, RunDir, read_json
 from slipstream.run.settings import Settings
 from slipstream.writing import atomic_write
 
 SIGNALLED = 128
 """what a shell adds to the number of the signal that ended a command"""
 UNDER_WAY = ("warming up", "capturing", "preparing", "comparing", "checking")
-"""what an agent says of itself before the end; its last word where a job was killed"""
+"""states of an agent that is not finished; the last one it wrote if the job was killed"""
 
 Say = Callable[[str, str], None]
-"""tells of a phase: its name, and what came of it; an empty name is a warning"""
+"""reports (phase, text); an empty phase is a warning, one that ends in `…` has just begun"""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: as the job did."""
+    """How a run ended: with the job's exit code."""
 
     code: int
     receipt: Receipt | None
@@ -44,12 +44,12 @@ class Context:
         self.rank = Rank.here(settings.rank, os.environ)
         self.run_dir = RunDir(settings.out, self.rank.index)
         self.notes: list[str] = []
-        self.found: dict[str, Any] = {}
+        self.phase_facts: dict[str, Any] = {}
         """what each phase found, for the receipt"""
         self._say = say
 
     def say(self, phase: str, text: str) -> None:
-        """One rank speaks for all; warnings are each rank's own."""
+        """The first rank reports phases for all; every rank reports its own warnings."""
         if self.rank.is_first or not phase:
             self._say(phase, text)
 
@@ -57,48 +57,54 @@ class Context:
         self.notes.append(text)
         self.say("", text)
 
-    def all_ranks(self, look: Callable[[RunDir], bool]) -> bool:
-        return all(look(self.run_dir.of(rank)) for rank in range(self.rank.count))
+    def all_ranks(self, holds: Callable[[RunDir], bool]) -> bool:
+        return all(holds(self.run_dir.of(index)) for index in range(self.rank.count))
 
     def write_request(self, mode: str, phase: Path, **more: Any) -> Path:
-        """Request for the agent, written down in the phase's folder."""
+        """Write a request for the agent into the phase's folder."""
         settings = self.settings
         request = Request(
-            mode, str(phase), settings.start, settings.steps, settings.rounds, settings.policy,
-            launcher=os.getpid() if mode == PROFILE else 0, profiler=settings.profiler,
-        )  # fmt: skip
-        return replace(request, **more).write(phase / "request.json")
+            mode,
+            str(phase),
+            start=settings.start,
+            steps=settings.steps,
+            rounds=settings.rounds,
+            policy=settings.policy,
+            launcher=os.getpid() if mode == PROFILE else 0,
+            profiler=settings.profiler,
+        )
+        return replace(request, **more).write(phase / REQUEST)
 
     def why_not(self, phase: Path, code: int) -> str:
-        """Why a job ended without a comparison, as far as its agent said."""
-        problem = phase / "request.json.problem"
+        """Why a job ended without a comparison, as far as its agent reported."""
+        problem = phase / f"{REQUEST}.problem"
         if problem.exists():
             return f"Slipstream did not start inside the job: {problem.read_text().strip()}"
         status = read_json(phase / STATUS)
-        why = "the job ended without calling a jitted function"
         if code > SIGNALLED and status is None:
             name = signal_name(code)
-            return f"the job was ended by {name} before it called a jitted function"
+            return f"{name} ended the job before it called a jitted function"
+        why = "the job ended without calling a jitted function"
         if status is not None:
             state = status.get("state")
             ended = f"the job ended while it was {state}" if state in UNDER_WAY else ""
             why = str(status.get("why") or ended or "the job ended before the capture")
         if code > SIGNALLED:
-            return f"{why} (the job was ended by {signal_name(code)})"
+            return f"{why} ({signal_name(code)} ended the job)"
         return why if code == 0 else f"{why} (the job's exit code: {code})"
 
     def finish(self, receipt: Receipt) -> Receipt:
-        """The receipt with what only the launcher knows, told and in its place."""
+        """Add what only the launcher knows to the receipt, report it, and write it."""
         done = replace(
             self._with_overlap(receipt),
             repeat={**receipt.repeat, **self.settings.repeat()},
-            phases=self.found,
+            phases=self.phase_facts,
             notes=(*receipt.notes, *self.notes),
         )
         for phase, text in receipt_lines(done.to_json()):
             self.say(phase, text)
             if phase == "compile":
-                self.tell_wrong(done)
+                self.report_wrong_programs(done)
         try:
             if self.rank.is_first:
                 write_receipt(done, self.run_dir.folder)
@@ -106,8 +112,8 @@ class Context:
             self.warn(f"the receipt was not written: {problem}")
         return done
 
-    def tell_wrong(self, receipt: Receipt) -> None:
-        """What of the programs is wrong: all ranks compiled the same, so one says it."""
+    def report_wrong_programs(self, receipt: Receipt) -> None:
+        """Warn of programs that XLA miscompiled; one rank does, since all compiled the same."""
         for text in wrong_notes(receipt.arms) if self.rank.is_first else ():
             self.say("", text)
 
@@ -120,7 +126,7 @@ class Context:
 
 
 def signal_name(code: int) -> str:
-    """`SIGTERM` of an exit code as a shell has it."""
+    """`SIGTERM` for a shell's exit code 143."""
     try:
         return signal.Signals(code - SIGNALLED).name
     except ValueError:
@@ -128,7 +134,7 @@ def signal_name(code: int) -> str:
 
 
 def write_receipt(receipt: Receipt, folder: Path) -> None:
-    """The receipt, and the page that shows it."""
+    """Write the receipt, and the page that shows it."""
     receipt.write(folder)
     with atomic_write(folder / "receipt.html") as temporary:
         temporary.write_text(receipt_page(receipt.to_json()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The costs phase: out of the recordings of all ranks, one table for all of them."""
+"""The costs phase: the recordings of all ranks become one cost table for all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONGEST_WAIT_S = 300.0
 
 @dataclass(frozen=True)
 class Costs:
-    """A cost file, or why there is none."""
+    """A cost file, or the reason there is none."""
 
     file: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Costs:
 
 
 def reused_costs(run_dir: RunDir) -> Costs | None:
-    """The costs of an earlier run, if they are of the profile that is here now."""
+    """The costs of an earlier run, if they come from the profile that is here now."""
     facts = done_facts(run_dir.costs)
     if facts is None or facts.get("profile") != _profile_digest(run_dir):
         return None
@@ -59,7 +59,7 @@ def reused_costs(run_dir: RunDir) -> Costs | None:
 
 
 def make_costs(run_dir: RunDir, rank: Rank, policy: str) -> Costs:
-    """On the first rank: extract and merge. On the others: wait for that."""
+    """The first rank extracts and merges the costs; the others wait for it."""
     file = run_dir.costs / FILE
     try:
         if not rank.is_first:
@@ -72,11 +72,11 @@ def make_costs(run_dir: RunDir, rank: Rank, policy: str) -> Costs:
 
 
 def _tell_others(run_dir: RunDir, why: str) -> None:
-    """They wait for costs, or for this: their job must not start much later than ours."""
+    """Don't let the other ranks wait in vain: all jobs have to start at about the same time."""
     try:
         write_json(run_dir.costs / FAILED, {"why": why})
     except (SlipstreamError, OSError):
-        # On a full disk nothing can be written, but files can be taken away.
+        # On a full disk files can't be written, but they can be removed.
         with suppress(OSError):
             (run_dir.profile / DONE).unlink()
 
@@ -104,14 +104,14 @@ def _extracted(run_dir: RunDir, rank: Rank, policy: str, file: Path) -> Costs:
         "policy": policy,
         "ranks": rank.count,
         "profile": _profile_digest(run_dir),
-        "xla": _xla_words(run_dir.profile / "log.txt"),
+        "xla": _xla_report(run_dir.profile / "log.txt"),
     }
     mark_done(run_dir.costs, files, facts)
     return Costs(file, facts)
 
 
 def _without_number(costs: ProgramCosts) -> ProgramCosts:
-    """Each process numbers its programs for itself."""
+    """Every process numbers its programs on its own."""
     return replace(costs, program=costs.program.partition("(")[0])
 
 
@@ -120,28 +120,28 @@ def _awaited(run_dir: RunDir) -> Costs:
     return Costs(run_dir.costs / FILE, _wait_for(run_dir.costs, lambda: not first.exists()))
 
 
-def _wait_for(phase: Path, is_given_up: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def _wait_for(phase: Path, has_failed: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         facts = done_facts(phase)
         if facts is None and (failed := read_json(phase / FAILED)) is not None:
             raise ProfilerFailed(str(failed.get("why")))
-        if facts is None and is_given_up():
-            raise ProfilerFailed("the first rank gave its profile up")
+        if facts is None and has_failed():
+            raise ProfilerFailed("the first rank could not make costs")
         return facts
 
     facts = poll(look, LONGEST_WAIT_S, every_s=0.2)
     if facts is None:
-        raise ProfilerFailed(f"{phase} was not there within {LONGEST_WAIT_S:.0f} s")
+        raise ProfilerFailed(f"{phase} did not appear within {LONGEST_WAIT_S:.0f} s")
     return facts
 
 
 def _profile_digest(run_dir: RunDir) -> str:
-    """What the first rank's profile is, all files of it."""
-    return sha256(run_dir.of(0).profile / "done.json")
+    """The identity of the first rank's profile: the hash of its files' hashes."""
+    return sha256(run_dir.of(0).profile / DONE)
 
 
-def _xla_words(log: Path) -> dict[str, Any]:
-    """What XLA said of the costs, where the profile run compiled with them."""
+def _xla_report(log: Path) -> dict[str, Any]:
+    """What XLA logged about the costs, if the profile run compiled with them."""
     from slipstream.compiler.messages import parse_messages
 
     try:
@@ -151,6 +151,6 @@ def _xla_words(log: Path) -> dict[str, Any]:
     said = {message.code: message.text for message in messages}
     if "pgle-used" not in said:
         return {}
-    # Its checker speaks up where something is missing, and only then.
+    # XLA's checker logs only if something is missing.
     missing = said.get("pgle-missing", "0").split()[0]
     return {"used": said["pgle-used"], "missing": int(missing) if missing.isdigit() else None}

@@ -1,9 +1,9 @@
-"""One process for all GPUs of the node, or one for each: which runs the job's step faster?
+"""`--compare-layouts`: is the job's step faster with one process per GPU or one for all of them?
 
     round 1   one process  ·  one per device
-    round 2   one per device  ·  one process      … whole short runs, in turn
+    round 2   one per device  ·  one process      … short runs, alternating
 
-Each run is the job from its start until some steps were timed; then it is ended.
+Each run starts the job, times some steps, and ends it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from slipstream.outputs.terminal.receipt import verdict_text
 from slipstream.run.agent.request import LAYOUT
 from slipstream.run.context import Context, RunResult, Say, signal_name, write_receipt
 from slipstream.run.launcher import Job, job_environment, stop_all
-from slipstream.run.preflight import Preflight, check
-from slipstream.run.run_dir import STATUS, done_facts, read_json
+from slipstream.run.preflight import Preflight, check_job
+from slipstream.run.run_dir import REQUEST, STATUS, done_facts, read_json
 from slipstream.run.settings import Settings
 
 LONGEST_RUN_S = 1800.0
 GRACE_S = 1.0
-"""for a run that was timed, to end by itself"""
+"""for a timed run to end by itself"""
 VIRTUAL = "xla_force_host_platform_device_count"
 _POLL_S = 0.05
 
@@ -46,14 +46,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Devices:
-    """What there is to share."""
+    """The devices to share out."""
 
     count: int
     is_virtual: bool = False
-    """CPU devices that XLA was told to make"""
+    """CPU devices that XLA_FLAGS asks for"""
 
     def variables(self, processes: int, base: Mapping[str, str]) -> dict[str, str]:
-        """Virtual devices are made by each process for itself."""
+        """Each process creates its own virtual devices."""
         if not self.is_virtual:
             return {}
         each = f"--{VIRTUAL}={self.count // processes}"
@@ -67,49 +67,49 @@ class Devices:
 
 
 class LayoutRunFailed(Exception):
-    """A run that came to no time; its arguments are why, and the job's exit code."""
+    """A run without a time; its arguments are the reason and the job's exit code."""
 
 
 def run_layouts(settings: Settings, say: Say) -> RunResult:
-    """Time both layouts, in turn."""
+    """Time both layouts, alternating."""
     context = Context(settings, say)
-    checked = check(settings.presets, settings.flags)
-    devices = devices_here(checked, os.environ)
+    preflight = check_job(settings)
+    devices = devices_here(preflight, os.environ)
     layouts = (Layout("one process", 1), Layout("one process per device", devices.count))
-    context.found["check"] = {"jaxlib": checked.jaxlib, "gpus": list(checked.gpus)}
-    kind = "virtual CPU devices" if devices.is_virtual else f"× {checked.gpus[0]}"
+    context.phase_facts["check"] = {"jaxlib": preflight.jaxlib, "gpus": list(preflight.gpus)}
+    kind = "virtual CPU devices" if devices.is_virtual else f"× {preflight.gpus[0]}"
     context.say("check", f"{devices.count} {kind} · {settings.rounds} rounds of two short runs")
     with context.run_dir.open():
         context.run_dir.clear(context.run_dir.folder / "layouts")
-        return _Rounds(context, checked, devices, layouts).run()
+        return _Rounds(context, preflight, devices, layouts).run()
 
 
-def devices_here(checked: Preflight, base: Mapping[str, str]) -> Devices:
-    """BadInput where there is nothing to share out."""
+def devices_here(preflight: Preflight, base: Mapping[str, str]) -> Devices:
+    """BadInput if there are fewer than two devices."""
     virtual = re.search(rf"--{VIRTUAL}=(\d+)", base.get("XLA_FLAGS", ""))
     if virtual and base.get("JAX_PLATFORMS", "cpu") == "cpu" and int(virtual[1]) > 1:
         return Devices(int(virtual[1]), is_virtual=True)
     visible = base.get("CUDA_VISIBLE_DEVICES")
-    count = len(checked.gpus)
+    count = len(preflight.gpus)
     if visible is not None:
         count = min(count, len([one for one in visible.split(",") if one.strip()]))
     if count > 1:
         return Devices(count)
-    have = f"one GPU ({checked.gpus[0]})" if count == 1 else "no GPU that the job would see"
+    have = f"one GPU ({preflight.gpus[0]})" if count == 1 else "no GPU that the job would see"
     raise BadInput(
-        f"--compare-layouts shares out the GPUs of a node, and here is {have}; to try it without "
-        f"several: JAX_PLATFORMS=cpu XLA_FLAGS=--{VIRTUAL}=2 slipstream run --compare-layouts …"
+        f"--compare-layouts needs several GPUs, and this machine has {have}; to try it on a "
+        f"CPU: JAX_PLATFORMS=cpu XLA_FLAGS=--{VIRTUAL}=2 slipstream run --compare-layouts …"
     )
 
 
 class _Rounds:
-    """All runs, and what comes of them."""
+    """All runs, and their receipt."""
 
     def __init__(
-        self, context: Context, checked: Preflight, devices: Devices, layouts: tuple[Layout, ...]
+        self, context: Context, preflight: Preflight, devices: Devices, layouts: tuple[Layout, ...]
     ) -> None:
         self.context = context
-        self.checked = checked
+        self.preflight = preflight
         self.devices = devices
         self.layouts = layouts
         self.times_s: dict[str, list[float]] = {layout.name: [] for layout in layouts}
@@ -127,13 +127,13 @@ class _Rounds:
         receipt = self._receipt(problem)
         timed = " + ".join(str(len(times)) for times in self.times_s.values())
         names = ", ".join(layout.name for layout in self.layouts)
-        self.context.say("compare", f"{timed} runs, in turn: {names}")
+        self.context.say("compare", f"{timed} runs, alternating: {names}")
         self.context.say("verdict", verdict_text(receipt.to_json()))
         write_receipt(receipt, self.context.run_dir.folder)
         return RunResult(code, receipt)
 
     def _time(self, layout: Layout, number: int) -> float:
-        """Seconds of a step in one run: those of the slowest process."""
+        """Seconds per step in one run, of its slowest process."""
         folder = self.context.run_dir.folder / "layouts" / f"round{number}-{layout.processes}"
         coordinator = f"localhost:{_free_port()}"
         jobs: list[Job] = []
@@ -155,8 +155,8 @@ class _Rounds:
     def _start(self, layout: Layout, rank: Path, place: Mapping[str, Any], log: Any) -> Job:
         settings = self.context.settings
         request = self.context.write_request(LAYOUT, rank, layout=place)
-        base = {**os.environ, **self.checked.environment}
-        more = {**self.checked.environment, **self.devices.variables(layout.processes, base)}
+        base = {**os.environ, **self.preflight.environment}
+        more = {**self.preflight.environment, **self.devices.variables(layout.processes, base)}
         environment = job_environment(os.environ, request, more)
         return Job(settings.command, environment, log, log, ends_with_us=True)
 
@@ -167,8 +167,10 @@ class _Rounds:
             for code, rank in zip(codes, ranks, strict=True):
                 if code is not None and done_facts(rank) is None:
                     raise LayoutRunFailed(self._why(layout, rank, code), code)
-                if not (rank / "request.json").exists():
-                    why = f"{layout.name}: the time could not be written into {rank}; disk full?"
+                if not (rank / REQUEST).exists():
+                    why = (
+                        f"{layout.name}: the time could not be written to {rank}; is the disk full?"
+                    )
                     raise LayoutRunFailed(why, 1)
             if time.monotonic() > end:
                 raise LayoutRunFailed(
@@ -210,13 +212,13 @@ class _Rounds:
                 "after": found.after_us if has_times else None,
             },
             change=change_json(found) if has_times and problem is None else None,
-            pgle={"applied": None, "why": "not looked at: layouts are compared, as they are"},
+            pgle={"applied": None, "why": "not tried: --compare-layouts compares layouts only"},
             arms=tuple(self._arm(layout, found) for layout in self.layouts),
             program={"name": next((f["program"] for f in self.facts.values()), None)},
             devices=tuple(next((f["devices"] for f in self.facts.values()), ())),
             repeat={**bare.repeat, **self.context.settings.repeat()},
             notes=(*bare.notes, *self.context.notes),
-            phases={**self.context.found, "layouts": dict(self.times_s)},
+            phases={**self.context.phase_facts, "layouts": dict(self.times_s)},
         )
 
     def _arm(self, layout: Layout, found: Comparison) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Before the job starts: settings that would end it, and a machine that would spoil a profile."""
+"""Checks before the job starts: settings that would end it, and what would spoil a profile."""
 
 from __future__ import annotations
 
@@ -14,41 +14,37 @@ from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
 from slipstream.flags.presets.presets import compose
 from slipstream.flags.settings import read_environment
+from slipstream.run.settings import Settings
 
 _NOT_FOR_US = ("command-buffers", "no-jax")
-"""kernels in command buffers are attributed; a job without jax simply runs"""
+"""attribution handles kernels in command buffers; a job without jax just runs"""
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What the job gets, and what was found."""
+    """What the job is started with, and what the checks found."""
 
     environment: Mapping[str, str]
-    """variables to set for the job, on top of the user's"""
+    """variables to set for the job, in addition to the user's"""
     variants: tuple[Variant, ...]
-    """flag sets to try, each an arm of its own"""
+    """flag sets to try, each as an arm of its own"""
     flags: Mapping[str, str]
-    """of presets and --flags: XLA flags that the whole job has"""
+    """XLA flags for the whole job, from presets and --flags"""
     jaxlib: str | None
     gpus: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def check(
-    presets: Sequence[str],
-    flags: Sequence[str],
-    base: Mapping[str, str] | None = None,
-    facts: MachineFacts | None = None,
-) -> Preflight:
-    """BadInput where a job with these settings would end at start, with the fix."""
-    base = os.environ if base is None else base
+def check_job(settings: Settings) -> Preflight:
+    """BadInput, with the fix, if a job with these settings would end when it starts."""
+    base, presets, flags = os.environ, settings.presets, settings.flags
     try:
         catalogue = installed_catalogue()
     except Missing as missing:
         if presets or flags:
             raise
-        return Preflight({}, (), {}, None, (), (f"flags are not checked: {missing}",))
-    facts = facts or read_machine_facts(base, is_profiled=True)
+        return Preflight({}, (), {}, None, (), (f"the flags are not checked: {missing}",))
+    facts = read_machine_facts(base, is_profiled=True)
     gpus = tuple(gpu.name for gpu in facts.gpus or ())
     gpu = gpus[0] if gpus else None
     for_job, variants = _flag_sets(flags, catalogue)
@@ -63,7 +59,7 @@ def check(
 def _flag_sets(
     flags: Sequence[str], catalogue: Catalogue
 ) -> tuple[dict[str, str], tuple[Variant, ...]]:
-    """Flags that only a whole process can have, and those that each compile can."""
+    """Flags that XLA takes only for a whole process, and sets that one compile can take."""
     from slipstream.compiler.options import split_flags
 
     for_job: dict[str, str] = {}
@@ -80,7 +76,7 @@ def _flag_sets(
 def _environment(
     flags: Mapping[str, str], variables: Mapping[str, str], base: Mapping[str, str]
 ) -> dict[str, str]:
-    # What the user set comes last, and so counts.
+    # What the user set comes last, and so wins.
     words = [*(f"--{name}={value}" for name, value in flags.items()), base.get("XLA_FLAGS", "")]
     environment = {name: value for name, value in variables.items() if name not in base}
     return environment | ({"XLA_FLAGS": " ".join(words).strip()} if flags else {})
@@ -93,7 +89,7 @@ def _refuse_fatal(environment: Mapping[str, str], catalogue: Catalogue, gpu: str
         return
     texts = "; ".join(dict.fromkeys(_with_fix(f.message, f.fix) for f in fatal))
     raise BadInput(
-        f"the job was not started, its settings would end it: {texts}; see all: "
+        f"the job was not started, because its settings would end it: {texts}; to see all: "
         "slipstream flags lint"
     )
 
@@ -101,7 +97,7 @@ def _refuse_fatal(environment: Mapping[str, str], catalogue: Catalogue, gpu: str
 def _with_fix(message: str, fix: str | None) -> str:
     if fix is None or fix in message:
         return message
-    return f"{message} (write {fix})" if fix else f"{message} (take it out)"
+    return f"{message} (write {fix})" if fix else f"{message} (remove it)"
 
 
 def _warnings(facts: MachineFacts) -> tuple[str, ...]:

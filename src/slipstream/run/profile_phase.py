@@ -1,4 +1,4 @@
-"""The profile phase: the job, for a few steps, recorded; then it is ended. And its costs."""
+"""Phases 2 and 3: the job runs for a few recorded steps and is ended; then its costs."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from typing import Any
 from slipstream.experiment.receipt import bare_receipt
 from slipstream.run import nsys
 from slipstream.run.agent.request import PROFILE
+from slipstream.run.captured_output import CapturedStream
 from slipstream.run.context import SIGNALLED, Context, RunResult
 from slipstream.run.cost_phase import Costs, make_costs, reused_costs
 from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
 from slipstream.run.preflight import Preflight
-from slipstream.run.replay import CapturedStream
-from slipstream.run.run_dir import DONE, FAILED, RunDir, done_facts, read_json
+from slipstream.run.run_dir import DONE, FAILED, REQUEST, RunDir, done_facts, read_json
 from slipstream.units import format_bytes
 
 VERBOSE = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
     "TF_CPP_VMODULE": "gpu_hlo_schedule=1,profile_guided_latency_estimator=1",
 }
-"""makes XLA say which costs its scheduler found; for the profile run, whose log is ours"""
+"""makes XLA log which costs its scheduler found; only in the profile run, whose log is ours"""
 LONGEST_GRACE_S = 60.0
 """for the other ranks' captures, once ours is done"""
 
 
 @dataclass(frozen=True)
 class Precomputed:
-    """A profile, and the costs in it where there are some."""
+    """A profile of the hot program, and its costs if there are any."""
 
     facts: Mapping[str, Any]
     costs: Costs
 
     def request_fields(self, run_dir: RunDir) -> dict[str, Any]:
-        """What the agent has to know of it."""
+        """The fields of the agent's request that describe it."""
         has_costs = self.costs.problem is None
         return {
             "program": self.facts["program"],
@@ -52,16 +52,16 @@ class Precomputed:
 
 
 class ProfilePhase:
-    """Phases 2 and 3."""
+    """Reuses a profile and its costs, or makes them."""
 
-    def __init__(self, context: Context, checked: Preflight) -> None:
+    def __init__(self, context: Context, preflight: Preflight) -> None:
         self.context = context
-        self.checked = checked
+        self.preflight = preflight
         self.run_dir = context.run_dir
 
     def run(self) -> Precomputed | RunResult | None:
         """A profile and its costs; None without a profile; RunResult if the job ended by itself."""
-        facts = self._fitting()
+        facts = self._reusable()
         if facts is not None:
             self.context.say("profile", f"{_captured(facts)} · from an earlier run")
         else:
@@ -71,22 +71,22 @@ class ProfilePhase:
             facts = done_facts(self.run_dir.profile)
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
-        self.context.found["profile"] = facts
+        self.context.phase_facts["profile"] = facts
         return Precomputed(facts, self._costs())
 
-    def _fitting(self) -> dict[str, Any] | None:
-        """The facts of a profile of before, unless something that matters was changed since."""
+    def _reusable(self) -> dict[str, Any] | None:
+        """The facts of an earlier run's profile, unless something that matters has changed."""
         facts = done_facts(self.run_dir.profile)
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
-        # Whether it is of the same program, the agent finds out inside the job.
-        now = (self.checked.jaxlib, self._xla_flags)
+        # Whether it is of the same program is for the agent to find out, inside the job.
+        now = (self.preflight.jaxlib, self._xla_flags)
         is_nsys = facts.get("profiler") == "nsys"
         if self.context.settings.nsys != is_nsys:
-            self.context.warn("the profile in the folder is of another profiler: not used")
+            self.context.warn("the profile in the folder was made by another profiler: not used")
             return None
         if now != (facts.get("jaxlib"), facts.get("xla_flags")):
-            text = "the profile in the folder is of other flags or another jaxlib: not used"
+            text = "the profile in the folder was made with other flags or another jaxlib: not used"
             self.context.warn(text)
             return None
         return facts
@@ -94,10 +94,10 @@ class ProfilePhase:
     @property
     def _xla_flags(self) -> str:
         own = os.environ.get("XLA_FLAGS", "")
-        return self.checked.environment.get("XLA_FLAGS", own).strip()
+        return self.preflight.environment.get("XLA_FLAGS", own).strip()
 
     def _record(self) -> RunResult | None:
-        """Run the job until some steps are recorded; RunResult where it ended by itself."""
+        """Run the job until some steps are recorded; RunResult if it ended by itself."""
         context, settings = self.context, self.context.settings
         phase = self.run_dir.clear(self.run_dir.profile)
         if context.rank.is_first:
@@ -105,45 +105,45 @@ class ProfilePhase:
         request = context.write_request(
             PROFILE, phase, xla_flags=self._xla_flags, is_recorded_outside=settings.nsys
         )
-        environment = job_environment(os.environ, request, self.checked.environment)
+        environment = job_environment(os.environ, request, self.preflight.environment)
         command = settings.command
         if settings.nsys:
             environment |= nsys.variables(self.run_dir.folder, os.environ)
             command = nsys.under_nsys(command, phase)
         is_verbose = not environment.keys() & VERBOSE.keys()
         environment |= VERBOSE if is_verbose else {}
-        context.say("profile…", f"the job runs for some steps, for a profile; log: {phase}/log.txt")
+        context.say("profile…", f"profiling a few steps of the job; log: {phase}/log.txt")
         with (
             CapturedStream(phase / "output.txt") as output,
             CapturedStream(phase / "log.txt") as log,
         ):
             streams = (output.writing, log.writing)
             with running(command, environment, *streams, ends_with_us=True) as job:
-                code = self._until_ended(job, phase)
+                code = self._wait(job, phase)
         if code is None:
-            self._tell(phase)
+            self._report(phase)
             return None
-        # The job was over before the capture, or somebody ended it: then that was the job.
+        # The job ended before the capture, or somebody ended it: that was the whole job.
         output.replay(sys.stderr if settings.is_json else sys.stdout)
         log.replay(sys.stderr, is_verbose)
         return RunResult(code, context.finish(bare_receipt(context.why_not(phase, code))))
 
-    def _until_ended(self, job: Job, phase: Path) -> int | None:
-        """The job's exit code where its end is the end of all; None where we ended it."""
-        code = job.wait(self._until_over())
+    def _wait(self, job: Job, phase: Path) -> int | None:
+        """The job's exit code if the job ended by itself; None if we ended it."""
+        code = job.wait(self._all_recorded())
         if code is None and job.signals.ending:
-            # It was asked to end, just before the capture was done: that may take a moment.
+            # Somebody asked it to end just before the capture was done: give it time to.
             code = job.wait_at_most(PATIENCE_S)
         before = len(job.signals.ending)
         if code is None:
             nsys.end(job, phase) if self.context.settings.nsys else job.stop()
             late = job.signals.ending[before:]
-            # Meant for the job, which was ending on our account: it is not started again.
+            # A signal for the job arrived while we were ending it: the job is not started again.
             return SIGNALLED + late[-1] if late else None
         return None if done_facts(phase) is not None and not before else code
 
-    def _until_over(self) -> Callable[[], bool]:
-        """All ranks end their profile runs together: who loses another in the middle, fails."""
+    def _all_recorded(self) -> Callable[[], bool]:
+        """All ranks end their profile runs together: a rank that loses another one fails."""
         began: list[float] = []
 
         def is_over() -> bool:
@@ -155,7 +155,7 @@ class ProfilePhase:
 
         return is_over
 
-    def _tell(self, phase: Path) -> None:
+    def _report(self, phase: Path) -> None:
         facts = done_facts(phase)
         if facts is not None:
             self.context.say("profile", _captured(facts))
@@ -173,7 +173,7 @@ class ProfilePhase:
             context.warn(f"no costs: {found.problem}")
         else:
             context.say("costs", found.text + text)
-        context.found["costs"] = found.facts
+        context.phase_facts["costs"] = found.facts
         return found
 
 
@@ -182,10 +182,10 @@ def _is_recorded(run_dir: RunDir) -> bool:
 
 
 def _is_over(run_dir: RunDir) -> bool:
-    """Done, failed, or not even that could be written: then the agent takes its request away."""
+    """Done or failed; if the agent could write neither, it removed its request."""
     phase = run_dir.profile
     said = (phase / DONE).exists() or (phase / FAILED).exists()
-    return said or (phase.exists() and not (phase / "request.json").exists())
+    return said or (phase.exists() and not (phase / REQUEST).exists())
 
 
 def _captured(facts: Mapping[str, Any]) -> str:

@@ -1,15 +1,15 @@
-"""The folder of a run: what lies where, who may write there, and what a later run may trust.
+"""The folder of a run: what is where, who may write to it, and what a later run may reuse.
 
     slipstream-run/
-      run.json              what is run
+      run.json              what was run
       lock                  held (flock) by the `slipstream run` that works here
       profile/rank0/        the profile phase: profiles/, programs/, output.txt, log.txt, done.json
       costs/                costs.pb and its manifest, done.json
       compare/rank0/        the job itself: profiles/, programs/, agent.log, receipt.json, done.json
       receipt.json, .html   the verdict, and everything needed to repeat it
 
-A file is written under another name and renamed. A phase counts only with its `done.json`, which is
-written last and holds the sha256 of every file that a later run would use.
+Files are written atomically. A phase counts only with its `done.json`, which is written last and
+holds the sha256 of every file that a later run would use.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from slipstream.writing import atomic_write
 DONE = "done.json"
 FAILED = "failed.json"
 STATUS = "status.json"
+REQUEST = "request.json"
+"""what the launcher asks of the agent"""
 CLAIM = "claim"
-"""held by the process of the job that measures, for as long as it lives"""
+"""held by the process of the job that is measured, as long as it lives"""
 FORMAT = 1
 
 
 class RunDir:
-    """One run's folder, as one rank sees it."""
+    """The folder of one run, as one rank sees it."""
 
     def __init__(self, folder: str | os.PathLike[str], rank: int = 0) -> None:
         self.folder = Path(folder).absolute()
@@ -59,46 +61,46 @@ class RunDir:
         return RunDir(self.folder, rank)
 
     def open(self) -> Lock:
-        """Make the folder, and be its only user; BadInput where another run works in it."""
+        """Create the folder and lock it; BadInput if another run works in it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(
-                f"can't make {self.folder}: {error.strerror}; choose another place with --out"
+                f"can't create {self.folder}: {error.strerror}; choose another folder with --out"
             ) from None
         name = "lock" if self.rank == 0 else f"lock.rank{self.rank}"
         lock = Lock(self.folder / name)
         if not lock.take():
             raise BadInput(
                 f"another slipstream run works in {self.folder} ({lock.holder()}); wait for it, or "
-                "choose another folder with --out; of several processes of a job, give each its "
+                "choose another folder with --out; if both are processes of one job, give each its "
                 "--rank N/COUNT"
             )
         if (self.compare / CLAIM).exists() and not Lock(self.compare / CLAIM).is_free():
             lock.release()
             raise BadInput(
-                f"a job of an earlier slipstream run still runs in {self.folder} "
+                f"the job of an earlier slipstream run still runs in {self.folder} "
                 f"({Lock(self.compare / CLAIM).holder()}); wait for it, or choose another folder "
                 "with --out"
             )
         return lock
 
     def clear(self, phase: Path) -> Path:
-        """An empty folder for a phase that begins."""
+        """Empty the folder of a phase that begins."""
         shutil.rmtree(phase, ignore_errors=True)
         phase.mkdir(parents=True, exist_ok=True)
         return phase
 
 
 class Lock:
-    """A file that one process holds until it ends, however it ends."""
+    """A lock file that one process holds until it ends, however it ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[str] | None = None
 
     def take(self) -> bool:
-        """Whether it is ours now; never waits."""
+        """Take the lock without waiting; whether it is ours now."""
         file = open(self.path, "a+")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +113,7 @@ class Lock:
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
         except OSError:
-            # The name is for people; on a full disk the lock holds without it.
+            # The text is for people; on a full disk the lock works without it.
             pass
         return True
 
@@ -127,7 +129,7 @@ class Lock:
             return "by another process"
 
     def release(self) -> None:
-        """Give it up; in a forked child, only the child's hold on it."""
+        """Release the lock; in a forked child, the parent keeps it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -140,7 +142,7 @@ class Lock:
 
 
 def write_json(path: Path, data: Any) -> Path:
-    """JSON that is either whole or not there."""
+    """Write JSON atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1, default=str) + "\n", encoding="utf-8")
@@ -148,7 +150,7 @@ def write_json(path: Path, data: Any) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What a file holds; None where it isn't there or isn't whole."""
+    """The JSON object in a file; None if the file is missing or damaged."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -157,13 +159,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def mark_done(phase: Path, files: Iterable[Path], facts: Mapping[str, Any]) -> Path:
-    """Say that a phase is done, and with which files."""
+    """Mark a phase as done, with the hashes of its files."""
     hashes = {str(file.relative_to(phase)): sha256(file) for file in sorted(files)}
     return write_json(phase / DONE, {"format": FORMAT, "files": hashes, "facts": dict(facts)})
 
 
 def done_facts(phase: Path) -> dict[str, Any] | None:
-    """The facts of a phase that is done; None where it isn't, or a file is no longer as it was."""
+    """The facts of a phase that is done; None if it isn't, or if a file has changed since."""
     found = read_json(phase / DONE)
     if found is None or found.get("format") != FORMAT:
         return None

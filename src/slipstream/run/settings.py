@@ -1,4 +1,4 @@
-"""What `slipstream run` was asked to do."""
+"""The settings of `slipstream run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROFILER = "SLIPSTREAM_PROFILER_OPTIONS"
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, as it was typed."""
+    """One run, as typed."""
 
     command: tuple[str, ...]
     out: Path = Path(DEFAULT_FOLDER)
@@ -33,22 +33,22 @@ class Settings:
     policy: str = "typical"
     in_place: bool = False
     auto: bool = False
-    """JAX's AutoPGLE does it, and is watched"""
+    """use JAX's AutoPGLE, and measure what it does"""
     nsys: bool = False
-    """Nsight Systems records, not JAX's profiler"""
+    """record with Nsight Systems, not JAX's profiler"""
     layouts: bool = False
-    """how many processes share the GPUs is what is compared"""
+    """compare how many processes share the GPUs"""
     simulate: str | None = None
-    """the machine that stands in for this one"""
+    """the machine to simulate"""
     again: bool = False
     rank: tuple[int, int | None] | None = None
-    """this process, and of how many; None where Slurm or MPI tell"""
+    """this process, and of how many; None to ask Slurm or MPI"""
     is_json: bool = False
-    """stdout is for the receipt; the job's own goes to stderr"""
+    """stdout is for the receipt; the job's stdout goes to stderr"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
 
     def repeat(self) -> dict[str, Any]:
-        """What to type to do it again."""
+        """How to repeat the run."""
         return {
             "command": ["slipstream", *sys.argv[1:]],
             "job": list(self.command),
@@ -58,7 +58,7 @@ class Settings:
 
 
 def parse_capture(text: str) -> tuple[int, int]:
-    """`5:3`: calls of the hot function before the capture, and in it."""
+    """`5:3`: calls of the hot function before the capture, and during it."""
     match = re.fullmatch(r"(\d+):(\d+)", text.strip())
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
         raise BadInput(
@@ -69,14 +69,14 @@ def parse_capture(text: str) -> tuple[int, int]:
 
 
 def parse_rank(text: str | None) -> tuple[int, int | None] | None:
-    """`0/2`: the first of two processes; `0` where Slurm or MPI say of how many."""
+    """`0/2`: the first of two processes; `0` if Slurm or MPI know how many there are."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)(?:/(\d+))?", text.strip())
     if match is None or (match[2] is not None and int(match[1]) >= int(match[2])):
         raise BadInput(
-            f"--rank is {text!r}; expected a process and how many there are, counted from 0: "
-            "--rank 0/2 and --rank 1/2 are two"
+            f"--rank is {text!r}; expected INDEX/COUNT, counted from 0: two processes are "
+            "--rank 0/2 and --rank 1/2"
         )
     return int(match[1]), None if match[2] is None else int(match[2])
 

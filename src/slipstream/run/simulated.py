@@ -1,10 +1,10 @@
-"""`slipstream run --simulate`: the phases with XLA's compiler and the simulator for a device.
+"""`--simulate`: the phases of a run, with XLA's compiler and the simulator in place of a device.
 
-profile   the job, on this machine's CPU, until its step is known; the step compiled for the
-          machine by the real XLA:GPU compiler, and simulated: the timeline is the profile
-costs     out of that timeline
+profile   the job runs on this machine's CPU until its step is known; the real XLA:GPU compiler
+          compiles the step for the machine, and its simulated timeline is the profile
+costs     from that timeline
 compile   the step again, with the costs and in other ways
-compare   each simulated: predictions, and the receipt says so
+compare   each variant simulated; the receipt says that these are predictions
 """
 
 from __future__ import annotations
@@ -33,11 +33,19 @@ from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.results.prediction import Prediction
 from slipstream.run.agent.precomputed import coverage_facts
 from slipstream.run.agent.request import LOWER, Request
+from slipstream.run.captured_output import CapturedStream
 from slipstream.run.context import SIGNALLED, RunResult, Say, signal_name, write_receipt
 from slipstream.run.launcher import job_environment, running
-from slipstream.run.preflight import Preflight, check
-from slipstream.run.replay import CapturedStream
-from slipstream.run.run_dir import RunDir, done_facts, mark_done, read_json, write_json
+from slipstream.run.preflight import Preflight, check_job
+from slipstream.run.run_dir import (
+    DONE,
+    REQUEST,
+    RunDir,
+    done_facts,
+    mark_done,
+    read_json,
+    write_json,
+)
 from slipstream.run.settings import Settings
 from slipstream.simulate.prediction import predict
 from slipstream.units import PS_PER_US, format_time
@@ -45,13 +53,13 @@ from slipstream.units import PS_PER_US, format_time
 PREDICTED = "predicted"
 PREDICTION = "predicted: nothing ran on a device; XLA compiled, the step was simulated"
 CALLS = 3
-"""of the step, until it counts as the step: nothing is timed, so the first will do"""
+"""of a program until it counts as the step: few, since nothing is timed"""
 _DEVICES = "xla_force_host_platform_device_count"
 
 
 @dataclass(frozen=True)
 class _Arm:
-    """One way to compile, and what the simulator makes of it."""
+    """A compiled variant and its prediction."""
 
     variant: Variant
     compiled: Compilation | None = None
@@ -61,30 +69,30 @@ class _Arm:
 
 
 def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
-    """Walk the phases for a machine that isn't here."""
+    """Run the phases for a machine that isn't here."""
     machine = machine_of(spec)
-    checked = check(settings.presets, settings.flags)
-    say("check", f"flags fine for jaxlib {checked.jaxlib} · {machine.spec} simulated, no device")
+    preflight = check_job(settings)
+    say("check", f"flags fine for jaxlib {preflight.jaxlib} · {machine.spec} simulated, no device")
     run_dir = RunDir(settings.out)
     with run_dir.open():
-        lowered = _lowered(run_dir, settings, machine, checked, say)
+        lowered = _lowered(run_dir, settings, machine, preflight, say)
         if isinstance(lowered, RunResult):
             return lowered
         target = Path(lowered["stablehlo"])
         with compiler(target, on=machine, progress=lambda text: say("profile…", text)) as session:
-            simulated = _Simulated(run_dir, session, machine, checked, lowered, say)
+            simulated = _Simulated(run_dir, session, machine, preflight, lowered, say)
             receipt = simulated.receipt(settings)
         write_receipt(receipt, run_dir.folder)
     return RunResult(0, receipt)
 
 
 def _lowered(
-    run_dir: RunDir, settings: Settings, machine: Machine, checked: Preflight, say: Say
+    run_dir: RunDir, settings: Settings, machine: Machine, preflight: Preflight, say: Say
 ) -> dict[str, Any] | RunResult:
-    """Run the job on the CPU, with as many devices, until its step is known."""
+    """Run the job on the CPU, with the machine's number of devices, until its step is known."""
     phase = run_dir.clear(run_dir.profile)
-    request = Request(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / "request.json")
-    environment = job_environment(os.environ, request, checked.environment)
+    request = Request(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / REQUEST)
+    environment = job_environment(os.environ, request, preflight.environment)
     flags = environment.get("XLA_FLAGS", "")
     environment["XLA_FLAGS"] = f"{flags} --{_DEVICES}={machine.devices}".strip()
     environment["JAX_PLATFORMS"] = "cpu"
@@ -92,11 +100,11 @@ def _lowered(
     with CapturedStream(phase / "output.txt") as output, CapturedStream(phase / "log.txt") as log:
         streams = (output.writing, log.writing)
         with running(settings.command, environment, *streams, ends_with_us=True) as job:
-            code = job.wait(lambda: (phase / "done.json").exists())
+            code = job.wait(lambda: (phase / DONE).exists())
             if code is None:
                 job.stop()
     asked = job.signals.ending
-    # A job that is over had no step often enough; its largest program will do.
+    # If the job ended first, no program ran often enough; take the largest.
     found = done_facts(phase) or read_json(phase / "candidate.json")
     if found is not None and not asked:
         return found
@@ -105,7 +113,7 @@ def _lowered(
     why = "the job ended without calling a jitted function: there is nothing to simulate"
     if asked:
         code = SIGNALLED + asked[-1] if code is None else code
-        why = f"the job was asked to end ({signal_name(SIGNALLED + asked[-1])})"
+        why = f"{signal_name(SIGNALLED + asked[-1])} ended the job"
     say("verdict", f"can't tell: {why}")
     return RunResult(code or 0, bare_receipt(why))
 
@@ -118,14 +126,14 @@ class _Simulated:
         run_dir: RunDir,
         session: CompilerSession,
         machine: Machine,
-        checked: Preflight,
+        preflight: Preflight,
         lowered: Mapping[str, Any],
         say: Say,
     ) -> None:
         self.run_dir = run_dir
         self.session = session
         self.machine = machine
-        self.checked = checked
+        self.preflight = preflight
         self.lowered = lowered
         self.say = say
 
@@ -136,7 +144,7 @@ class _Simulated:
         timeline = self._profile(original.compiled, original.prediction)
         table, coverage = self._costs(original.prediction, settings.policy)
         self.say("compile…", f"compiling for {self.machine.spec}, with costs and in other ways")
-        variants = (*DEFAULT_VARIANTS, *self.checked.variants)
+        variants = (*DEFAULT_VARIANTS, *self.preflight.variants)
         arms = [original, *(self._arm(variant, table) for variant in variants)]
         receipt = self._receipt(arms, coverage, timeline, settings)
         for phase, text in receipt_lines(receipt.to_json()):
@@ -146,7 +154,7 @@ class _Simulated:
         return receipt
 
     def _arm(self, variant: Variant, table: CostTable | None) -> _Arm:
-        flags = {**self.checked.flags, **variant.flags}
+        flags = {**self.preflight.flags, **variant.flags}
         costs = table if variant.uses_costs else None
         try:
             compiled = self.session.compile(flags=flags, costs=costs)
@@ -230,7 +238,7 @@ class _Simulated:
             "applied": used,
             "why": "XLA's log says so" if used else "XLA did not say that it used the costs",
             "found": arm.coverage.found if arm.coverage else None,
-            # XLA's checker speaks up where something is missing.
+            # XLA's checker logs only if something is missing.
             "missing": _leading_number(said.get("pgle-missing")) or 0,
             "checked_by_xla": used,
             "schedule_changed": original.program.content_hash != arm.compiled.program.content_hash,
@@ -239,14 +247,14 @@ class _Simulated:
 
 
 def _verdict(arms: list[_Arm], best: _Arm) -> tuple[str, str, _Arm]:
-    """The verdict, why, and the arm that it is about."""
+    """The verdict, the reason, and the arm that it is about."""
     before = _step_us(arms[0])
     change = _step_us(best) / before - 1
     if change < -WORTHWHILE:
         return "faster", f"{best.variant.name} would be the fastest", best
     shown = next((arm for arm in arms[1:] if arm.prediction), arms[0])
     change = _step_us(shown) / before - 1
-    why = f"predictions that differ by less than {WORTHWHILE:.0%} don't tell programs apart"
+    why = f"predictions within {WORTHWHILE:.0%} of each other can't tell programs apart"
     if change > WORTHWHILE:
         return "slower", "the original program would stay", shown
     return "no different", why, shown
@@ -277,7 +285,7 @@ def _described(arm: _Arm, arms: list[_Arm]) -> dict[str, Any]:
 
 
 def _is_same(one: _Arm, other: _Arm) -> bool:
-    """Whether two arms are one program, run in one way: command buffers don't show in it."""
+    """Whether two arms run the same program in the same way: it doesn't show command buffers."""
     if one.compiled is None or other.compiled is None or _step_us(one) != _step_us(other):
         return False
     return one.compiled.program.content_hash == other.compiled.program.content_hash
@@ -293,7 +301,7 @@ def _bounds(prediction: Prediction) -> dict[str, Any]:
     why = (
         "nothing to gain from overlap here"
         if gain < WORTHWHILE
-        else f"no schedule of this program would win more than {gain:.1%}"
+        else f"no schedule of this program would gain more than {gain:.1%}"
     )
     return {"overlap_gain": gain, "least_us": prediction.bounds.least_us, "why": why}
 

@@ -44,14 +44,14 @@ def test_the_receipt_says_what_jax_did_and_that_its_profile_was_empty(done):
     assert (auto["profiling_runs"], auto["percentile"], auto["profile_bytes"]) == (3, 90, 0)
     assert auto["seen_us"]["before"] > 0 and auto["seen_us"]["after"] > 0
     notes = " ".join(done.receipt["notes"])
-    assert "one after the other" in notes and "its profile is empty" in notes
-    assert "JAX profiled 3 calls of jit_f and compiled it again with an empty profile" in done.err
+    assert "not interleaved" in notes and "its profile is empty" in notes
+    assert "JAX profiled 3 calls of jit_f and recompiled it with an empty profile" in done.err
 
 
 def test_a_job_too_short_for_autopgle_is_told_so(place, tmp_path):
     done = run_short(tmp_path / "short", [sys.executable, "train.py", "3"], "--auto", cwd=place)
     assert done.code == 0
-    assert "before JAX had compiled jit_f again" in done.receipt["why"]
+    assert "before JAX had recompiled jit_f" in done.receipt["why"]
 
 
 def test_a_job_that_a_signal_ended_before_any_step_names_it(tmp_path):
@@ -61,14 +61,17 @@ def test_a_job_that_a_signal_ended_before_any_step_names_it(tmp_path):
     started.send(15)
     ended = started.wait()
     assert ended.code == 143
-    assert ended.receipt["why"] == "the job was ended by SIGTERM before it called a jitted function"
+    assert ended.receipt["why"] == "SIGTERM ended the job before it called a jitted function"
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--auto", "--in-place"), "--in-place has no place"),
-        (("--auto", "--flags", "--xla_cpu_enable_fast_math=true"), "--flags has no place"),
+        (("--auto", "--in-place"), "--auto and --in-place can't be combined"),
+        (
+            ("--auto", "--flags", "--xla_cpu_enable_fast_math=true"),
+            "--auto and --flags can't be combined",
+        ),
     ],
 )
 def test_two_ways_at_once_are_refused(tmp_path, options, said):
@@ -88,19 +91,19 @@ def test_the_users_own_numbers_count():
 
 
 def test_only_a_program_that_ran_and_was_compiled_again_has_a_twin():
-    twins = RecompiledPrograms()
+    recompiled = RecompiledPrograms()
     first, again, other = (
         CompiledProgram("f", code, 0.1, None, None) for code in (b"a", b"a", b"b")
     )
-    twins.compiled(first)
-    twins.compiled(again)
-    assert twins.plain_of(again) is None
+    recompiled.compiled(first)
+    recompiled.compiled(again)
+    assert recompiled.first_of(again) is None
     first.calls = 3
-    twins.compiled(again)
-    twins.compiled(other)
-    assert twins.plain_of(again) is first
-    assert twins.plain_of(first) is None and twins.plain_of(other) is None
-    assert twins.seen_us(again, first) == {"before": None, "after": None}
+    recompiled.compiled(again)
+    recompiled.compiled(other)
+    assert recompiled.first_of(again) is first
+    assert recompiled.first_of(first) is None and recompiled.first_of(other) is None
+    assert recompiled.seen_us(again, first) == {"before": None, "after": None}
     assert "too few steps" in seen_note({"before": None, "after": 1.0})
 
 

@@ -42,7 +42,7 @@ def test_on_a_full_disk_it_goes_on(asked, tmp_path, full_disk, caplog):
     status = AgentStatus(asked)
     status.say("comparing")
     assert status.state == "comparing" and not (tmp_path / STATUS).exists()
-    assert "could not be written down" in caplog.text
+    assert "could not be written" in caplog.text
 
 
 @pytest.mark.parametrize("facts", [None, {"files": []}])
@@ -70,7 +70,7 @@ def test_what_can_not_be_written_down_changes_nothing_that_runs(asked, monkeypat
     def fails():
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(agent, "_follow", fails)
+    monkeypatch.setattr(agent, "_report_state", fails)
     assert agent.on_call(agent.hot, (), lambda: 5) == 5
     assert not agent.hot.is_settled
     assert "planted" in caplog.text

@@ -1,4 +1,4 @@
-"""A receipt, as `slipstream run` tells it: one line for each phase, then the verdict."""
+"""A receipt as `slipstream run` prints it: a line for each phase, then the verdict."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from slipstream.units import PS_PER_US, format_bytes, format_time
 
 Data = Mapping[str, Any]
-"""a receipt as its JSON has it"""
+"""a receipt as JSON"""
 
 
 def receipt_lines(receipt: Data) -> Iterator[tuple[str, str]]:
-    """(phase, text) for what came after the profile and its costs."""
+    """(phase, text) for each phase after the profile and its costs."""
     share = receipt["pgle"].get("device_time_with_a_cost")
     if share is not None and "costs" not in receipt["phases"] and receipt["basis"] == "measured":
         # Everything happened inside the job.
@@ -55,10 +55,10 @@ def _compile_text(receipt: Data) -> str:
     if pgle.get("schedule_changed") is not None:
         parts.append("schedule changed" if pgle["schedule_changed"] else "schedule unchanged")
     failed = [arm for arm in receipt["arms"] if arm["error"]]
-    parts += [f"{arm['name']}: not made ({arm['error']})" for arm in failed]
+    parts += [f"{arm['name']}: not compiled ({arm['error']})" for arm in failed]
     same = [arm["name"] for arm in receipt["arms"] if arm["same_program_as"]]
     if same:
-        parts.append(f"nothing new: {', '.join(same)}")
+        parts.append(f"no new program: {', '.join(same)}")
     memory = _memory_text(receipt)
     return " · ".join([*parts, *([memory] if memory else [])])
 
@@ -69,17 +69,17 @@ def _auto_text(receipt: Data) -> str:
     profile = f"a profile of {format_bytes(size)}" if size else "an empty profile"
     return (
         f"JAX profiled {auto['profiling_runs']} calls of {receipt['program'].get('name')} and "
-        f"compiled it again with {profile}"
+        f"recompiled it with {profile}"
     )
 
 
 def _pgle_text(receipt: Data) -> str:
     pgle = receipt["pgle"]
     if not pgle.get("applied"):
-        return f"PGLE not used: {pgle.get('why', 'not known')}"
+        return f"PGLE not used: {pgle.get('why', 'unknown')}"
     said = receipt.get("phases", {}).get("costs", {}).get("xla") or {}
     missing = said.get("missing", pgle.get("missing"))
-    by = ", as XLA says" if said or pgle.get("checked_by_xla") else ""
+    by = ", as XLA logged" if said or pgle.get("checked_by_xla") else ""
     return f"PGLE used{by} (costs found {pgle.get('found')}, missing {missing})"
 
 

@@ -1,4 +1,4 @@
-"""The phases of a run, as they happen, on stderr: stdout is the job's."""
+"""Progress of a run on stderr, phase by phase; stdout is the job's."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from slipstream.outputs.terminal.layout import paragraph, printable
 
 NUMBERS = {"check": 1, "profile": 2, "costs": 3, "compile": 4, "compare": 5}
 _INDENT = 11
-_MOST_WIDTH = 120
+_LARGEST_WIDTH = 120
 
 
 class PhaseReporter:
-    """`2 profile  steps 5–7 captured`, a line for each phase; a spinner while one is under way."""
+    """Prints a line for each phase, `2 profile  steps 5–7 captured`; a spinner while it runs."""
 
     def __init__(self) -> None:
         self._status: Any = None
 
     def say(self, phase: str, text: str) -> None:
-        """A phase that ends in `…` has begun; an empty one is a warning."""
+        """A phase that ends in `…` has just begun; an empty phase is a warning."""
         if phase.endswith("…"):
             self._begin(phase.rstrip("…"), text)
             return
@@ -53,6 +53,8 @@ class PhaseReporter:
 
 def _width() -> int:
     try:
-        return min(os.get_terminal_size(sys.stderr.fileno()).columns or _MOST_WIDTH, _MOST_WIDTH)
+        return min(
+            os.get_terminal_size(sys.stderr.fileno()).columns or _LARGEST_WIDTH, _LARGEST_WIDTH
+        )
     except (OSError, ValueError, AttributeError):
-        return _MOST_WIDTH
+        return _LARGEST_WIDTH

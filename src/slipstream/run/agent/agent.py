@@ -1,10 +1,10 @@
-"""Slipstream inside a job that `slipstream run` started: finds the hot program, does as ordered.
+"""Slipstream inside a job that `slipstream run` started: finds the hot program, and measures it.
 
-    sitecustomize ── when the job imports jax ──► start(request) ──► HOOKS tells of every call
+    sitecustomize ── when the job imports jax ──► start(request) ──► HOOKS reports every call
                                                                      │ which program is hot?
                        profile: Recorder     compare, loop: Controller     apply: Applier
 
-What goes wrong here is a line in agent.log; the job goes on as it is.
+Errors here are logged to agent.log; the job goes on unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from slipstream.run.agent.autopgle import (
     with_both_programs,
 )
 from slipstream.run.agent.hot_program import HotProgramChooser, is_work
-from slipstream.run.agent.log import log_to
 from slipstream.run.agent.modes import Callbacks, Measurement, measurement_for
 from slipstream.run.agent.precomputed import Applier
 from slipstream.run.agent.program_dump import content_of
@@ -54,19 +53,19 @@ from slipstream.run.agent.request import (
     Request,
     read_request,
 )
-from slipstream.run.agent.status import AgentStatus
+from slipstream.run.agent.status import AgentStatus, log_to
 from slipstream.run.run_dir import CLAIM, Lock
 
 log = logging.getLogger("slipstream")
 
 LONGEST_WAIT_S = 600.0
 """for compiles that still run when the job ends"""
-AGAIN = 2
-"""calls of a program that an earlier run found to be the hot one"""
+KNOWN_PROGRAM_CALLS = 2
+"""calls before a program counts as hot if an earlier run found it to be"""
 
 
 def start(path: str) -> Agent:
-    """Watch this process from now on."""
+    """Start the agent in this process."""
     request = read_request(path)
     agent = Agent(request)
     log_to(Path(request.folder) / "agent.log")
@@ -83,7 +82,7 @@ def start(path: str) -> Agent:
 
 
 class Agent:
-    """One listener for all programs of the process."""
+    """Listens to all programs of the process; measures the hot one."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -94,18 +93,18 @@ class Agent:
         self._claim = Lock(self.folder / CLAIM)
         self._chooser = HotProgramChooser(max(request.start - 1, 1))
         self._expected: set[int] = set()
-        """programs that the profile fits, once compiled: JAX may compile one twice"""
-        self._twins = RecompiledPrograms()
-        """with `auto`: what JAX compiled twice"""
+        """programs that the profile is of; JAX may compile one twice"""
+        self._recompiled = RecompiledPrograms()
+        """with `auto`: the programs that JAX compiled twice"""
         self._auto: dict[str, Any] = {}
-        self._firsts: dict[int, dict[str, Any] | None] = {}
-        """with `time`: what the first call of each program gave"""
+        self._first_results: dict[int, dict[str, Any] | None] = {}
+        """with `time`: the results of each program's first call"""
         self._lowered: CompiledProgram | None = None
         self._writer: threading.Thread | None = None
         self._is_over = False
         self._lock = threading.RLock()
 
-    # What HOOKS tells.
+    # Called by HOOKS.
 
     def on_compile(self, program: CompiledProgram) -> None:
         self._chooser.compiled(program)
@@ -115,9 +114,9 @@ class Agent:
             if content_of(program) == self.request.content and self._devices_fit():
                 self._expected.add(id(program))
         elif self.request.mode == LOWER:
-            self._keep_lowered(program)
+            self._save_candidate(program)
         elif self.request.mode == AUTO:
-            self._twins.compiled(program)
+            self._recompiled.compiled(program)
 
     def on_call(
         self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
@@ -126,17 +125,17 @@ class Agent:
             try:
                 return self.measurement.on_call(arguments, run)
             finally:
-                self._follow_safely()
+                self._report_state_safely()
         if self.hot is None and self.request.mode == AUTO:
-            self._twins.called(program)
+            self._recompiled.called(program)
         result = run()
         if self.hot is None and not self._is_over:
             if self.request.mode == TIME and program.calls == 1 and is_work(program):
-                self._firsts[id(program)] = small_results(result)
+                self._first_results[id(program)] = small_results(result)
             self._consider(program)
         return result
 
-    # Which program.
+    # The hot program.
 
     def _consider(self, program: CompiledProgram) -> None:
         with self._lock:
@@ -144,15 +143,15 @@ class Agent:
                 return
             is_hot = self._chooser.called(program)
             if self._expected:
-                # Seen before: nothing is left to find out but that it runs again and again.
-                is_hot = id(program) in self._expected and program.calls >= AGAIN
-            if self.request.mode == AUTO and self._twins.plain_of(program) is None:
+                # Known from an earlier run: it only has to run more than once.
+                is_hot = id(program) in self._expected and program.calls >= KNOWN_PROGRAM_CALLS
+            if self.request.mode == AUTO and self._recompiled.first_of(program) is None:
                 return
             if is_hot:
                 self._take(program)
 
     def _take(self, program: CompiledProgram) -> None:
-        if not self._is_for_us() or not self._claim.take():
+        if not self._is_ours() or not self._claim.take():
             self._say("watched elsewhere", "another process of the job is measured")
             self.leave()
             return
@@ -162,8 +161,8 @@ class Agent:
         self._say("warming up")
         self.measurement = self._measurement(program)
 
-    def _is_for_us(self) -> bool:
-        """All ranks of a job that is timed have the same request; the results are the first's."""
+    def _is_ours(self) -> bool:
+        """All ranks of a timed job have the same request; only the first is timed."""
         import jax
 
         return self.request.mode != TIME or jax.process_index() == 0
@@ -175,7 +174,7 @@ class Agent:
             self.status.lowered(program, is_sure=True)
             return None
         if mode == AUTO:
-            return self._watch_auto(program)
+            return self._compare_autopgle(program)
         fits = id(program) in self._expected
         is_alone = len(program.processes) == 1
         if mode == APPLY and fits and is_alone and self.request.chosen == "original":
@@ -185,21 +184,21 @@ class Agent:
         ends = Callbacks(self._recorded, self._timed, self._applied)
         return measurement_for(program, self.request, fits, ends)
 
-    def _watch_auto(self, program: CompiledProgram) -> Measurement | None:
-        """JAX's second program against its first."""
-        plain = self._twins.plain_of(program)
+    def _compare_autopgle(self, program: CompiledProgram) -> Measurement | None:
+        """Compare JAX's second program with its first."""
+        plain = self._recompiled.first_of(program)
         assert plain is not None
-        seen_us = self._twins.seen_us(program, plain)
+        seen_us = self._recompiled.seen_us(program, plain)
         self._auto = facts_of(program, seen_us)
-        self._twins.let_go()
+        self._recompiled.clear()
         if len(program.processes) > 1:
-            # Who falls back must not do so alone, and what all have now is JAX's program.
+            # All ranks run JAX's second program now, and none may fall back alone.
             program.is_settled = self._is_over = True
-            why = "with several processes AutoPGLE is watched, not compared"
+            why = "with several processes AutoPGLE is observed, not compared"
             self._say("settled", f"{why}: {seen_note(seen_us)}")
             return None
         program.autopgle_executable = program.original
-        # No recording of ours: JAX's own sessions, of programs yet to come, would fail beside it.
+        # No profile of ours: it would make JAX's own sessions, for later programs, fail.
         plan = ExperimentPlan(
             self.folder, 1, self.request.steps, self.request.rounds, (), is_recorded=True,
             checks=False,
@@ -211,33 +210,35 @@ class Agent:
     def _devices_fit(self) -> bool:
         return tuple(job_facts()["devices"]) == self.request.devices
 
-    # What becomes of it.
+    # Results.
 
-    def _follow_safely(self) -> None:
-        """What is only written down must not change what runs: other ranks count on that."""
+    def _report_state_safely(self) -> None:
+        """A failed status write must not change what runs: other ranks rely on that."""
         try:
-            self._follow()
+            self._report_state()
         except Exception:
-            # Whatever it is: raised from here, it would count as a failure of this rank's step.
-            log.warning("slipstream: where it stands is not known outside", exc_info=True)
+            # Whatever it is: raised here, it would count as a failure of this rank's step.
+            log.warning("slipstream: the status was not written", exc_info=True)
 
-    def _follow(self) -> None:
-        """Say where the loop stands, and write its receipt when it is done."""
+    def _report_state(self) -> None:
+        """Report the state of the measurement, and write its receipt when it is done."""
         measured = self.measurement
         if isinstance(measured, Recorder):
-            self._end_with_launcher()
+            self._end_if_launcher_is_gone()
             if not measured.is_over:
                 self._say("capturing" if measured.is_recording else "warming up")
         if not isinstance(measured, Controller) or self._is_over:
             return
         if measured.done.is_set():
             self._is_over = True
-            self._writer = threading.Thread(target=self._report, args=(measured,), daemon=True)
+            self._writer = threading.Thread(
+                target=self._write_receipt, args=(measured,), daemon=True
+            )
             self._writer.start()
         else:
             self._say(measured.state.value)
 
-    def _report(self, controller: Controller, is_whole: bool = True) -> None:
+    def _write_receipt(self, controller: Controller, is_whole: bool = True) -> None:
         if not self.status.compared(controller, self._auto, is_whole):
             self._say("failed", "the receipt could not be written; see agent.log")
             return
@@ -250,14 +251,14 @@ class Agent:
     def _timed(self, step_s: float, steps: int) -> None:
         self._is_over = True
         assert self.hot is not None
-        self.status.timed(self.hot, step_s, steps, self._firsts.get(id(self.hot)))
+        self.status.timed(self.hot, step_s, steps, self._first_results.get(id(self.hot)))
 
     def _applied(self, problem: str | None) -> None:
         self._is_over = True
         self._say("failed" if problem else "applied", problem or self.request.chosen or "")
 
-    def _keep_lowered(self, program: CompiledProgram) -> None:
-        """Keep the best candidate so far: a job may be too slow to run on this machine."""
+    def _save_candidate(self, program: CompiledProgram) -> None:
+        """Save the best candidate so far: a job may be too slow to run on this machine."""
         best = self._lowered
         key = (is_work(program), len(program.stablehlo))
         if best is None or key > (is_work(best), len(best.stablehlo)):
@@ -271,7 +272,7 @@ class Agent:
     # The end.
 
     def give_way(self) -> None:
-        """The job begins a profiler session of its own."""
+        """The job starts a profiler session of its own."""
         if isinstance(self.measurement, (Recorder, Controller)):
             self.measurement.give_way()
 
@@ -291,11 +292,11 @@ class Agent:
         HOOKS.remove(self)
 
     def at_exit(self) -> None:
-        """Say how far it came; compiles in the background must end before Python does."""
+        """Report how far the measurement got; background compiles must end before Python does."""
         try:
             self._end()
-        except Exception:  # whatever it is: the job has ended well, and must be seen to
-            log.warning("slipstream: the end was not written down", exc_info=True)
+        except Exception:  # whatever it is: it must not change how the job ends
+            log.warning("slipstream: the end was not reported", exc_info=True)
 
     def _end(self) -> None:
         measured = self.measurement
@@ -306,9 +307,9 @@ class Agent:
             if not measured.done.is_set():
                 why = f"the job ended while it was {self.status.state or 'warming up'}"
                 measured.stop(why)
-                # A rank that has voted is bound, and stays undecided: this is why.
+                # A rank that has voted is bound by it and stays undecided: this is the reason.
                 measured.outcome.problem = measured.outcome.problem or why
-            self._report(measured, is_whole=False)
+            self._write_receipt(measured, is_whole=False)
         elif self._writer is not None:
             self._writer.join(LONGEST_WAIT_S)
         elif self.hot is None and not self._is_over:
@@ -325,17 +326,17 @@ class Agent:
         times = "once" if calls == 1 else f"{calls} times"
         if self.request.mode == AUTO:
             return (
-                f"the job ended before JAX had compiled {name} again and run it a few times: it "
+                f"the job ended before JAX had recompiled {name} and run it a few times: it "
                 f"called it {times}; AutoPGLE profiles the first calls (JAX_PGLE_PROFILING_RUNS)"
             )
         return (
-            f"the job ended before the capture: it called {name} {times}, and "
-            f"{self.request.start} calls come before it, without a compile in between; "
-            "shorten it with --capture 1:1"
+            f"the job ended before the capture: it called {name} {times}, and the capture begins "
+            f"after {self.request.start} calls without a compile in between; "
+            "to begin earlier: --capture 1:1"
         )
 
-    def _end_with_launcher(self) -> None:
-        """A profile run is nobody's job: it ends when the one who wanted it is gone."""
+    def _end_if_launcher_is_gone(self) -> None:
+        """A profile run must not outlive the launcher that wanted it."""
         if not self.request.launcher:
             return
         try:
@@ -360,7 +361,7 @@ def _hook_into_jax(agent: Agent) -> None:
 
 
 def _hide_from_tracebacks() -> None:
-    """What the job's own errors show is the job's: JAX leaves its own frames out, and ours."""
+    """Keep our frames out of the job's tracebacks, as JAX does with its own."""
     try:
         exclude_from_tracebacks(Path(__file__).parents[2])
     except JaxChanged as changed:

@@ -1,11 +1,11 @@
-"""AutoPGLE, watched: JAX profiles a program, compiles it again, and here both are timed in turn.
+"""AutoPGLE, measured: JAX profiles a program and recompiles it; both are timed, interleaved.
 
     calls   1 … runs              + 1                  a few more   rounds × arms
     runs    first, JAX profiles   JAX compiles again   second       original, second, first in turn
 
-What the job itself shows of it, steps before and steps after, says little: JAX's profiler ran
-during all the steps before, and JAX compiles its first program without command buffers. What the
-job would run without AutoPGLE is neither, so that is compiled here, and all are compared.
+The job's own steps before and after the recompile say little: JAX's profiler ran during all the
+steps before, and JAX compiles its first program without command buffers. Without AutoPGLE the job
+would run neither of the two, so that program is compiled here, and all three are compared.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ENABLE, RUNS, PERCENTILE = (
     "JAX_ENABLE_PGLE", "JAX_PGLE_PROFILING_RUNS", "JAX_PGLE_AGGREGATION_PERCENTILE",
 )  # fmt: skip
 DEFAULTS = {RUNS: "3", PERCENTILE: "90"}
-"""JAX's own, written down so that the receipt has them"""
+"""JAX's defaults, set explicitly so that the receipt has them"""
 VARIANT = Variant("AutoPGLE", uses_costs=True)
 FIRST = NO_GRAPHS
-"""how JAX compiles what it is going to profile"""
+"""how JAX compiles a program that it is going to profile"""
 EMPTY = (
     "JAX's profiler saw no kernels, so its profile is empty: another tool may hold CUPTI "
     "(DCGM, Nsight Systems), or there is no GPU; see: slipstream doctor"
@@ -51,45 +51,45 @@ _MOST_CALLS = 200
 
 
 def variables(base: Mapping[str, str]) -> dict[str, str]:
-    """What turns AutoPGLE on; numbers that the user set count."""
+    """The variables that turn AutoPGLE on; the user's own values win."""
     found = {ENABLE: "true"} | {name: base.get(name) or text for name, text in DEFAULTS.items()}
     for name, least in ((RUNS, 1), (PERCENTILE, 0)):
         if not found[name].isdigit() or int(found[name]) < least:
             raise BadInput(
-                f"{name} is {found[name]!r}; expected a number from {least} on: "
-                f"{name}={DEFAULTS[name]} is JAX's own"
+                f"{name} is {found[name]!r}; expected a number, at least {least}: "
+                f"{name}={DEFAULTS[name]} is JAX's default"
             )
     return found
 
 
 class RecompiledPrograms:
-    """Programs that JAX compiled twice: the second time with the profile it took of the first."""
+    """Programs that JAX compiled twice, the second time with a profile of the first."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, bytes], CompiledProgram] = {}
-        self._plain: dict[int, CompiledProgram] = {}
+        self._by_content: dict[tuple[str, bytes], CompiledProgram] = {}
+        self._first_of: dict[int, CompiledProgram] = {}
         self._calls_s: dict[int, list[float]] = {}
 
     def compiled(self, program: CompiledProgram) -> None:
-        plain = self._first.setdefault((program.name, program.stablehlo), program)
+        plain = self._by_content.setdefault((program.name, program.stablehlo), program)
         if plain is not program and plain.calls:
-            self._plain[id(program)] = plain
+            self._first_of[id(program)] = plain
 
     def called(self, program: CompiledProgram) -> None:
         calls = self._calls_s.setdefault(id(program), [])
         if len(calls) < _MOST_CALLS:
             calls.append(time.perf_counter())
 
-    def plain_of(self, program: CompiledProgram) -> CompiledProgram | None:
-        return self._plain.get(id(program))
+    def first_of(self, program: CompiledProgram) -> CompiledProgram | None:
+        return self._first_of.get(id(program))
 
-    def let_go(self) -> None:
-        """Programs hold device memory; what JAX forgets is not kept here."""
-        self._first.clear()
-        self._plain.clear()
+    def clear(self) -> None:
+        """Forget the programs: they hold device memory, which JAX may want to free."""
+        self._by_content.clear()
+        self._first_of.clear()
 
     def seen_us(self, program: CompiledProgram, plain: CompiledProgram) -> dict[str, float | None]:
-        """Time from call to call, as the job shows it; without the first, which compiles."""
+        """Median time between calls, without the first call, which compiles."""
         return {"before": self._pace_us(plain), "after": self._pace_us(program)}
 
     def _pace_us(self, program: CompiledProgram) -> float | None:
@@ -99,7 +99,7 @@ class RecompiledPrograms:
 
 
 def facts_of(program: CompiledProgram, seen_us: Mapping[str, float | None]) -> dict[str, Any]:
-    """For the receipt: how JAX went about it."""
+    """How AutoPGLE was set up and what it made, for the receipt."""
     config: Any = import_module("jax").config
     return {
         "profiling_runs": int(config.jax_pgle_profiling_runs),
@@ -113,21 +113,21 @@ def facts_of(program: CompiledProgram, seen_us: Mapping[str, float | None]) -> d
 def seen_note(seen_us: Mapping[str, float | None]) -> str:
     before, after = seen_us.get("before"), seen_us.get("after")
     if before is None or after is None:
-        return "the job showed too few steps before JAX's second compile, or after it, to tell"
+        return "the job made too few steps before or after JAX's second compile to show a change"
     times = " → ".join(format_time(us * 1e6) for us in (before, after))
     return (
-        f"the job's own steps, before and after JAX's second compile: {times}; one after the "
-        "other, and the first under JAX's profiler, so the verdict is not from these"
+        f"the job's own steps before and after JAX's second compile: {times}; the verdict doesn't "
+        "use these, because they are not interleaved and the first ran under JAX's profiler"
     )
 
 
 def profile_in(program: CompiledProgram) -> bytes:
-    """The profile that JAX compiled it with."""
+    """The profile that JAX compiled the program with."""
     return costs_in(program.options)
 
 
 def with_both_programs(second: Any, first: Any) -> Preparation:
-    """Arms of JAX's programs, and the original; XLA is asked whether it found every cost."""
+    """A preparation: JAX's two programs and the original as arms; XLA checks the costs."""
 
     def prepare(watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         without = watched.recompile({}, b"")
@@ -138,8 +138,8 @@ def with_both_programs(second: Any, first: Any) -> Preparation:
         profile = profile_in(watched)
         table = None
         if profile:
-            table = _written(profile, plan.folder / "costs.pb", outcome)
-            arm.is_strict = _is_vouched(watched)
+            table = _read_profile(profile, plan.folder / "costs.pb", outcome)
+            arm.is_strict = _passes_strict_check(watched)
         else:
             outcome.notes.append(EMPTY)
         describe_made(arm, table)
@@ -151,19 +151,19 @@ def with_both_programs(second: Any, first: Any) -> Preparation:
     return prepare
 
 
-def _written(profile: bytes, file: Path, outcome: ExperimentOutcome) -> Any:
+def _read_profile(profile: bytes, file: Path, outcome: ExperimentOutcome) -> Any:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(profile)
         outcome.costs = file
         return read_costs(file)
     except (OSError, SlipstreamError) as problem:
-        outcome.notes.append(f"JAX's profile was not read: {problem}")
+        outcome.notes.append(f"JAX's profile could not be read: {problem}")
         return None
 
 
-def _is_vouched(watched: CompiledProgram) -> bool:
-    """Whether XLA compiles it with its own check that no cost is missing."""
+def _passes_strict_check(watched: CompiledProgram) -> bool:
+    """Whether the program compiles with XLA's own check that no cost is missing."""
     try:
         watched.recompile(STRICT)
     except XLA_ERRORS:

@@ -1,10 +1,10 @@
-"""Which of a job's programs is its step: the one worth measuring.
+"""Which of a job's programs is the hot one: its step.
 
-Among the programs that were called often enough it is the largest, once nothing is compiled any
-more while it runs. Jobs also call small programs often, for data or random numbers, before the
-first step: a program without a matmul or convolution has to wait, and so has one that is much
-smaller than another that has begun to run. A step is often compiled twice, since its first
-arguments are of other types (weak ones) than its results, so a little larger says nothing.
+It is the largest among those called often enough, once it runs without further compiles. Jobs also
+call small programs often, for data or random numbers, before the first step. So a program without
+a matmul or convolution has to wait, and so does one much smaller than another that already runs.
+A step is often compiled twice, because its first arguments have other (weak) types than its
+results; a slightly larger program therefore means nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 WORK = (b"dot_general", b"convolution")
-"""operations of a step that does something, as StableHLO names them"""
+"""operations that a step has, as StableHLO names them"""
 PATIENCE = 20
-"""times the usual calls, for a program that doesn't look like a step"""
-
+"""how many times more calls a program needs that doesn't look like a step"""
 MUCH_LARGER = 1.5
 
 
@@ -27,15 +26,15 @@ class _Seen:
     program: CompiledProgram
     calls: int = 0
     quiet_calls: int = 0
-    """calls since something was compiled"""
+    """calls since the last compile of any program"""
 
 
 @dataclass
 class HotProgramChooser:
-    """Told of every compile and call; says which program is hot as soon as it can."""
+    """Sees every compile and call, and finds the hot program as soon as it can."""
 
     start: int
-    """calls before a program can be it"""
+    """calls before a program can be hot"""
     compiles: int = 0
     _seen: dict[int, _Seen] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -59,13 +58,13 @@ class HotProgramChooser:
             return is_work(program) and not self._is_small(program)
 
     def _is_small(self, program: CompiledProgram) -> bool:
-        """Whether a much larger program has begun to run."""
+        """Whether a much larger program already runs."""
         least = MUCH_LARGER * len(program.stablehlo)
         others = (seen.program for seen in self._seen.values())
         return any(is_work(other) and len(other.stablehlo) > least for other in others)
 
     def busiest(self) -> tuple[str, int] | None:
-        """The largest program that ran at all, and how often; for an explanation."""
+        """The largest program that ran, and how often; for messages."""
         with self._lock:
             found = self._largest(1)
             if found is None:

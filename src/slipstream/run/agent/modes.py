@@ -1,4 +1,4 @@
-"""What is done with the hot program, once it is known: by the request' mode."""
+"""What the agent does with the hot program once it is known, by the request's mode."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Request
 
 
 class Measurement(Protocol):
-    """What stands around each call of the hot program."""
+    """Wraps each call of the hot program."""
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Who is told what came of it."""
+    """Called with the result of a measurement."""
 
     recorded: Callable[[dict[str, Any] | None, str], None]
     timed: Callable[[float, int], None]
@@ -33,19 +33,20 @@ class Callbacks:
 
 
 def measurement_for(
-    program: CompiledProgram, request: Request, fits: bool, ends: Callbacks
+    program: CompiledProgram, request: Request, fits: bool, callbacks: Callbacks
 ) -> Measurement:
-    """`fits`: whether the profile that the request name is of this program."""
+    """`fits`: whether the profile that the request names is of this program."""
     folder, is_shared = Path(request.folder), len(program.processes) > 1
     options = profiler_options(request.profiler)
     if request.mode == PROFILE:
-        kind = ExternalSession if request.is_recorded_outside else ProfilerSession
-        policy = request.policy
-        return Recorder(program, folder, request.steps, policy, options, ends.recorded, kind)
+        session = ExternalSession if request.is_recorded_outside else ProfilerSession
+        return Recorder(
+            program, folder, request.steps, request.policy, options, callbacks.recorded, session
+        )
     if request.mode in (LAYOUT, TIME):
-        return MeanStepTimer(program, request.steps, ends.timed)
+        return MeanStepTimer(program, request.steps, callbacks.timed)
     if request.mode == APPLY and fits and not is_shared:
-        return Applier(program, request, ends.applied)
+        return Applier(program, request, callbacks.applied)
     plan = ExperimentPlan(
         # Ranks that agree through a folder need one that is the same for all.
         folder.parent if is_shared else folder,

@@ -1,4 +1,4 @@
-"""Arms from costs that an earlier phase made, or the one arm that an earlier run chose."""
+"""Arms from the costs of an earlier phase, or the one arm that an earlier run chose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("slipstream")
 
 
 def with_precomputed_costs(request: Request) -> Preparation:
-    """What fills in the arms in the compare phase."""
+    """A preparation that compiles the arms of the compare phase with the request's costs."""
 
     def prepare(watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
         original = original_arm(watched)
@@ -40,7 +40,7 @@ def with_precomputed_costs(request: Request) -> Preparation:
 
 
 def coverage_facts(coverage: Coverage) -> dict[str, Any]:
-    """What of a coverage a later phase needs."""
+    """The facts of a coverage that a later phase needs."""
     names = ("program", "share", "basis", "found", "fallback", "stale")
     facts = {name: getattr(coverage, name) for name in names}
     return facts | {"missing": len(coverage.missing)}
@@ -62,7 +62,7 @@ def _costs(request: Request, original: Arm) -> tuple[CostTable | None, bytes | N
 
 
 class Applier:
-    """Runs what an earlier comparison chose, as soon as it is compiled."""
+    """Compiles what an earlier comparison chose, and runs it as soon as it is ready."""
 
     def __init__(
         self, watched: CompiledProgram, request: Request, on_end: Callable[[str | None], None]

@@ -1,7 +1,7 @@
-"""A watched program as files, for `predict`, `tune` and a later run; and what tells it from others.
+"""The hot program as files, for `predict`, `tune` and a later run; and a hash of its content.
 
-programs/jit_step.stablehlo    what JAX lowered (MLIR bytecode): slipstream predict takes it
-programs/jit_step.hlo.pb       what XLA made of it, scheduled: slipstream simulate takes it
+programs/jit_step.stablehlo    what JAX lowered (MLIR bytecode): for slipstream predict
+programs/jit_step.hlo.pb       what XLA compiled and scheduled: for slipstream simulate
 programs/jit_step.options.pb   how it was compiled (CompileOptionsProto)
 """
 
@@ -16,21 +16,21 @@ from slipstream.jaxhooks.compiling import stablehlo_text
 from slipstream.writing import atomic_write
 
 
-def content_of(watched: CompiledProgram) -> str:
-    """A hash of what is computed; where it stands in the sources doesn't count."""
-    text = stablehlo_text(watched.stablehlo, enable_debug_info=False, large_elements_limit=64)
+def content_of(program: CompiledProgram) -> str:
+    """A hash of what the program computes, without its source locations."""
+    text = stablehlo_text(program.stablehlo, enable_debug_info=False, large_elements_limit=64)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def save_program(watched: CompiledProgram, folder: Path) -> dict[str, Path]:
-    """Write a program, all three files; by what they are."""
+def save_program(program: CompiledProgram, folder: Path) -> dict[str, Path]:
+    """Write the three files of a program; their paths by kind."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^\w.-]", "_", watched.name)
-    (module, *_) = watched.original.hlo_modules()
+    name = re.sub(r"[^\w.-]", "_", program.name)
+    (module, *_) = program.original.hlo_modules()
     contents = {
-        "stablehlo": (f"{name}.stablehlo", watched.stablehlo),
+        "stablehlo": (f"{name}.stablehlo", program.stablehlo),
         "program": (f"{name}.hlo.pb", module.as_serialized_hlo_module_proto()),
-        "options": (f"{name}.options.pb", watched.options),
+        "options": (f"{name}.options.pb", program.options),
     }
     return {what: _write(folder / file, content) for what, (file, content) in contents.items()}
 

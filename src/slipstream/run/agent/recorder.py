@@ -1,4 +1,4 @@
-"""The profile phase inside the job: record some steps of one program, save it, prove it usable."""
+"""The profile phase inside the job: record some steps of the hot program, and save both."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from slipstream.run.agent.program_dump import content_of, save_program
 log = logging.getLogger("slipstream")
 
 TRIES = 4
-"""how often a profiler that can't be had is asked for again, some calls later"""
+"""attempts to start a profiler session, some calls apart"""
 
 
 class Recorder:
-    """Goes around each call of the hot program; `on_end` gets the facts, or why there are none."""
+    """Records some calls of the hot program; `on_end` gets the facts, or why there are none."""
 
     def __init__(
         self,
-        watched: CompiledProgram,
+        program: CompiledProgram,
         folder: Path,
         steps: int,
         policy: str,
@@ -34,15 +34,15 @@ class Recorder:
         on_end: Callable[[dict[str, Any] | None, str], None],
         session: type[ProfilerSession] = ProfilerSession,
     ) -> None:
-        self.watched = watched
+        self.program = program
         self.folder = folder
         self.steps = steps
         self._policy = policy
         self._on_end = on_end
-        self._kind = session
-        self._recorder = ProfileRecorder(options, self._again, session)
-        self._left = 1
-        """calls until something happens: the capture begins, or is over"""
+        self._session_type = session
+        self._recorder = ProfileRecorder(options, self._retry, session)
+        self._calls_left = 1
+        """until the capture begins, or ends"""
         self._failures = 0
         self._first = 0
         self.is_over = False
@@ -52,56 +52,53 @@ class Recorder:
         return self._recorder.is_recording
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        with self.watched.lock:
+        with self.program.lock:
             result = run()
-            self._left -= 1
-            if self._left == 0 and not self.is_over:
+            self._calls_left -= 1
+            if self._calls_left == 0 and not self.is_over:
                 wait(result)
                 self._end() if self.is_recording else self._begin()
             return result
 
     def give_way(self) -> None:
-        """The job wants the profiler for itself: later, then."""
-        with self.watched.lock:
+        """The job starts a profiler session of its own: stop, and try again later."""
+        with self.program.lock:
             self._recorder.give_way()
 
     def _begin(self) -> None:
         if self._recorder.begin(self.folder / "profiles" / "before"):
-            self._left, self._first = self.steps, self.watched.calls
+            self._calls_left, self._first = self.steps, self.program.calls
 
-    def _again(self, why: str) -> None:
+    def _retry(self, why: str) -> None:
         self._failures += 1
         if self._failures >= TRIES or self.is_over:
             self.is_over = True
             self._on_end(None, why)
             return
-        self._left = self.steps * 5 * self._failures
+        self._calls_left = self.steps * 5 * self._failures
 
     def _end(self) -> None:
         self.is_over = True
         profile = self._recorder.end()
         if profile is not None:
-            # Hashing and saving take a moment, and the job need not wait for it, unless it ends.
+            # The job doesn't wait for the hashing and saving, unless it ends.
             run_in_background(lambda: self._save(profile), "slipstream-profile")
 
     def _save(self, profile: Path) -> None:
         try:
             facts = self._facts(profile)
-            self._prove(profile)
+            self._compile_with_costs(profile)
             self._on_end(facts, "")
         except Exception as error:
-            # Whatever it is: somebody outside waits for this run to have a profile or not.
+            # Whatever it is: the launcher waits to hear whether there is a profile.
             log.warning("slipstream: the profile could not be saved", exc_info=True)
             self._on_end(None, f"{type(error).__name__}: {error}")
 
-    def _prove(self, profile: Path) -> None:
-        """Compile with the costs once, where XLA's log is ours to read: does it take them?"""
+    def _compile_with_costs(self, profile: Path) -> None:
+        """Compile once with the costs: XLA logs whether it took them, and this log is ours."""
         facts = job_facts()
-        if (
-            facts["platform"] != "gpu"
-            or facts["processes"] != 1
-            or self._kind is not ProfilerSession
-        ):
+        is_ours = self._session_type is ProfilerSession
+        if facts["platform"] != "gpu" or facts["processes"] != 1 or not is_ours:
             return
         if SHUTDOWN.is_set():
             return
@@ -109,19 +106,19 @@ class Recorder:
         from slipstream.experiment.prepare import costs_of
 
         try:
-            table, _ = costs_of(profile, self._policy, self.watched)
-            self.watched.recompile({}, serialized(table, table.programs[0].fingerprint))
+            table, _ = costs_of(profile, self._policy, self.program)
+            self.program.recompile({}, serialized(table, table.programs[0].fingerprint))
         except Exception:
-            # Only a line in a log is lost; the profile is there, and what reads it may fail too.
+            # Only a line in a log is lost; the profile is saved.
             log.warning("slipstream: the program was not compiled with its costs", exc_info=True)
 
     def _facts(self, profile: Path) -> dict[str, Any]:
-        programs = save_program(self.watched, self.folder / "programs")
+        programs = save_program(self.program, self.folder / "programs")
         recordings = sorted(profile.glob("**/*.xplane.pb"))
         return {
-            "program": self.watched.name,
-            "content": content_of(self.watched),
-            "compile_s": self.watched.compile_s,
+            "program": self.program.name,
+            "content": content_of(self.program),
+            "compile_s": self.program.compile_s,
             "steps": [self._first, self._first + self.steps - 1],
             "bytes": sum(file.stat().st_size for file in recordings),
             "files": [*recordings, *programs.values()],
@@ -130,7 +127,7 @@ class Recorder:
 
 
 def job_facts() -> dict[str, Any]:
-    """What else must be the same for a profile to fit."""
+    """Versions and devices, which must be the same for a profile to be reused."""
     import jax
 
     jaxlib: Any = import_module("jaxlib")
@@ -144,7 +141,7 @@ def job_facts() -> dict[str, Any]:
 
 
 def profiler_options(attributes: Mapping[str, Any]) -> Any:
-    """`jax.profiler.ProfileOptions` with some attributes set; None for JAX's own."""
+    """`jax.profiler.ProfileOptions` with these attributes set; None for JAX's defaults."""
     if not attributes:
         return None
     import jax

@@ -1,4 +1,4 @@
-"""What the launcher asks of the agent inside the job, as a file."""
+"""What the launcher asks of the agent inside the job, passed as a file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.run.run_dir import read_json, write_json
 
 ENVIRONMENT = "SLIPSTREAM_AGENT"
-"""names the file with the request, in the job's environment"""
+"""the variable that names the request's file in the job's environment"""
 
 PROFILE, COMPARE, LOOP, APPLY, LOWER = "profile", "compare", "loop", "apply", "lower"
 AUTO, LAYOUT, TIME = "auto", "layout", "time"
 MODES = (PROFILE, COMPARE, LOOP, APPLY, LOWER, AUTO, LAYOUT, TIME)
 """
-profile   record some steps of the hot program, save it; the launcher then ends the job
-compare   costs are given: compile the program anew, time it against the original, keep the faster
-loop      all of it in place: record, costs, compile, compare
-apply     the winner is known from before: compile it, run it
-auto      JAX profiles and compiles by itself (AutoPGLE): time what it makes against the original
-layout    be one of some processes, and time some steps; the launcher then ends the job
-time      time some steps of the job as it is, keep what its first gave; the launcher then ends it
+profile   record some steps of the hot program and save it; the launcher then ends the job
+compare   compile the program again with known costs, time it against the original, keep the faster
+loop      all of it inside the job: record, extract costs, compile, compare
+apply     an earlier run found the winner: compile it and run it
+auto      JAX profiles and recompiles by itself (AutoPGLE): time its program against the original
+layout    run as one of several processes and time some steps; the launcher then ends the job
+time      time some steps of the unchanged job, keep its first results; the launcher then ends it
 lower     save the hot program as JAX lowered it; the launcher then ends the job
 """
 
@@ -36,35 +36,35 @@ class Request:
 
     mode: str
     folder: str
-    """of this phase and rank; exists"""
+    """the folder of this phase and rank; it exists"""
     start: int = 5
     steps: int = 3
     rounds: int = 30
     policy: str = "typical"
     variants: tuple[Variant, ...] = DEFAULT_VARIANTS
     program: str | None = None
-    """name of the program that the profile is of"""
+    """the name of the profiled program"""
     content: str | None = None
-    """its content: see `saving.content_of`"""
+    """its content: see `program_dump.content_of`"""
     devices: tuple[str, ...] = ()
     costs: str | None = None
     profile: str | None = None
-    """the recording that the costs are from"""
+    """the recording that the costs come from"""
     coverage: Mapping[str, Any] = field(default_factory=dict)
     chosen: str | None = None
     """with `apply`: the arm to run"""
     xla_flags: str = ""
-    """what the job's XLA_FLAGS are, before the job itself changes them"""
+    """the job's XLA_FLAGS, before the job itself changes them"""
     launcher: int = 0
-    """its process; a profile run ends with it"""
+    """its process id; a profile run ends with it"""
     is_recorded_outside: bool = False
-    """with `profile`: nsys records, and JAX's profiler is left alone"""
+    """with `profile`: nsys records, not JAX's profiler"""
     layout: Mapping[str, Any] = field(default_factory=dict)
     """with `layout`: coordinator, processes, process, devices"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
     """attributes of `jax.profiler.ProfileOptions`"""
     variables: tuple[str, ...] = ()
-    """with `time`: of the environment, to be written down as the job has them"""
+    """with `time`: environment variables to report as the job sees them"""
 
     def write(self, path: Path) -> Path:
         return write_json(path, asdict(self))
@@ -73,7 +73,7 @@ class Request:
 def read_request(path: str | os.PathLike[str]) -> Request:
     data = read_json(Path(path))
     if data is None or data.get("mode") not in MODES:
-        raise BadInput(f"{os.fspath(path)} holds no request for the agent; see: slipstream run")
+        raise BadInput(f"{os.fspath(path)} holds no request; see: slipstream run --help")
     variants = tuple(Variant(**one) for one in data.pop("variants"))
     devices, variables = tuple(data.pop("devices")), tuple(data.pop("variables"))
     return Request(**data, variants=variants, devices=devices, variables=variables)

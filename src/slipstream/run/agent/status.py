@@ -1,6 +1,6 @@
-"""What the agent writes down in its phase's folder: where it stands, and what came of it.
+"""What the agent writes into its phase's folder: its state, its results and its log.
 
-Whatever can't be written is a line in agent.log: the job goes on.
+Failures to write are logged to agent.log; the job goes on.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.program_dump import content_of, save_program
 from slipstream.run.agent.recorder import job_facts
 from slipstream.run.agent.request import Request
-from slipstream.run.run_dir import FAILED, STATUS, mark_done, write_json
+from slipstream.run.run_dir import FAILED, REQUEST, STATUS, mark_done, write_json
 
 log = logging.getLogger("slipstream")
 
 OURS = (OSError, SlipstreamError, RuntimeError, ValueError)
-"""what writing down a result may raise: disks, files of ours, and what XLA raises for itself"""
+"""what writing a result may raise: the disk, our own files, and XLA"""
 
 
 class AgentStatus:
-    """The folder of one phase on one rank, as the process that is measured sees it."""
+    """The folder of one phase on one rank, as the agent writes it."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -39,7 +39,7 @@ class AgentStatus:
         self.state = ""
 
     def say(self, state: str, why: str = "", profile_fits: bool = False) -> None:
-        """Where the loop stands, for whoever waits outside."""
+        """Write the agent's state, for the launcher."""
         if not state or state == self.state:
             return
         self.state = state
@@ -47,26 +47,28 @@ class AgentStatus:
         try:
             write_json(self.folder / STATUS, facts)
         except OURS:
-            log.warning("slipstream: %s (which could not be written down)", state)
+            log.warning("slipstream: %s (the state could not be written)", state)
 
     def compared(
-        self, controller: Controller, more: Mapping[str, Any], is_whole: bool = True
+        self, controller: Controller, autopgle: Mapping[str, Any], is_whole: bool = True
     ) -> bool:
-        """The receipt of a loop; `more` is what is known of AutoPGLE."""
+        """Write the receipt of a comparison; `autopgle` holds facts about AutoPGLE."""
         try:
-            self._compared(controller, more, is_whole)
+            self._compared(controller, autopgle, is_whole)
         except OURS:
             log.warning("slipstream: the receipt could not be written", exc_info=True)
             return False
         return True
 
-    def _compared(self, controller: Controller, more: Mapping[str, Any], is_whole: bool) -> None:
+    def _compared(
+        self, controller: Controller, autopgle: Mapping[str, Any], is_whole: bool
+    ) -> None:
         receipt = receipt_of(controller, reads_profiles=False)
         program = save_program(controller.watched, self.folder / "programs")
         files = {what: str(file) for what, file in program.items()}
         receipt = replace(receipt, files={**receipt.files, **files})
-        if more:
-            receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(more)})
+        if autopgle:
+            receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(autopgle)})
         receipt.write(self.folder)
         facts = {
             "program": controller.watched.name,
@@ -80,7 +82,7 @@ class AgentStatus:
             mark_done(self.folder, [self.folder / RECEIPT, *program.values()], facts)
 
     def recorded(self, facts: dict[str, Any] | None, why: str) -> None:
-        """A profile that is whole, or why there is none."""
+        """Mark the profile as done, or write why there is none."""
         try:
             if facts is None:
                 write_json(self.folder / FAILED, {"why": why})
@@ -98,7 +100,7 @@ class AgentStatus:
         steps: int,
         results: Mapping[str, Any] | None = None,
     ) -> None:
-        """The time of a step, and what its first call gave where that was kept."""
+        """Write the time per step, and the results of its first call if they were kept."""
         try:
             facts = {"program": program.name, "content": content_of(program), **job_facts()}
             facts["environment"] = {name: os.environ.get(name) for name in self.request.variables}
@@ -106,16 +108,16 @@ class AgentStatus:
                 write_results(self.folder, results)
             mark_done(self.folder, [], facts | {"step_s": step_s, "steps": steps})
         except OURS:
-            log.warning("slipstream: the time could not be written down", exc_info=True)
+            log.warning("slipstream: the time could not be written", exc_info=True)
             self._give_up()
 
     def _give_up(self) -> None:
-        # On a full disk nothing can be written, but files can be taken away.
+        # On a full disk files can't be written, but they can be removed.
         with suppress(OSError):
-            (self.folder / "request.json").unlink()
+            (self.folder / REQUEST).unlink()
 
     def lowered(self, program: CompiledProgram, is_sure: bool) -> None:
-        """The hot program as JAX lowered it, or the best candidate so far."""
+        """Save the hot program as JAX lowered it, or the best candidate so far."""
         try:
             files = save_program(program, self.folder / "programs")
             facts = {
@@ -135,8 +137,31 @@ class AgentStatus:
 
 
 def _remove_others(files: Iterable[Path]) -> None:
-    """Of the candidates, the one that it is stays."""
+    """Remove the candidates that were not chosen."""
     kept = set(files)
     for file in next(iter(kept)).parent.iterdir():
         if file not in kept:
             file.unlink()
+
+
+def log_to(path: Path) -> None:
+    """Send Slipstream's log in this process there only, never to the job's own output."""
+    handler = _QuietHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("slipstream")
+    log.addHandler(handler)
+    log.propagate = False
+
+
+class _QuietHandler(logging.FileHandler):
+    """Stays silent if it can't write: the disk may be full."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, delay=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass

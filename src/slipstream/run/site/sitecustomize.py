@@ -1,7 +1,7 @@
 """Runs when Python starts in a job of `slipstream run`; does nothing until the job imports jax.
 
-Python looks for one `sitecustomize` only, so the one that this hides is run first. Nothing here
-may end the job: what fails is left out.
+Python loads only one `sitecustomize`, so this one first runs the one that it hides. Nothing here
+may end the job: errors are noted for the launcher.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def _chain(here: str) -> None:
-    """Take this folder out of the way, and run the sitecustomize that would have run without it."""
+    """Remove this folder from the path, and run the sitecustomize that it hid."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != here]
     import importlib.machinery
     import importlib.util
@@ -28,7 +28,7 @@ def _chain(here: str) -> None:
 
 
 class _WhenImported:
-    """Finds jax like everybody else does, and calls the agent when its import is done."""
+    """Finds jax as usual, and starts the agent once jax is imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "jax":
@@ -52,15 +52,18 @@ def _run_after(loader: Any) -> None:
 
             start(os.environ["SLIPSTREAM_AGENT"])
         except Exception as error:
-            # Whatever it is: this is inside the job's own import of jax.
+            # Whatever it is: it must not fail the job's own import of jax.
             _note(error)
 
     loader.exec_module = exec_module
 
 
 def _end_as_interrupted() -> None:
-    """A job that Ctrl-C ended is ended by that signal, which Python forgets if code is compiled
-    after it, by an import in our last thread, say. Registered first, so it comes last."""
+    """End a job that was interrupted by SIGINT with that signal.
+
+    Python forgets to if code is compiled after the signal, by an import in our last thread for
+    example. Registered first, so that it runs last.
+    """
     if getattr(sys, "last_type", None) is KeyboardInterrupt and "slipstream.run" in sys.modules:
         import signal
 
@@ -72,7 +75,7 @@ def _end_as_interrupted() -> None:
 
 
 def _note(error: BaseException) -> None:
-    """One line for whoever started the job; never on the job's own output."""
+    """Leave a line for the launcher; never on the job's own output."""
     try:
         with open(os.environ["SLIPSTREAM_AGENT"] + ".problem", "w") as file:
             file.write(f"{type(error).__name__}: {error}\n")

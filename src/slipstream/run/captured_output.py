@@ -1,4 +1,4 @@
-"""What a profile run prints: kept in a file, and shown if the run turns out to be the whole job."""
+"""The output of a profile run: kept in files, and replayed if the run turns out to be the job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LONGEST_WAIT_S = 5.0
 
 
 class CapturedStream:
-    """One stream of a job, into a file; into memory where the disk is full, so that it goes on."""
+    """One stream of a job, kept in a file, or in memory once the disk is full."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rest = bytearray()
+        self._unwritten = bytearray()
         self._reading, self.writing = os.pipe()
         self._pump = threading.Thread(target=self._keep, daemon=True)
 
@@ -37,16 +37,16 @@ class CapturedStream:
             try:
                 with open(self._path, "wb", buffering=0) as file:
                     while data := reading.read(_CHUNK):
-                        self._rest += data
+                        self._unwritten += data
                         file.write(data)
-                        self._rest.clear()
+                        self._unwritten.clear()
             except OSError:
                 while data := reading.read(_CHUNK):
-                    self._rest += data
+                    self._unwritten += data
 
     def replay(self, to: TextIO, is_verbose: bool = False) -> None:
-        """Copy it to a stream; where it is verbose, without the lines that are there for us."""
-        data = (self._path.read_bytes() if self._path.exists() else b"") + bytes(self._rest)
+        """Copy it to a stream; with `is_verbose`, leave out the lines we made XLA write."""
+        data = (self._path.read_bytes() if self._path.exists() else b"") + bytes(self._unwritten)
         lines = data.splitlines(keepends=True)
         if is_verbose:
             lines = [line for line in lines if not _XLA_INFO.match(line)]
