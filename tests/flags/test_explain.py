@@ -70,7 +70,7 @@ def test_diff():
     assert "xla_gpu_fused_attention_use_cudnn_rng" in found.removed
     assert "xla_gpu_pipeline_all_gather" in [flag.name for flag in found.added]
     assert DefaultChange("xla_gpu_enable_dynamic_slice_fusion", "false", "true") in found.defaults
-    assert places["xla_gpu_enable_pipelined_all_gather"] == ("compile options refuse it",)
+    assert places["xla_gpu_enable_pipelined_all_gather"] == ("compile options reject it",)
 
 
 def test_diff_of_a_release_with_itself_is_empty():

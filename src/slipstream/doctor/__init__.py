@@ -1,1 +1,1 @@
-"""Checks of this machine and its environment."""
+"""Checks of this machine and its environment, for `slipstream doctor`."""

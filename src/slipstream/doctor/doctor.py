@@ -1,6 +1,6 @@
-"""`slipstream doctor`: rules over what is known of a machine, its environment and a program.
+"""`slipstream doctor`: rules over the facts about a machine, its environment and a program.
 
-A rule is a function from facts to findings.  It says nothing about what isn't known.
+A rule is a function from facts to problems.  It ignores facts that aren't known.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from slipstream.profile.program import Program
 from slipstream.profile.semantics.float32_products import float32_matmuls
 
 LEAST_DRIVER = {"jax-cuda12-plugin": (525, 60), "jax-cuda13-plugin": (580, 65)}
-"""the first driver that runs what the plugin was built with"""
+"""the oldest driver that supports the CUDA of each plugin"""
 MULTI_HOST_SYSCTLS = {
     "net.ipv4.tcp_rmem": (4096, 41_943_040, 314_572_800),
     "net.ipv4.tcp_slow_start_after_idle": (0,),
     "net.ipv4.tcp_no_metrics_save": (1,),
     "net.core.optmem_max": (131_072,),
 }
-"""what Google's multi-slice recipes (AI-Hypercomputer) set; the Megascale guide names no values"""
+"""from Google's multi-slice recipes (AI-Hypercomputer); the Megascale guide gives no values"""
 MOST_MATMULS = 5
-"""how many float32 matmuls a finding names"""
+"""maximum number of float32 matmuls that a problem names"""
 LEAST_SHARE = 0.01
-"""float32 matmuls with less of the program's operations are left alone"""
+"""float32 matmuls with a smaller share of the program's operations are not reported"""
 
 Rule = Callable[[MachineFacts], Iterator[Problem]]
 
 
 def examine(facts: MachineFacts, program: Program | None = None) -> tuple[Problem, ...]:
-    """What is wrong, worst first."""
+    """All problems, worst first."""
     found = [finding for rule in RULES for finding in rule(facts)]
     if program is not None:
         found += _matmuls(program)
@@ -50,20 +50,20 @@ def _versions(facts: MachineFacts) -> Iterator[Problem]:
         missing = "jax" if jax is None else "jaxlib"
         yield Problem(
             "no-jax", NOTE, f"{missing} is not installed in this Python",
-            "profiles can be read without it, but nothing can be compiled or run",
+            "profiles can be read without it, but programs can't be compiled or run",
             "pip install 'jax[cuda13]'",
         )  # fmt: skip
         return
     if _release(jaxlib)[:3] > _release(jax)[:3]:
         yield Problem(
             "jax-jaxlib", ERROR, f"jaxlib {jaxlib} is newer than jax {jax}",
-            "jax refuses to start with a jaxlib newer than itself",
+            "jax doesn't start with a jaxlib newer than itself",
             f"pip install 'jax[cuda13]=={jaxlib}'",
         )  # fmt: skip
     elif _release(jaxlib)[:2] < _release(jax)[:2]:
         yield Problem(
             "jax-jaxlib", WARNING, f"jaxlib {jaxlib} is older than jax {jax}",
-            "jax takes only jaxlibs from its own minimum on, and its flags follow jaxlib",
+            "jax requires a minimum jaxlib, and the available flags are those of jaxlib",
             f"pip install 'jaxlib=={jax}'",
         )  # fmt: skip
 
@@ -77,21 +77,21 @@ def _plugins(facts: MachineFacts) -> Iterator[Problem]:
             version = packages.get(part)
             if version and jaxlib and _release(version)[:3] != _release(jaxlib)[:3]:
                 yield Problem(
-                    "plugin-version", ERROR, f"{part} {version} goes with jaxlib {version}, "
-                    f"not with jaxlib {jaxlib}",
-                    "jax ignores a plugin of another version and computes on the CPU",
+                    "plugin-version", ERROR, f"{part} {version} belongs to jaxlib {version}, "
+                    f"not to jaxlib {jaxlib}",
+                    "jax ignores a plugin of another version and runs on the CPU",
                     f"pip install '{part}=={jaxlib}'",
                 )  # fmt: skip
     if len(plugins) > 1:
         yield Problem(
             "two-plugins", WARNING, f"{' and '.join(plugins)} are both installed",
-            "which CUDA a process gets then depends on the order they load in",
+            "which CUDA version a process gets depends on the order in which they are loaded",
             f"pip uninstall {plugins[0]} {plugins[0].replace('plugin', 'pjrt')}",
         )  # fmt: skip
     if facts.gpus and not plugins and "jax" in packages:
         yield Problem(
-            "no-plugin", ERROR, f"{_gpu_words(facts)} here, but jax has no CUDA plugin",
-            "jax computes on the CPU and says so in one log line only",
+            "no-plugin", ERROR, f"{_gpu_words(facts)} present, but jax has no CUDA plugin",
+            "jax runs on the CPU and reports it in a single log line",
             "pip install 'jax[cuda13]'",
         )  # fmt: skip
 
@@ -105,17 +105,17 @@ def _drivers(facts: MachineFacts) -> Iterator[Problem]:
                 yield Problem(
                     "driver", ERROR, f"the driver {driver} is older than {plugin} needs "
                     f"({least[0]}.{least[1]})",
-                    "CUDA refuses to start with a driver older than its toolkit",
+                    "CUDA doesn't start with a driver older than its toolkit requires",
                     f"sudo apt-get install nvidia-open-{least[0]}"
                     if plugin.startswith("jax-cuda13")
                     else "sudo apt-get install cuda-drivers",
                 )  # fmt: skip
     if len({gpu.name for gpu in gpus}) > 1:
         yield Problem(
-            "mixed-gpus", WARNING, f"GPUs of several kinds: "
+            "mixed-gpus", WARNING, f"different GPU models: "
             f"{', '.join(sorted({gpu.name for gpu in gpus}))}",
-            "one program for all of them runs at the pace of the slowest",
-            "export CUDA_VISIBLE_DEVICES=<indices of one kind, see: nvidia-smi -L>",
+            "a program on all of them runs at the speed of the slowest",
+            "export CUDA_VISIBLE_DEVICES=<indices of one model, see: nvidia-smi -L>",
         )  # fmt: skip
 
 
@@ -123,20 +123,20 @@ def _nvlink(facts: MachineFacts) -> Iterator[Problem]:
     if facts.gpus and len(facts.gpus) > 1 and facts.links and not facts.has_nvlink:
         yield Problem(
             "no-nvlink", NOTE, f"{len(facts.gpus)} GPUs without NVLink between them",
-            "collectives go over PCIe, at a tenth of the speed: prefer data parallelism, and "
-            "large combine thresholds",
+            "collectives use PCIe, at a tenth of the speed: prefer data parallelism and large "
+            "combine thresholds",
             "nvidia-smi topo -m",
         )  # fmt: skip
     elif facts.has_nvlink and not all(link.startswith("NV") for link in facts.links or ()):
         yield Problem(
-            "some-nvlink", WARNING, "some pairs of GPUs have NVLink between them, others none",
-            "a collective over all of them goes at the speed of the slowest pair",
+            "some-nvlink", WARNING, "only some pairs of GPUs are connected by NVLink",
+            "a collective over all GPUs runs at the speed of the slowest pair",
             "nvidia-smi topo -m",
         )  # fmt: skip
     if facts.inactive_nvlinks:
         yield Problem(
             "nvlink-down", WARNING, f"{facts.inactive_nvlinks} NVLinks are inactive",
-            "collectives have that much less bandwidth",
+            "collectives have less bandwidth",
             "nvidia-smi nvlink -s && sudo systemctl restart nvidia-fabricmanager",
         )  # fmt: skip
 
@@ -151,23 +151,25 @@ def _memory(facts: MachineFacts) -> Iterator[Problem]:
     )
     fraction = number(text)
     if text is not None and (fraction is None or fraction <= 0):
-        yield _fraction(ERROR, text, "it is no share of the memory; jax stops at the first use")
+        yield _fraction(ERROR, text, "it is not a fraction of the memory; jax fails on first use")
     elif fraction is not None and fraction > 1:
-        yield _fraction(WARNING, text, "more than there is: it pages to host memory, slowly")
+        yield _fraction(
+            WARNING, text, "more than the GPU has: XLA pages to host memory, which is slow"
+        )
     elif fraction is not None and fraction > 0.95:
-        yield _fraction(WARNING, text, "NCCL, cuBLAS and CUDA graphs need room outside the pool")
+        yield _fraction(WARNING, text, "NCCL, cuBLAS and CUDA graphs need memory outside the pool")
     elif fraction is not None and fraction < 0.5:
         yield _fraction(NOTE, text, "most of the GPU's memory stays unused")
     if is_false(environment.get("XLA_PYTHON_CLIENT_PREALLOCATE")):
         yield Problem(
             "no-preallocation", NOTE, "XLA_PYTHON_CLIENT_PREALLOCATE is off",
-            "memory is taken piece by piece and breaks up: large programs run out of it earlier",
+            "memory is allocated in pieces and fragments: large programs run out of it earlier",
             "unset XLA_PYTHON_CLIENT_PREALLOCATE",
         )  # fmt: skip
     if environment.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform":
         yield Problem(
             "platform-allocator", WARNING, "XLA_PYTHON_CLIENT_ALLOCATOR is platform",
-            "every buffer is a cudaMalloc and a cudaFree, and both wait for the GPU",
+            "every buffer needs a cudaMalloc and a cudaFree, which both wait for the GPU",
             "unset XLA_PYTHON_CLIENT_ALLOCATOR",
         )  # fmt: skip
 
@@ -184,8 +186,8 @@ def _connections(facts: MachineFacts) -> Iterator[Problem]:
     if value != "1":
         yield Problem(
             "connections", NOTE, f"CUDA_DEVICE_MAX_CONNECTIONS is {value or 'not set'}",
-            "with 1, kernels start in the order in which XLA scheduled them, so that a collective "
-            "isn't late; the LLM guide recommends it, and it is worth measuring both",
+            "with 1, kernels start in the order in which XLA scheduled them, so that collectives "
+            "aren't delayed; the LLM guide recommends it, but measure both",
             "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         )  # fmt: skip
 
@@ -196,34 +198,34 @@ def _processes(facts: MachineFacts) -> Iterator[Problem]:
     if facts.environment.get("CUDA_VISIBLE_DEVICES") == "" and facts.gpus:
         yield Problem(
             "no-visible-gpu", ERROR, f"CUDA_VISIBLE_DEVICES is empty: it hides {_gpu_words(facts)}",
-            "jax computes on the CPU",
+            "jax runs on the CPU",
             "unset CUDA_VISIBLE_DEVICES",
         )  # fmt: skip
     if tasks is None or visible < 1 or _is_one_each(facts):
         return
     if tasks > visible:
         yield Problem(
-            "processes", ERROR, f"{tasks} processes a node for {visible} visible GPUs",
-            "two processes on one GPU: NCCL refuses with 'Duplicate GPU detected'",
+            "processes", ERROR, f"{tasks} processes per node for {visible} visible GPUs",
+            "two processes share a GPU: NCCL fails with 'Duplicate GPU detected'",
             f"srun --ntasks-per-node={visible} …",
         )  # fmt: skip
     elif tasks == 1 < visible:
         yield Problem(
-            "processes", NOTE, f"one process a node for {visible} GPUs",
-            "one process a GPU can be faster, since each launches for one GPU only; the JAX guide "
-            "recommends it, and to measure both",
-            f"srun --ntasks-per-node={visible} …   # jax.distributed.initialize() understands it",
+            "processes", NOTE, f"one process per node for {visible} GPUs",
+            "one process per GPU can be faster, since each launches kernels for one GPU only; the "
+            "JAX guide recommends it, but measure both",
+            f"srun --ntasks-per-node={visible} …   # jax.distributed.initialize() detects it",
         )  # fmt: skip
     elif visible % tasks:
         yield Problem(
-            "processes", ERROR, f"{tasks} processes a node can't share {visible} GPUs evenly",
-            "some GPUs stay idle, and meshes don't come out",
+            "processes", ERROR, f"{tasks} processes per node can't share {visible} GPUs evenly",
+            "some GPUs stay idle, and meshes can't be built",
             f"srun --ntasks-per-node={visible} …",
         )  # fmt: skip
 
 
 def _is_one_each(facts: MachineFacts) -> bool:
-    """Whether the launcher gave this process one GPU of its own."""
+    """Whether the launcher assigned one GPU to each process."""
     shown = facts.environment.get("CUDA_VISIBLE_DEVICES")
     return bool(shown) and "," not in str(shown) and (_tasks(facts) or 1) > 1
 
@@ -253,9 +255,9 @@ def _tcp(facts: MachineFacts) -> Iterator[Problem]:
     seen = ", ".join(f"{name} is {' '.join(map(str, facts.sysctls[name]))}" for name in wrong)
     settings = " ".join(f"{name}='{' '.join(map(str, values))}'" for name, values in wrong.items())
     yield Problem(
-        "tcp", WARNING, f"TCP as the kernel came: {seen}",
-        "traffic between hosts goes through these buffers, and high latencies of Megascale's "
-        "transfers are often just this; the values are those of Google's multi-slice recipes",
+        "tcp", WARNING, f"TCP settings are the kernel's defaults: {seen}",
+        "traffic between hosts uses these buffers, and they are a frequent cause of slow "
+        "Megascale transfers; the fix uses the values of Google's multi-slice recipes",
         f"sudo sysctl -w {settings}",
     )  # fmt: skip
 
@@ -289,14 +291,14 @@ def _matmuls(program: Program) -> Iterator[Problem]:
         "float32-matmuls", WARNING,
         f"{len(found)} {'matmul' if len(found) == 1 else 'matmuls'} in float32, {share:.0%} of "
         f"the program's operations: {names}{more}",
-        "since the A100, bfloat16 is at least twice as fast, TF32 or not, and takes half the "
-        "memory traffic",
+        "since the A100, bfloat16 is at least twice as fast, with or without TF32, and needs half "
+        "the memory traffic",
         "cast both operands: x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16); in Flax, "
         "nn.Dense(…, dtype=jnp.bfloat16)",
     )  # fmt: skip
 
 
-# What several rules ask.
+# Helpers of several rules.
 
 
 def _visible(facts: MachineFacts) -> int:
@@ -311,6 +313,6 @@ def _gpu_words(facts: MachineFacts) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """`0.12.0.1` as numbers; what comes after them (`.dev2025`, `+cuda`) doesn't count."""
+    """`0.12.0.1` as numbers; any suffix (`.dev2025`, `+cuda`) is ignored."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()

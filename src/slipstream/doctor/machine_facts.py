@@ -1,6 +1,6 @@
-"""What this machine and its environment say of themselves, for `slipstream doctor`.
+"""Facts about this machine and its environment, for `slipstream doctor`.
 
-Reading never fails: what can't be found out is None, and the rules in `doctor` then keep quiet.
+Reading never fails: unknown facts are None, and the rules in `doctor` skip them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SYSCTLS = (
     "net.ipv4.tcp_no_metrics_save",
 )
 CUPTI_HOLDERS = ("nv-hostengine", "dcgm-exporter", "dcgmi", "nsys", "nsys-launcher", "ncu")
-"""programs that may hold the GPU's profiling interface, as /proc names them"""
+"""programs that may use the GPU's profiling interface, as named in /proc"""
 NSIGHT = ("nsys", "nsys-launcher", "ncu")
 _QUERY = "name,driver_version,compute_cap,memory.total"
 _PATIENCE_S = 10.0
@@ -45,7 +45,7 @@ Run = Callable[[list[str]], str | None]
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """One GPU, as nvidia-smi has it."""
+    """One GPU, as nvidia-smi reports it."""
 
     name: str
     driver: str = ""
@@ -55,7 +55,7 @@ class LocalGpu:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What is known of a machine; None is not known, an empty tuple is none."""
+    """What is known about a machine; None means unknown, an empty tuple means none."""
 
     packages: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[LocalGpu, ...] | None = None
@@ -63,14 +63,14 @@ class MachineFacts:
     """how each pair of GPUs is connected: NV18, PIX, SYS …"""
     inactive_nvlinks: int | None = None
     processes: tuple[str, ...] | None = None
-    """running programs that may hold CUPTI"""
+    """running programs that may use CUPTI"""
     parents: tuple[str, ...] | None = None
-    """the programs that started this one"""
+    """the names of the parent processes"""
     infiniband: tuple[str, ...] | None = None
     sysctls: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     is_profiled: bool = False
-    """whether the run that is to come will be profiled"""
+    """whether the coming run will be profiled"""
 
     @property
     def xla_flags(self) -> Mapping[str, str]:
@@ -83,7 +83,7 @@ class MachineFacts:
 
     @property
     def hosts(self) -> int:
-        """How many machines the job runs on, as far as the environment says."""
+        """How many hosts the job runs on, according to the environment."""
         for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "MEGASCALE_NUM_SLICES", "NNODES"):
             if (count := number(self.environment.get(name))) is not None:
                 return int(count)
@@ -95,7 +95,7 @@ class MachineFacts:
 
 
 def number(text: str | None) -> float | None:
-    """The number that a variable holds; None when it holds none."""
+    """The value of a variable as a number; None if it isn't one."""
     try:
         return float(text) if text is not None else None
     except ValueError:
@@ -103,19 +103,19 @@ def number(text: str | None) -> float | None:
 
 
 def is_true(text: str | None) -> bool:
-    """Whether a variable is switched on, in the spellings that JAX takes."""
+    """Whether a variable is true, in the spellings that JAX accepts."""
     return (text or "").strip().lower() in ("1", "true", "yes", "on", "t", "y")
 
 
 def is_false(text: str | None) -> bool:
-    """Whether a variable is there and switched off."""
+    """Whether a variable is set and false."""
     return (text or "").strip().lower() in ("0", "false", "no", "off", "f", "n")
 
 
 def parse_xla_flags(text: str) -> dict[str, str]:
-    """Flags by name; the last one of a name counts, as in XLA."""
+    """Flags by name; of several with one name, the last counts, as in XLA."""
     if text.strip() and not text.strip().startswith("-"):
-        # XLA takes a value that doesn't begin with a dash for the name of a file of flags.
+        # XLA takes a value that doesn't start with a dash as the name of a file of flags.
         text = _read(Path(text.strip())) or ""
     try:
         words = shlex.split(text)
@@ -131,7 +131,7 @@ def read_machine_facts(
     root: Path = Path("/"),
     is_profiled: bool = False,
 ) -> MachineFacts:
-    """Looks at this machine; `run` and `root` are for machines that aren't there."""
+    """Inspect this machine; `run` and `root` are for tests."""
     run = run or _run
     links = _links(run(["nvidia-smi", "topo", "-m"]))
     return MachineFacts(
@@ -167,7 +167,7 @@ def _packages() -> dict[str, str]:
 
 
 def _gpus(text: str | None) -> tuple[LocalGpu, ...] | None:
-    """`NVIDIA H200, 580.65.06, 9.0, 143771`, a line for each GPU."""
+    """`NVIDIA H200, 580.65.06, 9.0, 143771`, one line per GPU."""
     if text is None:
         return None
     gpus = []
@@ -181,12 +181,12 @@ def _gpus(text: str | None) -> tuple[LocalGpu, ...] | None:
 
 
 def _links(text: str | None) -> tuple[str, ...] | None:
-    """The upper half of nvidia-smi's matrix of GPUs: how each pair is connected."""
+    """The upper half of nvidia-smi's topology matrix: how each pair of GPUs is connected."""
     if text is None:
         return None
     rows = [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in text.splitlines()]
     rows = [row for row in rows if len(row) > 1 and re.fullmatch(r"GPU\d+", row[0])]
-    # The heading begins with GPU0 too, and has GPU1 or a word after it; a row has X or a link.
+    # The header also begins with GPU0, but only rows have an X on the diagonal.
     matrix = [row[1:] for row in rows if "X" in row]
     return tuple(row[at] for y, row in enumerate(matrix) for at in range(y + 1, len(matrix)))
 
@@ -205,7 +205,7 @@ def _processes(proc: Path) -> tuple[str, ...] | None:
 
 
 def _parents(proc: Path) -> tuple[str, ...] | None:
-    """Names from this process's parent up to the first process of the machine."""
+    """The names of all ancestors of this process, its parent first."""
     found: list[str] = []
     pid = "self"
     for _ in range(64):

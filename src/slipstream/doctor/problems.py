@@ -1,4 +1,4 @@
-"""What the doctor finds: what it is, why it matters, and the command that fixes it."""
+"""Problems that the doctor reports: what, why it matters, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ LEVELS = (ERROR, WARNING, NOTE)
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing a person should know before the run.
+    """One problem to know about before a run.
 
-    An `error` makes the run fail or its result void, a `warning` costs speed, a `note` is worth
-    a try.
+    An `error` makes the run fail or its results useless, a `warning` costs speed, a `note` is
+    worth trying.
     """
 
     code: str
-    """stable, for scripts"""
+    """a stable name, for scripts"""
     level: str
     what: str
     why: str

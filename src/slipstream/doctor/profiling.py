@@ -1,4 +1,4 @@
-"""Profiling: who holds the GPU's counters, and what a profile would show."""
+"""Profiling: which program uses the GPU's counters, and what a profile would show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NSIGHT_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NSYS_TARGET", "NVTX_INJECTION
 
 
 def profiling_rules(facts: MachineFacts) -> Iterator[Problem]:
-    """Everything the doctor knows about profiling and PGLE."""
+    """All rules about profiling and PGLE."""
     for rule in (_cupti, _nsight, _command_buffers, _cache):
         yield from rule(facts)
 
@@ -21,9 +21,9 @@ def _cupti(facts: MachineFacts) -> Iterator[Problem]:
     if monitors:
         yield Problem(
             "cupti-held", ERROR if _will_profile(facts) else WARNING,
-            f"{', '.join(monitors)} runs here and may hold the GPU's counters (CUPTI)",
-            "only one program can have them: profiles come out empty, and PGLE with them",
-            "dcgmi profile --pause   # and after the run: dcgmi profile --resume",
+            f"{', '.join(monitors)} is running and may use the GPU's counters (CUPTI)",
+            "only one program can use them: profiles are empty, and PGLE has no costs",
+            "dcgmi profile --pause   # after the run: dcgmi profile --resume",
         )  # fmt: skip
 
 
@@ -33,14 +33,14 @@ def _nsight(facts: MachineFacts) -> Iterator[Problem]:
     if is_true(facts.environment.get("JAX_ENABLE_PGLE")):
         yield Problem(
             "nsight-pgle", ERROR, "Nsight is attached and JAX_ENABLE_PGLE is on",
-            "PGLE uses the JAX profiler, which gets nothing while Nsight holds CUPTI: it finds an "
-            "empty profile and recompiles with it",
+            "PGLE uses the JAX profiler, which records nothing while Nsight uses CUPTI: PGLE "
+            "recompiles with an empty profile",
             "unset JAX_ENABLE_PGLE; export JAX_COMPILATION_CACHE_EXPECT_PGLE=yes",
         )  # fmt: skip
     elif facts.is_profiled:
         yield Problem(
-            "nsight-profiler", ERROR, "Nsight is attached and the JAX profiler is to run too",
-            "only one of them can hold CUPTI, and with Nsight attached XLA names its kernels for "
+            "nsight-profiler", ERROR, "Nsight is attached and the JAX profiler will run too",
+            "only one of them can use CUPTI, and with Nsight attached XLA labels its kernels for "
             "Nsight only",
             "nsys profile --cuda-graph-trace=node python train.py   # without jax.profiler",
         )  # fmt: skip
@@ -57,8 +57,8 @@ def _command_buffers(facts: MachineFacts) -> Iterator[Problem]:
         fix = "nsys profile --cuda-graph-trace=node …"
     yield Problem(
         "command-buffers", WARNING, "command buffers (CUDA graphs) stay on while profiling",
-        "every kernel in one is labelled command_buffer_N: JAX's cost extractor finds nothing "
-        "(slipstream costs still does, from kernel names and order)",
+        "all their kernels are labelled command_buffer_N: JAX's cost extractor finds nothing "
+        "(slipstream costs uses kernel names and their order)",
         fix,
     )  # fmt: skip
 
@@ -69,17 +69,17 @@ def _cache(facts: MachineFacts) -> Iterator[Problem]:
         return
     if not environment.get("JAX_COMPILATION_CACHE_DIR"):
         yield Problem(
-            "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, and there is no "
+            "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, but there is no "
             "JAX_COMPILATION_CACHE_DIR",
-            "the program optimised with PGLE is looked for in a cache that isn't there; the run "
-            "is without PGLE, and only a log line says so",
+            "there is no cache to load the PGLE-optimised program from; the run doesn't use PGLE, "
+            "and only a log line says so",
             "export JAX_COMPILATION_CACHE_DIR=$HOME/jax_cache",
         )  # fmt: skip
     elif is_false(environment.get("JAX_ENABLE_COMPILATION_CACHE")):
         yield Problem(
-            "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, and "
+            "expect-pgle", ERROR, "JAX_COMPILATION_CACHE_EXPECT_PGLE is on, but "
             "JAX_ENABLE_COMPILATION_CACHE is off",
-            "the cache that holds the program optimised with PGLE isn't read",
+            "the cache with the PGLE-optimised program isn't read",
             "unset JAX_ENABLE_COMPILATION_CACHE",
         )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Flags and environment: what XLA and JAX can be told, for which jaxlib, and what it does."""
+"""XLA flags and environment variables: what exists, what is set, what is wrong, what to set."""

@@ -1,4 +1,4 @@
-"""All that is known about one name, and what changed between two jaxlib releases."""
+"""Explain one flag or variable, and compare the flags of two jaxlib releases."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _NOTES = Path(__file__).with_name("notes.json")
 
 @dataclass(frozen=True)
 class Note:
-    """What a flag is for, in sentences, with their sources."""
+    """What a flag is for, with sources."""
 
     what: str
     helps: str | None
     hurts: str | None
     sources: tuple[str, ...]
     is_judged: bool = False
-    """whether helps and hurts are our judgement: the sources only say what the flag does"""
+    """whether helps and hurts are our own judgement; the sources only say what the flag does"""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a flag or an environment variable is; parts that aren't known are None."""
+    """What is known about a flag or an environment variable; unknown parts are None."""
 
     name: str
     jaxlib_version: str
-    """the release that `flag` is of"""
+    """the release of `flag`"""
     flag: Flag | None
     """None if this jaxlib doesn't have it"""
     history: FlagHistory | None
     is_current: bool
-    """does the newest harvested release know it?"""
+    """whether the newest harvested release has it"""
     note: Note | None
     replacement: Replacement | None
     setting: EnvVar | None
@@ -59,16 +59,16 @@ class DefaultChange:
 
 @dataclass(frozen=True)
 class PlaceChange:
-    """One flag that may be set elsewhere than before, or was deprecated."""
+    """One flag that is now set elsewhere, has another type, or was deprecated."""
 
     name: str
     changes: tuple[str, ...]
-    """`XLA_FLAGS refuses it`, `deprecated`, …"""
+    """`XLA_FLAGS rejects it`, `deprecated`, …"""
 
 
 @dataclass(frozen=True)
 class FlagDiff:
-    """What changed from one jaxlib to another; names are in order."""
+    """What changed from one jaxlib to another, sorted by name."""
 
     old: str
     new: str
@@ -80,7 +80,7 @@ class FlagDiff:
 
 @cache
 def notes() -> Mapping[str, Note]:
-    """All notes, by the flag's name."""
+    """All notes, by flag."""
     data = json.loads(_NOTES.read_text(encoding="utf-8"))
     return {
         name: Note(
@@ -95,7 +95,7 @@ def notes() -> Mapping[str, Note]:
 
 
 def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
-    """What is known about a flag of XLA or an environment variable."""
+    """Explain an XLA flag or an environment variable."""
     name = name.removeprefix("--").partition("=")[0]
     known = catalogue if catalogue is not None else default_catalogue()
     past = history().flags.get(name)
@@ -137,9 +137,9 @@ def flag_diff(old: str, new: str) -> FlagDiff:
 def _place_changes(then: Flag, now: Flag) -> tuple[str, ...]:
     changes = []
     if bool(then.in_xla_flags) != bool(now.in_xla_flags):
-        changes.append(f"XLA_FLAGS {'accepts' if now.in_xla_flags else 'refuses'} it")
+        changes.append(f"XLA_FLAGS {'accepts' if now.in_xla_flags else 'rejects'} it")
     if then.in_compiler_options != now.in_compiler_options:
-        verb = "accept" if now.in_compiler_options else "refuse"
+        verb = "accept" if now.in_compiler_options else "reject"
         changes.append(f"compile options {verb} it")
     if now.is_deprecated and not then.is_deprecated:
         changes.append("deprecated")

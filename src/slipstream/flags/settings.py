@@ -1,6 +1,6 @@
-"""Settings for XLA, JAX and NCCL, read where people write them, each with its place.
+"""Settings for XLA, JAX and NCCL, each with its location in the file that sets it.
 
-the process's environment · env files · shell and Slurm scripts · YAML and JSON · Python
+this process's environment · env files · shell and Slurm scripts · YAML and JSON · Python
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Kind = Literal["xla_flags", "env", "libtpu", "compiler_options", "unread"]
 FileFormat = Literal["shell", "env", "yaml", "python"]
 
 ENVIRONMENT = "environment"
-"""the file of a setting that is in the process's environment"""
+"""the file name of settings from this process's environment"""
 
-_WATCHED = ("JAX_", "XLA_", "NCCL_", "CUDA_", "TF_CPP_", "TF_GPU_", "NVSHMEM_", "LIBTPU_", "NVTE_")
+_PREFIXES = ("JAX_", "XLA_", "NCCL_", "CUDA_", "TF_CPP_", "TF_GPU_", "NVSHMEM_", "LIBTPU_", "NVTE_")
 _FLAGS_OF: dict[str, Kind] = {"XLA_FLAGS": "xla_flags", "LIBTPU_INIT_ARGS": "libtpu"}
 _FORMS: dict[str, FileFormat] = {
     ".py": "python",
@@ -38,13 +38,13 @@ _UNKNOWN_UNTIL_RUN = ("$", "`", "{")
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where something stands; lines and columns count from 1."""
+    """A position in a file; lines and columns count from 1."""
 
     file: str
     line: int
     column: int
     span: tuple[int, int] | None
-    """offsets in the file's text; None where nothing can be rewritten"""
+    """start and end in the file's text; None if it can't be rewritten"""
 
     def __str__(self) -> str:
         return self.file if self.file == ENVIRONMENT else f"{self.file}:{self.line}:{self.column}"
@@ -52,24 +52,24 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: a flag of XLA_FLAGS or LIBTPU_INIT_ARGS, a variable, a compile option.
+    """A flag in XLA_FLAGS or LIBTPU_INIT_ARGS, a variable, or a compile option.
 
-    `unread` is text that names a flag and was read as no setting.
+    The kind `unread` is text that names a flag but could not be read as a setting.
     """
 
     kind: Kind
     name: str
     value: str | None
-    """None where a flag has no `=`"""
+    """None if a flag has no `=`"""
     place: SourceLocation
     text: str
-    """as it is written, the name included; `place.span` is where"""
+    """as written, including the name; `place.span` says where"""
     group: int = 0
-    """settings of one group reach XLA together: a flag that is in it twice counts once"""
+    """flags of one group reach XLA in one string, where the last of two equal names counts"""
 
     @property
     def python_type(self) -> str:
-        """Of a compile option in Python source: bool, int and float stand there without quotes."""
+        """The type of a compile option in Python source: bool, int and float have no quotes."""
         written = self.text.rpartition(":")[2].strip()
         if self.kind != "compiler_options" or written != self.value:
             return "str"
@@ -79,12 +79,12 @@ class Setting:
 
     @property
     def is_known(self) -> bool:
-        """Whether the file alone tells the value: not with `$VARIABLE` or an f-string's `{…}`."""
+        """Whether the file alone gives the value, without `$VARIABLE` or an f-string's `{…}`."""
         return self.value is None or not any(mark in self.value for mark in _UNKNOWN_UNTIL_RUN)
 
 
 def read_settings(path: str | os.PathLike[str] | None = None) -> list[Setting]:
-    """The settings of a file, by its ending; with no path, those of this process's environment."""
+    """The settings in a file, or without a path, in this process's environment."""
     if path is None:
         return read_environment(os.environ)
     return read_text(read_file(path), file_format(path), str(path))
@@ -96,23 +96,23 @@ def read_file(path: str | os.PathLike[str]) -> str:
         return Path(path).read_bytes().decode()
     except UnicodeDecodeError:
         raise BadInput(
-            f"{path} is not text; expected a script, an env file, YAML or Python source"
+            f"{path} is not a text file; expected a script, an env file, YAML or Python source"
         ) from None
     except OSError as error:
         raise BadInput(
-            f"can't read {path}: {error.strerror or error}; with no path the environment is read"
+            f"can't read {path}: {error.strerror or error}; without a path, the environment is read"
         ) from None
 
 
 def file_format(path: str | os.PathLike[str]) -> FileFormat:
-    """How a file is written: by its ending, else a shell script."""
+    """A file's format, by its ending; a shell script by default."""
     name = Path(path).name
     form = _FORMS.get(Path(name).suffix, "shell")
     return "env" if name.startswith(".env") and name != ".envrc" else form
 
 
 def read_text(text: str, form: FileFormat = "shell", file: str = "text") -> list[Setting]:
-    """The settings of a text."""
+    """The settings in a text."""
     reader = _Reader(text, file)
     if form == "python":
         return list(reader.python())
@@ -124,7 +124,7 @@ def read_text(text: str, form: FileFormat = "shell", file: str = "text") -> list
 
 
 def read_environment(environ: Mapping[str, str]) -> list[Setting]:
-    """The settings of an environment; they can't be rewritten, so their places have no span."""
+    """The settings in an environment; they can't be rewritten, so they have no span."""
     found: list[Setting] = []
     for name in sorted(environ):
         if not is_relevant(name):
@@ -140,17 +140,17 @@ def read_environment(environ: Mapping[str, str]) -> list[Setting]:
 
 
 def is_relevant(name: str) -> bool:
-    """Whether a variable is one that XLA, JAX, NCCL or CUDA may read."""
-    return name.startswith(_WATCHED) or name.upper().endswith("XLA_FLAGS")
+    """Whether XLA, JAX, NCCL or CUDA may read a variable."""
+    return name.startswith(_PREFIXES) or name.upper().endswith("XLA_FLAGS")
 
 
 def _is_sourced(text: str) -> bool:
-    """An env file that a shell sources: it exports, or continues lines."""
+    """Whether a shell sources an env file: it exports variables, or continues lines."""
     return "export " in text or "\\\n" in text
 
 
 class _Reader:
-    """Assignments to settings: flag strings become flags, one group for each string they join."""
+    """Turns assignments into settings; flags that are joined into one string form a group."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text

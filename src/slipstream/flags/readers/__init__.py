@@ -1,1 +1,1 @@
-"""Settings where people write them: one module for each way of writing."""
+"""Readers of settings, one for each file format."""

@@ -23,7 +23,7 @@ _FLAG_START = "--xla_"
 
 @dataclass(frozen=True)
 class PythonAssignment:
-    """A name and the expression that it gets: a variable, or an entry of compiler_options."""
+    """A name and its value: a variable, or an entry of compiler_options."""
 
     name: str
     value: MappedText
@@ -31,17 +31,17 @@ class PythonAssignment:
     appends: bool
     start: int
     end: int
-    """where name and value stand, together"""
+    """where the name starts and the value ends"""
 
 
 def read_python(text: str) -> Iterator[PythonAssignment]:
-    """Every setting in the order of the source."""
+    """All settings, in the order of the source."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise BadInput(
-            f"line {error.lineno} is not Python ({error.msg}); settings of other kinds of "
-            f"files are read too: name it .sh, .env or .yaml"
+            f"line {error.lineno} is not Python ({error.msg}); if this is another kind "
+            f"of file, name it .sh, .env or .yaml"
         ) from None
     source = _Source(text)
     found = [item for node in ast.walk(tree) for item in _items(node, source)]
@@ -50,7 +50,7 @@ def read_python(text: str) -> Iterator[PythonAssignment]:
 
 
 class _Source:
-    """Offsets of nodes; `ast` counts lines and UTF-8 bytes."""
+    """Character offsets of nodes; `ast` counts lines and UTF-8 bytes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -69,7 +69,7 @@ class _Source:
         return self._starts[line - 1] + len(content.encode()[:column].decode(errors="ignore"))
 
     def literals(self, node: ast.expr) -> MappedText:
-        """The text of all string literals of an expression, joined as it joins them."""
+        """The text of all string literals in an expression, joined as the expression does."""
         start, end = self.span(node)
         parts = _starts_of_parts(node, self)
         names = [self.span(name) for name in _names_of_variables(node)]
@@ -96,7 +96,7 @@ def _names_of_variables(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _starts_of_parts(node: ast.expr, source: _Source) -> list[int]:
-    """Where the elements of the lists inside an expression start: `" ".join` puts blanks there."""
+    """Where the elements of lists in an expression start: `" ".join` puts blanks there."""
     lists = [n for n in ast.walk(node) if isinstance(n, (ast.List, ast.Tuple))]
     return sorted(source.span(element)[0] for n in lists for element in n.elts)
 
@@ -153,7 +153,7 @@ def _assigned(
 
 
 def _is_flag_string(name: str, text: str) -> bool:
-    """Whether a variable of any name holds flags."""
+    """Whether a Python variable holds a flag string."""
     starts = text.lstrip().startswith("--") or name.upper().endswith("XLA_FLAGS")
     return starts and _FLAG_START in text
 

@@ -1,4 +1,4 @@
-"""Assignments in shell scripts: exports, inline, Slurm's and Docker's options, env files."""
+"""Assignments in shell scripts (exports, inline, options of Slurm and Docker) and env files."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _ENV_LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[
 
 @dataclass(frozen=True)
 class Assignment:
-    """A variable, what it gets, and the variables whose values it takes over."""
+    """A variable, its value, and the variables that the value refers to."""
 
     name: str
     value: MappedText
     refers_to: frozenset[str]
     start: int
-    """where the name stands"""
+    """where the name starts"""
 
 
 def read_shell(text: str, start: int = 0, end: int | None = None) -> Iterator[Assignment]:
-    """Every assignment between two offsets; a bare `--xla_…` word is one to the name ``""``."""
+    """The assignments between two offsets; a bare `--xla_…` word assigns to the name ``""``."""
     for word in _words(text, start, len(text) if end is None else end):
         yield from _assignments(word)
 
 
 def read_env_file(text: str) -> Iterator[Assignment]:
-    """`NAME=value` lines: the value goes on to the end of the line, or to its closing quote."""
+    """`NAME=value` lines; a value ends with its line or its closing quote."""
     at = 0
     while at < len(text):
         line_end = _find(text, "\n", at, len(text))
@@ -89,7 +89,7 @@ def _assignment(name: str, value: MappedText, start: int, appends: bool) -> Assi
 
 
 def _without_defaults(value: MappedText) -> MappedText:
-    """`${NAME:-text}` as `text`: what the variable is where nobody set it before."""
+    """`${NAME:-text}` as `text`: the value if the variable was not set before."""
     match = _DEFAULT.search(value.text)
     if match is None:
         return value
@@ -162,7 +162,7 @@ def _double_quoted(text: str, at: int, end: int, word: MappedTextBuilder) -> int
 
 
 def _plain(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
-    """One character, or a whole `$(…)` or `${…}`, which may hold blanks and quotes."""
+    """One character, or a whole `$(…)` or `${…}`, which may contain blanks and quotes."""
     stop = at + 1
     if text.startswith("$(", at):
         stop = _closing(text, at + 1, "(", ")") + 1

@@ -1,10 +1,10 @@
-"""Values that remember where in the file each of their characters stands.
+"""Text with the position of each character in the file it comes from.
 
-A shell joins quoted pieces, Python joins literals, YAML folds lines: what XLA gets is not what the
-file says, yet a fix has to change the file.
+Shells join quoted pieces, Python joins literals, YAML folds lines: XLA gets a different text than
+the file contains, but a fix must change the file.
 
     file    export XLA_FLAGS="--a=1 \\⏎   --b=2"
-    value                     --a=1 ····--b=2          each character with its place in the file
+    value                     --a=1 ····--b=2          each character with its offset in the file
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NAME = frozenset("-_" + string.ascii_letters + string.digits)
 
 @dataclass(frozen=True)
 class MappedText:
-    """Text, and for each character its offset in the file."""
+    """Text, and the offset in the file of each character."""
 
     text: str
     offsets: tuple[int, ...]
 
     @classmethod
     def verbatim(cls, text: str, start: int) -> MappedText:
-        """Text that stands in the file as it is, from `start` on."""
+        """Text that is in the file unchanged, from `start` on."""
         return cls(text, tuple(range(start, start + len(text))))
 
     def slice(self, start: int, end: int | None = None) -> MappedText:
@@ -36,23 +36,23 @@ class MappedText:
 
 @dataclass
 class MappedTextBuilder:
-    """A `MappedText` in the making."""
+    """Builds a `MappedText` piece by piece."""
 
     characters: list[str] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
     def add(self, text: str, start: int) -> None:
-        """Text that stands at `start` as it is."""
+        """Add text that is in the file unchanged, from `start` on."""
         self.characters += text
         self.offsets += range(start, start + len(text))
 
     def add_replacement(self, text: str, offset: int) -> None:
-        """Text that isn't in the file: what an escape at `offset` stands for."""
+        """Add text that isn't in the file, such as the meaning of an escape at `offset`."""
         self.characters += text
         self.offsets += [offset] * len(text)
 
     def extend(self, text: MappedText) -> None:
-        """Text that already knows its offsets."""
+        """Add text that already has offsets."""
         self.characters += text.text
         self.offsets += text.offsets
 
@@ -62,17 +62,17 @@ class MappedTextBuilder:
 
 @dataclass(frozen=True)
 class FlagWord:
-    """One word of a flag string, as XLA splits it."""
+    """One word of a flag string, split as XLA does."""
 
     text: str
-    """without the quotes XLA takes away"""
+    """without the quotes that XLA removes"""
     start: int
     end: int
-    """where it stands in the file"""
+    """its position in the file"""
 
 
 def flag_words(value: MappedText) -> Iterator[FlagWord]:
-    """The words of XLA_FLAGS: split at blanks; quotes right after a flag's `=` hold blanks."""
+    """The words of XLA_FLAGS, split at blanks except in quotes right after a flag's `=`."""
     text, at = value.text, 0
     while at < len(text):
         if text[at] in BLANKS:

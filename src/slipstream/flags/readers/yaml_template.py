@@ -40,9 +40,9 @@ class _Line:
 
 
 def read_yaml_template(text: str, is_relevant: Callable[[str], bool]) -> Iterator[Assignment]:
-    """Entries whose names `is_relevant` knows, and the assignments of the scripts in between."""
+    """Entries with relevant names, and the assignments of scripts."""
     lines = _lines(text)
-    named: tuple[str, int, int] | None = None  # of `name: XLA_FLAGS`: text, place, indentation
+    named: tuple[str, int, int] | None = None  # of `name: XLA_FLAGS`: text, offset, indentation
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -79,7 +79,7 @@ def _lines(text: str) -> list[_Line]:
 
 
 def _listed(text: str, line: _Line) -> Iterator[Assignment]:
-    """docker-compose's `- NAME=value`: no shell reads it, blanks are part of it."""
+    """docker-compose's `- NAME=value`: no shell reads it, blanks are part of the value."""
     begin = line.text.index("-") + 1
     content = line.text[begin:].strip()
     if content[:1] in ("'", '"') or "=" not in content or content.startswith("--"):

@@ -58,6 +58,6 @@ def _machine(facts: MachineFacts) -> list[str]:
 
 def _verdict(findings: Sequence[Problem]) -> str:
     if not findings:
-        return "nothing to complain of"
+        return "no problems found"
     counts = Counter(finding.level for finding in findings)
     return ", ".join(plural(counts[level], level) for level in LEVELS if counts[level])
