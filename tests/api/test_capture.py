@@ -140,7 +140,7 @@ def test_a_session_that_is_open_is_left_alone(tmp_path, said, caplog):
         run_steps(hook)
     finally:
         jax.profiler.stop_trace()
-    assert hook.problem == "a profiler session is open already in this process, so none was begun"
+    assert hook.problem == "a profiler session is already open in this process, so none was started"
     assert list((tmp_path / "own").rglob("*.xplane.pb")) and said == []
 
 
@@ -197,7 +197,7 @@ def test_what_lies_in_the_folder_stays_there(tmp_path, monkeypatch, how):
 def test_an_empty_recording_is_noticed_with_the_likely_culprit(tmp_path, said, caplog):
     with slipstream.capture(tmp_path, start=0, announce=said.append) as hook:
         pass
-    assert "no work of the device; most likely another profiler held CUPTI" in hook.problem
+    assert "no device work; most likely another profiler held CUPTI" in hook.problem
     assert "DCGM" in caplog.text
 
 

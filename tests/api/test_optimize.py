@@ -363,7 +363,7 @@ def test_a_profiler_that_is_taken_leaves_all_as_it_was(tmp_path):
         jax.profiler.stop_trace()
     (receipt,) = step.receipts()
     assert (receipt.verdict, receipt.chosen) == ("can't tell", "original")
-    assert "a profiler session is open already" in receipt.why
+    assert "a profiler session is already open" in receipt.why
 
 
 def test_a_disk_that_is_full_ends_the_loop_only(tmp_path):

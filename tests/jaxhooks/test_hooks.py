@@ -1,4 +1,4 @@
-"""JAX's hooks, watched: the job notices nothing, and nothing is kept that JAX let go of."""
+"""Hooks in JAX: the job notices nothing, and no program is kept that JAX has dropped."""
 
 import gc
 import threading
@@ -147,7 +147,7 @@ def test_each_thread_runs_what_it_was_told_and_jaxs_own_objects_stay():
     assert errors == [] and results == [[2.0] * 3] * 100
     program = watched("jit_twice")
     assert program.calls == 101
-    assert all(user.xla_executable is program.original for user in program._users)
+    assert all(user.xla_executable is program.original for user in program.users)
 
 
 def test_programs_that_jax_lets_go_of_are_let_go_of():

@@ -219,7 +219,7 @@ def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path):
         tmp_path / "empty", JOB, "--rounds", "8", cwd=place, SLIPSTREAM_PROFILER_OPTIONS=options
     )
     assert done.is_as_without_us(), done.err
-    assert "no costs: the recording shows no work of the device; most likely" in done.err
+    assert "no costs: the recording shows no device work; most likely" in done.err
     assert "DCGM" in done.err
     names = {arm["name"]: arm["error"] for arm in done.receipt["arms"]}
     assert names["costs"] == "there are no costs for this program"

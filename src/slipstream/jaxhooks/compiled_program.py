@@ -13,17 +13,17 @@ from slipstream.jaxhooks import compiling
 from slipstream.jaxhooks.jax_types import Executable
 
 KEPT_BYTES = 256 << 20
-"""of StableHLO, all programs together; beyond it those that run least can't be compiled again"""
+"""of StableHLO, in all programs; beyond it, those that run least lose the way to be recompiled"""
 XLA_ERRORS = (RuntimeError, ValueError)
 """what compiling raises: jax.errors.JaxRuntimeError is a RuntimeError, and options that XLA doesn't
 know or can't read are a ValueError"""
 _DONATED = (b"tf.aliasing_output", b"jax.buffer_donor")
-"""in StableHLO, at an argument that the program may write over"""
+"""marks in StableHLO of an argument that the program may overwrite"""
 
 
 @dataclass(eq=False)
 class CompiledProgram:
-    """One program that JAX compiled: what is needed to compile it again, and its executable."""
+    """One program that JAX compiled: its executable, and what compiling it again takes."""
 
     name: str
     stablehlo: bytes
@@ -31,30 +31,30 @@ class CompiledProgram:
     executable: Executable
     """what JAX runs for it now"""
     original: Executable
-    """what runs where nothing else is better"""
+    """what it runs unless a variant is faster"""
     calls: int = 0
     is_settled: bool = False
-    """whether the fast path may have it"""
+    """whether JAX's fast path may run it"""
     options: bytes = b""
     """how JAX compiled it: a serialized CompileOptionsProto"""
     _backend: Any = None
     _devices: Any = None
     _callbacks: Sequence[Any] = ()
     autopgle_executable: Any = None
-    """what JAX made for it, where that isn't the original: AutoPGLE's"""
+    """what AutoPGLE compiled for it, where that is not the original"""
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls_lock: threading.Lock = field(default_factory=threading.Lock)
-    _users: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
-    """JAX's objects that run it; once all are gone, nobody can"""
+    users: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    """JAX's objects that run it; once all are gone, nothing can"""
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The processes whose devices it runs on: all of them must run the same at each call."""
+        """The processes whose devices it runs on; at each call all of them must run the same."""
         return tuple(sorted({int(device.process_index) for device in self._devices}))
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a run that failed half-way leaves no trace: nothing donated, no host called."""
+        """Whether a failed run can be repeated: it donates nothing and calls no host code."""
         if not self.stablehlo or len(self._callbacks):
             return False
         return not any(mark in self.stablehlo for mark in _DONATED)

@@ -22,7 +22,7 @@ from typing import Any
 
 from slipstream.jaxhooks import private_api
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.listener import CallOnce, JobFailed, Listener, around, is_wanted
+from slipstream.jaxhooks.listener import CallOnce, JobFailed, Listener, is_wanted, wrapped
 from slipstream.jaxhooks.private_api import Feature, JaxChanged, PrivatePart
 from slipstream.jaxhooks.program_registry import ProgramRegistry
 
@@ -147,15 +147,18 @@ class JaxHooks:
         seconds = time.perf_counter() - begin
         try:
             given = self._compile_signature.bind(*arguments, **named).arguments
-            program = self.registry.add(
-                executable,
-                (_name(given["computation"]), _bytecode(given["computation"])),
+            program = CompiledProgram(
+                _name(given["computation"]),
+                _bytecode(given["computation"]),
                 seconds,
-                given["backend"],
-                given["executable_devices"],
-                given["compile_options"].SerializeAsString(),
-                given["host_callbacks"],
+                executable,
+                executable,
+                options=given["compile_options"].SerializeAsString(),
+                _backend=given["backend"],
+                _devices=given["executable_devices"],
+                _callbacks=given["host_callbacks"],
             )
+            self.registry.add(program)
             for listener in list(self.listeners):
                 listener.on_compile(program)
         except Exception:
@@ -253,7 +256,7 @@ class JaxHooks:
         try:
             call: Callable[[], Any] = once
             for listener in [one for one in self.listeners if is_wanted(one, program)]:
-                call = around(listener, program, arguments, call)
+                call = wrapped(listener, program, arguments, call)
             return call()
         except JobFailed as failed:
             raise failed.__cause__ or failed from None

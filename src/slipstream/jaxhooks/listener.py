@@ -1,4 +1,4 @@
-"""Who listens to a program's calls, and the call they stand around, which happens once."""
+"""Listeners to a program's calls, and the call that they wrap, which happens once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 
 class JobFailed(Exception):
-    """Raised by a listener for what it can't make good: its cause is the job's own error."""
+    """Raised by a listener that can't save a call; its cause is the job's own error."""
 
 
 class Listener(Protocol):
-    """Stands around each run of a program, until the program is settled.
+    """Wraps each run of a program until the program is settled.
 
-    A listener that has a method `wants(program) -> bool` leaves the others their fast path.
+    A listener may have a method `wants(program) -> bool`; programs it doesn't want keep their fast
+    path.
     """
 
-    def on_compile(self, program: CompiledProgram) -> None: ...
+    def on_compile(self, program: CompiledProgram) -> None:
+        """JAX has compiled a program."""
 
     def on_call(
         self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
     ) -> Any:
-        """Must call `run` exactly once and return what it returns."""
+        """JAX runs a program. Must call `run` exactly once, and return what it returns."""
 
 
 class CallOnce:
-    """A call that happens once, however often it is asked for: arguments may be donated."""
+    """A call that happens only once, however often it is made: its arguments may be donated."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self.run = run
@@ -46,19 +48,21 @@ class CallOnce:
         return self.result
 
     def reset(self) -> None:
-        """Let it happen again: what came of it is worth nothing, and its arguments are whole."""
+        """Let the call happen again: its result is useless, and its arguments are intact."""
         self.is_done, self.result = False, None
 
 
 def is_wanted(listener: Listener, program: CompiledProgram) -> bool:
+    """Whether a listener wants to wrap the runs of a program."""
     wants: Callable[[CompiledProgram], bool] | None = getattr(listener, "wants", None)
     return wants is None or wants(program)
 
 
-def around(
+def wrapped(
     listener: Listener,
     program: CompiledProgram,
     arguments: tuple[Any, ...],
     call: Callable[[], Any],
 ) -> Callable[[], Any]:
+    """The call with a listener around it."""
     return lambda: listener.on_call(program, arguments, call)

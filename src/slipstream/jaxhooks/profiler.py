@@ -1,7 +1,7 @@
-"""One session of JAX's profiler: never two at once, and never an empty one unnoticed.
+"""Sessions of JAX's profiler: one at a time, and an empty recording is an error.
 
-JAX names a recording after the second it ended in, and writes over one that has the same name,
-which somebody may be reading. So each is made in a folder of its own, and moved when it is whole.
+JAX names a recording after the second in which it ended, and overwrites an older one of the same
+name, which may be in use. So each is recorded in its own folder, and moved once it is complete.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from slipstream.profile.profile import Profile
 
 log = logging.getLogger("slipstream")
 
-_RUNNING = threading.Lock()
-"""held while a session of ours runs; JAX allows one in a process, whoever began it"""
+_SESSION_LOCK = threading.Lock()
+"""held while a session of ours runs: JAX allows one session per process"""
 
-CULPRITS = (
+LIKELY_CAUSES = (
     "another profiler held CUPTI: DCGM (pause it with `dcgmi profile --pause`), Nsight Systems "
     "(don't run under nsys), or a second JAX profiler session"
 )
@@ -35,15 +35,15 @@ class ProfilerFailed(Exception):
 
 
 class ProfilerSession:
-    """Records into `folder` between `start` and `stop`; what else is in there stays as it is."""
+    """Records into `folder` between `start` and `stop`; other files in there stay as they are."""
 
     def __init__(self, folder: Path, options: Any = None) -> None:
         self.folder = folder
         self.options = options
         self._work = folder
-        """where the recording is made"""
+        """where JAX records"""
         self.recording: Path | None = None
-        """the folder of its files, once it is whole; others of before may lie beside it"""
+        """the folder of its files, once complete; earlier recordings may be next to it"""
         self._is_running = False
 
     @property
@@ -53,7 +53,7 @@ class ProfilerSession:
     def start(self) -> None:
         import jax
 
-        if not _RUNNING.acquire(blocking=False):
+        if not _SESSION_LOCK.acquire(blocking=False):
             raise ProfilerFailed("another capture of Slipstream is running in this process")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -61,19 +61,19 @@ class ProfilerSession:
             options = {} if self.options is None else {"profiler_options": self.options}
             jax.profiler.start_trace(str(self._work), **options)
         except Exception as error:
-            # JAX raises what it likes, down to assertions: any of it means no session.
+            # JAX raises many types, even AssertionError: each means that there is no session.
             self._clear()
-            _RUNNING.release()
+            _SESSION_LOCK.release()
             raise ProfilerFailed(_why_not_started(error)) from error
         self._is_running = True
 
     def stop(self) -> Path:
-        """The folder with the recording, which is whole; ProfilerFailed if there is none."""
+        """The folder with the complete recording; ProfilerFailed if there is none."""
         try:
             self._end()
             self.recording = _moved(self._work, self.folder)
         except OSError as error:
-            raise ProfilerFailed(f"the recording could not be kept: {error}") from error
+            raise ProfilerFailed(f"the recording could not be saved: {error}") from error
         finally:
             self._clear()
         if self.recording is None:
@@ -89,15 +89,15 @@ class ProfilerSession:
         except Exception as error:
             raise ProfilerFailed(f"the profiler did not save its recording: {error}") from error
         finally:
-            _RUNNING.release()
+            _SESSION_LOCK.release()
 
     def abandon(self) -> None:
-        """Stop, and keep nothing."""
+        """Stop the session and discard its recording."""
         if self._is_running:
             try:
                 self._end()
             except ProfilerFailed:
-                log.warning("slipstream: a capture that was given up could not be stopped")
+                log.warning("slipstream: an abandoned capture could not be stopped")
             self._clear()
 
     def _clear(self) -> None:
@@ -106,7 +106,7 @@ class ProfilerSession:
 
 
 def _moved(work: Path, folder: Path) -> Path | None:
-    """The recording where JAX would have put it, or beside another that is there already."""
+    """Move the recording to where JAX would have put it, or next to one that is already there."""
     run = next((file.parent for file in work.glob("**/*.xplane.pb")), None)
     if run is None:
         return None
@@ -125,7 +125,7 @@ def _moved(work: Path, folder: Path) -> Path | None:
 
 
 class ExternalSession(ProfilerSession):
-    """Somebody else records this process: nothing is to be started or stopped."""
+    """Another tool records this process: there is nothing to start or stop."""
 
     def start(self) -> None:
         self._is_running = True
@@ -139,16 +139,17 @@ class ExternalSession(ProfilerSession):
 
 
 def check_recorded(profile: Profile) -> None:
-    """ProfilerFailed where the devices left no trace."""
+    """Raise ProfilerFailed if the recording shows no device work."""
     empty = [w for w in profile.warnings if w.code in ("empty-device-trace", "no-device")]
     if empty or not len(profile.events):
-        raise ProfilerFailed(f"the recording shows no work of the device; most likely {CULPRITS}")
+        raise ProfilerFailed(f"the recording shows no device work; most likely {LIKELY_CAUSES}")
 
 
 def _why_not_started(error: Exception) -> str:
     text = str(error)
+    # A second session is a plain RuntimeError of JAX: only its text tells it from others.
     if "ALREADY_EXISTS" in text or "already" in text or "one profile" in text:
-        return "a profiler session is open already in this process, so none was begun"
+        return "a profiler session is already open in this process, so none was started"
     return f"the profiler did not start: {text.splitlines()[0] if text else type(error).__name__}"
 
 

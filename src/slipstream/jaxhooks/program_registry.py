@@ -1,24 +1,23 @@
-"""The programs that JAX compiled and may run: found by their executables, let go of as JAX does."""
+"""The programs that JAX compiled and can still run, found by their executables."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 from slipstream.jaxhooks.compiled_program import KEPT_BYTES, CompiledProgram
 
 
 class ProgramRegistry:
-    """Those of one process."""
+    """The programs of one process; one that JAX drops is dropped here, too."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, CompiledProgram] = {}
         self._bytes = 0
-        """of StableHLO, at most"""
+        """of StableHLO, an upper bound"""
 
     def all(self) -> list[CompiledProgram]:
-        now = list(self._by_id.values())  # other threads compile meanwhile
+        now = list(self._by_id.values())  # a copy: other threads may be compiling
         return list({id(program): program for program in now}.values())
 
     def clear(self) -> None:
@@ -26,7 +25,8 @@ class ProgramRegistry:
         self._bytes = 0
 
     def find(self, executable: Any) -> CompiledProgram | None:
-        # An id says nothing once its object is gone, so the program must still hold the very one.
+        """The program that an executable belongs to."""
+        # Ids are reused once an object is gone, so the program must still hold this very object.
         found = self._by_id.get(id(executable))
         if found is None:
             return None
@@ -34,31 +34,18 @@ class ProgramRegistry:
         return found if any(executable is one for one in held) else None
 
     def add_executable(self, executable: Any, program: CompiledProgram) -> None:
-        """Another way to run a program that is known."""
+        """Another executable of a known program."""
         self._by_id[id(executable)] = program
 
-    def add(
-        self,
-        executable: Any,
-        what: tuple[str, bytes],
-        seconds: float,
-        backend: Any,
-        devices: Any,
-        options: bytes,
-        callbacks: Sequence[Any],
-    ) -> CompiledProgram:
-        program = CompiledProgram(
-            *what, seconds, executable, executable,
-            _backend=backend, _devices=devices, options=options, _callbacks=callbacks,
-        )  # fmt: skip
-        self._by_id[id(executable)] = program
+    def add(self, program: CompiledProgram) -> None:
+        """A program that JAX has just compiled."""
+        self._by_id[id(program.executable)] = program
         self._bytes += len(program.stablehlo)
         if self._bytes > KEPT_BYTES:
-            self._bound()
-        return program
+            self._drop_stablehlo()
 
-    def _bound(self) -> None:
-        """Jobs that compile thousands of programs keep the StableHLO of those that run."""
+    def _drop_stablehlo(self) -> None:
+        """Of thousands of programs, only those that run most keep their StableHLO."""
         programs = self.all()
         self._bytes = sum(len(program.stablehlo) for program in programs)
         for program in sorted(programs[:-1], key=lambda p: (not p.is_settled, p.calls)):
@@ -68,17 +55,17 @@ class ProgramRegistry:
             program.stablehlo = b""
 
     def add_user(self, replicated: Any) -> None:
-        """One of JAX's objects that run a program: once all are gone, so is the program."""
+        """One of JAX's objects that run a program; once all of them are gone, so is the program."""
         program = self.find(replicated.xla_executable)
         if program is None:
             return
-        program._users.add(replicated)
+        program.users.add(replicated)
         weakref.finalize(replicated, self._forget, weakref.ref(program)).atexit = False
 
     def _forget(self, reference: weakref.ref[CompiledProgram]) -> None:
-        """JAX let go of a program: its executable holds memory of the device."""
+        """Drop a program that JAX has dropped: its executables hold device memory."""
         program = reference()
-        if program is None or list(program._users):  # its len() counts those that are dying
+        if program is None or list(program.users):  # len() would count dying objects
             return
         for executable in (program.original, program.executable, program.autopgle_executable):
             if self._by_id.get(id(executable)) is program:
