@@ -11,6 +11,7 @@ import platform
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -329,8 +330,10 @@ def _platform() -> str:
 def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version()}
-    for package in ("slipstream", "jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin"):
+    # A job may load our package from another environment, where its metadata isn't found.
+    own = import_module("slipstream").__version__
+    found = {"python": platform.python_version(), "slipstream": own}
+    for package in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

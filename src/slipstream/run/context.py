@@ -21,6 +21,7 @@ from slipstream.writing import atomic_write
 
 SIGNALLED = 128
 """what a shell adds to the number of the signal that ended a command"""
+INSTALL = "python -m pip install slipstream"
 UNDER_WAY = ("warming up", "capturing", "preparing", "comparing", "checking")
 """states of an agent that is not finished; the last one it wrote if the job was killed"""
 
@@ -46,6 +47,8 @@ class Context:
         self.notes: list[str] = []
         self.phase_facts: dict[str, Any] = {}
         """what each phase found, for the receipt"""
+        self.knows_python = True
+        """whether the job's Python is known, and can load the agent"""
         self._say = say
 
     def say(self, phase: str, text: str) -> None:
@@ -77,14 +80,16 @@ class Context:
 
     def why_not(self, phase: Path, code: int) -> str:
         """Why a job ended without a comparison, as far as its agent reported."""
-        problem = phase / f"{REQUEST}.problem"
-        if problem.exists():
-            return f"Slipstream did not start inside the job: {problem.read_text().strip()}"
+        problem = agent_problem(phase)
+        if problem is not None:
+            return problem
         status = read_json(phase / STATUS)
         if code > SIGNALLED and status is None:
             name = signal_name(code)
             return f"{name} ended the job before it called a jitted function"
         why = "the job ended without calling a jitted function"
+        if status is None and not self.knows_python:
+            why += f", or its Python could not load Slipstream; if so, type there: {INSTALL}"
         if status is not None:
             state = status.get("state")
             ended = f"the job ended while it was {state}" if state in UNDER_WAY else ""
@@ -123,6 +128,14 @@ class Context:
         except Exception as problem:  # a receipt without overlap is better than none
             self.warn(f"the profiles were not read: {type(problem).__name__}: {problem}")
             return receipt
+
+
+def agent_problem(phase: Path) -> str | None:
+    """Why the agent did not start; None if it did, or was never loaded."""
+    file = phase / f"{REQUEST}.problem"
+    if not file.exists():
+        return None
+    return f"Slipstream did not start inside the job: {file.read_text().strip()}"
 
 
 def signal_name(code: int) -> str:

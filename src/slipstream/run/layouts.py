@@ -23,7 +23,14 @@ from slipstream.experiment.receipt import Receipt, bare_receipt, change_json
 from slipstream.experiment.stats import Comparison, compare, round_order
 from slipstream.outputs.terminal.receipt import verdict_text
 from slipstream.run.agent.request import LAYOUT
-from slipstream.run.context import Context, RunResult, Say, signal_name, write_receipt
+from slipstream.run.context import (
+    Context,
+    RunResult,
+    Say,
+    agent_problem,
+    signal_name,
+    write_receipt,
+)
 from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.run_dir import REQUEST, STATUS, done_facts, read_json
@@ -190,7 +197,8 @@ class _Rounds:
     def _why(self, layout: Layout, rank: Path, code: int) -> str:
         status = read_json(rank / STATUS) or {}
         ended = f"was ended by {signal_name(code)}" if code > 128 else f"ended with code {code}"
-        said = f": {status['why']}" if status.get("why") else ""
+        why = agent_problem(rank) or status.get("why")
+        said = f": {why}" if why else ""
         return (
             f"{layout.name}: the job {ended} before its steps were timed{said}; see {rank}/log.txt"
         )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 from slipstream.doctor.machine_facts import MachineFacts, read_machine_facts
-from slipstream.errors import BadInput, Missing
+from slipstream.errors import BadInput, SlipstreamError
 from slipstream.experiment.variants import Variant
-from slipstream.flags.catalogue.catalogue import Catalogue, installed_catalogue
+from slipstream.flags.catalogue.catalogue import Catalogue, default_catalogue, installed_catalogue
 from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
 from slipstream.flags.presets.presets import compose
 from slipstream.flags.settings import read_environment
+from slipstream.run.job_python import JobPython, check_python
 from slipstream.run.settings import Settings
 
 _NOT_FOR_US = ("command-buffers", "no-jax")
@@ -33,17 +35,21 @@ class Preflight:
     jaxlib: str | None
     gpus: tuple[str, ...]
     warnings: tuple[str, ...]
+    python: JobPython | None = None
+    """the job's Python; None if the command is not recognisably Python"""
 
 
 def check_job(settings: Settings) -> Preflight:
-    """BadInput, with the fix, if a job with these settings would end when it starts."""
+    """BadInput or Missing, with the fix, if the job would end or could not be measured."""
     base, presets, flags = os.environ, settings.presets, settings.flags
+    python = check_python(settings.command, base)
     try:
-        catalogue = installed_catalogue()
-    except Missing as missing:
+        catalogue = _catalogue(python)
+    except SlipstreamError as problem:
         if presets or flags:
             raise
-        return Preflight({}, (), {}, None, (), (f"the flags are not checked: {missing}",))
+        jaxlib = python.jaxlib if python else None
+        return Preflight({}, (), {}, jaxlib, (), (f"the flags are not checked: {problem}",), python)
     facts = read_machine_facts(base, is_profiled=True)
     gpus = tuple(gpu.name for gpu in facts.gpus or ())
     gpu = gpus[0] if gpus else None
@@ -52,8 +58,22 @@ def check_job(settings: Settings) -> Preflight:
     names = {**(composed.xla_flags if composed else {}), **for_job}
     environment = _environment(names, composed.variables if composed else {}, base)
     _refuse_fatal({**base, **environment}, catalogue, gpu)
-    version = catalogue.jaxlib_version
-    return Preflight(environment, variants, names, version, gpus, _warnings(facts))
+    jaxlib = catalogue.jaxlib_version
+    return Preflight(environment, variants, names, jaxlib, gpus, _warnings(facts), python)
+
+
+def _catalogue(python: JobPython | None) -> Catalogue:
+    """The flags of the jaxlib that the job will load."""
+    if python is None or python.jaxlib is None or python.jaxlib == _own_jaxlib():
+        return installed_catalogue()
+    return default_catalogue(python.jaxlib)
+
+
+def _own_jaxlib() -> str | None:
+    try:
+        return version("jaxlib")
+    except PackageNotFoundError:
+        return None
 
 
 def _flag_sets(

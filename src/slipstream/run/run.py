@@ -67,6 +67,7 @@ def _run_phases(settings: Settings, say: Say) -> RunResult:
     if settings.nsys:
         nsys.nsys()
     preflight = check_job(settings)
+    context.knows_python = preflight.python is not None
     _report_checks(context, preflight)
     with context.run_dir.open():
         try:

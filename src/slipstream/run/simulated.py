@@ -34,7 +34,14 @@ from slipstream.results.prediction import Prediction
 from slipstream.run.agent.precomputed import coverage_facts
 from slipstream.run.agent.request import LOWER, Request
 from slipstream.run.captured_output import CapturedStream
-from slipstream.run.context import SIGNALLED, RunResult, Say, signal_name, write_receipt
+from slipstream.run.context import (
+    SIGNALLED,
+    RunResult,
+    Say,
+    agent_problem,
+    signal_name,
+    write_receipt,
+)
 from slipstream.run.launcher import job_environment, running
 from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.run_dir import (
@@ -110,7 +117,9 @@ def _lowered(
         return found
     output.replay(sys.stderr if settings.is_json else sys.stdout)
     log.replay(sys.stderr)
-    why = "the job ended without calling a jitted function: there is nothing to simulate"
+    why = agent_problem(phase) or (
+        "the job ended without calling a jitted function: there is nothing to simulate"
+    )
     if asked:
         code = SIGNALLED + asked[-1] if code is None else code
         why = f"{signal_name(SIGNALLED + asked[-1])} ended the job"

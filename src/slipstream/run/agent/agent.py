@@ -13,11 +13,13 @@ import atexit
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipstream.errors import Missing
 from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
@@ -54,6 +56,7 @@ from slipstream.run.agent.request import (
     read_request,
 )
 from slipstream.run.agent.status import AgentStatus, log_to
+from slipstream.run.job_python import install_command, missing_packages
 from slipstream.run.run_dir import CLAIM, Lock
 
 log = logging.getLogger("slipstream")
@@ -65,7 +68,11 @@ KNOWN_PROGRAM_CALLS = 2
 
 
 def start(path: str) -> Agent:
-    """Start the agent in this process."""
+    """Start the agent in this process; Missing if it lacks packages that the agent needs."""
+    missing = missing_packages()
+    if missing:
+        install = install_command(sys.executable)
+        raise Missing(f"the job's Python has no {' and no '.join(missing)}; type: {install}")
     request = read_request(path)
     agent = Agent(request)
     log_to(Path(request.folder) / "agent.log")

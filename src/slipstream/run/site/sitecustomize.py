@@ -42,12 +42,25 @@ class _WhenImported:
         return spec
 
 
+class _OurPackage:
+    """Finds our own slipstream, if the job's environment has none."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "slipstream":
+            return None
+        import importlib.util
+
+        init = os.path.join(_HERE, "..", "..", "__init__.py")
+        return importlib.util.spec_from_file_location(name, os.path.normpath(init))
+
+
 def _run_after(loader: Any) -> None:
     execute = loader.exec_module
 
     def exec_module(module: Any) -> None:
         execute(module)
         try:
+            sys.meta_path.append(_OurPackage())
             from slipstream.run.agent.agent import start
 
             start(os.environ["SLIPSTREAM_AGENT"])
@@ -78,13 +91,14 @@ def _note(error: BaseException) -> None:
     """Leave a line for the launcher; never on the job's own output."""
     try:
         with open(os.environ["SLIPSTREAM_AGENT"] + ".problem", "w") as file:
-            file.write(f"{type(error).__name__}: {error}\n")
+            file.write(f"{type(error).__name__}: {error} (Python: {sys.executable})\n")
     except Exception:
         pass
 
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 try:
-    _chain(os.path.dirname(os.path.abspath(__file__)))
+    _chain(_HERE)
 finally:
     if os.environ.get("SLIPSTREAM_AGENT") and "jax" not in sys.modules:
         sys.meta_path.insert(0, _WhenImported())
