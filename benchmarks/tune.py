@@ -27,15 +27,14 @@ from slipstream.compiler.compile import machine_of
 from slipstream.experiment.stats import Comparison, compare
 from slipstream.outputs.terminal.tune import settings_text, tuning_json
 from slipstream.results.tuning import Tuning
-from slipstream.tune.folder import StudyConfig, read_study, target_of
 from slipstream.tune.measure.ab_window import BASELINE, NULL, ArmFailed, outcome_of, run_ab_window
-from slipstream.tune.measure.backends import JobSpec
 from slipstream.tune.measure.in_process import InProcess
 from slipstream.tune.measure.measured_search import WINDOW
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.screen import Screen, ScreenSpec
 from slipstream.tune.space.space import SpaceOptions
 from slipstream.tune.studies import TuneOptions, tune
+from slipstream.tune.study_folder import JobSpec, StudyConfig, read_study, target_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TARGETS = (f"{EXAMPLES / 'gpt.py'}:build", f"{EXAMPLES / 'gpt_offload.py'}:build")
@@ -104,7 +103,7 @@ def tuned(target: str, options: argparse.Namespace, folder: Path) -> Tuning:
         trials=options.trials,
         budget_s=options.budget,
         folder=folder,
-        asked=SpaceOptions(only=tuple(options.only)),
+        space=SpaceOptions(only=tuple(options.only)),
         measure=JobSpec(),
     )
     with LiveTable() as shown:

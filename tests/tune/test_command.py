@@ -58,7 +58,7 @@ def test_a_study_is_begun_shown_gone_on_with_and_applied(target, tmp_path):
         ("tune show nowhere", "holds no study"),
         ("tune x.py:build -- python train.py", "jobs need --measure"),
         ("tune x.py:build --measure --capture 0:1 -- python train.py", "expected START:COUNT"),
-        ("tune x.py:build --measure --objective memory", "a run tells the time of a step"),
+        ("tune x.py:build --measure --objective memory", "a run measures the time of a step"),
         ("tune x.mlir --measure", "can't be run: it has no arguments"),
         ("tune x.py:build --measure -- no-such-job", "no-such-job can't be started"),
     ],

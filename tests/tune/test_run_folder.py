@@ -11,11 +11,11 @@ from slipstream.errors import BadInput
 from slipstream.simulate.recorded import recorded_costs
 from slipstream.sources.load import load
 from slipstream.tune.apply import winning_settings
-from slipstream.tune.folder import read_study
 from slipstream.tune.measure.backends import _costs_file
-from slipstream.tune.run_folder import as_target, job_of, job_order
+from slipstream.tune.run_folder import as_target, job_spec, recorded_job
 from slipstream.tune.space.space import SpaceOptions
 from slipstream.tune.studies import TuneOptions, measure, show, tune
+from slipstream.tune.study_folder import read_study
 
 # Runs are to die with us, which is arranged between fork and exec.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*")
@@ -47,13 +47,13 @@ def run(tmp_path: Path, data: Path) -> Path:
 
 def order(folder: Path, **more) -> TuneOptions:
     return TuneOptions(
-        "1xH200", trials=2, folder=folder, jobs=1, asked=SpaceOptions(only=("costs",)), **more
+        "1xH200", trials=2, folder=folder, jobs=1, space=SpaceOptions(only=("costs",)), **more
     )
 
 
 def test_a_run_is_tuned_with_its_costs_and_measured_by_its_own_job(run, tmp_path, data):
     study = tmp_path / "study"
-    job = job_order(str(run), (), 5, 12)
+    job = job_spec(str(run), (), 5, 12)
     assert (job.command, job.environment, job.steps) == (
         ("sh", "-c", "exit $CODE"),
         {"CODE": "3"},
@@ -85,7 +85,7 @@ def test_a_run_is_tuned_with_its_costs_and_measured_by_its_own_job(run, tmp_path
 
 def test_folders_that_are_no_runs(tmp_path, run):
     assert as_target("x.py:build") == ("x.py:build", None)
-    assert job_of(str(tmp_path)) is None and job_order("x.py:build", (), 5, 10).command == ()
+    assert recorded_job(str(tmp_path)) is None and job_spec("x.py:build", (), 5, 10).command == ()
     with pytest.raises(BadInput, match="is a folder without a program"):
         as_target(str(tmp_path))
     # A run in place has its program elsewhere; what a CPU took says nothing about a GPU.

@@ -1,4 +1,4 @@
-"""The winning settings as `flags preset` has them, so that every form it writes is there."""
+"""The winning settings as a preset, so that `tune apply` can write every form of `flags preset`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 
 
 def winning_settings(
-    tuning: Tuning, costs: str | None = None, typed: Collection[str] = ()
+    tuning: Tuning, costs: str | None = None, placeholders: Collection[str] = ()
 ) -> ComposedPresets:
-    """What to set for the best candidate, each setting with the reason that it is a knob.
+    """The best candidate's settings, each with the reason why it is a knob.
 
-    Those in `typed` are no settings, but places in the job's command.
+    Knobs in `placeholders` are left out: their values go into the job's command.
     """
     best = tuning.best
     if best is None:
         raise BadInput(
-            f"{tuning.folder} has no result yet; go on with it: slipstream tune resume "
+            f"{tuning.folder} has no result yet; continue it: slipstream tune resume "
             f"{tuning.folder}"
         )
     whys = {knob.name: knob.why for knob in tuning.knobs}
     catalogue = default_catalogue()
     chosen = []
     file = Path(tuning.folder).absolute() / COSTS_FILE
-    settings = {name: value for name, value in best.settings.items() if name not in typed}
+    settings = {name: value for name, value in best.settings.items() if name not in placeholders}
     written = as_flags(settings, catalogue, costs or (str(file) if file.exists() else None))
     for own, (name, value) in zip(settings, written.items(), strict=True):
         entry = PresetEntry(name, value, whys.get(own, ""), HERE)
@@ -46,19 +46,19 @@ def winning_settings(
 def as_flags(
     settings: Mapping[str, str], catalogue: Catalogue, costs: str | None = None
 ) -> dict[str, str]:
-    """Settings as XLA_FLAGS and the environment have them, in their order."""
+    """Settings as XLA_FLAGS and the environment spell them, in order."""
     found = as_options(settings, costs)
     return {name: _in_xla_flags(name, value, catalogue) for name, value in found.items()}
 
 
 def as_options(settings: Mapping[str, str], costs: Path | str | None = None) -> dict[str, str]:
-    """Settings with the flag that stands for costs."""
+    """Settings with the knob `costs` replaced by its flag."""
     flags = {COSTS: (_PROFILE, str(costs or COSTS_FILE))}
     return dict(flags.get(name, (name, value)) for name, value in settings.items())
 
 
 def _in_xla_flags(name: str, value: str, catalogue: Catalogue) -> str:
-    """Candidates are compiled with options; XLA_FLAGS wants a few enums shorter."""
+    """A value as XLA_FLAGS spells it: some enums are shorter there than in compile options."""
     flag = catalogue.flags.get(name)
     if flag is None or flag_value_error(flag, value, catalogue.jaxlib_version) is None:
         return value

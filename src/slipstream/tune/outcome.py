@@ -1,4 +1,4 @@
-"""What became of one candidate, as workers hand it over and studies keep it."""
+"""The outcome of one candidate, as runners return it and studies keep it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OBJECTIVES = ("step", "memory", "compile")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One candidate's figures, or why there are none."""
+    """One candidate's figures, or why it failed."""
 
     status: str
     step_us: float | None = None
@@ -23,32 +23,32 @@ class Outcome:
     compile_s: float | None = None
     exposed_us: float | None = None
     least_us: float | None = None
-    """what no schedule of this program beats"""
+    """lower bound for any schedule of this program"""
     program: str = ""
-    """a hash: of the schedule and the way it is launched"""
+    """hash of the schedule and how it is launched"""
     work: str = ""
-    """a hash: of the instructions, whatever their order"""
+    """hash of the instructions, independent of their order"""
     collectives: Mapping[str, tuple[int, int]] | None = None
-    """number and bytes of a step, by kind"""
+    """(count, bytes) per step, by kind"""
     parts_us: Mapping[str, float] | None = None
-    """what the step is made of"""
+    """the parts of the step"""
     basis: str = "simulated"
     interval_us: tuple[float, float] | None = None
     change: float | None = None
-    """of the step against the baseline of the same window, where it was measured"""
+    """of the step relative to the baseline of the same window, if measured"""
     change_interval: tuple[float, float] | None = None
     numbers: str = ""
-    """whether results are the baseline's, where it was run"""
+    """whether its results match the baseline's, if it was run"""
     note: str = ""
     wrong: str = ""
-    """why its results are wrong, where its program shows that they are"""
+    """why its results are wrong, if its program shows that they are"""
 
     @property
     def is_ok(self) -> bool:
         return self.status == OK
 
     def score(self, objective: str) -> float | None:
-        """What is to be small; None where the candidate can't win."""
+        """The objective to minimise; None if the candidate can't win."""
         if not self.is_ok:
             return None
         figures = {

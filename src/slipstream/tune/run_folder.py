@@ -1,4 +1,4 @@
-"""A folder of `slipstream run` as something to tune: its hot program, what it cost, and its job."""
+"""A folder of `slipstream run` as a target: its hot program, its recorded costs, and its job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from slipstream.errors import BadInput
 from slipstream.run.run_dir import done_facts, read_json
-from slipstream.tune.measure.backends import JobSpec
+from slipstream.tune.study_folder import JobSpec
 
 _PHASES = ("profile", "compare")
-"""where a run leaves the program: the second, if all of it was done in place"""
+"""where a run leaves the program: in the second if the run had only one phase"""
 
 
 def as_target(given: str) -> tuple[str, str | None]:
-    """What to compile, and the recording to take costs from where there is one."""
+    """What to compile, and the recording to take costs from, if there is one."""
     folder = Path(given)
     if not folder.is_dir():
         return given, None
@@ -26,8 +26,8 @@ def as_target(given: str) -> tuple[str, str | None]:
         if programs:
             return str(programs[-1]), _recording(rank)
     raise BadInput(
-        f"{given} is a folder without a program (profile/rank0/programs/*.stablehlo); expected "
-        "one that slipstream run wrote, or FILE.py:FUNCTION"
+        f"{given} is a folder without a program (profile/rank0/programs/*.stablehlo); expected a "
+        "folder that slipstream run wrote, or FILE.py:FUNCTION"
     )
 
 
@@ -36,21 +36,21 @@ def _size(file: Path) -> int:
 
 
 def _recording(rank: Path) -> str | None:
-    """What kernels of a GPU took; what a CPU took says nothing about one."""
+    """The profile of a GPU run; times of a CPU run say nothing about a GPU."""
     folder, facts = rank / "profiles" / "before", done_facts(rank) or {}
     if facts.get("platform", "gpu") != "gpu":
         return None
     return str(folder) if any(folder.rglob("*.xplane.pb*")) else None
 
 
-def job_order(target: str, command: Sequence[str], start: int, steps: int) -> JobSpec:
-    """How a target's candidates are run: by the command, by that of its run, or as a function."""
-    known = job_of(target) if not command else JobSpec(tuple(command), os.getcwd())
-    return replace(known or JobSpec(), start=start, steps=steps)
+def job_spec(target: str, command: Sequence[str], start: int, steps: int) -> JobSpec:
+    """The job to time: the given command, that of the target's run, or none (a function)."""
+    job = JobSpec(tuple(command), os.getcwd()) if command else recorded_job(target) or JobSpec()
+    return replace(job, start=start, steps=steps)
 
 
-def job_of(given: str) -> JobSpec | None:
-    """The job that `slipstream run` ran there, in its folder, with what it had set."""
+def recorded_job(given: str) -> JobSpec | None:
+    """The job that `slipstream run` ran in a folder, with its working directory and settings."""
     facts = read_json(Path(given) / "run.json") or {}
     command, cwd, environment = (facts.get(name) for name in ("command", "cwd", "environment"))
     if not isinstance(command, list) or not command:

@@ -119,7 +119,9 @@ def test_real_steps_on_the_cpu_and_what_goes_wrong_with_them(job, monkeypatch):
         with pytest.raises(ArmFailed, match="results differ") as different:
             measure.prepare("fast", {"xla_cpu_enable_fast_math": "true"})
         assert different.value.status == DIFFERENT
-        with pytest.raises(ArmFailed, match="NCCL_PROTO: only for a whole process") as refused:
+        with pytest.raises(
+            ArmFailed, match="NCCL_PROTO: can only be set for a whole process"
+        ) as refused:
             measure.prepare("variable", {"NCCL_PROTO": "LL"})
         assert refused.value.status == REFUSED
         mark.write_text("memory")
@@ -146,7 +148,7 @@ def test_the_best_of_a_screen_is_run_against_the_baseline(target, tmp_path):
 
     asked = SpaceOptions(only=("xla_gpu_graph_min_graph_size", "xla_gpu_enable_command_buffer"))
     folder = tmp_path / "study"
-    order = TuneOptions(on="1xH200", trials=5, budget_s=300, folder=folder, jobs=1, asked=asked)
+    order = TuneOptions(on="1xH200", trials=5, budget_s=300, folder=folder, jobs=1, space=asked)
     screened = tune(target, order)
     found = measure(folder, use_gpu=False, trials=2, budget_s=120)
     measured = [tried for tried in found.trials if tried.basis == "measured"]

@@ -75,7 +75,7 @@ def test_jobs_are_timed_and_what_goes_wrong_is_told_apart(tmp_path, job):
     assert measure.time(BASELINE) > 0 and measure.time(NULL) > 0
     measure.prepare("fine", {"xla_gpu_graph_min_graph_size": "7", "MY_VARIABLE": "1"})
     assert measure.time("fine") > 0
-    assert measure.numbers("fine") == CHECKED
+    assert measure.results_check("fine") == CHECKED
     # With the user's own flags, which are still there, this one gives other numbers.
     different = failed(measure, "fast", FAST)
     assert (different.status, "results differ" in different.note) == (DIFFERENT, True)
@@ -154,7 +154,7 @@ def test_what_the_user_set_stays_and_comes_last():
     assert typed == ("srun", "--ntasks-per-node=4", "python", "train.py", "{other}")
     assert variables == {"XLA_FLAGS": "--xla_c=2 --xla_a=1 --xla_b", "NCCL_MAX_CTAS": "8"}
     for taken in ("xla_b", "NCCL_PROTO"):
-        with pytest.raises(ArmFailed, match=f"{taken}: set in the environment already") as refused:
+        with pytest.raises(ArmFailed, match=f"{taken}: already set in the environment") as refused:
             settings_for({taken: "2"}, command, base, catalogue)
         assert refused.value.status == REFUSED
     # A form that only XLA_FLAGS has, and costs by their file.
@@ -182,7 +182,7 @@ def test_settings_that_do_not_arrive_are_an_error_and_not_a_measurement(tmp_path
     runs.said["environment"] = {"XLA_FLAGS": "--xla_of_the_script=1"}
     measure.time(BASELINE)
     measure.prepare("one", {"xla_gpu_graph_min_graph_size": "7"})
-    with pytest.raises(BadInput, match="the script sets it itself, or the launcher"):
+    with pytest.raises(BadInput, match="the script sets it, or the launcher"):
         measure.time("one")
 
 
@@ -191,11 +191,13 @@ def test_results_that_cannot_be_compared_are_said_to_be_unchecked(tmp_path, monk
     measure.time(BASELINE)
     measure.prepare("one", {})
     measure.time("one")
-    assert measure.numbers("one") == "not checked: the baseline ran only once"
+    assert measure.results_check("one") == "not checked: the baseline ran only once"
     runs.said["content"] = "b"
     measure.time(NULL)
     measure.time("one")
-    assert measure.numbers("one").startswith("not checked: two runs of the baseline differ as well")
+    assert measure.results_check("one").startswith(
+        "not checked: two runs of the baseline also differ"
+    )
 
 
 @pytest.mark.parametrize(

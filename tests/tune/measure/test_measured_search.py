@@ -10,7 +10,6 @@ import pytest
 
 from slipstream.cli.tune.apply import apply
 from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, OUT_OF_MEMORY
-from slipstream.tune.folder import StudyConfig, write_study
 from slipstream.tune.measure import finals
 from slipstream.tune.measure.ab_window import (
     JOBS,
@@ -21,16 +20,22 @@ from slipstream.tune.measure.ab_window import (
     outcome_of,
     run_ab_window,
 )
-from slipstream.tune.measure.backends import JobSpec
 from slipstream.tune.measure.measured_search import measure_candidates
 from slipstream.tune.measure.next_candidates import TOGETHER, best_settings, next_candidates
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.report.report import LAUNCHED, MEASURED, open_study
 from slipstream.tune.search.seeds import PROBE, SIMPLIFY, Suggestion
 from slipstream.tune.search.study import TrialRow
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 from slipstream.tune.studies import show
+from slipstream.tune.study_folder import (
+    LAUNCHED,
+    MEASURED,
+    JobSpec,
+    StudyConfig,
+    open_study,
+    write_study,
+)
 
 KNOBS = (
     Knob("xla_a", ("0", "1", "2"), "a", is_ordered=True),
@@ -39,6 +44,8 @@ KNOBS = (
     Knob("NCCL_D", ("(unset)", "8", "16"), "d", "measurement", True),
 )
 FACTS = StudyConfig("t.py:build", "stablehlo", "8xH200", "jit_step", "step", "0.0", Space(KNOBS))
+AS_JOB = replace(FACTS, measure=JobSpec(("python", "train.py")))
+"""the same, timed by launching a job"""
 SCREENED = [{}, {"xla_a": "1"}, {"xla_a": "2", "xla_b": "y"}, {"xla_b": "y"}]
 """the best last but one"""
 STEP_US = [100.0, 98.0, 90.0, 99.0]
@@ -74,8 +81,13 @@ class Table:
             factor *= 1 + change
         return 1e-3 * factor * self._noise.gauss(1, 0.001)
 
-    def numbers(self, name: str) -> str:
+    def results_check(self, name: str) -> str:
         return "not checked: made up"
+
+
+def launched_folder(folder):
+    write_study(folder, AS_JOB, b"")
+    return folder
 
 
 @pytest.fixture
@@ -98,7 +110,7 @@ def tried(folder, name=MEASURED):
 def test_the_screens_best_come_first_then_what_only_a_run_tells_on_top_of_the_best(folder):
     table = Table(**{"xla_a=1": -0.05, "xla_b=y": 0.03, "NCCL_D=16": -0.04})
     why = measure_candidates(
-        folder, FACTS, table, trials=8, budget_s=60, space=FACTS.space, name=LAUNCHED
+        launched_folder(folder), AS_JOB, table, trials=8, budget_s=60, space=FACTS.space
     )
     settings = [dict(row.settings) for row in tried(folder, LAUNCHED)]
     assert settings[:4] == [SCREENED[2], SCREENED[1], SCREENED[3], {"xla_c": "true"}]
@@ -155,7 +167,7 @@ def test_candidates_that_fail_are_recorded_as_such_and_never_win(folder):
     fails = {"xla_a=2": CRASH, "xla_b=y": HANG, "xla_c=true": OUT_OF_MEMORY, "NCCL_D=16": DIFFERENT}
     table = Table(**fails, **{"xla_a=1": -0.01})
     measure_candidates(
-        folder, FACTS, table, trials=6, budget_s=60, space=FACTS.space, name=LAUNCHED
+        launched_folder(folder), AS_JOB, table, trials=6, budget_s=60, space=FACTS.space
     )
     found = {str(dict(row.settings)): row.outcome for row in tried(folder, LAUNCHED)}
     for one, status in ((SCREENED[2], CRASH), (SCREENED[3], HANG)):
@@ -188,7 +200,7 @@ def test_optunas_pruner_sends_away_who_is_no_match_for_those_before(folder):
     table.arms["a"] = {"k": "a"}
     window = run_ab_window(["a"], table.time, prune=lambda name, change, rounds: change < -0.04)
     assert outcome_of(window, "a", None).note.endswith(
-        "; left early: worse than most candidates before it; 10 rounds"
+        "; dropped early: worse than most candidates before it; 10 rounds"
     )
 
 
@@ -197,7 +209,7 @@ def test_of_whole_jobs_the_slower_ones_leave_after_three_rounds(tmp_path):
     table.arms |= {"slow": {"k": "slow"}, "fast": {"k": "fast"}}
     window = run_ab_window(["slow", "fast"], table.time, schedule=JOBS)
     assert table.timed.count("slow") == JOBS.early[0]
-    assert window.left == {"slow": "slower in each of 3 rounds"}
+    assert window.dropped == {"slow": "slower in each of 3 rounds"}
     assert window.comparisons["fast"].verdict == "faster"
     assert table.timed.count("fast") == table.timed.count(NULL) == JOBS.looks[0]
 
@@ -244,7 +256,7 @@ def test_the_best_is_the_simplest_that_is_as_fast(folder, changes, best):
     said = [reason for reason in found.reasons if "the fewest settings" in reason]
     assert len(said) == (found.best != fastest)
     if changes.get("xla_b=y") == -0.001:
-        assert "1 instead of 2: beside that one its step changes by +0.1%" in said[0]
+        assert "1 instead of 2: compared with the fastest, its step changes by +0.1%" in said[0]
 
 
 def test_the_fastest_is_proposed_with_fewer_settings_the_strongest_alone_first():
@@ -309,14 +321,16 @@ def test_who_stands_in_for_the_fastest_must_be_known_to_be_as_fast(
         ["trial 3", "trial 5"], lambda name: table[name] * random_.gauss(1, noise),
         schedule=STEPS.final,
     )  # fmt: skip
-    told = finals.written(window, {"trial 3": 3, "trial 5": 5})
-    found = finals.read({finals.NOTE: told})
+    told = finals.to_note(window, {"trial 3": 3, "trial 5": 5})
+    found = finals.from_notes({finals.NOTE: told})
     fastest, other = sorted(found.values(), key=lambda result: result.change)
     assert fastest.is_as_fast and fastest.beside.change == 0
     assert (other.beside.verdict, other.is_as_fast) == (verdict, is_as_fast)
     # As it was written before there was such a comparison.
     plain = {n: {k: v for k, v in r.items() if k != "beside"} for n, r in json.loads(told).items()}
-    assert not any(r.is_as_fast for r in finals.read({finals.NOTE: json.dumps(plain)}).values())
+    assert not any(
+        r.is_as_fast for r in finals.from_notes({finals.NOTE: json.dumps(plain)}).values()
+    )
 
 
 def test_without_a_winner_there_are_no_finals(folder):
@@ -328,12 +342,10 @@ def test_without_a_winner_there_are_no_finals(folder):
 def test_what_won_in_the_command_is_applied_there(tmp_path, capsys):
     knobs = (*KNOBS[3:], Knob("processes", ("8", "1"), "asked for", "measurement"))
     order = JobSpec(("srun", "--ntasks-per-node={processes}", "python", "train.py"))
-    facts = replace(FACTS, space=Space(knobs), measure=order.to_json())
+    facts = replace(FACTS, space=Space(knobs), measure=order)
     write_study(tmp_path, facts, b"")
     table = Table(JOBS, **{"processes=1": -0.1, "NCCL_D=16": -0.1})
-    measure_candidates(
-        tmp_path, facts, table, trials=5, budget_s=60, space=facts.space, name=LAUNCHED
-    )
+    measure_candidates(tmp_path, facts, table, trials=5, budget_s=60, space=facts.space)
     apply(str(tmp_path), "sh", json=False)
     printed = capsys.readouterr()
     assert "NCCL_D=16" in printed.out and "processes" not in printed.out

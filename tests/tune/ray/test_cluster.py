@@ -20,15 +20,14 @@ from slipstream.compiler.compile import machine_of
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput, Missing
 from slipstream.results.tuning import CRASH
-from slipstream.tune.folder import read_study
 from slipstream.tune.ray.cluster import Cluster, version_mismatch
 from slipstream.tune.ray.connection import Connection
 from slipstream.tune.ray.worker import lacking, versions, worker_class
-from slipstream.tune.report.report import open_study
 from slipstream.tune.search.screen import ScreenSpec
 from slipstream.tune.search.search import NoWorker
 from slipstream.tune.space.space import SpaceOptions
-from slipstream.tune.studies import TuneOptions, begin, resume
+from slipstream.tune.studies import TuneOptions, resume, start
+from slipstream.tune.study_folder import open_study, read_study
 
 SIZE = "xla_gpu_graph_min_graph_size"
 # All of a small space is tried, so that two searches have the same candidates.
@@ -96,7 +95,7 @@ def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
     cluster, environment, target, tmp_path
 ):
     on_ray, here = tmp_path / "ray", tmp_path / "here"
-    begin(target, TuneOptions(on="1xH200", trials=TRIALS, folder=on_ray, asked=ASKED))
+    start(target, TuneOptions(on="1xH200", trials=TRIALS, folder=on_ray, space=ASKED))
     shutil.copytree(on_ray, here)
     command = [sys.executable, "-m", "slipstream", "tune", "resume", on_ray, "--json"]
     said, told = tmp_path / "out", tmp_path / "log"
@@ -212,7 +211,9 @@ def test_three_workers_lost_over_a_candidate_make_it_a_crash(monkeypatch):
     with cluster, cluster.runner() as runner:
         found = runner.evaluate({})
     assert found.status == CRASH and ray.killed == 3
-    assert found.note == "3 workers were lost over it; the last: it is dead [on node7]"
+    assert (
+        found.note == "3 workers were lost while evaluating it; the last one: it is dead [on node7]"
+    )
 
 
 def test_a_compiler_that_dies_with_its_node_is_not_the_candidates_crash(monkeypatch):

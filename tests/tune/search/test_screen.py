@@ -17,14 +17,14 @@ from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import option_value_error
 from slipstream.outputs.terminal.tune import remarks_of
 from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, TrialResult, Tuning
-from slipstream.tune.folder import read_study
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.fingerprint import fingerprint_of
 from slipstream.tune.search.screen import Screen
 from slipstream.tune.search.seeds import seeds
 from slipstream.tune.space.program_traits import ProgramTraits, traits_of
 from slipstream.tune.space.space import SpaceOptions, space_of
-from slipstream.tune.studies import TuneOptions, begin, resume, show, tune
+from slipstream.tune.studies import TuneOptions, resume, show, start, tune
+from slipstream.tune.study_folder import read_study
 
 MACHINE = "2xH200"
 GATHER = "xla_gpu_all_gather_combine_threshold_bytes"
@@ -48,13 +48,13 @@ def compiled(tmp_path_factory, step_file, session_cache, quick):
 
 def test_knobs_are_those_that_the_program_can_feel(compiled):
     traits = traits_of(compiled[0].program, machine_of(MACHINE))
-    assert traits.loops == 2 and traits.products > 0 and traits.host_copies == 0
+    assert traits.loops == 2 and traits.matmuls > 0 and traits.host_copies == 0
     assert "all-gather" in traits.in_loops and "collective-permute" not in traits.collectives
     space = space_of(traits, installed_catalogue())
     names = {knob.name for knob in space.knobs}
     assert {GATHER, GRAPHS, "xla_gpu_enable_while_loop_double_buffering"} <= names
     assert space.left_out["xla_gpu_enable_pipelined_p2p"] == "the program has no collective-permute"
-    assert space.left_out["xla_gpu_autotune_level"] == "only a run can tell: --measure"
+    assert space.left_out["xla_gpu_autotune_level"] == "its effect can only be measured: --measure"
     measured = space_of(traits, installed_catalogue(), is_measured=True)
     assert measured.knob("xla_gpu_autotune_level") is not None
     assert measured.left_out["NCCL_PROTO"].startswith("a variable of the whole process")
@@ -66,7 +66,7 @@ def test_knobs_are_those_that_the_program_can_feel(compiled):
 
 
 def test_without_collectives_or_loops_there_are_no_knobs_for_them():
-    space = space_of(ProgramTraits(1, 1, products=3), installed_catalogue(), is_measured=True)
+    space = space_of(ProgramTraits(1, 1, matmuls=3), installed_catalogue(), is_measured=True)
     names = " ".join(knob.name for knob in space.knobs)
     for word in ("gather", "reduce_scatter", "collective", "latency", "loop", "NCCL", "offload"):
         assert word not in names, word
@@ -93,19 +93,19 @@ def test_users_add_and_forbid_knobs(compiled):
     catalogue = installed_catalogue()
     added = {"xla_gpu_graph_min_graph_size": ("7",), "MY_VARIABLE": ("1",)}
     asked = SpaceOptions((GRAPHS,), added, (GATHER, *added))
-    space = space_of(traits, catalogue, asked=asked)
+    space = space_of(traits, catalogue, options=asked)
     assert [knob.name for knob in space.knobs] == [GATHER, *added]
     assert space.left_out[GRAPHS] == "forbidden"
     for wrong, match in (
         (SpaceOptions(("xla_nothing",)), "there is no knob 'xla_nothing'"),
         (
             SpaceOptions(added={"xla_gpu_nothing_at_all": ("1",)}),
-            "has no flag xla_gpu_nothing_at_all",
+            "has no compile option xla_gpu_nothing_at_all",
         ),
         (SpaceOptions(added={"xla_gpu_graph_min_graph_size": ("many",)}), "the value is 'many'"),
     ):
         with pytest.raises(BadInput, match=match):
-            space_of(traits, catalogue, asked=wrong)
+            space_of(traits, catalogue, options=wrong)
 
 
 def test_the_first_suggestions_are_the_default_and_the_presets(compiled):
@@ -202,7 +202,7 @@ ASKED = SpaceOptions(only=(GATHER, GRAPHS, BY_DIM))
 def test_a_whole_search_and_its_report(target, tmp_path):
     folder = tmp_path / "study"
     told = []
-    order = TuneOptions(on=MACHINE, trials=6, budget_s=300, folder=folder, jobs=2, asked=ASKED)
+    order = TuneOptions(on=MACHINE, trials=6, budget_s=300, folder=folder, jobs=2, space=ASKED)
     found = tune(target, order, on_result=lambda candidate, outcome: told.append(candidate.number))
     assert len(found.trials) == 6 == len(told)
     assert found.baseline is not None and found.baseline.settings == {}
@@ -219,16 +219,16 @@ def test_a_whole_search_and_its_report(target, tmp_path):
     assert len(again.trials) == 8
     shown = show(folder)
     assert [t.settings for t in shown.trials] == [t.settings for t in again.trials]
-    with pytest.raises(BadInput, match="holds a study already"):
+    with pytest.raises(BadInput, match="already holds a study"):
         tune(target, order)
 
 
 def test_a_study_of_another_jaxlib_is_not_gone_on_with(target, tmp_path):
     folder = tmp_path / "study"
-    begin(target, TuneOptions(on=MACHINE, folder=folder, asked=ASKED))
+    start(target, TuneOptions(on=MACHINE, folder=folder, space=ASKED))
     file = folder / "study.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "jaxlib": "0.4.1"}))
-    with pytest.raises(BadInput, match=r"of jaxlib 0\.4\.1, and"):
+    with pytest.raises(BadInput, match=r"made with jaxlib 0\.4\.1, but"):
         resume(folder)
     assert read_study(folder).jaxlib == "0.4.1"
     with pytest.raises(BadInput, match="holds no study"):

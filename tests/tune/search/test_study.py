@@ -14,15 +14,14 @@ import pytest
 
 from slipstream.errors import BadInput
 from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, NO_FIT, OK, OUT_OF_MEMORY
-from slipstream.tune.folder import StudyConfig, read_study
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.report.report import open_study
 from slipstream.tune.search.search import Search, best_row
 from slipstream.tune.search.seeds import Suggestion
 from slipstream.tune.search.storage import sqlite_url
 from slipstream.tune.search.study import Study, TrialRow
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
+from slipstream.tune.study_folder import StudyConfig, open_study, read_study
 
 SPACE = Space(
     (
@@ -108,14 +107,14 @@ def test_a_candidate_that_is_given_back_is_asked_for_again(study):
     assert (again.settings, again.origin) == ({"xla_b": "z"}, "preset one")
 
 
-def test_a_trial_of_another_host_is_left_alone_until_its_heart_stops(tmp_path, monkeypatch):
+def test_a_trial_of_another_host_is_left_alone_until_its_heartbeats_stop(tmp_path, monkeypatch):
     url = sqlite_url(tmp_path)
     there = Study(url, "test", SPACE, "step")
     there.enqueue([Suggestion({"xla_b": "z"}, "preset one")])
     with monkeypatch.context() as patched:
         patched.setattr("slipstream.tune.search.study.owner", lambda: ["elsewhere", 1, "0"])
         lost = there.ask()
-    # Its heart beat once, and never again.
+    # It sent one heartbeat, and no more.
     there.close()
     here = Study(url, "test", SPACE, "step")
     here.requeue_dead()
@@ -137,7 +136,6 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {folder!r})
 from test_study import SPACE, Arithmetic
-from slipstream.tune.report.report import open_study
 from slipstream.tune.search.search import Search
 from slipstream.tune.search.study import TrialRow, Study
 

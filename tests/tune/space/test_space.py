@@ -13,12 +13,12 @@ AUTOTUNING = "xla_gpu_autotune_level"
 def whole(traits: ProgramTraits, **asked):
     catalogue = installed_catalogue()
     return space_of(
-        traits, catalogue, is_measured=True, is_launched=True, asked=SpaceOptions(**asked)
+        traits, catalogue, is_measured=True, is_launched=True, options=SpaceOptions(**asked)
     )
 
 
 def test_a_launch_tells_variables_one_process_flags_and_a_screen_neither():
-    space = whole(ProgramTraits(8, 1, COLLECTIVES, products=1))
+    space = whole(ProgramTraits(8, 1, COLLECTIVES, matmuls=1))
     names = {knob.name for knob in space.knobs}
     assert names >= VARIABLES | {AUTOTUNING} and "NCCL_IB_QPS_PER_CONNECTION" not in names
     process, screen = space.in_process, space.screened
@@ -37,7 +37,7 @@ def test_nothing_for_nccl_without_collectives_between_devices():
 
 
 def test_a_place_in_the_command_has_its_first_value_for_default():
-    space = whole(ProgramTraits(8, 1), added={"processes": ("8", "1")}, typed=("processes",))
+    space = whole(ProgramTraits(8, 1), added={"processes": ("8", "1")}, placeholders=("processes",))
     knob = space.knob("processes")
     assert knob is not None and (knob.default, knob.values) == ("8", ("8", "1"))
     assert knob.seen_by == "measurement" and space.in_process.knob("processes") is None

@@ -26,16 +26,18 @@ def apply(
     """Print the best settings for a shell, Slurm, Python or Kubernetes."""
     from slipstream.outputs.preset_files import preset_json, render
     from slipstream.tune.apply import winning_settings
-    from slipstream.tune.folder import read_study
     from slipstream.tune.measure.backends import winning_command
     from slipstream.tune.studies import show
+    from slipstream.tune.study_folder import read_study
 
     found = show(Path(study))
-    command, typed = winning_command(read_study(Path(study)), found)
-    composed = winning_settings(found, typed=typed)
+    command, placeholders = winning_command(read_study(Path(study)), found)
+    composed = winning_settings(found, placeholders=placeholders)
     if json:
-        return show_json({**preset_json(composed), **({"command": command} if typed else {})})
+        return show_json(
+            {**preset_json(composed), **({"command": command} if placeholders else {})}
+        )
     echo(render(composed, form).rstrip("\n"))
-    if typed:
+    if placeholders:
         # On stderr, because the settings may go into a file without comments.
         print(f"and in the command: {shlex.join(command)}", file=sys.stderr)

@@ -13,9 +13,9 @@ import typer
 from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
-    from slipstream.tune.measure.backends import JobSpec
     from slipstream.tune.outcome import Outcome
     from slipstream.tune.search.study import Candidate
+    from slipstream.tune.study_folder import JobSpec
 
 DEFAULT_STUDY = "slipstream-tune"
 StudyArgument = Annotated[
@@ -111,14 +111,14 @@ def job_to_measure(
 ) -> JobSpec | None:
     """The job that runs candidates; None if they are only simulated."""
     from slipstream.run.settings import parse_capture
-    from slipstream.tune.run_folder import job_order
+    from slipstream.tune.run_folder import job_spec
 
     if command and not is_measured:
         raise BadInput(
             f"{' '.join(command)!r} is a job, and jobs need --measure: slipstream tune "
             f"{target} --measure -- {' '.join(command)}"
         )
-    return job_order(target, command, *parse_capture(capture)) if is_measured else None
+    return job_spec(target, command, *parse_capture(capture)) if is_measured else None
 
 
 class LiveTable:

@@ -84,13 +84,12 @@ def start(
     Continue an interrupted search with: slipstream tune resume DIR
     """
     from slipstream.outputs.terminal.tune import render_tuning, tuning_json
-    from slipstream.tune.measure.launched import places
+    from slipstream.tune.measure.launched import placeholders_in
     from slipstream.tune.space.space import SpaceOptions
     from slipstream.tune.studies import TuneOptions, tune
 
     job = job_to_measure(target, command or (), measure, capture)
     added = dict(map(knob, add or ()))
-    typed = places(added, job.command) if job is not None else ()
     options = TuneOptions(
         on=on,
         objective=objective,
@@ -100,7 +99,12 @@ def start(
         storage=storage,
         jobs=jobs,
         costs=costs,
-        asked=SpaceOptions(tuple(forbid or ()), added, tuple(only or ()), typed),
+        space=SpaceOptions(
+            forbidden=tuple(forbid or ()),
+            added=added,
+            only=tuple(only or ()),
+            placeholders=placeholders_in(added, job.command) if job is not None else (),
+        ),
         most_memory_bytes=size(memory),
         tolerance=tolerance,
         timeout_s=seconds(timeout),

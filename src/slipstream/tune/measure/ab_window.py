@@ -1,11 +1,11 @@
-"""Candidates that run against the baseline, in windows: what drifts drifts for all of them.
+"""A/B windows: candidates interleaved with the baseline, so that drift affects all arms alike.
 
     window   baseline · null · a · b · c     forwards, backwards, forwards …
-             └ the baseline over again: what it seems to change is noise
+                        └ the baseline again: its apparent change is noise
 
-A loser leaves the window early; a window ends when none can win any more, or all is said. The
-confidence of each interval accounts for all comparisons of all looks (Bonferroni). Leaving needs no
-proof: who leaves can't win.
+Slower arms are dropped early; a window ends when no arm can win any more, or after its last round.
+The confidence of each interval accounts for all comparisons at all looks (Bonferroni). Dropping an
+arm needs no proof, because a dropped arm can't win.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ BASELINE, NULL = "baseline", "null"
 
 @dataclass(frozen=True)
 class LookSchedule:
-    """When it is looked at the times of a window."""
+    """After which rounds a window's times are compared."""
 
     warm_rounds: int
-    """that are run and not timed"""
+    """rounds before the timed ones"""
     looks: tuple[int, ...]
-    """rounds after which it is decided who goes on, and who won"""
+    """rounds after which arms are compared, and losers dropped"""
     early: tuple[int, ...] = ()
-    """rounds after which leaves who was slower in each"""
+    """rounds after which arms that were slower every time are dropped"""
 
     @property
     def final(self) -> LookSchedule:
-        """The same with one look, at the end."""
+        """The same with a single look, at the end."""
         return LookSchedule(self.warm_rounds, self.looks[-1:])
 
 
 STEPS = LookSchedule(2, (10, 15, 22, 30))
-"""where a round is a step of each arm"""
+"""a round is one step of each arm"""
 JOBS = LookSchedule(0, (10, 14, 20), (3, 6))
-"""where a round is a whole run of each arm's job, which warms up by itself"""
+"""a round is one run of each arm's job, which warms up by itself"""
 WARM_ROUNDS, LOOKS = STEPS.warm_rounds, STEPS.looks
 Time = Callable[[str], float]
-"""one step of an arm, in seconds; raises ArmFailed"""
+"""the duration of one step of an arm, in seconds; raises ArmFailed"""
 Prune = Callable[[str, float, int], bool]
-"""whether an arm that changed so much in so many rounds is not worth more of them"""
+"""(arm, change, rounds): whether to give the arm up"""
 
 
 class ArmFailed(Exception):
-    """An arm that can't run: its status, and what was seen."""
+    """An arm failed: its status, and what was seen."""
 
     def __init__(self, status: str, note: str) -> None:
         super().__init__(note)
@@ -61,13 +61,13 @@ class ArmFailed(Exception):
 
 @dataclass
 class ABWindow:
-    """What one window found."""
+    """The result of one window."""
 
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     failures: dict[str, ArmFailed] = field(default_factory=dict)
     times_s: dict[str, list[float]] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
-    """who left early without an interval, and why"""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """arms that were dropped early without an interval, and why"""
     rounds: int = 0
 
     @property
@@ -76,11 +76,11 @@ class ABWindow:
         return NoiseFloor(found.change, found.low, found.high) if found else None
 
     def is_known(self, name: str) -> bool:
-        """Whether something can be said of a candidate; not where the time was over before."""
-        return name in self.comparisons or name in self.failures or name in self.left
+        """Whether the window has a result for a candidate; not if it ran out of time first."""
+        return name in self.comparisons or name in self.failures or name in self.dropped
 
     def change(self, name: str) -> float:
-        """By the middle of the rounds' ratios."""
+        """The median of the rounds' ratios, minus 1."""
         return median(self.ratios(name)) - 1
 
     def ratios(self, name: str) -> list[float]:
@@ -97,7 +97,7 @@ def run_ab_window(
     is_over: Callable[[], bool] = lambda: False,
     prune: Prune = lambda name, change, rounds: False,
 ) -> ABWindow:
-    """Baseline, null and candidates in turn, until it is clear who wins, or the time is over."""
+    """Time all arms in turn until the result is clear or the time is up."""
     most = rounds or schedule.looks[-1]
     window = ABWindow(times_s={name: [] for name in (BASELINE, NULL, *arms)})
     running = [BASELINE, NULL, *arms]
@@ -134,11 +134,11 @@ def _compare(window: ABWindow, running: list[str], tests: int) -> None:
     baseline = window.times_s[BASELINE]
     for name in [one for one in running if one != BASELINE]:
         times = window.times_s[name]
-        # The widest interval of n ranks misses with a chance of 2 in 2^n: fewer can't say more.
+        # The widest interval of n ranks misses with probability 2 / 2^n: too few prove nothing.
         if 2.0 ** (1 - len(times)) <= (1 - CONFIDENCE) / tests:
             window.comparisons[name] = compare(baseline[: len(times)], times, tests)
     for name in _candidates(running):
-        # A loser is dropped; the null arm stays to the end.
+        # Losers are dropped; the null arm stays to the end.
         found = window.comparisons.get(name)
         if found is not None and found.verdict == "slower":
             running.remove(name)
@@ -147,14 +147,14 @@ def _compare(window: ABWindow, running: list[str], tests: int) -> None:
 def _drop_losers(
     window: ABWindow, running: list[str], schedule: LookSchedule, prune: Prune
 ) -> None:
-    """Who needs no proof: slower each time, or no match for those before."""
+    """Drop arms without proof: slower in every round, or worse than earlier candidates."""
     for name in _candidates(running):
         ratios, rounds = window.ratios(name), window.rounds
         if rounds in schedule.early and min(ratios) > 1 + NEGLIGIBLE:
-            window.left[name] = f"slower in each of {rounds} rounds"
+            window.dropped[name] = f"slower in each of {rounds} rounds"
             running.remove(name)
         elif prune(name, window.change(name), rounds):
-            window.left[name] = "worse than most candidates before it"
+            window.dropped[name] = "worse than most candidates before it"
             running.remove(name)
 
 
@@ -163,20 +163,20 @@ def _candidates(running: Sequence[str]) -> list[str]:
 
 
 def _can_anyone_win(window: ABWindow, running: Sequence[str]) -> bool:
-    """Whether another round could change what is known."""
+    """Whether another round could change the result."""
     verdicts = [window.comparisons.get(name) for name in _candidates(running)]
     return any(one is None or one.verdict in ("can't tell", "no different") for one in verdicts)
 
 
 def outcome_of(window: ABWindow, name: str, memory_bytes: int | None, numbers: str = "") -> Outcome:
-    """A candidate of a window, as a study keeps it."""
+    """A candidate's outcome, as a study keeps it."""
     if name in window.failures:
         failed = window.failures[name]
         return Outcome(failed.status, basis="measured", note=failed.note)
     before = median(window.times_s[BASELINE][: len(window.times_s[name])]) * 1e6
     found = window.comparisons.get(name)
     change = found.change if found is not None else window.change(name)
-    # By the rounds' ratios, which drift doesn't touch, from the baseline's median.
+    # The baseline's median times the rounds' ratio, which is immune to drift.
     outcome = Outcome(
         OK,
         step_us=before * (1 + change),
@@ -193,12 +193,12 @@ def outcome_of(window: ABWindow, name: str, memory_bytes: int | None, numbers: s
 
 
 def _note(window: ABWindow, name: str, found: Comparison | None) -> str:
-    left = f"left early: {window.left[name]}" if name in window.left else ""
+    dropped = f"dropped early: {window.dropped[name]}" if name in window.dropped else ""
     verdict = f"{found.verdict}: {found.why}" if found is not None else ""
-    said = "; ".join(filter(None, (verdict, left)))
-    return f"{said}; {len(window.times_s[name])} rounds"
+    parts = "; ".join(filter(None, (verdict, dropped)))
+    return f"{parts}; {len(window.times_s[name])} rounds"
 
 
 def status_of(text: str) -> str:
-    """The kind of a failure, by what XLA said."""
+    """The status of a failure, by XLA's message."""
     return OUT_OF_MEMORY if is_out_of_memory(text) else CRASH

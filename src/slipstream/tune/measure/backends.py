@@ -1,18 +1,16 @@
-"""How a study's candidates are run: a function in one process, or a job that is launched.
+"""Backends that time candidates: a function in one process, or a job that is launched.
 
-FILE.py:FUNCTION            InProcess   compiled variants, step by step
--- CMD …, or a run's folder  Launched    a job for every time of a step
+FILE.py:FUNCTION              InProcess   compiled variants, step by step
+-- CMD …, or a run's folder   Launched    one job for every timing
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from slipstream.bench.timed_run import TimedRuns
 from slipstream.costs.files import write_costs
@@ -22,90 +20,60 @@ from slipstream.results.tuning import Tuning
 from slipstream.simulate.recorded import recorded_costs
 from slipstream.sources.load import load
 from slipstream.tune.apply import COSTS_FILE
-from slipstream.tune.folder import StudyConfig
 from slipstream.tune.measure.in_process import Backend, InProcess
-from slipstream.tune.measure.launched import Launched, in_command, set_already, with_values
-from slipstream.tune.report.report import LAUNCHED, MEASURED
+from slipstream.tune.measure.launched import (
+    Launched,
+    fill_placeholders,
+    is_placeholder,
+    set_already,
+)
 from slipstream.tune.space.knob import COSTS
 from slipstream.tune.space.space import Space
+from slipstream.tune.study_folder import JobSpec, StudyConfig
 
 SCREEN_SHARE = 0.3
-"""of the budget, where candidates are run after the screen"""
+"""share of the budget for the simulated search, if candidates are measured afterwards"""
 
 LEAST_PATIENCE_S, CANDIDATE_SHARE = 60.0, 0.2
-"""a candidate that takes longer than this share of the budget hangs, not before that"""
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """A job, as it is to be measured; without a command the target's function is."""
-
-    command: tuple[str, ...] = ()
-    cwd: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """on top of the user's: what `slipstream run` had set"""
-    start: int = 5
-    steps: int = 10
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "command": list(self.command),
-            "cwd": self.cwd,
-            "environment": dict(self.environment),
-            "capture": [self.start, self.steps],
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> JobSpec:
-        start, steps = data["capture"]
-        return JobSpec(tuple(data["command"]), data["cwd"], data["environment"], start, steps)
-
-
-@dataclass(frozen=True)
-class BackendSetup:
-    """What candidates are run with, and where it is kept."""
-
-    measure: Backend
-    space: Space
-    study: str
+"""a candidate hangs if it takes longer than this share of the budget, and at least this long"""
 
 
 @contextmanager
 def open_backend(
-    folder: Path, facts: StudyConfig, *, use_gpu: bool, progress: Callable[[str], None]
-) -> Iterator[BackendSetup]:
-    """The way that the study was begun with; BadInput where its target can't be run."""
-    order = JobSpec.from_json(facts.measure) if facts.measure else JobSpec()
-    check_runnable(facts.target, facts.objective, order)
-    costs = _costs_file(folder, facts)
-    if order.command:
-        yield _launched(folder, facts, order, costs, progress)
+    folder: Path, config: StudyConfig, *, use_gpu: bool, progress: Callable[[str], None]
+) -> Iterator[tuple[Backend, Space]]:
+    """The backend that the study was started with, and the knobs that it can set."""
+    job = config.measure or JobSpec()
+    check_runnable(config.target, config.objective, job)
+    costs = _costs_file(folder, config)
+    if job.command:
+        yield _launched(folder, config, job, costs, progress)
         return
-    module, _, function = facts.target.rpartition(":")
+    module, _, function = config.target.rpartition(":")
     with InProcess(
         module,
         function,
         use_gpu=use_gpu,
-        tolerance=facts.tolerance,
-        timeout_s=facts.timeout_s,
-        patience_s=max(LEAST_PATIENCE_S, CANDIDATE_SHARE * facts.budget_s),
+        tolerance=config.tolerance,
+        timeout_s=config.timeout_s,
+        patience_s=max(LEAST_PATIENCE_S, CANDIDATE_SHARE * config.budget_s),
         costs=costs,
-    ) as bench:
-        yield BackendSetup(bench, facts.space.in_process, MEASURED)
+    ) as backend:
+        yield backend, config.space.in_process
 
 
-def check_runnable(target: str, objective: str, order: JobSpec) -> None:
-    """BadInput where there is nothing to run, or nothing that a run would tell."""
+def check_runnable(target: str, objective: str, job: JobSpec) -> None:
+    """BadInput if there is nothing to run, or if a run can't measure the objective."""
     if objective != "step":
         raise BadInput(
-            f"the objective is {objective}, and a run tells the time of a step; measure with "
-            "--objective step"
+            f"the objective is {objective}, but a run measures the time of a step; use --measure "
+            "with --objective step"
         )
-    if order.command:
-        if shutil.which(order.command[0], path=order.environment.get("PATH")) is None:
+    if job.command:
+        if shutil.which(job.command[0], path=job.environment.get("PATH")) is None:
             raise BadInput(
-                f"{order.command[0]} can't be started: it is not there; after -- comes the command "
-                "as you would type it without slipstream"
+                f"{job.command[0]} can't be started: it does not exist; after --, write the "
+                "command as you would type it without slipstream"
             )
         return
     _, colon, function = target.rpartition(":")
@@ -116,42 +84,43 @@ def check_runnable(target: str, objective: str, order: JobSpec) -> None:
         )
 
 
-def winning_command(facts: StudyConfig, tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The job's command with the winner in its places, and the knobs that have one there."""
-    command = JobSpec.from_json(facts.measure).command if facts.measure else ()
-    defaults = {k.name: k.default for k in facts.space.knobs if in_command(k.name, command)}
+def winning_command(config: StudyConfig, tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The job's command with the winner's values, and the knobs that are placeholders in it."""
+    command = config.measure.command if config.measure is not None else ()
+    defaults = {k.name: k.default for k in config.space.knobs if is_placeholder(k.name, command)}
     best = tuning.best.settings if tuning.best is not None else {}
-    return with_values(command, {n: best.get(n, v) for n, v in defaults.items()}), tuple(defaults)
+    values = {name: best.get(name, default) for name, default in defaults.items()}
+    return fill_placeholders(command, values), tuple(defaults)
 
 
 def _launched(
     folder: Path,
-    facts: StudyConfig,
-    order: JobSpec,
+    config: StudyConfig,
+    job: JobSpec,
     costs: Path | None,
     progress: Callable[[str], None],
-) -> BackendSetup:
-    base = {**os.environ, **order.environment}
-    space = facts.space.without(set_already(base), "the environment sets it already")
-    typed = {k.name: k.default for k in space.knobs if in_command(k.name, order.command)}
-    runs = TimedRuns(order.command, order.start, order.steps, facts.timeout_s, order.cwd, base)
-    measure = Launched(
+) -> tuple[Backend, Space]:
+    base = {**os.environ, **job.environment}
+    space = config.space.without(set_already(base), "already set in the environment")
+    defaults = {k.name: k.default for k in space.knobs if is_placeholder(k.name, job.command)}
+    runs = TimedRuns(job.command, job.start, job.steps, config.timeout_s, job.cwd, base)
+    backend = Launched(
         runs,
         folder,
         installed_catalogue(),
-        tolerance=facts.tolerance,
-        defaults=typed,
+        tolerance=config.tolerance,
+        defaults=defaults,
         costs=costs,
         progress=progress,
     )
-    return BackendSetup(measure, space, LAUNCHED)
+    return backend, space
 
 
-def _costs_file(folder: Path, facts: StudyConfig) -> Path | None:
-    """The costs as XLA reads them, for candidates that have them."""
-    if facts.costs is None or facts.space.knob(COSTS) is None:
+def _costs_file(folder: Path, config: StudyConfig) -> Path | None:
+    """Measured costs in XLA's format, for candidates that use them."""
+    if config.costs is None or config.space.knob(COSTS) is None:
         return None
     file = (folder / COSTS_FILE).absolute()
     if not file.exists():
-        write_costs(recorded_costs(facts.costs, load).for_scheduler, file)
+        write_costs(recorded_costs(config.costs, load).for_scheduler, file)
     return file

@@ -1,8 +1,8 @@
-"""The finals: the winners of all windows run once more, beside each other and the baseline.
+"""The finals: the winners of all windows, timed once more side by side with the baseline.
 
-Of many candidates the one that measured best is partly the luckiest. Who is best, and by how much,
-is said by times that had no part in choosing it. Of those that are as fast as the fastest, the one
-with the fewest settings is the best: what changes nothing is not recommended.
+The candidate that measured best of many was partly lucky. Fresh times, which played no part in
+selecting it, decide which is best and by how much. Among those as fast as the fastest, the one with
+the fewest settings wins: settings without an effect are not recommended.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from slipstream.tune.search.study import TrialRow
 
 FINALISTS = 4
 SHARE = 0.15
-"""of the budget, which the windows before leave"""
+"""share of the budget that is reserved for the finals"""
 NOTE = "finals"
-"""what the study calls them"""
+"""key of the study's note"""
 AS_FAST = ("faster", "no different")
-"""verdicts on who may stand in for the fastest; where nothing can be told, the fastest stays"""
+"""verdicts with which a simpler finalist replaces the fastest; if in doubt, the fastest stays"""
 
 
 @dataclass(frozen=True)
 class VersusFastest:
-    """One finalist against the fastest, round by round."""
+    """One finalist compared with the fastest, round by round."""
 
     verdict: str
     change: float
@@ -36,8 +36,8 @@ class VersusFastest:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What one finalist's step changed, by fresh times."""
+class FinalResult:
+    """One finalist's change of the step, by fresh times."""
 
     change: float
     low: float
@@ -47,12 +47,12 @@ class Result:
 
     @property
     def is_as_fast(self) -> bool:
-        """As the fastest, which is so itself."""
+        """Whether it is as fast as the fastest; true for the fastest itself."""
         return self.beside is not None and self.beside.verdict in AS_FAST
 
 
 def winners(rows: Sequence[TrialRow]) -> list[TrialRow]:
-    """Those that are surely faster than their baseline, the fastest first."""
+    """Candidates that are significantly faster than their baseline, the fastest first."""
     found = []
     for row in rows:
         outcome = row.outcome
@@ -63,13 +63,13 @@ def winners(rows: Sequence[TrialRow]) -> list[TrialRow]:
     return [row for _, _, row in sorted(found, key=lambda one: one[:2])]
 
 
-def plain(best_first: Sequence[TrialRow]) -> list[TrialRow]:
-    """Winners without those that are another one with more settings and no sure gain by them."""
+def without_redundant(best_first: Sequence[TrialRow]) -> list[TrialRow]:
+    """Winners, without those that only add settings with no certain gain to another winner."""
     return [row for row in best_first if not any(_is_enough(other, row) for other in best_first)]
 
 
 def _is_enough(simple: TrialRow, row: TrialRow) -> bool:
-    """Whether a part of the settings does as much, as far as is known."""
+    """Whether a subset of the settings may be as fast."""
     if not simple.settings.items() < row.settings.items():
         return False
     assert simple.outcome is not None and simple.outcome.change_interval is not None
@@ -78,34 +78,34 @@ def _is_enough(simple: TrialRow, row: TrialRow) -> bool:
 
 
 def finalists(rows: Sequence[TrialRow]) -> list[TrialRow]:
-    """The fastest, the fastest with one setting and with two, and who comes next."""
+    """The fastest, the fastest with one and with two settings, and the next ones."""
     best_first = winners(rows)
     few = [next((row for row in best_first if len(row.settings) == n), None) for n in (1, 2)]
-    wanted = [*best_first[:1], *few, *plain(best_first), *best_first]
+    wanted = [*best_first[:1], *few, *without_redundant(best_first), *best_first]
     return list({row.number: row for row in wanted if row is not None}.values())[:FINALISTS]
 
 
-def written(window: ABWindow, playing: Mapping[str, int]) -> str:
-    """Results by the number of the trial, for the study; empty where the time was too short."""
-    known = {name: window.comparisons[name] for name in playing if name in window.comparisons}
-    found = {playing[name]: asdict(_result(window, name, known)) for name in known}
+def to_note(window: ABWindow, numbers: Mapping[str, int]) -> str:
+    """Results by trial number, as a note for the study; empty if time ran out."""
+    known = {name: window.comparisons[name] for name in numbers if name in window.comparisons}
+    found = {numbers[name]: asdict(_result(window, name, known)) for name in known}
     return json.dumps(found) if found else ""
 
 
-def _result(window: ABWindow, name: str, known: Mapping[str, Comparison]) -> Result:
+def _result(window: ABWindow, name: str, known: Mapping[str, Comparison]) -> FinalResult:
     one = known[name]
-    surely = [other for other in known if known[other].high < 0]
-    fastest = min(surely or known, key=lambda other: known[other].change)
-    # Not wider for the number of finalists: a gain is not to be given up for want of certainty.
+    faster = [other for other in known if known[other].high < 0]
+    fastest = min(faster or known, key=lambda other: known[other].change)
+    # Not corrected for the number of finalists: uncertainty must not cost a gain.
     found = compare(window.times_s[fastest], window.times_s[name])
     beside = VersusFastest(found.verdict, found.change, found.low, found.high)
-    return Result(one.change, one.low, one.high, one.before_us, beside)
+    return FinalResult(one.change, one.low, one.high, one.before_us, beside)
 
 
-def read(notes: Mapping[str, str]) -> dict[int, Result]:
-    """What `written` gave, if there was one."""
+def from_notes(notes: Mapping[str, str]) -> dict[int, FinalResult]:
+    """The results that `to_note` wrote; empty if there were no finals."""
     data = json.loads(notes.get(NOTE) or "{}")
-    found = {int(number): Result(**result) for number, result in data.items()}
+    found = {int(number): FinalResult(**result) for number, result in data.items()}
     return {number: replace(one, beside=_beside(one.beside)) for number, one in found.items()}
 
 

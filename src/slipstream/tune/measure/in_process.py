@@ -1,11 +1,11 @@
-"""Candidates on real devices: compiled in one process, and run in turn.
+"""Candidates timed on this machine's devices: compiled in one worker process, run in turn.
 
     compile_ahead   several candidates at once
     prepare         compile, run once, compare the result with the baseline's
     time            one step
 
-A candidate that crashes takes the process with it: the others are compiled again in a new one, when
-their turn comes.
+A candidate that crashes takes the process down; the others are then compiled again in a new one
+when they are next timed.
 """
 
 from __future__ import annotations
@@ -37,32 +37,33 @@ CHECKED = "as the baseline's"
 
 
 class Backend(Protocol):
-    """A way to run candidates; `baseline` and `null` are always there."""
+    """A way to time candidates; the arms `baseline` and `null` always exist."""
 
     def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
-        """A hint: these are prepared next. What goes wrong is told by `prepare`."""
+        """A hint that these are prepared next; `prepare` reports failures."""
         ...
 
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
-        """Ready to be timed; the memory it needs. ArmFailed where it can't be, or is wrong."""
+        """Make a candidate ready to be timed; returns its memory. ArmFailed if it fails or its
+        results are wrong."""
         ...
 
     def time(self, name: str) -> float:
         """Seconds of one step."""
         ...
 
-    def numbers(self, name: str) -> str:
-        """Whether its results are the baseline's, in words."""
+    def results_check(self, name: str) -> str:
+        """Whether its results match the baseline's, in words."""
         ...
 
     @property
     def schedule(self) -> LookSchedule:
-        """How often it is worth looking at the times."""
+        """After how many rounds to compare the arms."""
         ...
 
 
 class InProcess(Closing):
-    """A target's function on the devices of this machine, compiled with `compiler_options`."""
+    """A target's function on this machine's devices, compiled with `compiler_options`."""
 
     schedule = STEPS
 
@@ -77,7 +78,7 @@ class InProcess(Closing):
         patience_s: float | None = None,
         costs: Path | None = None,
     ) -> None:
-        """`patience_s`: after so long a candidate hangs; `timeout_s` where it is not given."""
+        """`patience_s`: time after which a candidate counts as hung; default `timeout_s`."""
         self._module, self._function = module, function
         self._use_gpu = use_gpu
         self._tolerance = tolerance
@@ -85,11 +86,11 @@ class InProcess(Closing):
         self._patience_s = min(patience_s or timeout_s, timeout_s)
         self._costs = costs
         self._arms: dict[str, dict[str, str]] = {}
-        """what was ready once, and its options"""
-        self._there: set[str] = set()
-        """what is ready in the process that runs now"""
+        """options of every arm that was ever prepared"""
+        self._compiled: set[str] = set()
+        """arms compiled in the current process"""
         self._process: WorkerProcess | None = None
-        self._has_numbers = True
+        self._is_finite = True
 
     def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
         programs = {}
@@ -97,45 +98,45 @@ class InProcess(Closing):
             with suppress(ArmFailed):
                 programs[name] = self._options(settings)
         if len(programs) > 1:
-            self._restart()
+            self._ensure_process()
             with suppress(ArmFailed):
                 self._ask("ahead", programs=programs)
 
     def prepare(self, name: str, settings: Mapping[str, str]) -> int | None:
         options = self._options(settings)
-        memory = self._made(name, options)
+        memory = self._compile(name, options)
         self._arms[name] = options
         return memory
 
     def _options(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """As one program can have them."""
+        """The settings as options of one compilation."""
         written = as_options(settings, self._costs)
         flags = {name: value for name, value in written.items() if name.startswith("xla_")}
         divided = split_flags(flags)
         if for_all := [*(written.keys() - flags.keys()), *divided.xla_flags]:
-            text = f"{', '.join(for_all)}: only for a whole process, not for one program"
+            text = f"{', '.join(for_all)}: can only be set for a whole process"
             raise ArmFailed(REFUSED, text)
         return dict(divided.compiler_options)
 
     def time(self, name: str) -> float:
-        self._restart()
-        if name not in self._there and name in self._arms:
-            self._made(name, self._arms[name])
+        self._ensure_process()
+        if name not in self._compiled and name in self._arms:
+            self._compile(name, self._arms[name])
         return float(self._ask("time", name=name)["seconds"])
 
-    def numbers(self, name: str) -> str:
-        """A candidate that is ready was compared, where there was something to compare."""
-        if self._has_numbers:
+    def results_check(self, name: str) -> str:
+        """`prepare` compared every candidate, if the baseline's results are finite."""
+        if self._is_finite:
             return CHECKED
-        return "not checked: the step makes NaN or infinity of made-up arguments"
+        return "not checked: the step returns NaN or infinity for synthetic inputs"
 
     def close(self) -> None:
         if self._process is not None:
             self._process.close()
             self._process = None
 
-    def _made(self, name: str, options: Mapping[str, str]) -> int | None:
-        self._restart()
+    def _compile(self, name: str, options: Mapping[str, str]) -> int | None:
+        self._ensure_process()
         memory: int | None = self._ask("compile", name=name, options=options)["memory_bytes"]
         difference = float(self._ask("check", name=name)["difference"])
         if not difference <= self._tolerance:
@@ -144,19 +145,19 @@ class InProcess(Closing):
                 f"results differ from the baseline's by {difference:.2g} of the largest value; "
                 f"{self._tolerance:g} is allowed",
             )
-        self._there.add(name)
+        self._compiled.add(name)
         return memory
 
-    def _restart(self) -> None:
-        """A process with the baseline."""
+    def _ensure_process(self) -> None:
+        """Start a process with the baseline and the null arm, if none is running."""
         if self._process is not None:
             return
-        self._there = set()
+        self._compiled = set()
         self._process = WorkerProcess("", use_gpu=self._use_gpu, module=BENCH)
         self._ask("start", module=self._module, function=self._function)
         for name in (BASELINE, NULL):
             self._ask("compile", name=name, options={})
-        self._has_numbers = bool(self._ask("check", name=BASELINE)["is_finite"])
+        self._is_finite = bool(self._ask("check", name=BASELINE)["is_finite"])
 
     def _ask(self, do: str, **request: Any) -> dict[str, Any]:
         assert self._process is not None
@@ -182,7 +183,7 @@ class InProcess(Closing):
         text = str(failed.answer.get("line", "")) or f"code {failed.answer.get('code')}"
         if failed.died:
             self.close()
-            # Whoever killed the process is not started again.
+            # The arm that killed the process is not compiled again.
             self._arms.pop(str(request.get("name", "")), None)
         if do == "start" or request.get("name") in (BASELINE, NULL):
             last = failed.log.strip().splitlines()[-1:] or [text]
@@ -194,10 +195,10 @@ class InProcess(Closing):
             return ArmFailed(HANG, f"took more than {self._patience_s:.0f} s")
         if failed.died:
             return ArmFailed(CRASH, f"the process died: {text}")
-        return ArmFailed(status_of(text), _telling(text))
+        return ArmFailed(status_of(text), _error_line(text))
 
 
-def _telling(text: str) -> str:
-    """The line of an error that says what it was; some carry a whole traceback along."""
+def _error_line(text: str) -> str:
+    """The informative line of an error; some contain a whole traceback."""
     lines = text.splitlines() or [""]
     return next(filter(is_out_of_memory, lines), lines[0]).strip()[:300]

@@ -1,12 +1,12 @@
-"""What is measured next: what is known from the screen and from the windows before, put together.
+"""Which candidates to measure next, given the simulated ranking and earlier windows.
 
-    simplify   the best so far with fewer settings, a few in each window
-    together   winners of windows, in one
+    simplify   the best so far with fewer settings, a few per window
+    together   combinations of winners
     screen     the best distinct programs of the simulation
-    probe      each knob that only a run can tell, on top of the best so far
-    probe      each program that one knob alone makes, in the order of the simulation
+    probe      each knob that only a measurement can judge, on top of the best so far
+    probe      each single-knob program, in the order of the simulation
 
-Then Optuna's turn, which has all of their times.
+After these, Optuna proposes candidates based on all times.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from slipstream.tune.measure.finals import plain, winners
+from slipstream.tune.measure.finals import winners, without_redundant
 from slipstream.tune.report.effects import FEWEST, effects
 from slipstream.tune.report.report import ranked
 from slipstream.tune.search.seeds import PROBE, SIMPLIFY, Suggestion
@@ -23,19 +23,19 @@ from slipstream.tune.space.space import Space
 
 TOGETHER = "together"
 FROM_SCREEN = 8
-"""of the screen's ranking, so many distinct programs are measured first"""
+"""distinct programs of the simulated ranking that are measured first"""
 MOST_TOGETHER = 3
 MOST_SIMPLER = 2
-"""in one window: the others in it look for more speed"""
+"""simplifications per window; the rest of the window looks for more speed"""
 
 
 def next_candidates(
     space: Space, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
 ) -> list[Suggestion]:
-    """In the order in which to measure them; those that were measured are among them."""
+    """Suggestions in the order to measure them; may include candidates already measured."""
     ranking = ranked(screened, objective)
     probes = list(_probes(space, best_settings(measured)))
-    # Where there is more to find out than the screen knows of, it has half of the first turns.
+    # If some knobs need measurement, the simulated ranking gets only half of the first slots.
     first = FROM_SCREEN // 2 if probes else FROM_SCREEN
     found = [
         *islice(_simpler(space, screened, measured, objective), MOST_SIMPLER),
@@ -50,18 +50,17 @@ def next_candidates(
 
 
 def best_settings(measured: Sequence[TrialRow]) -> Mapping[str, str]:
-    """The fastest that is surely faster than the baseline, without settings that add nothing sure;
-    nothing where none is."""
-    return next((row.settings for row in plain(winners(measured))), {})
+    """The settings of the fastest significant winner, without redundant ones; empty if none."""
+    return next((row.settings for row in without_redundant(winners(measured))), {})
 
 
 def _simpler(
     space: Space, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
 ) -> Iterator[Suggestion]:
-    """What the best does with fewer settings, then what the fastest does; nothing twice."""
+    """The best with fewer settings, then the fastest with fewer; nothing twice."""
     best_first = winners(measured)
     known = [dict(row.settings) for row in measured]
-    for row in (*plain(best_first)[:1], *best_first[:1]):
+    for row in (*without_redundant(best_first)[:1], *best_first[:1]):
         names = _strongest_first(space, row.settings, screened, measured, objective)
         for some in _fewer(names):
             settings = {name: value for name, value in row.settings.items() if name in some}
@@ -71,8 +70,8 @@ def _simpler(
 
 
 def _fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Of names, the strongest first: that one alone, the stronger half, all but the weakest, then
-    each alone and all but each."""
+    """Subsets of names (strongest first): the first alone, the stronger half, then each name alone
+    and all but each."""
     yield names[:1]
     yield names[: max(len(names) // 2, 1)]
     for name, other in zip(names, reversed(names), strict=True):
@@ -87,7 +86,7 @@ def _strongest_first(
     measured: Sequence[TrialRow],
     objective: str,
 ) -> list[str]:
-    """Knobs by what they did in runs; until there are some, by what they do in the simulation."""
+    """Knobs by measured effect; by simulated effect until enough candidates were measured."""
     samples = [
         (row.settings, 1 + row.outcome.change)
         for row in measured
@@ -106,8 +105,8 @@ def _strongest_first(
 
 
 def _together(measured: Sequence[TrialRow]) -> Iterator[Suggestion]:
-    """The best with each other winner, and with all: where they differ, the better one counts."""
-    best_first = [row.settings for row in plain(winners(measured))]
+    """The best combined with each other winner, and all combined; the better one's values win."""
+    best_first = [row.settings for row in without_redundant(winners(measured))]
     if len(best_first) < 2:
         return
     best = best_first[0]
@@ -120,7 +119,7 @@ def _together(measured: Sequence[TrialRow]) -> Iterator[Suggestion]:
 
 
 def _probes(space: Space, base: Mapping[str, str]) -> Iterator[Suggestion]:
-    """Knobs that no screen can tell, each value by itself: first one of each."""
+    """Values of knobs that only a measurement can judge, one knob at a time."""
     knobs = [knob for knob in space.knobs if knob.seen_by == "measurement"]
     most = max((len(knob.values) for knob in knobs), default=0)
     for place in range(1, most):

@@ -1,11 +1,11 @@
-"""Candidates on a Ray cluster: the same screens, in processes on other machines.
+"""Candidates on a Ray cluster: screens in worker processes on other machines.
 
     search ─ thread ─┐                       ┌─ worker ─ screen ─ compiler     node 1
-           ─ thread ─┼─ evaluate: whoever ────┤
-           ─ thread ─┘  is free takes it     └─ worker ─ screen ─ compiler     node 2
+           ─ thread ─┼─ evaluate: any free ──┤
+           ─ thread ─┘  worker takes it      └─ worker ─ screen ─ compiler     node 2
 
-Only this process writes the study. A worker that dies takes no result with it: its candidate is
-handed to another, which a later node may have brought.
+Only this process writes the study. If a worker dies, another one evaluates its candidate; workers
+may join later, with new nodes.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from slipstream.tune.search.screen import ScreenSpec
 from slipstream.tune.search.search import CandidateRunner, NoWorker
 
 TRIES = 3
-"""workers that may die over one candidate"""
+"""workers that may die on one candidate"""
 FAILED_STARTS = 8
-"""workers in a row that died before they had begun"""
+"""give up after this many consecutive workers that died while starting"""
 POLL_S = 0.2
 PING_S = 10.0
 OUTLIVES_S = 1.0
-"""by which a worker outlives its compiler, unless the whole node goes down"""
+"""a worker that is alive this long after its compiler died was not killed with its node"""
 CLOSE_S = 5.0
 SILENCE_S = 30.0
-"""without a worker for so long, something is said"""
+"""report if there is no worker for this long"""
 
 
 @dataclass(eq=False)
 class _Worker:
     actor: Any
     host: str = ""
-    told: set[str] = field(default_factory=set)
-    """programs that it knows the outcome of"""
+    known: set[str] = field(default_factory=set)
+    """programs whose outcomes it has"""
 
 
 class Cluster:
-    """Workers on a Ray cluster, each with a CPU and a screen; a trial takes whoever is free."""
+    """Workers on a Ray cluster, each with one CPU and one screen."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Cluster:
     def __enter__(self) -> Cluster:
         self._connection.open()
         options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
-        # Two calls at once: a worker can be closed while it tries a candidate out.
+        # Two concurrent calls, so that a worker can be closed while it evaluates a candidate.
         self._class = self._ray.remote(**options, max_concurrency=2)(worker_class())
-        self._parcel = self._ray.put(pack(self._recipe))
+        self._payload = self._ray.put(pack(self._recipe))
         self._wanted = versions()
         return self
 
@@ -88,14 +88,14 @@ class Cluster:
         self._connection.close()
 
     def size(self) -> int:
-        """How many workers there may be: one for each CPU of the cluster, or as many as asked."""
+        """The limit of workers: one per CPU of the cluster, or fewer with --jobs."""
         cpus = self._connection.cpus()
-        # One is asked for even of an empty cluster: that is what makes one grow.
+        # At least one, even on an empty cluster: pending requests make an autoscaler add nodes.
         return max(1, min(cpus, self._jobs or cpus))
 
     @contextmanager
     def runner(self) -> Iterator[CandidateRunner]:
-        """For a search; at its end the workers go."""
+        """The runner for a search; at the end the workers are stopped."""
         if self._end is None:
             self._end = time.monotonic() + self._budget_s + 1
         try:
@@ -104,48 +104,50 @@ class Cluster:
             self._stop()
 
     def evaluate(self, settings: Mapping[str, str]) -> Outcome:
-        """One candidate, on another worker if its own dies; NoWorker if none is free in time."""
+        """Evaluate a candidate, on another worker if one dies; NoWorker if none is free in time."""
         reason = ""
         for _ in range(TRIES):
-            worker = self._taken()
+            worker = self._acquire()
             try:
-                outcome = self._tried(worker, settings)
+                outcome = self._evaluate_on(worker, settings)
             except self._ray.exceptions.RayError as error:
                 self._drop(worker)
                 reason = f"{_short(error)} [on {worker.host}]"
                 if self._is_closed.is_set():
                     raise NoWorker from None
-                self._progress(f"a worker on {worker.host} was lost; another takes its candidate")
+                self._progress(f"lost a worker on {worker.host}; another one takes its candidate")
             else:
                 self._release(worker)
                 return outcome
-        return Outcome(CRASH, note=f"{TRIES} workers were lost over it; the last: {reason}")
+        return Outcome(
+            CRASH, note=f"{TRIES} workers were lost while evaluating it; the last one: {reason}"
+        )
 
-    def _tried(self, worker: _Worker, settings: Mapping[str, str]) -> Outcome:
+    def _evaluate_on(self, worker: _Worker, settings: Mapping[str, str]) -> Outcome:
         with self._changed:
-            news = {name: self._seen[name] for name in self._seen.keys() - worker.told}
-        known = {name: outcome.to_json() for name, outcome in news.items()}
-        answer = worker.actor.evaluate.remote(dict(settings), known)
+            new = {name: self._seen[name] for name in self._seen.keys() - worker.known}
+        outcomes = {name: outcome.to_json() for name, outcome in new.items()}
+        answer = worker.actor.evaluate.remote(dict(settings), outcomes)
         while not self._ray.wait([answer], timeout=1.0)[0]:
             if self._is_closed.is_set():
                 raise NoWorker
         outcome = Outcome.from_json(self._ray.get(answer))
-        worker.told |= news.keys()
+        worker.known |= new.keys()
         if outcome.status in (CRASH, OUT_OF_MEMORY):
-            # Where a node is shut down, the compiler may be the first to go.
+            # When a node shuts down, the compiler may die first: check that the worker is alive.
             self._is_closed.wait(OUTLIVES_S)
             self._ray.get(worker.actor.ping.remote(), timeout=PING_S)
         if outcome.is_ok:
             with self._changed:
                 self._seen.setdefault(outcome.program, outcome)
-            worker.told.add(outcome.program)
+            worker.known.add(outcome.program)
         return outcome
 
-    # Who is there.
+    # The pool of workers.
 
-    def _taken(self) -> _Worker:
-        """A worker that is free, and answers."""
-        said = time.monotonic()
+    def _acquire(self) -> _Worker:
+        """A free worker that responds."""
+        reported = time.monotonic()
         while not self._is_closed.is_set() and time.monotonic() < (self._end or 0):
             with self._changed:
                 self._collect_started()
@@ -156,23 +158,23 @@ class Cluster:
                 else:
                     self._busy.append(worker)
             if worker is not None:
-                # One that died while it had nothing to do must not count as lost over this.
+                # A worker that died while idle doesn't count against this candidate.
                 with suppress(self._ray.exceptions.RayError):
                     self._ray.get(worker.actor.ping.remote(), timeout=PING_S)
                     return worker
                 self._drop(worker)
-            elif time.monotonic() > said + SILENCE_S and not self._busy:
-                said = time.monotonic()
-                self._progress(f"no worker yet: {self._connection.cpus()} CPUs, all of them taken")
+            elif time.monotonic() > reported + SILENCE_S and not self._busy:
+                reported = time.monotonic()
+                self._progress(f"waiting for a worker: all {self._connection.cpus()} CPUs are busy")
         raise NoWorker
 
     def _start_worker(self) -> None:
         if len(self._starting) + len(self._idle) + len(self._busy) < self.size():
             worker = _Worker(self._class.remote())
-            self._starting[worker.actor.start.remote(self._wanted, self._parcel)] = worker
+            self._starting[worker.actor.start.remote(self._wanted, self._payload)] = worker
 
     def _collect_started(self) -> None:
-        """Those who are ready by now."""
+        """Move workers that have started to the idle ones."""
         if not self._starting:
             return
         refs = list(self._starting)
@@ -181,24 +183,24 @@ class Cluster:
             try:
                 answer = self._ray.get(ref)
             except self._ray.exceptions.RayError as error:
-                self._failed(error)
+                self._count_failed_start(error)
                 continue
             if answer["lacking"]:
                 raise version_mismatch(answer, self._wanted)
             self._failed_starts = 0
             worker.host = answer["host"]
             self._idle.append(worker)
-            self._say_size()
+            self._report_size()
 
-    def _failed(self, error: Exception) -> None:
+    def _count_failed_start(self, error: Exception) -> None:
         self._failed_starts += 1
         if self._failed_starts >= FAILED_STARTS:
             raise Missing(
-                f"{FAILED_STARTS} workers in a row died as they started ({_short(error)}); see: "
-                "ray status, and the logs of its nodes"
+                f"{FAILED_STARTS} workers in a row died while starting ({_short(error)}); see: ray "
+                "status, and the logs of the nodes"
             )
 
-    def _say_size(self) -> None:
+    def _report_size(self) -> None:
         hosts = [worker.host for worker in (*self._idle, *self._busy)]
         count, places = len(hosts), len(set(hosts))
         workers = f"{count} worker{'s' if count > 1 else ''}"
@@ -211,14 +213,14 @@ class Cluster:
             self._changed.notify()
 
     def _drop(self, worker: _Worker) -> None:
-        """A worker that died, or can't be reached; if it comes back, it ends."""
+        """Kill a worker that died or can't be reached."""
         self._ray.kill(worker.actor)
         with self._changed:
             self._busy.remove(worker)
             self._changed.notify()
 
     def _stop(self) -> None:
-        """Compilers end and their files go, wherever they are."""
+        """Close all workers, so that their compilers end and their files are removed."""
         self._is_closed.set()
         with self._changed:
             ready = [*self._idle, *self._busy]
@@ -233,11 +235,11 @@ class Cluster:
 
 
 def version_mismatch(answer: Mapping[str, str], wanted: Mapping[str, str]) -> Missing:
-    """The error for a node that lacks something."""
+    """The error for a node with missing or different packages."""
     packages = " ".join(f"{name}=={release}" for name, release in wanted.items())
     return Missing(
         f"the Ray node {answer['host']} can't compile for this study: {answer['lacking']}; install "
-        f"there what is here: {answer['python']} -m pip install {packages}"
+        f"the same packages there: {answer['python']} -m pip install {packages}"
     )
 
 

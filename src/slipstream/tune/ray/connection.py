@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: made quickly, or refused with the reason."""
+"""The connection to a Ray cluster: fails fast, with the reason."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any, TextIO
 from slipstream.errors import BadInput, Missing, missing_extra
 
 REACH_S = 5.0
-"""for a port to answer"""
+"""timeout for the port to answer"""
 HEALTH_S = 20.0
-"""for a cluster to say that it is one, on a busy machine"""
+"""timeout for the cluster's health check, on a busy machine"""
 COUNT_S = 2.0
-"""for so long a cluster's size is taken to be the same"""
+"""how long the cluster's size is cached"""
 _FORMS = "expected auto, HOST:PORT or ray://HOST:PORT"
 
 
@@ -35,7 +35,7 @@ def import_ray() -> Any:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connected meanwhile, if there is an address."""
+    """Connected inside the block, if there is an address."""
     if address is None:
         yield
         return
@@ -48,7 +48,7 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 class Connection:
-    """This process as a driver of a cluster."""
+    """This process as a driver of the cluster."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -58,12 +58,12 @@ class Connection:
 
     def open(self) -> None:
         if self.ray.is_initialized():
-            # Whoever connected this process to a cluster means that one.
+            # The process is already connected to a cluster: use that one.
             return
         _check_reachable(self._address)
         try:
             with warnings.catch_warnings():
-                # What it warns of is said in the error that follows, or of no concern here.
+                # Warnings are repeated in the error below, or irrelevant here.
                 warnings.simplefilter("ignore")
                 self.ray.init(
                     address=self._address, log_to_driver=False, logging_level=logging.ERROR
@@ -74,9 +74,9 @@ class Connection:
                 "with: pip install 'slipstream[ray]'"
             ) from None
         except (ConnectionError, OSError) as error:
-            raise _not_there(self._address, _line(error)) from None
+            raise _unreachable(self._address, _line(error)) from None
         except (RuntimeError, ValueError, AssertionError) as error:
-            # Another Ray or Python than the cluster's, or an address that is none.
+            # A version mismatch of Ray or Python, or an invalid address.
             raise BadInput(
                 f"the Ray cluster at {self._address} can't be used ({_line(error)}); {_FORMS}"
             ) from None
@@ -84,7 +84,7 @@ class Connection:
         self._undo.enter_context(redirect_stdout(_WithoutRay(sys.stdout)))
 
     def cpus(self) -> int:
-        """Of all nodes that are alive."""
+        """The CPUs of all live nodes."""
         now = time.monotonic()
         when, found = self._counted
         if not when or now > when + COUNT_S:
@@ -93,17 +93,17 @@ class Connection:
         return found
 
     def _shut_down(self) -> None:
-        # It prints what it held back until now.
+        # Ray prints buffered messages here.
         with redirect_stdout(io.StringIO()):
             self.ray.shutdown()
 
     def close(self) -> None:
-        """A connection that was there before stays."""
+        """Disconnect, unless the process was already connected before `open`."""
         self._undo.close()
 
 
 class _WithoutRay(io.TextIOBase):
-    """Standard output without what Ray's threads print of nodes that come and go."""
+    """Standard output without the messages of Ray's threads about nodes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -117,32 +117,32 @@ class _WithoutRay(io.TextIOBase):
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes, and then ends the process."""
+    """Check first: Ray itself tries for minutes, and then ends the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if address != "auto":
         if not colon or not host or not port.isdigit():
-            raise BadInput(f"{address!r} is no address of a Ray cluster; {_FORMS}")
+            raise BadInput(f"{address!r} is not the address of a Ray cluster; {_FORMS}")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except (OSError, OverflowError) as error:
-            raise _not_there(address, _line(error)) from None
+            raise _unreachable(address, _line(error)) from None
     if not address.startswith("ray://"):
         _check_health(address)
 
 
 def _check_health(address: str) -> None:
-    """Something answers at the port: whether it is a cluster, Ray's own command knows."""
+    """The port answers; let Ray's own command check that it is a cluster."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=HEALTH_S)
     except subprocess.TimeoutExpired:
-        raise _not_there(address, f"no answer in {HEALTH_S:.0f} s") from None
+        raise _unreachable(address, f"no answer in {HEALTH_S:.0f} s") from None
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise _not_there(address, _line(lines[-1] if lines else "its health check failed"))
+        raise _unreachable(address, _line(lines[-1] if lines else "its health check failed"))
 
 
-def _not_there(address: str, reason: str) -> Missing:
+def _unreachable(address: str, reason: str) -> Missing:
     return Missing(
         f"no Ray cluster at {address} ({reason}); start one with: ray start --head; {_FORMS}"
     )

@@ -1,4 +1,4 @@
-"""A worker on a node of a Ray cluster: a screen, or the reason why there can be none."""
+"""A worker on a Ray node: a screen, or the reason why the node can't have one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.tune.search.screen import ScreenSpec
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on every node: another XLA makes other programs."""
+    """Package versions that must match on every node, since another XLA compiles other programs."""
     try:
         ours = version("slipstream")
     except PackageNotFoundError:
@@ -27,30 +27,30 @@ def versions() -> dict[str, str]:
     return {"slipstream": ours, **found}
 
 
-def pack(recipe: ScreenSpec) -> bytes:
-    """The recipe, and the variables of this process that XLA and JAX read."""
-    return pickle.dumps((recipe, TargetInputs().state()["variables"]))
+def pack(spec: ScreenSpec) -> bytes:
+    """The spec of the screen, and the variables of this process that XLA and JAX read."""
+    return pickle.dumps((spec, TargetInputs().state()["variables"]))
 
 
 class NodeScreen:
-    """One screen, on whatever node it is."""
+    """One screen on a node, with the environment of the machine that started the study."""
 
-    def __init__(self, parcel: bytes) -> None:
-        recipe: ScreenSpec
-        recipe, variables = pickle.loads(parcel)
+    def __init__(self, payload: bytes) -> None:
+        spec: ScreenSpec
+        spec, variables = pickle.loads(payload)
         for name in [name for name in os.environ if name.startswith(ALWAYS)]:
             del os.environ[name]
         os.environ.update({name: text for name, text in variables.items() if text is not None})
         self._seen: dict[str, Outcome] = {}
-        self._screen = recipe.screen(self._seen)
+        self._screen = spec.screen(self._seen)
 
-    def evaluate(self, settings: Mapping[str, str], news: Mapping[str, Any]) -> dict[str, Any]:
-        """An outcome as JSON; `news` are outcomes that others had since the last time."""
-        for program, outcome in news.items():
+    def evaluate(self, settings: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+        """A candidate's outcome as JSON; `known` are new outcomes of other workers."""
+        for program, outcome in known.items():
             self._seen.setdefault(program, Outcome.from_json(outcome))
         found = self._screen.evaluate(settings)
         if not found.is_ok:
-            # Its log lies there.
+            # The log is on that host.
             found = replace(found, note=f"{found.note} [on {socket.gethostname()}]")
         return found.to_json()
 
@@ -59,14 +59,14 @@ class NodeScreen:
 
 
 def worker_class() -> type[Any]:
-    """Made inside a function so that Ray sends the class whole, not as a name to be imported.
+    """The actor class; local, so that Ray sends it by value instead of importing it by name.
 
-    A node without Slipstream then runs it as well, and can say what it lacks.
+    A node without Slipstream can then run it too, and report what is missing.
     """
 
     class RayWorker:
-        def start(self, wanted: dict[str, str], parcel: bytes) -> dict[str, Any]:
-            """Get ready; what is lacking, if anything is, and where this is."""
+        def start(self, wanted: dict[str, str], payload: bytes) -> dict[str, Any]:
+            """Make the screen; returns the host, and what is missing there, if anything."""
             import socket
             import sys
 
@@ -74,32 +74,32 @@ def worker_class() -> type[Any]:
             try:
                 from slipstream.tune.ray.worker import NodeScreen, lacking
             except ImportError as error:
-                return {**where, "lacking": f"Slipstream is not there ({error})"}
+                return {**where, "lacking": f"Slipstream is not installed ({error})"}
             if text := lacking(wanted):
                 return {**where, "lacking": text}
-            self._bench = NodeScreen(parcel)
+            self._bench = NodeScreen(payload)
             return {**where, "lacking": ""}
 
         def ping(self) -> None:
-            """Whether anybody is there."""
+            """Returns if the worker is alive."""
 
-        def evaluate(self, settings: Mapping[str, str], news: Mapping[str, Any]) -> dict[str, Any]:
-            return self._bench.evaluate(settings, news)
+        def evaluate(self, settings: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+            return self._bench.evaluate(settings, known)
 
         def close(self) -> None:
-            """May be called while a candidate is being tried out: that ends, too."""
+            """May be called while a candidate is being evaluated; that ends, too."""
             self._bench.close()
 
     return RayWorker
 
 
 def lacking(wanted: Mapping[str, str]) -> str:
-    """How this node differs from the machine that the study is on; empty if it doesn't."""
+    """How this node's packages differ from the driver's; empty if they don't."""
     try:
         here = versions()
     except Missing as error:
         return str(error)
     wrong = [name for name, text in wanted.items() if here.get(name) != text]
     return ", ".join(
-        f"{name} {here.get(name, 'is not there')} instead of {wanted[name]}" for name in wrong
+        f"{name} {here.get(name, 'is missing')} instead of {wanted[name]}" for name in wrong
     )

@@ -1,7 +1,7 @@
-"""What each knob did: the effect of its best value, the other knobs being whatever they were.
+"""The effect of each knob's best value, whatever the other knobs were.
 
-Least squares on the logarithm of the objective, one column for each value that was tried; the
-interval is over resamples of the candidates. Knobs that only act together show as wide intervals.
+Least squares on the logarithm of the objective, one column for each tried value; intervals come
+from resampling the candidates. Knobs that only act together have wide intervals.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from slipstream.tune.space.knob import Knob
 
 RESAMPLES = 200
 FEWEST = 6
-"""candidates without which nothing is said"""
+"""minimum number of candidates"""
 _RIDGE = 1e-3
-"""keeps columns that always come together from blowing up"""
+"""regularisation, for columns that always occur together"""
 Sample = tuple[Mapping[str, str], float]
 """settings and score of one candidate"""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Of one value against the default, as a share; negative is better."""
+    """The effect of one value relative to the default, as a share; negative is better."""
 
     value: str
     change: float
@@ -34,7 +34,7 @@ class Effect:
 
 
 def effects(knobs: Sequence[Knob], samples: Sequence[Sample]) -> dict[str, Effect]:
-    """The best value of each knob that was moved, by name."""
+    """The effect of the best value of each knob that was varied, by name."""
     columns = [
         (knob.name, value)
         for knob in knobs
@@ -47,11 +47,11 @@ def effects(knobs: Sequence[Knob], samples: Sequence[Sample]) -> dict[str, Effec
     scores = np.log([score for _, score in samples])
     found = _fit(design.astype(float), scores)
     random = np.random.default_rng(0)
-    again = np.empty((RESAMPLES, len(columns)))
+    resampled = np.empty((RESAMPLES, len(columns)))
     for turn in range(RESAMPLES):
         rows = random.integers(0, len(samples), len(samples))
-        again[turn] = _fit(design[rows].astype(float), scores[rows])
-    low, high = np.percentile(again, [2.5, 97.5], axis=0)
+        resampled[turn] = _fit(design[rows].astype(float), scores[rows])
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     best: dict[str, Effect] = {}
     for position, (name, value) in enumerate(columns):
         change = float(np.expm1(found[position]))

@@ -1,4 +1,4 @@
-"""Why the best is better, in sentences: what the step is made of now, and what settings mean."""
+"""Why the best is better, in sentences: how the step changed, and what its settings mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.tune.space.threshold_grid import layer_bytes
 from slipstream.units import PS_PER_US, format_bytes, format_time
 
 NOTICEABLE = 0.002
-"""of the step: what moves less is not worth a sentence"""
+"""minimum change, as a share of the step, that is mentioned"""
 _THRESHOLDS = {
     "xla_gpu_all_gather_combine_threshold_bytes": "all-gather",
     "xla_gpu_reduce_scatter_combine_threshold_bytes": "reduce-scatter",
@@ -20,8 +20,8 @@ _THRESHOLDS = {
 }
 
 
-def layer_facts(traits: ProgramTraits, space: Space) -> dict[str, Any]:
-    """What one layer weighs to each threshold, for a study to keep."""
+def layer_sizes(traits: ProgramTraits, space: Space) -> dict[str, Any]:
+    """The size of one layer for each combine threshold, kept in the study's config."""
     layers = traits.layers
     if layers is None or layers.layers is None:
         return {}
@@ -37,7 +37,7 @@ def layer_facts(traits: ProgramTraits, space: Space) -> dict[str, Any]:
 def reasons(
     settings: Mapping[str, str], baseline: Outcome, best: Outcome, layers: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Sentences, the most telling first."""
+    """Sentences, the most important first."""
     return (
         *_parts(baseline, best),
         *_collectives(baseline, best),
@@ -64,7 +64,7 @@ def _collectives(baseline: Outcome, best: Outcome) -> Iterator[str]:
         count, size = after.get(kind, (0, 0))
         if count != count_before:
             yield (
-                f"{count} {kind}s a step instead of {count_before}, "
+                f"{count} {kind}s per step instead of {count_before}, "
                 f"{format_bytes(size / max(count, 1))} each on average instead of "
                 f"{format_bytes(bytes_before / max(count_before, 1))}"
             )
@@ -81,22 +81,24 @@ def _thresholds(
 
 
 def threshold_sentence(value: str | None, facts: Mapping[str, Any], layers: int | None) -> str:
-    """A threshold against what one of the model's layers weighs."""
+    """A threshold compared with the size of one of the model's layers."""
     kind, layer = facts["kind"], facts["layer_bytes"]
     counted = "one device's share of a layer's gradients" if kind == "reduce-scatter" else (
         "a layer's gradients" if kind == "all-reduce" else "a layer's weights"
     )  # fmt: skip
-    weighs = f"{counted}: {format_bytes(layer)}, {layers} layers"
+    sizes = f"{counted}: {format_bytes(layer)}, {layers} layers"
     size = int(value if value is not None else facts["default"])
     is_default = "default " if value is None else ""
     if size < layer:
         pieces = -(-layer // max(size, 1))
-        meaning = f"cuts a layer in {pieces} or more, so that each piece overlaps with the rest"
+        meaning = (
+            f"splits a layer into {pieces} or more pieces, each of which can overlap with the rest"
+        )
     elif size < 2 * layer:
-        meaning = "holds one layer and not two: one collective a layer"
+        meaning = "fits one layer but not two: one collective per layer"
     else:
-        meaning = f"holds {size // layer} layers; in a loop over layers, all of one turn"
-    return f"the {is_default}{kind} threshold of {format_bytes(size)} {meaning} ({weighs})"
+        meaning = f"fits {size // layer} layers; in a loop over layers, everything in one iteration"
+    return f"the {is_default}{kind} threshold of {format_bytes(size)} {meaning} ({sizes})"
 
 
 def _time(us: float) -> str:

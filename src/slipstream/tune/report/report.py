@@ -1,4 +1,4 @@
-"""A study's rows as the result that people read."""
+"""What a study found: its trials as the result that people read."""
 
 from __future__ import annotations
 
@@ -12,69 +12,63 @@ from slipstream.results.tuning import (
     RUNNING,
     SAME,
     WAITING,
+    ErrorMargin,
     KnobEffect,
     NoiseFloor,
     TrialResult,
     Tuning,
 )
-from slipstream.tune.folder import StudyConfig, storage_of
 from slipstream.tune.measure import finals
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.report.effects import effects
-from slipstream.tune.report.error_margin import trust_of
 from slipstream.tune.report.reasons import reasons
 from slipstream.tune.search.search import best_row
 from slipstream.tune.search.study import Study, TrialRow
 from slipstream.tune.space.knob import Knob
-from slipstream.tune.space.space import Space
+from slipstream.tune.study_folder import StudyConfig
 
-SCREEN, MEASURED, LAUNCHED = "screen", "measured", "launched"
-"""the names of the study that simulates, of the one that runs, and of the one that starts jobs"""
+MODELLED_ERROR = 0.036
+"""mean error of predicted steps without a profile: docs/accuracy.md"""
+MEASURED_ERROR = 0.013
+"""the same with the costs of another setting of the same program"""
 
 
-def tuning_of(folder: Path, facts: StudyConfig, study: Study) -> Tuning:
-    """Everything that is known of a study now."""
+def report(folder: Path, config: StudyConfig, study: Study) -> Tuning:
+    """The result of the simulated search so far."""
     rows = _listed(study.rows())
-    best = best_row(rows, facts.objective)
+    best = best_row(rows, config.objective)
     baseline = next((row for row in rows if row.outcome and not row.settings), None)
-    trials = _tried(rows, baseline, facts.objective)
+    trials = _tried(rows, baseline, config.objective)
     by_number = {tried.number: tried for tried in trials}
     found_best = by_number[best.number] if best is not None else None
     why: tuple[str, ...] = ()
     if best is not None and baseline is not None and best.outcome and baseline.outcome:
-        why = reasons(best.settings, baseline.outcome, best.outcome, facts.layers)
+        why = reasons(best.settings, baseline.outcome, best.outcome, config.layers)
     return Tuning(
-        facts.target,
-        facts.machine,
-        facts.program,
-        facts.objective,
-        facts.jaxlib,
-        by_number.get(baseline.number) if baseline is not None else None,
-        found_best,
-        trials,
-        _knobs(study, rows, study.space.knobs),
-        dict(study.space.left_out),
-        why,
-        trust_of(trials, found_best, facts.costs is not None) if _is_step(facts) else None,
-        None,
-        study.notes().get("stopped_because", ""),
-        sum(row.seconds for row in rows),
-        str(folder),
+        target=config.target,
+        machine=config.machine,
+        program=config.program,
+        objective=config.objective,
+        jaxlib=config.jaxlib,
+        baseline=by_number.get(baseline.number) if baseline is not None else None,
+        best=found_best,
+        trials=trials,
+        knobs=_knobs(study, rows, study.space.knobs),
+        left_out=dict(study.space.left_out),
+        reasons=why,
+        trust=error_margin(trials, found_best, config.costs is not None)
+        if _is_step(config)
+        else None,
+        noise_floor=None,
+        stopped_because=study.notes().get("stopped_because", ""),
+        seconds=sum(row.seconds for row in rows),
+        folder=str(folder),
         is_finished=not any(row.state in ("running", "waiting") for row in rows),
     )
 
 
-def open_study(
-    folder: Path, facts: StudyConfig, name: str = SCREEN, space: Space | None = None
-) -> Study:
-    """One of the folder's studies, with the knobs that it can tell apart."""
-    spaces = {SCREEN: facts.space.screened, MEASURED: facts.space.in_process}
-    known = space or spaces.get(name, facts.space)
-    return Study(storage_of(folder, facts), name, known, facts.objective, facts.seed)
-
-
 def ranked(rows: Sequence[TrialRow], objective: str) -> list[TrialRow]:
-    """Distinct programs, the best first."""
+    """Trials with distinct programs, the best first."""
     programs: set[str] = set()
     found = []
     for row in _listed(rows):
@@ -87,7 +81,7 @@ def ranked(rows: Sequence[TrialRow], objective: str) -> list[TrialRow]:
 
 
 def with_measured(tuning: Tuning, study: Study) -> Tuning:
-    """The same with what was measured: that decides who is best."""
+    """The result with measured candidates added; measurements decide which is best."""
     rows = _listed(study.rows())
     notes = study.notes()
     if not any(row.outcome for row in rows):
@@ -104,9 +98,9 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         baseline = replace(
             baseline, step_us=float(notes["baseline_us"]), basis="measured", exposed_us=None
         )
-    results = {first + number: result for number, result in finals.read(notes).items()}
+    results = {first + number: result for number, result in finals.from_notes(notes).items()}
     measured = [_after(results.get(tried.number), tried) for tried in measured]
-    # Who was in the finals is judged by them, and nobody else can be best.
+    # After finals, only finalists can be best.
     able = [tried for tried in measured if not results or tried.number in results]
     found, why = _best(able, results)
     best = found or baseline
@@ -125,9 +119,9 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
 
 
 def _best(
-    able: Sequence[TrialResult], results: Mapping[int, finals.Result]
+    able: Sequence[TrialResult], results: Mapping[int, finals.FinalResult]
 ) -> tuple[TrialResult | None, tuple[str, ...]]:
-    """Of those that are as fast as the fastest, the one with the fewest settings; and why it."""
+    """The candidate with the fewest settings among those as fast as the fastest, and why."""
     faster = [t for t in able if t.change_interval is not None and t.change_interval[1] < 0]
     fastest = min(faster, key=lambda tried: tried.change or 0.0, default=None)
     as_fast = [t for t in faster if t.number in results and results[t.number].is_as_fast]
@@ -137,14 +131,14 @@ def _best(
     beside = results[best.number].beside
     assert beside is not None
     return best, (
-        f"of the finalists as fast as the fastest it has the fewest settings, "
-        f"{len(best.settings)} instead of {len(fastest.settings)}: beside that one its step "
-        f"changes by {beside.change:+.1%} (95%: {beside.low:+.1%} … {beside.high:+.1%})",
+        f"it has the fewest settings of the finalists that are as fast as the fastest, "
+        f"{len(best.settings)} instead of {len(fastest.settings)}: compared with the fastest, its "
+        f"step changes by {beside.change:+.1%} (95%: {beside.low:+.1%} … {beside.high:+.1%})",
     )
 
 
-def _after(result: finals.Result | None, tried: TrialResult) -> TrialResult:
-    """A candidate by its fresh times, where it has some."""
+def _after(result: finals.FinalResult | None, tried: TrialResult) -> TrialResult:
+    """A candidate with its times from the finals, if it took part."""
     if result is None:
         return tried
     before = result.before_us
@@ -162,12 +156,12 @@ def _is_same(one: TrialResult | None, other: TrialResult | None) -> bool:
     return one is not None and other is not None and dict(one.settings) == dict(other.settings)
 
 
-def _is_step(facts: StudyConfig) -> bool:
-    return facts.objective == "step"
+def _is_step(config: StudyConfig) -> bool:
+    return config.objective == "step"
 
 
 def _listed(rows: Sequence[TrialRow]) -> list[TrialRow]:
-    """Each settings once: repeats and interrupted tries are the study's own affair."""
+    """One row for each settings, without repeats and interrupted trials."""
     done = {_key(row): row for row in reversed(rows) if _counts(row)}
     found = []
     for row in rows:
@@ -217,16 +211,16 @@ def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: st
     if outcome.change is not None and objective == "step":
         change = outcome.change
     return TrialResult(
-        row.number,
-        row.settings,
-        outcome.status,
-        row.origin,
-        outcome.step_us,
-        outcome.interval_us,
-        outcome.memory_bytes,
-        outcome.compile_s,
-        outcome.exposed_us,
-        outcome.basis,
+        number=row.number,
+        settings=row.settings,
+        status=outcome.status,
+        origin=row.origin,
+        step_us=outcome.step_us,
+        interval_us=outcome.interval_us,
+        memory_bytes=outcome.memory_bytes,
+        compile_s=outcome.compile_s,
+        exposed_us=outcome.exposed_us,
+        basis=outcome.basis,
         change=change,
         change_interval=outcome.change_interval,
         numbers=outcome.numbers,
@@ -238,7 +232,7 @@ def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: st
 def _measured_where_known(
     simulated: Sequence[KnobEffect], measured: Sequence[KnobEffect]
 ) -> tuple[KnobEffect, ...]:
-    """What a knob was measured to do counts more than what was simulated."""
+    """Effects of all knobs; measured effects replace simulated ones."""
     found = {knob.name: knob for knob in simulated}
     for knob in measured:
         if knob.effect is not None or knob.name not in found:
@@ -248,13 +242,13 @@ def _measured_where_known(
 
 def _knobs(study: Study, rows: Sequence[TrialRow], knobs: Sequence[Knob]) -> tuple[KnobEffect, ...]:
     samples = [
-        # What was measured counts against the baseline of its own window.
+        # Measured candidates count relative to the baseline of their own window.
         (row.settings, score if row.outcome.change is None else 1 + row.outcome.change)
         for row in rows
         if row.outcome is not None and (score := row.outcome.score(study.objective))
     ]
     if any(row.outcome.change is not None for row in rows if row.outcome is not None):
-        # The baseline runs in every window, and may never have been a candidate.
+        # The baseline is part of every window, and may never have been a candidate.
         samples.append(({}, 1.0))
     seen = effects(study.space.knobs, samples)
     shares = study.importances()
@@ -264,23 +258,44 @@ def _knobs(study: Study, rows: Sequence[TrialRow], knobs: Sequence[Knob]) -> tup
         moved = sum(knob.name in settings for settings, _ in samples)
         found.append(
             KnobEffect(
-                knob.name,
-                knob.values,
-                knob.default,
-                knob.why,
-                knob.seen_by,
-                shares.get(knob.name) if moved else None,
-                effect.value if effect else None,
-                effect.change if effect else None,
-                (effect.low, effect.high) if effect else None,
-                moved,
+                name=knob.name,
+                values=knob.values,
+                default=knob.default,
+                why=knob.why,
+                seen_by=knob.seen_by,
+                importance=shares.get(knob.name) if moved else None,
+                best_value=effect.value if effect else None,
+                effect=effect.change if effect else None,
+                interval=(effect.low, effect.high) if effect else None,
+                tried=moved,
             )
         )
     return tuple(sorted(found, key=_certainty))
 
 
 def _certainty(knob: KnobEffect) -> tuple[bool, float]:
-    """Those that surely help first, then by what they seem to do."""
+    """Sort key: significant improvements first, then by the estimated effect."""
     if knob.effect is None or knob.interval is None:
         return True, 1.0
     return knob.interval[1] >= 0, knob.effect
+
+
+def error_margin(
+    trials: Sequence[TrialResult], best: TrialResult | None, has_costs: bool
+) -> ErrorMargin | None:
+    """The simulator's mean error: smaller differences are ties; None if nothing was simulated.
+
+    It is the error of a step's time, not of a ranking.
+    """
+    if best is None or best.basis != "simulated" or best.change is None:
+        return None
+    margin = MEASURED_ERROR if has_costs else MODELLED_ERROR
+    costs = "costs of another setting" if has_costs else "modelled costs only"
+    basis = f"mean error of predicted steps with {costs}, docs/accuracy.md"
+    ties = [
+        one
+        for one in trials
+        if one.status == "ok" and one.number != best.number and one.change is not None
+        if (1 + one.change) / (1 + best.change) - 1 < margin
+    ]
+    return ErrorMargin(margin, basis, len(ties))

@@ -1,9 +1,10 @@
-"""Are two compiled programs the same? Told by content, without names and source positions.
+"""Fingerprints of compiled programs: hashes without names and source positions.
 
-work       the instructions, whatever their order: what XLA made before it scheduled
-schedule   the same in the order in which they run
+work       the instructions in any order: what XLA compiled before scheduling
+schedule   the instructions in the order in which they run
 
-Two candidates with one schedule are one program. Two with one work differ only by the scheduler.
+Candidates with the same schedule are the same program. Candidates with the same work differ only in
+their schedules.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from slipstream.profile.program import Computation, Instruction, Program
 
 _ESTIMATES = re.compile(r'"reification_cost":\[[^\]]*\],?|"[\w.]*fingerprint[\w.]*":"[^"]*",?')
-"""what XLA notes down of its own estimates: no part of the program"""
+"""XLA's own estimates, which are not part of the program"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def fingerprint_of(program: Program) -> Fingerprint:
 
 
 class _Hashes:
-    """Hashes of computations, each made once."""
+    """Hashes of computations, each computed once."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -38,7 +39,7 @@ class _Hashes:
 
     def of(self, name: str) -> Fingerprint:
         if name not in self._known:
-            # XLA's computations never call themselves; this holds for hand-written ones, too.
+            # Stops recursion: XLA's computations never call themselves, but hand-written ones may.
             self._known[name] = Fingerprint("", "")
             self._known[name] = self._computation(self._program.computations[name])
         return self._known[name]

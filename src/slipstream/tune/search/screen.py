@@ -1,7 +1,7 @@
-"""Candidates without hardware: compiled by the real compiler, and simulated.
+"""Candidates without hardware: compiled by the real compiler, then simulated.
 
 settings ─► compile ─► fits? ─► seen before? ─► simulate ─► Outcome
-               │ crash, hang, refused, out of memory: recorded as such
+               │ crash, hang, refused, out of memory: recorded as the outcome
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from slipstream.tune.space.knob_catalogue import GRAPH_FLAGS
 from slipstream.units import format_bytes
 
 TIMEOUT_S = 600.0
-"""a compile that takes longer hangs, as far as a search is concerned"""
+"""a compile that takes longer counts as hung"""
 _KINDS = {"died": CRASH, "memory": OUT_OF_MEMORY, "refused": REFUSED}
 
 
 @dataclass(frozen=True)
 class ScreenSpec:
-    """All that a screen is made of: it can be made here, or in a process on another machine."""
+    """What a screen needs; picklable, so that a process on another machine can make the screen."""
 
     target: Target
     machine: Machine
@@ -47,7 +47,7 @@ class ScreenSpec:
     shares_kernels: bool = True
 
     def screen(self, seen: dict[str, Outcome] | None = None) -> Screen:
-        """`seen`: what became of programs that were simulated before, by their hash."""
+        """`seen`: outcomes of programs that were already simulated, by hash."""
         return Screen(
             self.target,
             self.machine,
@@ -60,7 +60,7 @@ class ScreenSpec:
 
 
 class Screen(Closing):
-    """Compiles and simulates candidates, one after the other, in one kept compiler process."""
+    """Compiles and simulates candidates one after the other, in one compiler process."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Screen(Closing):
         self._session = compiler(target, on=machine, shares_kernels=shares_kernels)
 
     def evaluate(self, settings: Mapping[str, str]) -> Outcome:
-        """One candidate; whatever goes wrong with it is its outcome, not an error."""
+        """Compile and simulate one candidate; failures are outcomes, not errors."""
         hung = threading.Event()
         alarm = threading.Timer(self._timeout_s, self._end, [hung])
         alarm.daemon = True
@@ -138,23 +138,23 @@ class Screen(Closing):
         return _judged(self._seen[program], settings)
 
     def close(self) -> None:
-        """A compile that another thread waits for ends here, too."""
+        """Also ends a compile that another thread is waiting for."""
         self._session.abort()
         self._session.close()
 
 
 def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: str) -> Outcome:
     return Outcome(
-        OK,
-        prediction.step_us,
-        prediction.memory_bytes,
-        compiled.seconds,
-        prediction.exposed_communication_us + prediction.exposed_copy_us,
-        prediction.bounds.least_us,
-        program,
-        work,
-        _collectives(compiled.program),
-        {
+        status=OK,
+        step_us=prediction.step_us,
+        memory_bytes=prediction.memory_bytes,
+        compile_s=compiled.seconds,
+        exposed_us=prediction.exposed_communication_us + prediction.exposed_copy_us,
+        least_us=prediction.bounds.least_us,
+        program=program,
+        work=work,
+        collectives=_collectives(compiled.program),
+        parts_us={
             "compute": prediction.compute_us,
             "communication": prediction.communication_us,
             "exposed communication": prediction.exposed_communication_us,
@@ -167,7 +167,7 @@ def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: 
 
 
 def _judged(outcome: Outcome, settings: Mapping[str, str]) -> Outcome:
-    """What is wrong never wins; only the baseline stays what it is, for the rest to be told by."""
+    """Candidates with wrong results never win; only the baseline keeps its score, as reference."""
     if not outcome.wrong or not settings:
         return outcome
     return replace(outcome, status=WRONG, note=outcome.wrong)
@@ -181,7 +181,7 @@ def _worst_wait(prediction: Prediction) -> str:
 
 
 def _collectives(program: Program) -> dict[str, tuple[int, int]]:
-    """How many collectives of each kind a step runs, and the bytes of all of them."""
+    """(count, total bytes) of a step's collectives, by kind."""
     counts: dict[str, int] = defaultdict(int)
     sizes: dict[str, int] = defaultdict(int)
     for instruction in program.scheduled:

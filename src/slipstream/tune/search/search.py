@@ -1,4 +1,4 @@
-"""The search: workers that ask, try out and tell, until there is a reason to stop."""
+"""The search: workers ask the study for candidates, evaluate them and tell it the outcomes."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from slipstream.tune.search.study import Candidate, Study, TrialRow
 from slipstream.tune.search.trial_owner import UNOWNED_S
 
 PATIENCE = 50
-"""candidates in a row of which none is better than the best before them"""
+"""stop after this many consecutive candidates without an improvement"""
 BETTER = 0.001
-"""less is no improvement"""
+"""minimum relative improvement"""
 COUNTED = "candidates were tried"
 LEAVE_S = 10.0
-"""for a worker whose runner was ended"""
+"""how long to wait for a worker whose runner was ended"""
 SIMPLIFY_SHARE = 5
-"""of so many candidates, one is kept for the end, to find out what the best can do without"""
+"""one in this many trials is reserved for simplifying the best at the end"""
 
 
 class CandidateRunner(Protocol):
-    """Something that can try candidates out, one at a time."""
+    """Evaluates candidates, one at a time."""
 
     def evaluate(self, settings: Mapping[str, str]) -> Outcome: ...
 
 
 class NoWorker(Exception):
-    """Nobody was there to try a candidate out in time: it stays to be tried."""
+    """No worker was free in time; the candidate stays in the queue."""
 
 
 MakeRunner = Callable[[], AbstractContextManager[CandidateRunner]]
-"""makes what one worker tries its candidates out with"""
+"""makes the runner of one worker"""
 OnResult = Callable[[Candidate, Outcome], None]
 
 
 class Search:
-    """Workers on one study, in threads: what they start (compilers, jobs) are processes."""
+    """Workers on one study: threads, whose runners start processes (compilers, jobs)."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Search:
         self._end = time.monotonic() + budget_s
         self._budget_s = budget_s
         self._jobs = jobs if callable(jobs) else lambda: jobs
-        """how many workers there may be, which may change"""
+        """the current limit of workers"""
         self._on_told = on_result
         self._simplifies = simplifies
         self._lock = threading.Lock()
@@ -69,15 +69,15 @@ class Search:
         self._threads: list[threading.Thread] = []
         self._stack = ExitStack()
         self._idle: list[CandidateRunner] = []
-        """runners that a later worker takes over, with the processes that they keep"""
+        """runners, with their processes, for later workers to reuse"""
 
     def run(self) -> str:
-        """Until the budget is spent or nothing is left; the reason."""
+        """Search until the budget is spent or nothing is left; returns the reason to stop."""
         try:
             with self._stack:
-                why = self._all()
+                why = self._run_phases()
         finally:
-            # An interrupt ends the runners; those who waited for them give their candidates back.
+            # An interrupt ends the runners; workers waiting for them release their candidates.
             self._stop.set()
             for thread in self._threads:
                 thread.join(LEAVE_S)
@@ -85,47 +85,47 @@ class Search:
             raise self._errors[0]
         return f"{len(_taken(self._study.rows()))} {COUNTED}" if why == COUNTED else why
 
-    def _all(self) -> str:
+    def _run_phases(self) -> str:
         reserve = min(self._trials // SIMPLIFY_SHARE, 12) if self._simplifies else 0
         try:
-            self._workers(self._trials - reserve, has_patience=True)
+            self._run_workers(self._trials - reserve, has_patience=True)
             why = self._why
             if self._simplifies and time.monotonic() < self._end and not self._errors:
                 self._simplify()
                 if why == COUNTED:
-                    # What was kept for that and not needed is the search's again.
-                    self._workers(self._trials, has_patience=True)
+                    # Trials reserved for simplifying and not needed go back to the search.
+                    self._run_workers(self._trials, has_patience=True)
         except KeyboardInterrupt:
-            # Before the runners end: what comes of that is no candidate's outcome.
+            # Set before the runners end, so that their failures don't count as outcomes.
             self._stop.set()
             raise
         return why
 
     def _simplify(self) -> None:
-        """The best with each of its settings taken back: what makes no difference goes."""
+        """Try the best without each of its settings, and drop those that make no difference."""
         for _ in range(2):
             rows = self._study.rows()
             if any(row.state == "waiting" for row in rows):
-                # Not even what was suggested is done: there is no best to speak of yet.
-                return self._workers(self._trials, has_patience=False, only_waiting=True)
+                # Seeds are still waiting, so there is no best to simplify yet.
+                return self._run_workers(self._trials, has_patience=False, only_waiting=True)
             best = best_row(rows, self._study.objective)
             if best is None or not best.settings:
                 return
-            taken = [Suggestion(_without(best.settings, [n]), SIMPLIFY) for n in best.settings]
-            self._study.enqueue(taken[: max(self._trials - len(_taken(rows)), 0)])
-            self._workers(self._trials, has_patience=False, only_waiting=True)
+            reduced = [Suggestion(_without(best.settings, [n]), SIMPLIFY) for n in best.settings]
+            self._study.enqueue(reduced[: max(self._trials - len(_taken(rows)), 0)])
+            self._run_workers(self._trials, has_patience=False, only_waiting=True)
             rows, objective = self._study.rows(), self._study.objective
-            idle = [n for n in best.settings if _is_idle(rows, best, n, objective)]
-            if len(idle) < 2:
+            unneeded = [n for n in best.settings if _is_unneeded(rows, best, n, objective)]
+            if len(unneeded) < 2:
                 return
-            self._study.enqueue([Suggestion(_without(best.settings, idle), SIMPLIFY)])
-            self._workers(self._trials, has_patience=False, only_waiting=True)
+            self._study.enqueue([Suggestion(_without(best.settings, unneeded), SIMPLIFY)])
+            self._run_workers(self._trials, has_patience=False, only_waiting=True)
 
-    def _workers(self, most: int, *, has_patience: bool, only_waiting: bool = False) -> None:
+    def _run_workers(self, most: int, *, has_patience: bool, only_waiting: bool = False) -> None:
         self._why = ""
         self._threads = threads = list[threading.Thread]()
         while True:
-            # Who joins later works, too, as long as there is work.
+            # The limit may grow (with a cluster): start more workers while there is work.
             while not (self._why or self._stop.is_set()) and len(threads) < self._jobs():
                 arguments = (most, has_patience, only_waiting)
                 threads.append(threading.Thread(target=self._work, args=arguments, daemon=True))
@@ -144,7 +144,7 @@ class Search:
             if runner is not None:
                 self._idle.append(runner)
         except BaseException as error:
-            # A thread's error is the search's: the others end, and `run` raises it.
+            # Stop the other workers; `run` raises the error.
             self._errors.append(error)
             self._stop.set()
 
@@ -171,8 +171,8 @@ class Search:
         with self._lock:
             while True:
                 rows = self._study.rows()
-                if why := self._reason(rows, most, has_patience, only_waiting):
-                    if self._is_uncertain(rows):
+                if why := self._reason_to_stop(rows, most, has_patience, only_waiting):
+                    if self._is_uncertain():
                         time.sleep(0.5)
                         self._study.requeue_dead()
                         continue
@@ -183,13 +183,13 @@ class Search:
                     self._why = self._why or "the search proposes nothing new"
                 return candidate
 
-    def _is_uncertain(self, rows: list[TrialRow]) -> bool:
-        """A trial that may be a dead process's will turn out so within seconds."""
+    def _is_uncertain(self) -> bool:
+        """Whether a running trial may belong to a dead process, which shows within seconds."""
         if self._stop.is_set() or time.monotonic() > self._end + UNOWNED_S:
             return False
         return self._study.has_unowned()
 
-    def _reason(
+    def _reason_to_stop(
         self, rows: list[TrialRow], most: int, has_patience: bool, only_waiting: bool
     ) -> str | None:
         taken = _taken(rows)
@@ -205,7 +205,7 @@ class Search:
         if only_waiting and not waiting:
             return "nothing waits"
         if has_patience and not waiting and _is_stale(taken, self._study.objective):
-            return f"none of the last {PATIENCE} candidates was better than those before"
+            return f"none of the last {PATIENCE} candidates improved on earlier ones"
         return None
 
 
@@ -214,7 +214,7 @@ def _taken(rows: list[TrialRow]) -> list[TrialRow]:
 
 
 def best_row(rows: list[TrialRow], objective: str) -> TrialRow | None:
-    """The best; of those as good as it, the one with the fewest settings."""
+    """The best trial; of those as good, the one with the fewest settings."""
     scored = [(score, row) for row in rows if (score := _score(row, objective)) is not None]
     if not scored:
         return None
@@ -240,7 +240,7 @@ def _without(settings: Mapping[str, str], names: list[str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in names}
 
 
-def _is_idle(rows: list[TrialRow], best: TrialRow, name: str, objective: str) -> bool:
+def _is_unneeded(rows: list[TrialRow], best: TrialRow, name: str, objective: str) -> bool:
     """Whether the best is as good without this setting."""
     wanted = _without(best.settings, [name])
     reference = _score(best, objective)

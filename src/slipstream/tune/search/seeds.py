@@ -1,6 +1,6 @@
-"""The first candidates: nothing set, what the guides recommend, one layer's thresholds, each knob.
+"""The first candidates: the default, presets of the guides, one layer's thresholds, each knob.
 
-A search that begins with what people do by hand can't do worse than they.
+A search that starts with what people do by hand can't do worse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT, LAYERS, PROBE, SEARCH, SIMPLIFY = "default", "layers", "probe", "search
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings to try, and who proposed them."""
+    """Settings to try, and their origin."""
 
     settings: Mapping[str, str]
     origin: str
@@ -30,7 +30,7 @@ class Suggestion:
 def seeds(
     space: Space, traits: ProgramTraits, catalogue: Catalogue, gpu: str, most_probes: int
 ) -> list[Suggestion]:
-    """In the order in which to try them, each settings once."""
+    """The seeds in the order to try them, without duplicates."""
     proposed = [Suggestion({}, DEFAULT), *_from_presets(space, traits, catalogue, gpu)]
     if layers := _layers(space, traits):
         proposed.append(Suggestion(layers, LAYERS))
@@ -48,7 +48,7 @@ def seeds(
 
 
 def presets_for(traits: ProgramTraits) -> list[str]:
-    """The presets that are meant for such a program."""
+    """The presets for a program with such traits."""
     kinds = set(traits.collectives)
     found = ["cuda-graphs-off", "cuda-graphs-on"]
     if {"all-gather", "reduce-scatter"} & kinds:
@@ -57,7 +57,7 @@ def presets_for(traits: ProgramTraits) -> list[str]:
         found.append("data-parallel")
     if "collective-permute" in kinds:
         found.append("pipeline-parallel")
-    return [*found, "tensor-parallel"] if kinds and traits.products else found
+    return [*found, "tensor-parallel"] if kinds and traits.matmuls else found
 
 
 def _from_presets(
@@ -67,14 +67,14 @@ def _from_presets(
         try:
             composed = compose([name], catalogue, gpu)
         except BadInput:
-            continue  # its settings don't go together in this jaxlib
+            continue  # the preset's settings conflict in this jaxlib
         settings = fitted(space, {**composed.xla_flags, **composed.variables}, catalogue)
         if settings:
             yield Suggestion(settings, f"preset {name}")
 
 
 def fitted(space: Space, wanted: Mapping[str, str], catalogue: Catalogue) -> dict[str, str]:
-    """Settings of any source as values that the knobs have: sizes become the nearest."""
+    """Settings mapped to the values of the knobs: sizes become the nearest one."""
     found = {}
     for knob in space.knobs:
         if knob.name not in wanted:
@@ -94,7 +94,7 @@ def _nearest(knob: Knob, wanted: str, catalogue: Catalogue) -> str | None:
             flag is not None and normalized(flag, value) == normalized(flag, wanted)
         ):
             return value
-    # Presets write some enums as XLA_FLAGS wants them: `on` for …_MODE_ON.
+    # Presets spell some enums as in XLA_FLAGS: `on` for …_MODE_ON.
     ends = [value for value in knob.values if wanted and value.endswith(f"_{wanted.upper()}")]
     return ends[0] if len(ends) == 1 else None
 
@@ -109,7 +109,7 @@ def _layers(space: Space, traits: ProgramTraits) -> dict[str, str]:
 
 
 def _probes(space: Space, most: int) -> list[Suggestion]:
-    """Each knob alone, at the value furthest from its default: what each does, to start from."""
+    """Each knob alone, at the value furthest from its default."""
     return [
         Suggestion({knob.name: value}, PROBE)
         for knob in space.knobs

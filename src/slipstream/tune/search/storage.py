@@ -1,4 +1,4 @@
-"""Where a study's trials are: SQLite in its folder, or a server that several machines reach."""
+"""Where a study keeps its trials: SQLite in its folder, or a database server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.errors import BadInput, Missing, missing_extra
 
 HEARTBEAT_S = 15
 GRACE_S = 60
-"""a heart that is silent for so long has stopped"""
+"""a worker that misses its heartbeats for this long is dead"""
 
 
 def sqlite_url(folder: Path) -> str:
@@ -24,7 +24,7 @@ def open_storage(optuna: Any, url: str, grace_s: int = GRACE_S) -> Any:
     is_local = url.startswith("sqlite")
     options: dict[str, Any] = {"connect_args": {"timeout": 60}} if is_local else {}
     if url.startswith("postgresql://"):
-        # SQLAlchemy's own default is another driver.
+        # SQLAlchemy's default is another driver.
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     options |= {} if is_local else {"pool_pre_ping": True}
     for attempt in range(5):
@@ -35,7 +35,7 @@ def open_storage(optuna: Any, url: str, grace_s: int = GRACE_S) -> Any:
                 url, engine_kwargs=options, heartbeat_interval=HEARTBEAT_S, grace_period=grace_s
             )
             if is_local:
-                _spare_the_disk(storage.engine)
+                _relax_syncing(storage.engine)
             return storage
         except ModuleNotFoundError as error:
             raise Missing(
@@ -43,7 +43,7 @@ def open_storage(optuna: Any, url: str, grace_s: int = GRACE_S) -> Any:
                 "with: pip install 'slipstream[postgresql]'"
             ) from None
         except (optuna.exceptions.StorageInternalError, _database_error()) as error:
-            # Two processes that make the tables at the same time: one of them is late.
+            # Two processes may create the tables at the same time: the later one fails and retries.
             if attempt == 4:
                 reason = " ".join(str(error).split())[:200]
                 raise BadInput(
@@ -55,7 +55,7 @@ def open_storage(optuna: Any, url: str, grace_s: int = GRACE_S) -> Any:
 
 
 def _prepare(file: Path) -> None:
-    """A log ahead of the file: writers don't wait for readers, and a kill loses nothing."""
+    """Use a write-ahead log: writers don't wait for readers, and a kill loses nothing."""
     try:
         with closing(sqlite3.connect(file, timeout=60)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -65,8 +65,8 @@ def _prepare(file: Path) -> None:
         ) from None
 
 
-def _spare_the_disk(engine: Any) -> None:
-    """Only a power cut can lose the last lines, never a kill: not each one waits for the disk."""
+def _relax_syncing(engine: Any) -> None:
+    """Don't wait for the disk on every write: only a power failure can lose the last trials."""
     from sqlalchemy import event
 
     event.listen(engine, "connect", lambda one, _: one.execute("PRAGMA synchronous=NORMAL"))
@@ -89,8 +89,8 @@ def import_optuna() -> Any:
     except ModuleNotFoundError:
         raise missing_extra("optuna", "tune", "tuning") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    # Heartbeats and multivariate TPE are called experimental; their names may change, no more.
+    # Heartbeats and multivariate TPE are marked experimental.
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    # They are beaten here, since candidates are asked for, not handed to `optimize`.
+    # `Study` sends the heartbeats itself, because it doesn't use `optimize`.
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed")
     return optuna

@@ -1,10 +1,10 @@
-"""Candidates and what became of them, in a database that outlives every process.
+"""Candidates and their outcomes, in a database that outlives every process.
 
-    ask ─► a candidate, RUNNING, ours ─► tell ─► COMPLETE, or PRUNED if it can't win
+    ask ─► a candidate: RUNNING, owned by this process ─► tell ─► COMPLETE, or PRUNED if it failed
 
-Optuna keeps the trials and proposes new ones (TPE). A trial whose process died is found by its
-owner (on this host) or by its heart, which stopped beating (on others); it is marked FAIL and asked
-for again, once. Settings that were tried before are answered from the first time.
+Optuna keeps the trials and proposes new ones (TPE). A trial whose process died is detected by its
+owner (on this host) or by missed heartbeats (on other hosts); it is marked FAIL and tried again,
+once. Settings that were tried before reuse the first outcome.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 
 MOST_REPEATS = 40
-"""proposals in a row that were tried before: the search has nothing new"""
+"""stop after this many consecutive proposals that were tried before"""
 FEWEST_BEFORE = 4
-"""candidates that one must be worse than half of, to be given up while it is measured"""
+"""measured candidates needed before the median pruner may give one up"""
 Key = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One trial that this process is to try out."""
+    """One trial for this process to evaluate."""
 
     number: int
     settings: Mapping[str, str]
@@ -41,7 +41,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One trial as the database has it."""
+    """One trial, as the database keeps it."""
 
     number: int
     settings: Mapping[str, str]
@@ -55,7 +55,7 @@ class TrialRow:
 
 
 class Study:
-    """One search; any number of threads and processes may use the same."""
+    """One study; any number of threads and processes may use it at once."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Study:
         self._optuna = optuna
         self._lock = threading.RLock()
         self._owned: dict[int, Any] = {}
-        self._heartbeats: threading.Thread | None = None
+        self._heartbeat_thread: threading.Thread | None = None
         self._is_closed = threading.Event()
         storage = open_storage(optuna, url, grace_s)
         self._study = optuna.create_study(
@@ -80,26 +80,26 @@ class Study:
         )
         self._storage = storage
         self._study.sampler = optuna.samplers.TPESampler(
-            seed=self._place(seed), multivariate=True, constant_liar=True, n_startup_trials=8
+            seed=self._sampler_seed(seed), multivariate=True, constant_liar=True, n_startup_trials=8
         )
         self._study.pruner = optuna.pruners.MedianPruner(FEWEST_BEFORE, n_min_trials=FEWEST_BEFORE)
 
-    def _place(self, seed: int) -> int:
-        """Where the search begins: the same for the same study, elsewhere beside other workers."""
-        beside = os.getpid() if self._trials(self._states.RUNNING) else 0
-        return (seed + len(self._study.get_trials(deepcopy=False)) + beside) % 2**31
+    def _sampler_seed(self, seed: int) -> int:
+        """Reproducible for one worker; different for workers that run at the same time."""
+        offset = os.getpid() if self._trials(self._states.RUNNING) else 0
+        return (seed + len(self._study.get_trials(deepcopy=False)) + offset) % 2**31
 
     def close(self) -> None:
         self._is_closed.set()
-        if self._heartbeats is not None:
-            self._heartbeats.join()
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.join()
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    # What is to be tried.
+    # The queue.
 
     def enqueue(self, seeds: Sequence[Suggestion], most: int | None = None) -> None:
-        """To be tried next, in this order; settings that the study has already are left out."""
+        """Queue settings to try next, in this order, without those that the study already has."""
         with self._lock:
             known = {_key(row.settings) for row in self.rows() if row.settings is not None}
             limit = len(known) + (len(seeds) if most is None else most)
@@ -110,7 +110,7 @@ class Study:
                     self._study.enqueue_trial(self._encoded(one.settings), user_attrs=facts)
 
     def ask(self) -> Candidate | None:
-        """A candidate that nobody tried; None if the search proposes nothing new."""
+        """A candidate that was not tried yet; None if the search proposes nothing new."""
         with self._lock:
             self.requeue_dead()
             for _ in range(MOST_REPEATS):
@@ -127,12 +127,12 @@ class Study:
             return None
 
     def tell(self, candidate: Candidate, outcome: Outcome) -> None:
-        """What became of a candidate; a result that came too late is not taken twice."""
+        """Record a candidate's outcome, unless the trial was meanwhile given to another process."""
         with self._lock:
             trial_id = next(i for i, t in self._owned.items() if t.number == candidate.number)
             trial = self._owned.pop(trial_id)
             finished = self._optuna.exceptions.UpdateFinishedTrialError
-            # Somebody may have thought us dead; then it is tried again elsewhere.
+            # Another process may have declared us dead; then the trial runs again elsewhere.
             with suppress(finished):
                 trial.set_user_attr("outcome", outcome.to_json())
                 score = outcome.score(self.objective)
@@ -142,14 +142,14 @@ class Study:
                     self._study.tell(trial, score)
 
     def should_prune(self, candidate: Candidate, change: float, rounds: int) -> bool:
-        """Whether Optuna's pruner gives it up: most before it were better after as many rounds."""
+        """Whether Optuna's median pruner gives it up, after this many rounds."""
         with self._lock:
             trial = next(t for t in self._owned.values() if t.number == candidate.number)
             trial.report(change, rounds)
             return bool(trial.should_prune())
 
     def release(self, candidate: Candidate) -> None:
-        """A candidate that is not tried out after all: somebody else may."""
+        """Give a candidate back, for any process to try."""
         with self._lock:
             trial_id = next(i for i, t in self._owned.items() if t.number == candidate.number)
             self._fail(trial_id)
@@ -157,7 +157,7 @@ class Study:
             self._retry_failed()
 
     def requeue_dead(self) -> None:
-        """Find trials whose process died, and see to it that they are asked for again."""
+        """Find trials whose process died, and queue them again."""
         with self._lock:
             for trial in self._trials(self._states.RUNNING):
                 if trial._trial_id not in self._owned and is_dead(trial):
@@ -180,12 +180,12 @@ class Study:
                 self._study.enqueue_trial(dict(params), user_attrs=facts)
 
     def _fail(self, trial_id: int) -> None:
-        # Whoever comes second finds it finished.
+        # Another process may have been faster.
         with suppress(self._optuna.exceptions.UpdateFinishedTrialError):
             self._storage.set_trial_state_values(trial_id, self._states.FAIL)
 
     def _is_repeat(self, trial: Any, settings: Mapping[str, str]) -> bool:
-        """Whether these settings were tried, or are being tried; then the trial ends here."""
+        """Whether these settings are known or being tried; then finish the trial here."""
         key = _key(settings)
         for row in self.rows():
             if row.number >= trial.number and row.state != "done":
@@ -201,19 +201,19 @@ class Study:
                 return True
         return False
 
-    # What is known.
+    # Results.
 
     def rows(self) -> list[TrialRow]:
         """Every trial, in the order in which they were asked for."""
         return [self._row(trial) for trial in self._study.get_trials(deepcopy=False)]
 
     def programs(self) -> dict[str, Outcome]:
-        """What became of each program that was simulated, by its hash."""
+        """The outcome of each simulated program, by hash."""
         told = [row.outcome for row in self.rows() if row.outcome is not None]
         return {outcome.program: outcome for outcome in told if outcome.is_ok}
 
     def note(self, name: str, text: str) -> None:
-        """Something to keep with the study."""
+        """Keep a text with the study."""
         self._study.set_user_attr(name, text)
 
     def notes(self) -> dict[str, str]:
@@ -221,15 +221,12 @@ class Study:
         return found
 
     def has_unowned(self) -> bool:
-        """Whether a trial runs of which nobody says that it is theirs."""
+        """Whether a running trial has no owner."""
         running = self._trials(self._states.RUNNING)
         return any("owner" not in trial.user_attrs for trial in running)
 
     def importances(self) -> dict[str, float]:
-        """Each knob's share of what the objective was seen to do; empty where that can't be said.
-
-        By PED-ANOVA, over knobs that every candidate had.
-        """
+        """Each knob's share of the objective's variation, by PED-ANOVA; empty if unknown."""
         evaluator = self._optuna.importance.PedAnovaImportanceEvaluator()
         done = [t for t in self._trials(self._states.COMPLETE) if t.params]
         if len({trial.value for trial in done}) < 3:
@@ -247,13 +244,13 @@ class Study:
         outcome = trial.user_attrs.get("outcome")
         began, ended = trial.datetime_start, trial.datetime_complete
         return TrialRow(
-            trial.number,
-            trial.user_attrs.get("settings") or {},
-            trial.user_attrs.get("origin", SEARCH),
-            names.get(trial.state, "done"),
-            Outcome.from_json(outcome) if outcome else None,
-            trial.user_attrs.get("repeat_of"),
-            (ended - began).total_seconds() if began and ended else 0.0,
+            number=trial.number,
+            settings=trial.user_attrs.get("settings") or {},
+            origin=trial.user_attrs.get("origin", SEARCH),
+            state=names.get(trial.state, "done"),
+            outcome=Outcome.from_json(outcome) if outcome else None,
+            repeat_of=trial.user_attrs.get("repeat_of"),
+            seconds=(ended - began).total_seconds() if began and ended else 0.0,
         )
 
     def _trials(self, state: Any) -> list[Any]:
@@ -264,7 +261,7 @@ class Study:
     def _states(self) -> Any:
         return self._optuna.trial.TrialState
 
-    # Settings as Optuna has them.
+    # Settings as Optuna's parameters.
 
     def _suggested(self, trial: Any) -> dict[str, str]:
         chosen = {}
@@ -279,12 +276,12 @@ class Study:
     def _encoded(self, settings: Mapping[str, str]) -> dict[str, Any]:
         return {k.name: _encode(k, settings.get(k.name, k.default)) for k in self.space.knobs}
 
-    # The heart.
+    # Heartbeats.
 
     def _start_heartbeats(self) -> None:
-        if self._heartbeats is None:
-            self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True)
-            self._heartbeats.start()
+        if self._heartbeat_thread is None:
+            self._heartbeat_thread = threading.Thread(target=self._send_heartbeats, daemon=True)
+            self._heartbeat_thread.start()
 
     def _send_heartbeats(self) -> None:
         while not self._is_closed.wait(HEARTBEAT_S):

@@ -1,4 +1,4 @@
-"""A knob: one setting that may make a difference to a program, and the values worth trying."""
+"""A knob: one setting that may affect a program, and the values worth trying."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Literal
 SeenBy = Literal["program", "simulation", "measurement"]
 
 COSTS = "costs"
-"""the knob that is no flag: whether XLA's scheduler gets measured costs (PGLE)"""
+"""the knob that is not a flag: whether XLA's scheduler gets measured costs (PGLE)"""
 
 
 def _size(value: str) -> float:
-    """What is not set comes before all numbers."""
+    """Numeric order; unset values come first."""
     try:
         return float(value)
     except ValueError:
@@ -23,15 +23,15 @@ def _size(value: str) -> float:
 
 @dataclass(frozen=True)
 class Knob:
-    """A flag or variable, and its values; the first is what is there without it."""
+    """A flag or variable and its values; the first is the default."""
 
     name: str
     values: tuple[str, ...]
     why: str
-    """a sentence: what in this program it acts on"""
+    """one sentence: what it affects in this program"""
     seen_by: SeenBy = "program"
-    """what tells its values apart: the compiled program, the simulation of it (the way it is
-    launched), or only a run"""
+    """what distinguishes its values: the compiled program, its simulation (how it is launched), or
+    only a measurement"""
     is_ordered: bool = False
 
     @property
@@ -48,7 +48,7 @@ class Knob:
 
     @property
     def ordered_values(self) -> tuple[str, ...]:
-        """The values in the order a search walks them: numbers by size."""
+        """The values in search order: ordered knobs by size."""
         if not self.is_ordered:
             return self.values
         return tuple(sorted(self.values, key=_size))

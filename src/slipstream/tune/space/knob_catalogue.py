@@ -1,6 +1,6 @@
-"""Every knob there is, as data: its values, what a program must have for it, and why.
+"""The knob catalogue: every knob with its values, what a program must have for it, and why.
 
-The catalogue of the installed jaxlib decides which of these exist and which values it takes.
+The flags of the installed jaxlib decide which of these knobs exist and which values they accept.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from slipstream.units import format_bytes
 Values = tuple[str, ...] | Callable[[ProgramTraits], tuple[str, ...]]
 _SWITCH = ("true", "false")
 _PIPELINING = ("COLLECTIVE_PIPELINING_MODE_OFF", "COLLECTIVE_PIPELINING_MODE_ON")
-"""what the switches xla_gpu_enable_pipelined_… became in jaxlib 0.11.2"""
+"""values of the modes that replaced xla_gpu_enable_pipelined_… in jaxlib 0.11.2"""
 _GRAPHS = "CONDITIONAL,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,FUSION"
 GRAPHS = "xla_gpu_enable_command_buffer"
 GRAPH_FLAGS = (GRAPHS, "xla_gpu_graph_min_graph_size", "xla_gpu_command_buffer_unroll_loops")
-"""change how a program is launched, which the program doesn't show"""
+"""flags that change how a program is launched, but not the program"""
 
 
 @dataclass(frozen=True)
 class KnobSpec:
-    """One knob, whether or not a program has use for it."""
+    """One knob of the catalogue, before it is matched with a program."""
 
     name: str
     values: Values
     """besides the default"""
     needs: str
-    """a key of `NEEDS`"""
+    """key of `NEEDS`"""
     why: str
     seen_by: SeenBy = "program"
     is_ordered: bool = False
@@ -53,13 +53,13 @@ NEEDS: dict[str, tuple[Callable[[ProgramTraits], bool], str]] = {
     "several collectives": (
         lambda t: sum(map(len, t.collectives.values())) > 1, "fewer than two collectives"),
     "overlap": (lambda t: t.has_collectives or t.host_copies > 0, "no collectives or host copies"),
-    "collectives and products": (
-        lambda t: t.products > 0 and bool({"all-gather", "reduce-scatter"} & set(t.collectives)),
-        "no all-gather or reduce-scatter beside a matrix product"),
+    "collectives and matmuls": (
+        lambda t: t.matmuls > 0 and bool({"all-gather", "reduce-scatter"} & set(t.collectives)),
+        "no all-gather or reduce-scatter next to a matmul"),
     "loops": (lambda t: t.loops > 0, "no loops"),
     "host copies in loops": (
         lambda t: t.host_copies > 0 and t.loops > 0, "no copies to or from the host in a loop"),
-    "products": (lambda t: t.products > 0, "no matrix products"),
+    "matmuls": (lambda t: t.matmuls > 0, "no matmuls"),
     "NCCL": (
         lambda t: t.has_collectives and t.devices > 1, "no collectives between several devices"),
     "hosts": (lambda t: t.hosts > 1 and t.has_collectives, "no collectives between hosts"),
@@ -88,113 +88,115 @@ def _graphs(traits: ProgramTraits) -> tuple[str, ...]:
 
 
 KNOBS: tuple[KnobSpec, ...] = (
-    # What is combined.
+    # Combining collectives.
     KnobSpec("xla_gpu_all_gather_combine_threshold_bytes", _sizes("all-gather"), "all-gather",
-            "All-gathers are joined up to this size: {all-gather}.", is_ordered=True),
+        "Combines all-gathers up to this size: {all-gather}.", is_ordered=True),
     KnobSpec("xla_gpu_reduce_scatter_combine_threshold_bytes", _sizes("reduce-scatter"),
-            "reduce-scatter", "Reduce-scatters are joined up to this size: {reduce-scatter}.",
-            is_ordered=True),
+        "reduce-scatter", "Combines reduce-scatters up to this size: {reduce-scatter}.",
+        is_ordered=True),
     KnobSpec("xla_gpu_all_reduce_combine_threshold_bytes", _sizes("all-reduce"), "all-reduce",
-            "All-reduces are joined up to this size: {all-reduce}.", is_ordered=True),
+        "Combines all-reduces up to this size: {all-reduce}.", is_ordered=True),
     KnobSpec("xla_gpu_collective_permute_combine_threshold_bytes", _sizes("collective-permute"),
-            "permute", "Permutes are joined up to this size: {collective-permute}.",
-            is_ordered=True),
+        "permute", "Combines permutes up to this size: {collective-permute}.",
+        is_ordered=True),
     KnobSpec("xla_gpu_enable_all_gather_combine_by_dim", _SWITCH, "all-gather",
-            "Whether only all-gathers along one dimension are joined: {all-gather}."),
+        "Combines only all-gathers along the same dimension: {all-gather}."),
     KnobSpec("xla_gpu_enable_reduce_scatter_combine_by_dim", _SWITCH, "reduce-scatter",
-            "Whether only reduce-scatters along one dimension are joined: {reduce-scatter}."),
+        "Combines only reduce-scatters along the same dimension: {reduce-scatter}."),
     KnobSpec("xla_gpu_experimental_enable_heuristic_collective_combining", _SWITCH,
-            "several collectives", "XLA itself says what to join: {collectives}."),
-    # What overlaps.
+        "several collectives", "Lets XLA decide what to combine: {collectives}."),
+    # Overlap.
     KnobSpec("xla_gpu_enable_latency_hiding_scheduler", _SWITCH, "overlap",
-            "The scheduler moves work between the start and the end of {overlap}."),
+        "Schedules work between the start and the done of {overlap}."),
     KnobSpec("xla_gpu_enable_analytical_sol_latency_estimator", _SWITCH, "collectives",
-            "Tells the scheduler how long each of {collectives} takes."),
+        "Estimates for the scheduler how long each of {collectives} takes."),
     KnobSpec("xla_gpu_enable_analytical_latency_estimator", _SWITCH, "overlap",
-            "Another model of how long kernels and {overlap} take."),
+        "Another estimate of how long kernels and {overlap} take."),
     KnobSpec("xla_gpu_experimental_parallel_collective_overlap_limit", ("2", "4"),
-            "several collectives", "How many of {collectives} may run at once.", is_ordered=True),
+        "several collectives", "How many of {collectives} may run at once.", is_ordered=True),
     KnobSpec("xla_gpu_experimental_collective_start_as_early_as_possible", _SWITCH, "collectives",
-            "Each of {collectives} starts as soon as its operands are there."),
+        "Starts each of {collectives} as soon as its operands are ready."),
     KnobSpec("xla_gpu_memory_limit_slop_factor", ("70", "80", "90", "110"), "overlap",
-            "How much memory the scheduler may fill by starting {overlap} early.",
-            is_ordered=True),
+        "How much memory the scheduler may use by starting {overlap} early.",
+        is_ordered=True),
     KnobSpec("xla_gpu_experimental_parallel_async_compute_limit", ("1", "4"), "overlap",
-            "How many asynchronous computations may run beside each other.", is_ordered=True),
-    KnobSpec("xla_gpu_async_dot", _SWITCH, "products",
-            "Matrix products on a stream of their own: {products}."),
+        "How many asynchronous computations may run at once.", is_ordered=True),
+    KnobSpec("xla_gpu_async_dot", _SWITCH, "matmuls",
+        "Runs matmuls on a separate stream: {matmuls}."),
     KnobSpec("xla_gpu_threshold_for_windowed_einsum_mib", ("0", "16", "64", "256"),
-            "collectives and products",
-            "Collective matmul: products next to {collectives} are computed in pieces.",
-            is_ordered=True),
-    KnobSpec("xla_gpu_multi_streamed_windowed_einsum", _SWITCH, "collectives and products",
-            "Whether the pieces of a collective matmul run on two streams."),
+        "collectives and matmuls",
+        "Collective matmul: splits matmuls next to {collectives} into pieces.",
+        is_ordered=True),
+    KnobSpec("xla_gpu_multi_streamed_windowed_einsum", _SWITCH, "collectives and matmuls",
+        "Runs the pieces of a collective matmul on two streams."),
     # Loops.
     KnobSpec("xla_gpu_enable_pipelined_all_gather", _SWITCH, "all-gather in loops",
-            "The next turn's all-gather starts in this one: {loops}."),
+        "Starts the next iteration's all-gather in this one: {loops}."),
     KnobSpec("xla_gpu_enable_pipelined_reduce_scatter", _SWITCH, "reduce-scatter in loops",
-            "A turn's reduce-scatter ends in the next one: {loops}."),
+        "Lets an iteration's reduce-scatter end in the next one: {loops}."),
     KnobSpec("xla_gpu_enable_pipelined_all_reduce", _SWITCH, "all-reduce in loops",
-            "A turn's all-reduce ends in the next one: {loops}."),
+        "Lets an iteration's all-reduce end in the next one: {loops}."),
     KnobSpec("xla_gpu_pipeline_all_gather", _PIPELINING, "all-gather in loops",
-            "The next turn's all-gather starts in this one: {loops}."),
+        "Starts the next iteration's all-gather in this one: {loops}."),
     KnobSpec("xla_gpu_pipeline_reduce_scatter", _PIPELINING, "reduce-scatter in loops",
-            "A turn's reduce-scatter ends in the next one: {loops}."),
+        "Lets an iteration's reduce-scatter end in the next one: {loops}."),
     KnobSpec("xla_gpu_pipeline_all_reduce", _PIPELINING, "all-reduce in loops",
-            "A turn's all-reduce ends in the next one: {loops}."),
+        "Lets an iteration's all-reduce end in the next one: {loops}."),
     KnobSpec("xla_gpu_enable_while_loop_reduce_scatter_code_motion", _SWITCH,
-            "reduce-scatter in loops", "Sums over turns first, scatters once: {loops}."),
+        "reduce-scatter in loops", "Sums over iterations first, then scatters once: {loops}."),
     KnobSpec("xla_gpu_enable_pipelined_p2p", _SWITCH, "permute",
-            "Sends of the next turn start in this one: {collective-permute}."),
+        "Starts sends of the next iteration in this one: {collective-permute}."),
     KnobSpec("xla_gpu_experimental_pipeline_parallelism_opt_level",
-            ("PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE", "PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE"),
-            "permute", "XLA's passes for stages that send to each other: {collective-permute}."),
+        ("PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE", "PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE"),
+        "permute", "Enables XLA's passes for pipeline stages: {collective-permute}."),
     KnobSpec("xla_gpu_enable_while_loop_unrolling", _unrollings, "loops",
-            "Turns beside each other can overlap: {loops}."),
+        "Unrolled iterations can overlap: {loops}."),
     KnobSpec("xla_gpu_enable_while_loop_double_buffering", _SWITCH, "loops",
-            "Two turns in one save the copies between them: {loops}."),
+        "Two iterations in one avoid the copies between them: {loops}."),
     KnobSpec("xla_gpu_enable_pipelined_host_offloading", _SWITCH, "host copies in loops",
-            "Copies of the next turn start in this one: {host copies}."),
-    # How it is launched.
+        "Starts copies of the next iteration in this one: {host copies}."),
+    # Launching.
     KnobSpec(GRAPHS, _graphs, "anything",
-            "What goes into CUDA graphs is launched at once, and runs in line.", "simulation"),
+        "Which operations run in CUDA graphs: one launch, but no overlap.", "simulation"),
     KnobSpec("xla_gpu_graph_min_graph_size", ("1", "20", "100"), "anything",
-            "How many kernels in a row make a CUDA graph worth it.", "simulation", True),
+        "Minimum number of consecutive kernels for a CUDA graph.", "simulation", True),
     # Kernels.
-    KnobSpec("xla_gpu_enable_triton_gemm", _SWITCH, "products",
-            "Whether Triton may do matrix products instead of cuBLAS: {products}."),
-    KnobSpec("xla_gpu_dot_merger_threshold_mb", ("0", "16", "256"), "products",
-            "Products that share an operand are joined below this size: {products}.",
-            is_ordered=True),
-    KnobSpec("xla_gpu_autotune_level", ("0", "2"), "products",
-            "How carefully kernels are chosen, by timing them: {products}.", "measurement", True),
-    KnobSpec("xla_gpu_cudnn_gemm_fusion_level", ("1", "2"), "products",
-            "Whether cuDNN may do products with what is fused to them: {products}.",
-            "measurement", True),
+    KnobSpec("xla_gpu_enable_triton_gemm", _SWITCH, "matmuls",
+        "Whether Triton may run matmuls instead of cuBLAS: {matmuls}."),
+    KnobSpec("xla_gpu_dot_merger_threshold_mb", ("0", "16", "256"), "matmuls",
+        "Merges matmuls that share an operand below this size: {matmuls}.",
+        is_ordered=True),
+    KnobSpec("xla_gpu_autotune_level", ("0", "2"), "matmuls",
+        "How thoroughly autotuning times kernels: {matmuls}.", "measurement", True),
+    KnobSpec("xla_gpu_cudnn_gemm_fusion_level", ("1", "2"), "matmuls",
+        "Whether cuDNN may run matmuls with fused operations: {matmuls}.",
+        "measurement", True),
     KnobSpec("xla_gpu_enable_pdl", _SWITCH, "anything",
-            "Kernels begin while the one before ends.", "measurement"),
-    # How it is sent.
+        "Starts a kernel while the previous one ends.", "measurement"),
+    # NCCL.
     KnobSpec("xla_gpu_enable_nccl_user_buffers", _SWITCH, "NCCL",
-            "NCCL sends from XLA's own buffers: {collectives}.", "measurement"),
+        "Lets NCCL use XLA's buffers directly: {collectives}.", "measurement"),
     KnobSpec("xla_gpu_nccl_collective_max_nchannels", ("8", "16"), "NCCL",
-            "Fewer channels leave more cores to kernels beside {collectives}.", "measurement",
-            True),
+        "Fewer channels leave more SMs for kernels that overlap with "
+        "{collectives}.", "measurement",
+        True),
     KnobSpec("NCCL_PROTO", ("Simple", "LL128,Simple"), "NCCL",
-            "Protocols that NCCL may use for {collectives}.", "measurement"),
+        "Which protocols NCCL may use for {collectives}.", "measurement"),
     KnobSpec("NCCL_NVLS_ENABLE", ("0", "1"), "NCCL",
-            "Reductions in the NVLink switch: {collectives}.", "measurement"),
+        "Reduces in the NVLink switch: {collectives}.", "measurement"),
     KnobSpec("NCCL_MAX_CTAS", ("8", "16"), "NCCL",
-            "Cores that NCCL takes from kernels beside {collectives}.", "measurement", True),
+        "SMs that NCCL takes from kernels that overlap with "
+        "{collectives}.", "measurement", True),
     KnobSpec("NCCL_IB_QPS_PER_CONNECTION", ("2", "4"), "hosts",
-            "Connections to each peer on other hosts.", "measurement", True),
+        "Connections to each peer on other hosts.", "measurement", True),
     KnobSpec("CUDA_DEVICE_MAX_CONNECTIONS", ("1", "32"), "overlap",
-            "Hardware queues: with 1, kernels start in the order of their launch.", "measurement",
-            True),
+        "Hardware queues: with 1, kernels start in launch order.", "measurement",
+        True),
 )  # fmt: skip
 
 
 def sentence(spec: KnobSpec, traits: ProgramTraits) -> str:
-    """Why this knob, with what the program has in the place of the braces."""
+    """Why this knob matters, with the program's own counts in place of the braces."""
     text = spec.why
     for kind, sizes in traits.collectives.items():
         text = text.replace(f"{{{kind}}}", _described(kind, sizes))
@@ -206,7 +208,7 @@ def sentence(spec: KnobSpec, traits: ProgramTraits) -> str:
         .replace("{overlap}", collectives or copies)
         .replace("{host copies}", copies)
         .replace("{loops}", _counted(traits.loops, "loop"))
-        .replace("{products}", _counted(traits.products, "matrix product"))
+        .replace("{matmuls}", _counted(traits.matmuls, "matmul"))
     )
 
 

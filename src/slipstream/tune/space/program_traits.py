@@ -1,4 +1,4 @@
-"""What a program has that a knob could act on: collectives, loops, products, host copies."""
+"""What a program has that knobs affect: collectives, loops, matmuls, host copies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from slipstream.profile.program import Program
 from slipstream.profile.semantics.categories import category
 
 UNROLL_LIMIT = 20_000
-"""instructions that a loop may become when it is unrolled: beyond it a compile takes minutes"""
+"""largest unrolled size of a loop, in instructions: beyond it a compile takes minutes"""
 
 
 @dataclass(frozen=True)
 class ProgramTraits:
-    """One program on one machine, as far as knobs are concerned."""
+    """The traits of one program on one machine that decide which knobs matter."""
 
     devices: int
     hosts: int
@@ -28,8 +28,8 @@ class ProgramTraits:
     """kinds of collectives that run inside loops"""
     loops: int = 0
     unrolled_size: int = 0
-    """instructions of all loops, had they been unrolled"""
-    products: int = 0
+    """instructions of all loops, if they were unrolled"""
+    matmuls: int = 0
     host_copies: int = 0
     layers: Thresholds | None = None
 
@@ -43,10 +43,10 @@ class ProgramTraits:
 
 
 def traits_of(program: Program, machine: Machine) -> ProgramTraits:
-    """What is in a compiled program."""
+    """The traits of a compiled program."""
     sizes: dict[str, list[int]] = defaultdict(list)
     in_loops: set[str] = set()
-    products = copies = 0
+    matmuls = copies = 0
     for instruction in program.scheduled:
         collective = instruction.collective
         if collective is not None and not instruction.is_done:
@@ -54,20 +54,22 @@ def traits_of(program: Program, machine: Machine) -> ProgramTraits:
             if program.loop_of(instruction.name) is not None:
                 in_loops.add(collective.kind)
         elif category(program, instruction) == "matmul":
-            products += 1
+            matmuls += 1
         elif any(one.shape.on_host for one in (instruction, *program.operands(instruction))):
             copies += not instruction.is_done
     loops = [i for i in program.scheduled if i.opcode == "while" and (i.trip_count or 2) > 1]
     return ProgramTraits(
-        machine.devices,
-        machine.hosts,
-        {kind: tuple(sorted(found, reverse=True)) for kind, found in sizes.items()},
-        frozenset(in_loops),
-        len(loops),
-        sum((i.trip_count or 0) * _size(program, i.called[0]) for i in loops if i.called),
-        products,
-        copies,
-        _layers(program),
+        devices=machine.devices,
+        hosts=machine.hosts,
+        collectives={kind: tuple(sorted(found, reverse=True)) for kind, found in sizes.items()},
+        in_loops=frozenset(in_loops),
+        loops=len(loops),
+        unrolled_size=sum(
+            (i.trip_count or 0) * _size(program, i.called[0]) for i in loops if i.called
+        ),
+        matmuls=matmuls,
+        host_copies=copies,
+        layers=_layers(program),
     )
 
 
@@ -76,7 +78,7 @@ def _size(program: Program, computation: str) -> int:
 
 
 def _layers(program: Program) -> Thresholds | None:
-    """What a layer weighs; None for a program without weights."""
+    """The sizes of a layer; None for a program without weights."""
     try:
         return thresholds(program)
     except BadInput:

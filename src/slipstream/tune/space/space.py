@@ -1,6 +1,6 @@
-"""The space of a search: the knobs that this jaxlib has and this program can feel.
+"""The search space: the knobs that this jaxlib has and that can affect this program.
 
-shelf ──catalogue──► flags that exist, values it takes ──traits──► knobs that can matter
+knob catalogue ──jaxlib's flags──► existing flags, accepted values ──traits──► knobs that matter
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from slipstream.tune.space.knob_catalogue import KNOBS, NEEDS, KnobSpec, sentenc
 from slipstream.tune.space.program_traits import ProgramTraits
 
 UNSET = "(unset)"
-"""a variable that is not there"""
-UNMEASURED = "only a run can tell: --measure"
-UNLAUNCHED = "a variable of the whole process: only launching the job anew can tell"
+"""the value of a variable that is not set"""
+UNMEASURED = "its effect can only be measured: --measure"
+UNLAUNCHED = "a variable of the whole process: measure with a launched job (-- CMD)"
 
 
 @dataclass(frozen=True)
 class SpaceOptions:
-    """What a user adds to the space, or takes from it."""
+    """What the user adds to the space, or removes from it."""
 
     forbidden: tuple[str, ...] = ()
     added: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """values by the name of a flag or variable"""
     only: tuple[str, ...] = ()
-    """if any are named, no others"""
-    typed: tuple[str, ...] = ()
-    """added ones that are places in the job's command; their first value is the default"""
+    """if not empty, only these"""
+    placeholders: tuple[str, ...] = ()
+    """added knobs that are placeholders in the job's command; the first value is the default"""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Knobs, and those that were left out with the reason."""
+    """The knobs, and those that were left out with the reason."""
 
     knobs: tuple[Knob, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """How many settings there are."""
+        """The number of possible settings."""
         return prod(len(knob.values) for knob in self.knobs)
 
     @property
     def screened(self) -> Space:
-        """Without the knobs that only a run can tell."""
+        """Without the knobs that only a measurement can judge."""
         return self._split(lambda knob: knob.seen_by != "measurement", UNMEASURED)
 
     @property
     def in_process(self) -> Space:
-        """Without the knobs that are given to a whole process."""
+        """Without the knobs that apply to a whole process."""
         return self._split(lambda knob: not knob.is_variable, UNLAUNCHED)
 
     def without(self, names: Iterable[str], why: str) -> Space:
@@ -73,7 +73,7 @@ class Space:
         return next((knob for knob in self.knobs if knob.name == name), None)
 
     def without_defaults(self, chosen: Mapping[str, str]) -> dict[str, str]:
-        """Settings: what is not at its default, in the order of the knobs."""
+        """Settings that differ from the default, in the order of the knobs."""
         return {
             knob.name: chosen[knob.name]
             for knob in self.knobs
@@ -96,36 +96,42 @@ def space_of(
     is_measured: bool = False,
     is_launched: bool = False,
     has_costs: bool = False,
-    asked: SpaceOptions = SpaceOptions(),  # noqa: B008
+    options: SpaceOptions = SpaceOptions(),  # noqa: B008
 ) -> Space:
-    """The knobs for one program; those that only a run can tell need one, variables a launch."""
+    """The knobs for one program.
+
+    `is_measured`: include knobs that only a measurement can judge. `is_launched`: include
+    environment variables, which need a new process.
+    """
     left_out: dict[str, str] = {}
     knobs = []
     for spec in KNOBS:
-        knob, reason = _taken(spec, traits, catalogue, is_measured, is_launched)
+        knob, reason = _matched(spec, traits, catalogue, is_measured, is_launched)
         if knob is not None:
             knobs.append(knob)
         else:
             left_out[spec.name] = reason
     if has_costs:
-        why = "Measured costs for the scheduler, in the place of its own estimates."
+        why = "Gives the scheduler measured costs instead of its own estimates."
         knobs.append(Knob(COSTS, ("off", "on"), why))
-    for name, values in asked.added.items():
+    for name, values in options.added.items():
         knobs = [knob for knob in knobs if knob.name != name]
-        is_typed = name in asked.typed
-        knobs.append(_typed(name, values) if is_typed else _added(name, values, catalogue))
+        is_placeholder = name in options.placeholders
+        knobs.append(
+            _placeholder(name, values) if is_placeholder else _added(name, values, catalogue)
+        )
         left_out.pop(name, None)
-    return _restricted(knobs, left_out, asked)
+    return _restricted(knobs, left_out, options)
 
 
-def _restricted(knobs: Sequence[Knob], left_out: dict[str, str], asked: SpaceOptions) -> Space:
-    _refuse_unknown((*asked.forbidden, *asked.only), [*(k.name for k in knobs), *left_out])
+def _restricted(knobs: Sequence[Knob], left_out: dict[str, str], options: SpaceOptions) -> Space:
+    _refuse_unknown((*options.forbidden, *options.only), [*(k.name for k in knobs), *left_out])
     kept = []
     for knob in knobs:
-        if knob.name in asked.forbidden:
+        if knob.name in options.forbidden:
             left_out[knob.name] = "forbidden"
-        elif asked.only and knob.name not in asked.only:
-            left_out[knob.name] = "not among those that were named"
+        elif options.only and knob.name not in options.only:
+            left_out[knob.name] = "not named by --only"
         else:
             kept.append(knob)
     return Space(tuple(kept), left_out)
@@ -137,7 +143,7 @@ def _refuse_unknown(named: Iterable[str], known: Sequence[str]) -> None:
             raise BadInput(no_such("knob", name, sorted(known)))
 
 
-def _taken(
+def _matched(
     spec: KnobSpec,
     traits: ProgramTraits,
     catalogue: Catalogue,
@@ -156,7 +162,7 @@ def _taken(
         return None, reason
     values = _accepted(spec, default, traits, catalogue)
     if len(values) < 2:
-        return None, f"jaxlib {catalogue.jaxlib_version} takes no other value"
+        return None, f"jaxlib {catalogue.jaxlib_version} accepts no other value"
     why = sentence(spec, traits)
     return Knob(spec.name, values, why, spec.seen_by, spec.is_ordered), ""
 
@@ -176,7 +182,7 @@ def _default(name: str, catalogue: Catalogue) -> tuple[str | None, str]:
 def _accepted(
     spec: KnobSpec, default: str, traits: ProgramTraits, catalogue: Catalogue
 ) -> tuple[str, ...]:
-    """The default, then the other values that this jaxlib takes."""
+    """The default, then the other values that this jaxlib accepts."""
     flag = catalogue.flags.get(spec.name)
     found = [default]
     for value in spec.values_for(traits):
@@ -193,14 +199,16 @@ def _accepted(
     return tuple(found)
 
 
-def _typed(name: str, values: Sequence[str]) -> Knob:
-    """A place in the job's command."""
-    return Knob(name, _with(values[0], values[1:]), "in the job's command", "measurement")
+def _placeholder(name: str, values: Sequence[str]) -> Knob:
+    """A placeholder in the job's command."""
+    return Knob(
+        name, _with(values[0], values[1:]), "A placeholder in the job's command.", "measurement"
+    )
 
 
 def _added(name: str, values: Sequence[str], catalogue: Catalogue) -> Knob:
-    """A knob that somebody asked for: its flag must exist, and take the values."""
-    why = "asked for"
+    """A knob added with --add: its flag must exist and accept the values."""
+    why = "Added with --add."
     if not name.startswith("xla_"):
         setting = ENV_VARS.get(name)
         default = setting.default if setting is not None else None
@@ -209,15 +217,15 @@ def _added(name: str, values: Sequence[str], catalogue: Catalogue) -> Knob:
     if flag is None or not flag.in_compiler_options:
         guess = did_you_mean(name, catalogue.flags, cutoff=SIMILAR)
         raise BadInput(
-            f"jaxlib {catalogue.jaxlib_version} has no flag {name} that a compile takes; {guess}"
+            f"jaxlib {catalogue.jaxlib_version} has no compile option {name}; {guess}"
             "see: slipstream flags list"
         )
     for value in values:
         spelled = value.capitalize() if flag.kind == "bool" else value
-        if complaint := option_value_error(flag, spelled, catalogue.jaxlib_version):
-            raise BadInput(f"--add {name}: the value {complaint}")
+        if problem := option_value_error(flag, spelled, catalogue.jaxlib_version):
+            raise BadInput(f"--add {name}: the value {problem}")
     if flag.default is None:
-        raise BadInput(f"the default of {name} is not known; expected a flag with one")
+        raise BadInput(f"the default of {name} is unknown; expected a flag with a known default")
     return Knob(name, _with(flag.default, values), why)
 
 

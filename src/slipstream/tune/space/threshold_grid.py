@@ -1,7 +1,7 @@
-"""Combine thresholds worth trying: powers of two around what one layer of the model weighs.
+"""Combine thresholds worth trying: powers of two around the size of one layer.
 
-Below the smallest array of a layer nothing is joined; beyond a few layers everything is. What lies
-between is tried, and the figure that `flags thresholds` proposes for one layer.
+Below the smallest array of a layer nothing is combined; beyond a few layers everything is. The grid
+covers the range in between, and the value that `flags thresholds` proposes for one layer.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from slipstream.flags.thresholds.thresholds import MIB
 from slipstream.tune.space.program_traits import ProgramTraits
 
 MOST_LAYERS = 4
-"""a threshold that holds more joins what is needed late with what is needed soon"""
+"""a larger threshold combines data needed late with data needed soon"""
 LEAST_BYTES, MOST_BYTES = MIB, 4096 * MIB
 MOST_VALUES = 8
 
 
 def threshold_values(kind: str, traits: ProgramTraits) -> tuple[str, ...]:
-    """Powers of two, and one layer's own figure where the model shows its layers."""
+    """Powers of two, and the proposal for one layer if the model's layers are known."""
     layer = layer_bytes(kind, traits)
     sizes = [size for size in counted_sizes(kind, traits) if size]
     if not sizes and layer is None:
@@ -26,21 +26,21 @@ def threshold_values(kind: str, traits: ProgramTraits) -> tuple[str, ...]:
     low = max(_power_below(smallest), LEAST_BYTES)
     high = min(_power_above(MOST_LAYERS * largest), MOST_BYTES)
     powers = _powers(low, high)
-    # The ends matter (nothing joined, all joined); between them every other is enough.
+    # Keep both ends (nothing combined, everything combined); thin out the middle.
     while len(powers) > MOST_VALUES:
         powers = sorted({powers[0], powers[-1], *powers[::2]})
-    own = _own(kind, traits)
-    return tuple(str(size) for size in sorted({*powers, *([own] if own else [])}))
+    proposed = _proposed(kind, traits)
+    return tuple(str(size) for size in sorted({*powers, *([proposed] if proposed else [])}))
 
 
 def counted_sizes(kind: str, traits: ProgramTraits) -> list[int]:
-    """The program's collectives of a kind, as XLA counts them: a reduce-scatter by its result."""
+    """Sizes of the collectives of a kind, as XLA counts them: reduce-scatters by their result."""
     share = max(traits.devices, 1) if kind == "reduce-scatter" else 1
     return [size // share for size in traits.collectives.get(kind, ())]
 
 
 def layer_bytes(kind: str, traits: ProgramTraits) -> int | None:
-    """What one layer brings to collectives of a kind, as XLA counts it against the threshold."""
+    """Bytes of one layer in collectives of a kind, as XLA compares them with the threshold."""
     layers = traits.layers
     if layers is None or layers.layers is None:
         return None
@@ -50,7 +50,7 @@ def layer_bytes(kind: str, traits: ProgramTraits) -> int | None:
     return layers.layer_gradients.bytes if kind == "all-reduce" else layers.layer_weights.bytes
 
 
-def _own(kind: str, traits: ProgramTraits) -> int | None:
+def _proposed(kind: str, traits: ProgramTraits) -> int | None:
     layers = traits.layers
     if layers is None or layers.layers is None:
         return None

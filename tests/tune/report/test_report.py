@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from slipstream.tune.report.error_margin import MEASURED_ERROR, MODELLED_ERROR
+from slipstream.tune.report.report import MEASURED_ERROR, MODELLED_ERROR
 
 PAGE = (Path(__file__).parents[3] / "docs" / "accuracy.md").read_text()
 
