@@ -248,7 +248,7 @@ def test_the_ops_are_searched_and_sorted(page, pages):
     state = page.locator("#ops-state")
     assert state.inner_text() == f"{len(hits)} of {len(found.ops.ops)}, {total}"
     page.locator("#ops-search").fill("no such op")
-    assert state.inner_text() == "nothing found"
+    assert state.inner_text() == "no matches"
     page.locator("#ops-search").fill("")
     source = page.locator("#ops-table [data-sort=source]")
     source.click()

@@ -196,7 +196,7 @@ def test_search_goes_from_hit_to_hit(page: Page, nccl: Server) -> None:
     page.keyboard.press("Escape")
     assert page.evaluate(f"{VIEW}.hits.length") == 0
     page.fill("input[type=search]", "no such op")
-    until(page, "document.querySelector('.tl-found').textContent", lambda t: t == "nothing found")
+    until(page, "document.querySelector('.tl-found').textContent", lambda t: t == "no matches")
 
 
 def test_source_lines_are_found(page: Page, nccl: Server) -> None:
@@ -334,7 +334,7 @@ def test_a_changed_recording_is_shown_in_place(page: Page, tmp_path: Path) -> No
 def test_a_server_that_ends_is_said_so(page: Page, tmp_path: Path) -> None:
     with serving(write_recording(tmp_path / "host.xplane.pb")) as server:
         opened(page, server)
-    until(page, "document.getElementById('notice').textContent", lambda t: "has ended" in t)
+    until(page, "document.getElementById('notice').textContent", lambda t: "has stopped" in t)
 
 
 def test_every_recording_opens_and_all_of_them_together(page: Page, data: Path) -> None:

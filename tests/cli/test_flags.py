@@ -107,7 +107,7 @@ def test_diff():
     changed = run("diff", "0.11.0", "0.12.0").output.splitlines()
 
     assert lines[0] == "jaxlib 0.12.0 → 0.12.0.1"
-    assert lines[-1] == "0 removed · 0 set elsewhere · 0 with another default · 0 added"
+    assert lines[-1] == "0 removed · 0 set in another place · 0 with a new default · 0 added"
     assert changed[2] == "removed"
     assert any(line.split() == SLICE_FUSION for line in changed)
 

@@ -49,7 +49,7 @@ def test_lint_of_an_old_release(script: Path) -> None:
 def test_fix_rewrites(script: Path) -> None:
     done = run("lint", script, "--jaxlib", "0.10.2", "--fix")
     assert done.exit_code == 0, done.output
-    assert done.output.splitlines() == [f"{script}: 1 fixed", "jaxlib 0.10.2: nothing to change"]
+    assert done.output.splitlines() == [f"{script}: 1 fixed", "jaxlib 0.10.2: no problems found"]
     assert script.read_text() == SCRIPT.replace(
         "--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer="
     )

@@ -59,5 +59,5 @@ def test_a_prediction_has_a_page(tmp_path):
     assert done.exit_code == 0
     text = page.read_text(encoding="utf-8")
     assert text.index('id="prediction"') < text.index('id="overview"')
-    assert "2xH100" in text and "What the times rest on" in text
+    assert "2xH100" in text and "Basis of the times" in text
     assert data_of(page)["step"]["lanes"]

@@ -55,9 +55,9 @@ def test_the_screen_and_the_waits(data: Path) -> None:
     lines = shown.splitlines()
     assert lines[0] == "jit_step"
     assert [line.split()[0] for line in lines[2:7]] == [
-        "step", "compute", "exposed", "least", "overlap",
+        "step", "compute", "exposed", "lower", "overlap",
     ]  # fmt: skip
-    assert "of the time: 100% measured" in shown
+    assert "basis of the times: 100% measured" in shown
     assert "waits on H200" in shown
     assert "dynamic-slice-start.1" in shown
 

@@ -47,7 +47,7 @@ def test_summary_of_a_window() -> None:
                         "us": 6.0,
                         "count": 1,
                         "source": "",
-                        "said": "all-reduce 32 B",
+                        "description": "all-reduce 32 B",
                     },
                     {
                         "name": "dot.1",
@@ -55,7 +55,7 @@ def test_summary_of_a_window() -> None:
                         "us": 5.0,
                         "count": 1,
                         "source": "",
-                        "said": "x @ y",
+                        "description": "x @ y",
                     },
                 ],
                 "more": 0,

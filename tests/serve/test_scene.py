@@ -56,7 +56,7 @@ def test_the_message_has_every_slice() -> None:
     header, columns = unpacked(slices(scene, 0, scene.span_us, 1000, range(3)))
     assert header == {
         "names": ["dot.1", "all-reduce.1", "train", "inner"],
-        "said": ["", "", "", ""],
+        "descriptions": ["", "", "", ""],
         "kinds": ["compute", "communication", "copy", "host"],
         "lanes": [[0, 2], [1, 2], [2, 2]],
         "steps": [[0, 0.0, 14.0], [1, 14.0, 28.0]],
@@ -76,7 +76,7 @@ def test_names_are_explained_once_that_is_known() -> None:
     scene = scene_of(two_steps())
     assert scene.layers[0].names.searched
     header, _ = unpacked(slices(scene, 0, scene.span_us, 1000, [0, 1]))
-    assert header["said"] == ["x @ y", "all-reduce 32 B"]
+    assert header["descriptions"] == ["x @ y", "all-reduce 32 B"]
 
 
 def test_only_lanes_asked_for_and_only_the_top_of_tops() -> None:

@@ -2,7 +2,7 @@
 
 from builders import profile
 from serve.test_scene import scene_of, two_steps
-from slipstream.serve.search import MOST_HITS, search
+from slipstream.serve.search import MAX_HITS, search
 
 
 def starts(found: dict) -> list[float]:
@@ -32,14 +32,14 @@ def test_host_events_are_found_at_their_depth() -> None:
 
 def test_of_too_many_those_in_sight_come_first_then_the_longest() -> None:
     built = profile()
-    for i in range(MOST_HITS + 50):
+    for i in range(MAX_HITS + 50):
         built.kernel("dot.1", 2 if i % 3 else 3)
     whole = search(scene_of(built.build()), "dot", 0, 4)
-    assert whole["total"] == MOST_HITS + 50 and len(whole["hits"]) == MOST_HITS
+    assert whole["total"] == MAX_HITS + 50 and len(whole["hits"]) == MAX_HITS
     assert starts(whole)[:2] == [0.0, 3.0]
     # In sight: the first of 3 µs and the second of 2 µs; all others of 3 µs come before those of 2.
     long = sum(hit["duration_us"] == 3 for hit in whole["hits"])
-    assert long == (MOST_HITS + 50 + 2) // 3
+    assert long == (MAX_HITS + 50 + 2) // 3
     assert whole["best"] == 0
 
 

@@ -79,11 +79,11 @@ def test_names_of_this_machine_are_its_own(server: Server, host: str) -> None:
 
 def test_open_to_others_it_goes_by_addresses_and_its_own_name() -> None:
     guard = Guard("0.0.0.0", 8000)
-    assert guard.is_own_name("10.0.0.7:8000")
-    assert guard.is_own_name(f"{socket.gethostname()}:8000")
-    assert not guard.is_own_name("evil.example:8000")
-    assert Guard("box.lan", 80).is_own_name("box.lan")
-    assert not Guard("box.lan", 80).is_own_name("10.0.0.7")
+    assert guard.is_own_host("10.0.0.7:8000")
+    assert guard.is_own_host(f"{socket.gethostname()}:8000")
+    assert not guard.is_own_host("evil.example:8000")
+    assert Guard("box.lan", 80).is_own_host("box.lan")
+    assert not Guard("box.lan", 80).is_own_host("10.0.0.7")
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def watched(*paths: Path) -> Iterator[ViewerSession]:
         thread.join()
 
 
-def state_with(session: ViewerSession, generation: int = 0, trouble: bool = False) -> State:
-    """The state, once it is of that generation, or tells of trouble."""
+def state_with(session: ViewerSession, generation: int = 0, has_error: bool = False) -> State:
+    """The state, once it is of that generation, or has an error."""
     state = session.state
-    while state.generation < generation or bool(state.trouble) < trouble:
+    while state.generation < generation or bool(state.error) < has_error:
         later = session.wait(state, PATIENCE_S)
         assert later != state, "nothing happened"
         state = later
@@ -62,10 +62,10 @@ def test_a_broken_file_leaves_what_was_there(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "host.xplane.pb", steps=2)
     with watched(path) as session:
         path.write_bytes(b"")
-        assert "is empty" in state_with(session, trouble=True).trouble
+        assert "is empty" in state_with(session, has_error=True).error
         assert len(session.scene().members[0].profile.events) == 6
         write_recording(path, steps=3)
-        assert state_with(session, generation=2).trouble == ""
+        assert state_with(session, generation=2).error == ""
 
 
 def test_a_file_that_only_looks_new_is_not_missed(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_who_waits_for_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:
         session.first_read()
     with pytest.raises(BadInput, match="does not exist"):
         session.scene(PATIENCE_S)
-    assert session.state.is_over and "does not exist" in session.state.trouble
+    assert session.state.is_over and "does not exist" in session.state.error
 
 
 def test_reading_is_reported(tmp_path: Path) -> None:

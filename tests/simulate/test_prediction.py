@@ -54,7 +54,7 @@ def test_what_is_not_measured_is_modelled() -> None:
 def test_nothing_to_gain_is_an_answer() -> None:
     found = predict(PROGRAM, MACHINE, costs(g=1, b=1000, d=1000), command_buffers=False)
     text = render_predictions([found]).plain
-    assert "overlap could win nothing" in " ".join(text.split())
+    assert "overlap could save nothing" in " ".join(text.split())
     assert "! nothing to gain here: even perfect overlap would save less than 2%" in text
 
 
@@ -62,16 +62,16 @@ def test_the_screen() -> None:
     found = predict(PROGRAM, MACHINE, costs(g=300, b=100, d=1000), command_buffers=False)
     assert render_predictions([found], waits=True).plain.splitlines() == [
         "toy",
-        "                        2xToy",
-        "step                  1.31 ms",
-        "  compute              1.1 ms",
-        "  communication        300 µs",
-        "    exposed            200 µs",
-        "least possible         1.1 ms",
-        "  overlap could win       16%",
-        "MFU                       26%",
-        "memory                of 1 GB",
-        "of the time: 100% measured",
+        "                         2xToy",
+        "step                   1.31 ms",
+        "  compute               1.1 ms",
+        "  communication         300 µs",
+        "    exposed             200 µs",
+        "lower bound             1.1 ms",
+        "  overlap could save       16%",
+        "MFU                        26%",
+        "memory                 of 1 GB",
+        "basis of the times: 100% measured",
         "",
         "! g (64 B) waits 197 µs a step: 34% of it is hidden; all of them: --waits",
         "",

@@ -1,1 +1,1 @@
-"""Results to text and files."""
+"""Results as text, JSON, HTML and other files."""

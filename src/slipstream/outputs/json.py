@@ -1,6 +1,7 @@
 """The stable JSON that commands print with `--json`; docs/json.md is the contract.
 
-Times are microseconds (`_us`), shares are 0 to 1, and what isn't known is null, never NaN.
+Times are microseconds (`_us`), shares are 0 to 1, and unknown values are null, never NaN. The JSON
+of other commands is in `outputs.terminal`; these three are needed without importing rich.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def dumps(data: Any) -> str:
-    """Two-space indented JSON; whatever JSON can't say (NaN, infinities) becomes null."""
+    """JSON with two-space indentation; NaN and infinities become null."""
     return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -77,5 +78,5 @@ def _finite(value: Any) -> Any:
         return [_finite(item) for item in value]
     if value is None or isinstance(value, str | int):
         return value
-    # A query may return dates, decimals, bytes; numbers from numpy know how to become Python's.
+    # A query may return dates, decimals or bytes; numpy's scalars have `item`.
     return _finite(value.item()) if hasattr(value, "item") else str(value)

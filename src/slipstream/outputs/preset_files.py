@@ -1,4 +1,4 @@
-"""Presets as jobs are written: shell, env files, JSON, Python, Slurm, YAML."""
+"""Presets as files for jobs: shell, env file, JSON, Python, Slurm, Kubernetes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from slipstream.outputs.terminal.layout import paragraph
 _WIDTH = 84
 _XLA_FLAGS = "XLA_FLAGS"
 _TODAY = {
-    "kept": "still so",
+    "kept": "still valid",
     "renamed": "renamed since",
     "default": "now the default",
     "retired": "retired since",
-    "withheld": "better not",
+    "withheld": "not recommended",
     "newer": "not in this jaxlib yet",
     "added": "needed today, in no guide",
     "found": "found by a search",
@@ -30,14 +30,14 @@ _TODAY = {
 
 
 def render(composed: ComposedPresets, form: str) -> str:
-    """Presets as text of one form, a key of `FORMS`; comments say why, where the form has any."""
+    """Presets in one form, a key of `FORMS`; comments give reasons if the form allows them."""
     if form not in FORMS:
         raise BadInput(no_such("form", form, FORMS))
     return FORMS[form](composed)
 
 
 def environment(composed: ComposedPresets) -> dict[str, str]:
-    """All of it as environment variables."""
+    """All settings as environment variables."""
     flags = " ".join(f"--{name}={value}" for name, value in composed.xla_flags.items())
     return ({_XLA_FLAGS: flags} if flags else {}) | composed.variables
 

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from slipstream.outputs.terminal.layout import TextColumn, elide, pad, table
 
-MOST_ROWS = 1000
-"""rows a terminal gets; CSV and JSON get all"""
+MAX_ROWS = 1000
+"""rows printed to a terminal; CSV and JSON get all"""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class QueryResult:
 
 
 def render_rows(found: QueryResult, width: int = 80) -> Text:
-    """A table; numbers are aligned right, long texts elided."""
-    shown = found.rows[:MOST_ROWS]
+    """A table with right-aligned numbers and elided texts."""
+    shown = found.rows[:MAX_ROWS]
     cells = [_cells([row[i] for row in shown]) for i in range(len(found.columns))]
     columns = [
         TextColumn(name, right=_numeric(row[i] for row in shown), min_width=_least(cells[i]))

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def query(profile: Profile, sql: str) -> QueryResult:
-    """Runs one SQL query over the tables of a profile (see `TABLES`)."""
+    """Run one SQL query over the tables of a profile (see `TABLES`)."""
     duckdb = _duckdb()
     with duckdb.connect(":memory:") as connection:
-        # A query reads the profile and nothing else: no files, no network, no extensions.
+        # A query can read the profile and nothing else: no files, no network, no extensions.
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         for name in _mentioned(sql):
@@ -37,17 +37,17 @@ def query(profile: Profile, sql: str) -> QueryResult:
 
 
 def _mentioned(sql: str) -> list[str]:
-    """Tables to build: those whose names appear, or all when the query asks what there is."""
+    """Tables to build: those the query names, or all if it lists tables."""
     words = set(re.findall(r"\w+", sql.lower()))
     asks = words & {"show", "information_schema"} or any(w.startswith("duckdb_") for w in words)
     return [name for name in TABLES if asks or name in words]
 
 
 def _bad_query(message: str) -> BadInput:
-    """DuckDB's message, without its drawing of the place, and what there is to ask for."""
+    """DuckDB's message without its code excerpt, and the tables that exist."""
     reason = message.split("\n\nLINE ")[0].strip()
     if unknown := re.search(r"Table with name (\w+) does not exist", reason):
-        # DuckDB knows only the tables that were built for this query, so its own guess is poor.
+        # DuckDB knows only the tables built for this query, so its own suggestion is poor.
         guess = did_you_mean(unknown[1], TABLES).rstrip()
         reason = f"{unknown[0]}; {guess}" if guess else unknown[0]
     return BadInput(
@@ -156,7 +156,7 @@ TABLES: Mapping[str, Callable[[Profile], pyarrow.Table]] = {
     "programs": _programs,
     "instructions": _instructions,
 }
-"""what a query can read; each is built when a query mentions it"""
+"""tables that a query can read; each is built if a query names it"""
 
 
 def _duckdb() -> Any:

@@ -1,4 +1,4 @@
-"""A profile's events as Parquet or CSV, each row with the names of its lane, device and host."""
+"""A profile's events as Parquet or CSV, with the names of lane, device and host in each row."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLES = ("events", "host_events", "transfers")
-"""tables of a profile that have a row for each event"""
+"""tables of a profile with a row for each event"""
 
 
 def write_parquet(profile: Profile, path: str | os.PathLike[str], table: str = "events") -> None:
-    """Writes one of `TABLES` as Parquet; texts are stored once, with an index for each row."""
+    """Write one of `TABLES` as Parquet, with dictionary-encoded texts."""
     parquet = _pyarrow("writing Parquet", "parquet")
     rows = arrow_table(profile, getattr(profile, table))
     with atomic_write(path) as temporary:
@@ -29,7 +29,7 @@ def write_parquet(profile: Profile, path: str | os.PathLike[str], table: str = "
 
 
 def write_csv(profile: Profile, path: str | os.PathLike[str], table: str = "events") -> None:
-    """Writes one of `TABLES` as CSV, with a heading."""
+    """Write one of `TABLES` as CSV, with a header."""
     events: Table = getattr(profile, table)
     columns = {c.name: events.decoded(c) for c in events.columns}
     for name, (values, which) in _places(profile, events["lane"]).items():
@@ -53,7 +53,7 @@ def arrow_table(profile: Profile, events: Table) -> pyarrow.Table:
 
 
 def _coded(pa: Any, texts: Any, indices: Array) -> Any:
-    """A dictionary column of the texts in use: a profile's texts are shared by all its columns."""
+    """A dictionary column of only the texts in use: columns share a profile's texts."""
     used, codes = np.unique(indices, return_inverse=True)
     values = [texts[i] for i in used.tolist()]
     missing = np.array([value is None for value in values], bool)

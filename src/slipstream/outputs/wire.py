@@ -1,10 +1,10 @@
-"""Protobuf's wire format, written by hand: varints and length-delimited fields."""
+"""An encoder of protobuf's wire format: varints and length-delimited fields."""
 
 from __future__ import annotations
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first; the top bit says that more follow."""
+    """Seven bits per byte, lowest first; the top bit is set in all bytes but the last."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -29,5 +29,5 @@ def string(field: int, text: str) -> bytes:
 
 
 def fixed_tag(field: int) -> bytes:
-    """What comes before the eight bytes of a fixed64 or double field."""
+    """The tag of a fixed64 or double field, which eight bytes follow."""
     return varint(field << 3 | 1)

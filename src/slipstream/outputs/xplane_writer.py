@@ -1,7 +1,7 @@
-"""A profile as an XPlane file, as JAX's profiler writes it: what any other command reads.
+"""A profile as an XPlane file, as JAX's profiler writes it.
 
-The program goes along as its HloProto; one that was read from text goes along as that text, which
-Slipstream reads back and other tools leave alone.
+The file contains the program as an HloProto, or as HLO text if it was read from text; Slipstream
+reads that back, and other tools ignore it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slipstream.sources.proto_schema import message
 from slipstream.writing import atomic_write
 
 SIMULATED = "simulated: "
-"""how warnings begin that a simulation leaves in its file"""
+"""prefix of the warnings of a simulation"""
 _STATS = ("hlo_op", "hlo_module", "program_id", "correlation_id", "cuda_graph_id")
 
 
@@ -104,7 +104,7 @@ def _add_program(space: Any, profile: Profile, program: bytes) -> None:
 
 
 def _as_hlo_proto(program: bytes) -> bytes:
-    """An HloModuleProto inside an HloProto, as tools expect it; what isn't one stays as it is."""
+    """An HloModuleProto wrapped in an HloProto, as tools expect it; anything else unchanged."""
     from google.protobuf.message import DecodeError
 
     if program.lstrip().startswith(b"HloModule"):

@@ -1,4 +1,4 @@
-"""Who may ask: those who have the token, under a name that is this machine's."""
+"""Access to the viewer: requests need its token and a Host header that names this machine."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ ANYWHERE = ("0.0.0.0", "::", "")
 
 
 class Guard:
-    """One server's secret, and the names it goes by."""
+    """One server's token, and the names by which it may be addressed."""
 
     def __init__(self, host: str, port: int, token: str | None = None) -> None:
         self.host, self.port = host, port
         self.token = token or secrets.token_urlsafe(24)
-        # Ports share their cookies, so that each server needs a name of its own.
+        # Servers on other ports of a host see the same cookies, so the name contains the port.
         self.cookie = f"slipstream-{port}"
         self._tickets: list[str] = []
 
     def ticket(self) -> str:
-        """A token that opens once: for command lines, which everyone on a machine can read."""
+        """A token for one use, because every user of a machine can read command lines."""
         self._tickets.append(secrets.token_urlsafe(24))
         return self._tickets[-1]
 
-    def opens(self, token: str) -> bool:
-        """Whether this is the token, or a ticket that nobody has used."""
+    def accepts(self, token: str) -> bool:
+        """Whether this is the token or an unused ticket; a ticket is then used."""
         used = [one for one in self._tickets if hmac.compare_digest(token.encode(), one.encode())]
         self._tickets = [one for one in self._tickets if one not in used]
-        return self.knows(token) or bool(used)
+        return self.is_token(token) or bool(used)
 
-    def knows(self, token: str) -> bool:
-        """Whether this is the token, found out in the same time for any other."""
+    def is_token(self, token: str) -> bool:
+        """Whether this is the token, compared in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
-    def admits(self, cookies: str) -> bool:
-        """Whether a request's cookies hold the token."""
+    def accepts_cookies(self, cookies: str) -> bool:
+        """Whether a request's cookies contain the token."""
         try:
             found = SimpleCookie(cookies).get(self.cookie)
         except CookieError:
             return False
-        return found is not None and self.knows(found.value)
+        return found is not None and self.is_token(found.value)
 
     def set_cookie(self) -> str:
         return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
 
-    def is_own_name(self, header: str) -> bool:
-        """Whether a Host header names this server: another name is a page that rebinds DNS."""
+    def is_own_host(self, header: str) -> bool:
+        """Whether a Host header names this server; if not, it may be a DNS rebinding attack."""
         name, port = _split(header)
         if port != self.port:
             return False
@@ -62,7 +62,7 @@ class Guard:
 
 
 def _split(header: str) -> tuple[str, int]:
-    """Name and port of a Host header; HTTP's own port where it has none."""
+    """Name and port of a Host header; port 80 if it has none."""
     name, _, port = header.strip().lower().rpartition(":")
     if not name or not port.isdigit():
         name, port = header.strip().lower(), "80"

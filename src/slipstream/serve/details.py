@@ -1,4 +1,4 @@
-"""What is known of one slice: what it is, where it comes from, what it costs, what waits for it."""
+"""The details of one slice: description, source, cost, slack, and what waits for it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from slipstream.units import format_bytes, format_time
 
 _FOREVER = 1 << 62
 _CHUNK = 1 << 16
-_MOST_CHUNKS = 64
-"""how far a partner is looked for: about four million events of a lane"""
+_MAX_CHUNKS = 64
+"""how far to search for a partner: about four million events of a lane"""
 
 DetailRows = list[tuple[str, str]]
 
 
 def detail(scene: Scene, lane_id: int, start_us: float, depth: int) -> dict[str, Any] | None:
-    """What to say of the slice that starts there; None where there is none."""
+    """The details of the slice that starts there; None if there is none."""
     if not 0 <= lane_id < len(scene.lanes):
         return None
     lane = scene.lanes[lane_id]
@@ -39,7 +39,7 @@ def detail(scene: Scene, lane_id: int, start_us: float, depth: int) -> dict[str,
 
 
 def _place(scene: Scene, lane: SceneLane, start_us: float, depth: int) -> int | None:
-    """The slice of a track that starts nearest to a time, if one starts there."""
+    """The place of the slice that starts at a time, if there is one."""
     tracks = lane.layer.pyramid.tracks
     track = tracks.track(lane.lane, depth)
     if track is None:
@@ -82,7 +82,7 @@ def _whole(layer: Layer) -> Totals:
 
 
 class _Event:
-    """One device event, and what is said of it."""
+    """One device event and its details."""
 
     def __init__(
         self, scene: Scene, lane: SceneLane, place: int, row: int, names: EventNames
@@ -124,7 +124,7 @@ class _Event:
         }
 
     def _cost(self) -> DetailRows:
-        """What the instruction takes in one execution of its program, all its events together."""
+        """Time of all the instruction's events in one execution of its program."""
         if not self.instruction:
             return []
         alike = self.names.named(self.program, self.instruction)
@@ -146,7 +146,7 @@ class _Event:
         return [("bytes", f"{format_bytes(size)} at {format_bytes(speed)}/s")]
 
     def _slack(self) -> tuple[DetailRows, str]:
-        """Slack of a collective or copy, and what it is needed by, as the median step has it."""
+        """Slack of a collective or copy in the median step, and the op that needs it."""
         if self.kind == "compute" or self.found is None or not len(self.profile.steps):
             return [], ""
         row = _slack_rows(self.layer.member).get((self.program, self.instruction))
@@ -172,7 +172,7 @@ class _Event:
     # ---- partners -----------------------------------------------------------------------------
 
     def _partner(self, limit: str) -> dict[str, Any] | None:
-        """The other end of an asynchronous operation, else what waits for it."""
+        """The other end of an asynchronous operation; otherwise, what waits for it."""
         if self.found is None:
             return None
         program, instruction = self.found
@@ -211,7 +211,7 @@ class _Event:
         tracks = self.layer.pyramid.tracks
         low, high = int(tracks.bounds[track]), int(tracks.bounds[track + 1])
         at = low + int(np.searchsorted(tracks.start_ps[low:high], start))
-        for _ in range(_MOST_CHUNKS):
+        for _ in range(_MAX_CHUNKS):
             begin, end = (max(low, at - _CHUNK), at) if before else (at, min(high, at + _CHUNK))
             if begin >= end:
                 return None

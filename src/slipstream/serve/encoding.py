@@ -1,8 +1,8 @@
-"""Slices as the viewer gets them: one binary message.
+"""Slices as one binary message to the viewer.
 
     length of the header, 8 bytes │ header: JSON, padded to 8 bytes │ columns, one after another
 
-The header names what is in it: {names, said (of each name), kinds, lanes: [[lane, rows]…], steps};
+The header is {names, descriptions (of the names), kinds, lanes: [[lane, rows]…], steps}; the
 columns are those of `COLUMNS`, each over the rows of all lanes.
 """
 
@@ -19,16 +19,16 @@ from slipstream.serve.tiles import Tiles, tiles
 
 COLUMNS = (("start", "<f8"), ("duration", "<f8"), ("name", "<i4"), ("count", "<i4"),
            ("busy", "<f4"), ("kind", "<u1"), ("depth", "<u1"))  # fmt: skip
-MOST_PIXELS = 8192
-MOST_STEPS = 400
+MAX_PIXELS = 8192
+MAX_STEPS = 400
 
 
 def slices(
     scene: Scene, from_us: float, to_us: float, pixels: int, lanes: Iterable[int],
     tops: Iterable[int] = (),
 ) -> bytes:  # fmt: skip
-    """What some lanes show in a window; of `tops` only their uppermost track."""
-    pixels = max(1, min(pixels, MOST_PIXELS))
+    """The slices of some lanes in a window; of the lanes in `tops`, only the first track."""
+    pixels = max(1, min(pixels, MAX_PIXELS))
     names = _Names()
     parts: list[dict[str, Array]] = []
     counts: list[list[int]] = []
@@ -41,10 +41,10 @@ def slices(
         counts += [[number, int(sizes[own].sum())] for number, own in chosen]
     header = {
         "names": names.texts,
-        "said": names.said,
+        "descriptions": names.descriptions,
         "kinds": KINDS,
         "lanes": counts,
-        "steps": scene.steps(from_us, to_us, MOST_STEPS),
+        "steps": scene.steps(from_us, to_us, MAX_STEPS),
     }
     return _packed(header, parts)
 
@@ -52,7 +52,7 @@ def slices(
 def _by_layer(
     scene: Scene, lanes: Iterable[int], tops: Iterable[int]
 ) -> list[tuple[Layer, list[tuple[int, Array]]]]:
-    """Lanes asked for, with the tracks to show of each, by layer."""
+    """By layer, the requested lanes and the tracks to show of each."""
     only_top = set(tops)
     wanted = sorted({*lanes, *only_top} & set(range(len(scene.lanes))))
     found: dict[int, tuple[Layer, list[tuple[int, Array]]]] = {}
@@ -78,17 +78,17 @@ def _columns(scene: Scene, layer: Layer, found: Tiles, names: _Names) -> dict[st
 
 
 class _Names:
-    """Texts of one answer, each once."""
+    """The texts of one message, each once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.said: list[str] = []
+        self.descriptions: list[str] = []
 
     def numbers(self, layer: Layer, groups: Array) -> Array:
         used, which = np.unique(groups, return_inverse=True)
         first = len(self.texts)
         self.texts += [layer.names.text(group) for group in used.tolist()]
-        self.said += [layer.names.said(group) for group in used.tolist()]
+        self.descriptions += [layer.names.description(group) for group in used.tolist()]
         return which + first
 
 

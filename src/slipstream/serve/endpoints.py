@@ -1,6 +1,6 @@
-"""What the page asks, and how it is answered; parameters are texts of an address.
+"""The API of the viewer's page; parameters come from the query string.
 
-What the first view doesn't need is imported when it is first asked for.
+Modules that the first view doesn't need are imported on first use.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from slipstream.serve.scene import Scene
 from slipstream.serve.session import ViewerSession
 
 Parameters = Mapping[str, str]
-Question = Callable[[ViewerSession, Parameters], Any]
-PATIENCE_S = 600.0
-MOST_EXPORTED = 2_000_000
+Endpoint = Callable[[ViewerSession, Parameters], Any]
+TIMEOUT_S = 600.0
+MAX_EXPORTED = 2_000_000
 
 
 def scene(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
-    """Lanes and times; waits until the profile has been read."""
-    found = session.scene(PATIENCE_S)
+    """Lanes and time range; waits until the profile has been read."""
+    found = session.scene(TIMEOUT_S)
     return {
         "generation": session.state.generation,
         "title": " · ".join(member.name for member in found.members),
@@ -63,7 +63,7 @@ def _facts(found: Scene) -> list[str]:
 
 
 def slices(session: ViewerSession, parameters: Parameters) -> bytes:
-    found = session.scene(PATIENCE_S)
+    found = session.scene(TIMEOUT_S)
     window = _window(parameters)
     pixels = int(_number(parameters, "pixels"))
     lanes, tops = (_numbers(parameters.get(name, "")) for name in ("lanes", "tops"))
@@ -74,7 +74,7 @@ def search(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
     from slipstream.serve import search
 
     text = parameters.get("text", "")[:200]
-    return search.search(session.scene(PATIENCE_S), text, *_window(parameters))
+    return search.search(session.scene(TIMEOUT_S), text, *_window(parameters))
 
 
 def detail(session: ViewerSession, parameters: Parameters) -> dict[str, Any] | None:
@@ -82,20 +82,20 @@ def detail(session: ViewerSession, parameters: Parameters) -> dict[str, Any] | N
 
     lane, depth = (int(_number(parameters, name)) for name in ("lane", "depth"))
     start_us = _number(parameters, "start_us")
-    return details.detail(session.scene(PATIENCE_S), lane, start_us, depth)
+    return details.detail(session.scene(TIMEOUT_S), lane, start_us, depth)
 
 
 def summary(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
     from slipstream.serve import range_summary
 
-    return range_summary.summary(session.scene(PATIENCE_S), *_window(parameters))
+    return range_summary.summary(session.scene(TIMEOUT_S), *_window(parameters))
 
 
 def perfetto(session: ViewerSession, parameters: Parameters) -> bytes:
-    """What is in a window, of one of the profiles, as a trace that ui.perfetto.dev opens."""
+    """A window of one profile, as a trace for ui.perfetto.dev."""
     from slipstream.outputs.perfetto.trace import perfetto_bytes
 
-    found = session.scene(PATIENCE_S)
+    found = session.scene(TIMEOUT_S)
     number = int(_number(parameters, "member"))
     if not 0 <= number < len(found.members):
         raise BadInput(f"there is no profile {number} (there are {len(found.members)}); reload")
@@ -109,10 +109,10 @@ def _cut(profile: Profile, from_ps: int, to_ps: int) -> Profile:
     events = _seen(profile.events, from_ps, to_ps)
     host_events = _seen(profile.host_events, from_ps, to_ps)
     count = len(events) + len(host_events)
-    if count > MOST_EXPORTED:
+    if count > MAX_EXPORTED:
         raise BadInput(
-            f"{count:,} events are in sight, more than Perfetto opens with ease "
-            f"({MOST_EXPORTED:,}); zoom in, or write them all: slipstream export PATH -o FILE"
+            f"{count:,} events are visible, more than Perfetto opens easily "
+            f"({MAX_EXPORTED:,}); zoom in, or export all of them: slipstream export PATH -o FILE"
         )
     return replace(profile, events=profile.events.take(events),
                    host_events=profile.host_events.take(host_events))  # fmt: skip
@@ -141,7 +141,7 @@ def _number(parameters: Parameters, name: str) -> float:
 
 
 def _numbers(text: str) -> list[int]:
-    """Numbers of `0-3,8`: what lists of lanes look like in an address."""
+    """The numbers of `0-3,8`, as lists of lanes are written in a query string."""
     found: list[int] = []
     for part in text.split(",")[:10_000]:
         first, _, last = part.partition("-")
@@ -150,7 +150,7 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-QUESTIONS: dict[str, Question] = {
+ENDPOINTS: dict[str, Endpoint] = {
     "/api/scene": scene,
     "/api/slices": slices,
     "/api/search": search,

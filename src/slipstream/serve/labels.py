@@ -1,4 +1,4 @@
-"""What slices are called: events of one name, instruction and program are of one group."""
+"""Labels of slices: events of one name, instruction and program form a group."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slipstream.profile.profile import Profile
 if TYPE_CHECKING:
     from slipstream.analyses.labels import Label
 
-_TELLING = ("program", "instruction", "name")
+_COLUMNS = ("program", "instruction", "name")
 
 
 class Names:
-    """Groups of a table's rows, and the text of each."""
+    """The groups of a table's rows, and the text of each."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -30,13 +30,13 @@ class Names:
     def text(self, group: int) -> str:
         return self.table.texts[group]
 
-    def said(self, group: int) -> str:
-        """What a group is, in a few words, as far as that is known by now."""
+    def description(self, group: int) -> str:
+        """What a group is, in a few words, if that is already known."""
         return ""
 
     @cached_property
     def searched(self) -> list[str]:
-        """What a search looks through, in lower case, for each group."""
+        """The searchable text of each group, in lower case."""
         return [text.lower() for text in self.table.texts]
 
 
@@ -54,7 +54,7 @@ class EventNames(Names):
 
     @cached_property
     def firsts(self) -> Array:
-        """The first row of each group; -1 where it has none."""
+        """The first row of each group; -1 if it has none."""
         return self._grouped[1]
 
     @cached_property
@@ -62,7 +62,7 @@ class EventNames(Names):
         from slipstream.profile.grouping import group_pairs
 
         table = self.table
-        if table.tags is not None and table.is_tagged(*_TELLING):
+        if table.tags is not None and table.is_tagged(*_COLUMNS):
             return np.ascontiguousarray(table.tags.of), table.tags.firsts
         groups, _ = group_pairs(table["program"], table["instruction"])
         return group_pairs(groups, table["name"])
@@ -77,7 +77,7 @@ class EventNames(Names):
         return self.table.text("instruction", row) or self.table.text("name", row)
 
     def label(self, group: int) -> Label:
-        """What the group's instruction is, in words."""
+        """The label of the group's instruction."""
         found = self._labels.get(group)
         if found is None:
             from slipstream.analyses.labels import label
@@ -85,8 +85,8 @@ class EventNames(Names):
             found = self._labels[group] = label(self.profile, int(self.firsts[group]))
         return found
 
-    def said(self, group: int) -> str:
-        # To ask for a label may mean to read a whole program: not while a view waits for it.
+    def description(self, group: int) -> str:
+        # Making a label may parse a whole program, for which a view must not wait.
         found = self._labels.get(group)
         parts = (found.scope, found.description, found.source) if found is not None else ()
         return " · ".join(part for part in parts if part)
@@ -103,7 +103,7 @@ class EventNames(Names):
         return "\n".join((*parts, words.description, words.phase, words.category)).lower()
 
     def named(self, program: str, instruction: str) -> Array:
-        """Whether each group is of that instruction."""
+        """Whether each group belongs to that instruction."""
         wanted: Array = np.ones(len(self.firsts), np.bool_)
         for column, text in (("program", program), ("instruction", instruction)):
             alike = np.array([i for i, known in enumerate(self.table.texts) if known == text])

@@ -1,4 +1,4 @@
-"""The viewer's page: one HTML file, and the scripts and styles it asks its own server for."""
+"""The viewer's page, and the scripts and styles it loads from its server."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from slipstream.outputs.html.timeline_assets import SCRIPTS, STYLE
 VIEWER_STYLES = ("theme.css", STYLE, "viewer.css")
 VIEWER_SCRIPTS = (*SCRIPTS, "viewer_source.js", "viewer_perfetto.js", "viewer.js", "page.js")
 FIRST_SCRIPT = "theme.js"
-"""runs before anything is drawn, so that a dark page never flashes"""
+"""runs before anything is drawn, so that a dark page does not flash"""
 SCRIPT, STYLES = "viewer.js", "viewer.css"
-"""all scripts and all styles, one after another: the first view waits for every request"""
+"""all scripts and all styles, each as one file, to save requests before the first view"""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 KEYS = (
     ("w s", "zoom in, zoom out"),
-    ("a d", "move left, right"),
+    ("a d", "pan left, right"),
     ("↑ ↓", "scroll the lanes"),
     ("f", "show everything"),
-    ("z", "zoom to what is selected"),
-    (", .", "slice before, next slice"),
-    ("/", "search; Enter goes to the next hit"),
-    ("Esc", "select nothing"),
+    ("z", "zoom to the selection"),
+    (", .", "previous slice, next slice"),
+    ("/", "search; Enter goes to the next match"),
+    ("Esc", "clear the selection"),
     ("t", "light or dark"),
 )
 
 
 def assets() -> dict[str, tuple[str, str]]:
-    """Everything that may be asked for: (type, text) of each name."""
+    """Every asset by name: (type, text)."""
     return {
         FIRST_SCRIPT: ("text/javascript", asset(FIRST_SCRIPT)),
         SCRIPT: ("text/javascript", "\n".join(map(asset, VIEWER_SCRIPTS))),
@@ -39,7 +39,7 @@ def assets() -> dict[str, tuple[str, str]]:
 
 
 def viewer_page() -> str:
-    """The page; what it shows it asks for."""
+    """The page; its scripts load the data."""
     head = (
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -56,7 +56,7 @@ def viewer_page() -> str:
 def _header() -> Html:
     tools = (
         tag("button", "Open in Perfetto", type="button", id="perfetto", class_="button",
-            title="Opens ui.perfetto.dev in a new tab and hands it what is in sight"),
+            title="Opens ui.perfetto.dev in a new tab and sends it the visible range"),
         tag("button", "Dark", type="button", class_="button theme", aria_label="Dark colours"),
         tag("button", "Keys", type="button", class_="button keys", aria_haspopup="dialog"),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _keys() -> Html:
         "dialog",
         tag("h2", "Keys", id="keys-title"),
         tag("dl", rows),
-        tag("p", "Wheel or pinch zooms, drag moves, Shift and drag measures a stretch of time."),
+        tag("p", "Wheel or pinch zooms, drag pans, Shift-drag measures a time range."),
         id="keys",
         aria_labelledby="keys-title",
     )

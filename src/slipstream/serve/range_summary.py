@@ -1,4 +1,4 @@
-"""What a stretch of time was spent on: by kind, and by op."""
+"""Where the time of a range went: by kind, and by op."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _visible(start, duration, from_ps, to_ps):  # type: ignore[no-untyped-def]
 def _add(  # type: ignore[no-untyped-def]
     starts, durations, own, groups, order, is_ordered, low, high, from_ps, to_ps, times, counts
 ):
-    """Add up the events of one track that are seen in a window; an event's part counts in part."""
+    """Add up the events of one track in a window; an event counts as far as it is inside."""
     for at in range(low, high):
         if starts[at] >= to_ps:
             break
@@ -51,7 +51,7 @@ def _add(  # type: ignore[no-untyped-def]
 
 
 def totals(layer: Layer, from_ps: int, to_ps: int) -> Totals:
-    """Device time of each group; of nested operations, their own."""
+    """Device time of each group; nested operations count their own time."""
     tracks, names = layer.pyramid.tracks, layer.names
     groups = names.groups
     size = len(names.firsts) if isinstance(names, EventNames) else len(layer.table.texts)
@@ -60,7 +60,7 @@ def totals(layer: Layer, from_ps: int, to_ps: int) -> Totals:
     order = np.zeros(1, np.int64) if tracks.order is None else tracks.order
     for track in range(len(tracks)):
         low, high = int(tracks.bounds[track]), int(tracks.bounds[track + 1])
-        # Ends are in order like starts, so that what ended before is skipped at once.
+        # Ends are in order like starts, so that earlier events can be skipped.
         begun = low + int(np.searchsorted(tracks.start_ps[low:high], from_ps))
         while begun > low and tracks.start_ps[begun - 1] + tracks.duration_ps[begun - 1] > from_ps:
             begun -= 1
@@ -71,7 +71,7 @@ def totals(layer: Layer, from_ps: int, to_ps: int) -> Totals:
 
 
 def summary(scene: Scene, from_us: float, to_us: float) -> dict[str, Any]:
-    """For each profile: time by kind and the ops with the most, per device."""
+    """For each profile: time by kind, and the ops with the most time, per device."""
     found = []
     for layer in scene.layers:
         if not layer.is_host and isinstance(layer.names, EventNames):
@@ -112,12 +112,12 @@ def _op(
     time_ps, groups = row
     main = max(groups, key=lambda group: found.time_ps[group])
     words = names.label(main)
-    said = " · ".join(part for part in (words.scope, words.description) if part)
+    description = " · ".join(part for part in (words.scope, words.description) if part)
     return {
         "name": names.text(main),
         "kind": KINDS[int(kind[main])],
         "us": time_ps / scale,
         "count": int(found.count[groups].max()),
         "source": words.source,
-        "said": said,
+        "description": description,
     }

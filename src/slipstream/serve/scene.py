@@ -1,10 +1,10 @@
 """What the viewer shows: lanes of one or more profiles on one time axis.
 
-Several profiles stand below each other, aligned where their first steps begin:
+Several profiles are shown one below another, aligned at the start of their first steps:
 
     a · GPU:0   ████ step 0 ████ step 1 ████
     b · GPU:0   ███ step 0 ███ step 1 ███
-                ↑ both begin here
+                ↑ both start here
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from slipstream.units import PS_PER_US
 
 KINDS = ("compute", "communication", "copy", "host")
 HOST = 3
-MOST_OPEN = 8
-"""devices of a profile whose lanes are all shown at first"""
+MAX_EXPANDED = 8
+"""devices of a profile whose lanes are expanded at first"""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One table of one profile, ready to be drawn."""
+    """One table of one profile, prepared for drawing."""
 
     member: Member
     table: Table
@@ -42,12 +42,12 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One of the profiles that are shown."""
+    """One of the profiles shown."""
 
     name: str
     profile: Profile
     shift_ps: int
-    """added to its times, so that profiles are aligned"""
+    """added to its times to align profiles"""
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -82,12 +82,12 @@ class SceneLane:
 
     @property
     def name(self) -> str:
-        """Short: what a profiler adds in brackets, the colours tell."""
+        """The title without what a profiler adds in parentheses, which the colours show."""
         return self.title if self.layer.is_host else self.title.partition("(")[0] or self.title
 
 
 class Scene:
-    """All lanes of some profiles; times of the viewer are microseconds since the first event."""
+    """All lanes of some profiles; the viewer's times are microseconds since the first event."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
@@ -102,11 +102,11 @@ class Scene:
         return (self.end_ps - self.start_ps) / PS_PER_US
 
     def us(self, layer: Layer, times_ps: Array) -> Array:
-        """Times of a layer as the viewer counts them."""
+        """Times of a layer in the viewer's microseconds."""
         return (times_ps + (layer.member.shift_ps - self.start_ps)) / PS_PER_US
 
     def ps(self, layer: Layer, us: float) -> int:
-        """A time of the viewer as a layer counts."""
+        """A time of the viewer in a layer's picoseconds."""
         return round(us * PS_PER_US) + self.start_ps - layer.member.shift_ps
 
     @cached_property
@@ -118,7 +118,7 @@ class Scene:
         return self.ids[id(layer), lane]
 
     def _lanes(self, member: Member) -> Iterator[SceneLane]:
-        """Lanes of devices in the order of devices, then threads of hosts."""
+        """The lanes of devices in order, then the threads of hosts."""
         profile, found = member.profile, []
         for layer in member.layers:
             tracks = layer.pyramid.tracks
@@ -129,7 +129,7 @@ class Scene:
         has_devices = any(not one[0] for one in found)
         for is_host, place, layer, lane in found:
             own = np.flatnonzero(layer.pyramid.tracks.lane == lane)
-            collapsed = has_devices and (is_host or place >= MOST_OPEN)
+            collapsed = has_devices and (is_host or place >= MAX_EXPANDED)
             yield SceneLane(layer, lane, own, self._group(member, lane, is_host), collapsed)
 
     def _group(self, member: Member, lane: int, is_host: bool) -> str:
@@ -146,7 +146,7 @@ class Scene:
         return " · ".join(parts)
 
     def steps(self, from_us: float, to_us: float, most: int) -> list[list[float]]:
-        """[number, start, end] of the first device's steps in a window; none if too many."""
+        """[number, start, end] of the first device's steps in a window; empty if too many."""
         for member in self.members:
             if not member.layers or not len(member.profile.steps):
                 continue
@@ -162,7 +162,7 @@ class Scene:
 
 
 def members_of(names: Sequence[str], profiles: Sequence[Profile], aligned: bool) -> list[Member]:
-    """Profiles side by side; aligned ones begin their first steps together."""
+    """Profiles to be shown together; aligned ones start their first steps together."""
     shifts = [0] * len(profiles)
     if aligned and len(profiles) > 1:
         firsts = [_first_step_ps(profile) for profile in profiles]
@@ -174,7 +174,7 @@ def members_of(names: Sequence[str], profiles: Sequence[Profile], aligned: bool)
 
 
 def _first_step_ps(profile: Profile) -> int:
-    """Where the first step begins; without steps, the first event."""
+    """The start of the first step; without steps, of the first event."""
     if len(profile.steps):
         return int(profile.steps.start_ps.min())
     starts = [int(t["start_ps"].min()) for t in (profile.events, profile.host_events) if len(t)]
@@ -182,7 +182,7 @@ def _first_step_ps(profile: Profile) -> int:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The last part of each path; more of it where that is not enough to tell them apart."""
+    """The last part of each path, or as many parts as it takes to tell them apart."""
     names = [re.sub(r"(\.xplane\.pb|\.sqlite|\.nsys-rep|\.zip)?(\.gz)?/?$", "", n) for n in names]
     for depth in range(1, 12):
         short = ["/".join(name.split("/")[-depth:]) for name in names]
@@ -192,7 +192,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _span(layer: Layer) -> tuple[int, int]:
-    """First start and last end: of each track, its first and its last slice have them."""
+    """First start and last end, from the first and last slice of each track."""
     tracks = layer.pyramid.tracks
     firsts, lasts = tracks.bounds[:-1], tracks.bounds[1:] - 1
     start = int(tracks.start_ps[firsts].min())

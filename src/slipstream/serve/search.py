@@ -1,6 +1,6 @@
-"""Search: the slices whose name, scope, source line or description holds a text.
+"""Search: the slices whose name, scope, source line or description contains a text.
 
-Of more than fit, those in sight come first, then the longest.
+If there are too many, slices in the window come first, then the longest.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from slipstream.native import inner, native
 from slipstream.profile.events import Array
 from slipstream.serve.scene import Layer, Scene
 
-MOST_HITS = 200
-_IN_SIGHT = 61
+MAX_HITS = 200
+_IN_WINDOW = 61
 """the bit that marks keys of slices in the window"""
 
 
 @inner
 def _sink(keys, places, used):  # type: ignore[no-untyped-def]
-    """Put the first entry of a heap, smallest first, where it belongs."""
+    """Restore a min-heap whose first entry has changed."""
     at = 0
     while True:
         child = 2 * at + 1
@@ -39,9 +39,9 @@ def _sink(keys, places, used):  # type: ignore[no-untyped-def]
 def _longest(  # type: ignore[no-untyped-def]
     starts, durations, groups, order, is_ordered, wanted, rows, from_ps, to_ps, keys, places, most
 ):
-    """Places of the longest slices of wanted groups, those in a window first; how many match.
+    """Find the longest slices of wanted groups, those in a window first; return how many match.
 
-    `keys` must be -1 at first: a slice in the window counts as if it were far longer.
+    `keys` must be -1 at first. Slices in the window count as if they were far longer.
     """
     found = 0
     for at in range(rows):
@@ -51,7 +51,7 @@ def _longest(  # type: ignore[no-untyped-def]
         found += 1
         key = durations[at]
         if starts[at] < to_ps and starts[at] + durations[at] > from_ps:
-            key += np.int64(1) << _IN_SIGHT
+            key += np.int64(1) << _IN_WINDOW
         if key > keys[0]:
             keys[0] = key
             places[0] = at
@@ -60,7 +60,7 @@ def _longest(  # type: ignore[no-untyped-def]
 
 
 def search(scene: Scene, text: str, from_us: float, to_us: float) -> dict[str, Any]:
-    """Hits in order of time, which is the best, and how many there are in all."""
+    """Hits in order of time, the index of the best, and the total number."""
     words = [word for word in text.lower().split() if word]
     total, rows = 0, []
     for layer in scene.layers if words else ():
@@ -68,9 +68,9 @@ def search(scene: Scene, text: str, from_us: float, to_us: float) -> dict[str, A
         count, keys, places = _matches(layer, words, *window)
         total += count
         rows += [(key, layer, place) for key, place in zip(keys, places, strict=True)]
-    # What is in sight first, then what devices did, then the longest.
-    rows.sort(key=lambda row: (-(row[0] >> _IN_SIGHT), row[1].is_host, -row[0]))
-    hits = [_hit(scene, layer, place) for _, layer, place in rows[:MOST_HITS]]
+    # Slices in the window first, then device events, then the longest.
+    rows.sort(key=lambda row: (-(row[0] >> _IN_WINDOW), row[1].is_host, -row[0]))
+    hits = [_hit(scene, layer, place) for _, layer, place in rows[:MAX_HITS]]
     in_time = sorted(hits, key=lambda hit: hit["start_us"])
     return {"total": total, "best": in_time.index(hits[0]) if hits else 0, "hits": in_time}
 
@@ -78,18 +78,18 @@ def search(scene: Scene, text: str, from_us: float, to_us: float) -> dict[str, A
 def _matches(
     layer: Layer, words: list[str], from_ps: int, to_ps: int
 ) -> tuple[int, list[int], list[int]]:
-    """(how many match, keys and places of the best)."""
+    """(number of matches, keys and places of the best)."""
     texts = layer.names.searched
     wanted = np.array([all(word in text for word in words) for text in texts], np.bool_)
     if not wanted.any():
         return 0, [], []
     tracks = layer.pyramid.tracks
-    keys, places = np.full(MOST_HITS, -1, np.int64), np.zeros(MOST_HITS, np.int64)
+    keys, places = np.full(MAX_HITS, -1, np.int64), np.zeros(MAX_HITS, np.int64)
     order: Array = np.zeros(1, np.int64) if tracks.order is None else tracks.order
     count = _longest(
         np.ascontiguousarray(tracks.start_ps), np.ascontiguousarray(tracks.duration_ps),
         layer.names.groups, order, int(tracks.order is not None), wanted, len(tracks.start_ps),
-        from_ps, to_ps, keys, places, MOST_HITS,
+        from_ps, to_ps, keys, places, MAX_HITS,
     )  # fmt: skip
     kept = keys >= 0
     return count, keys[kept].tolist(), places[kept].tolist()

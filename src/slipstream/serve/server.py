@@ -1,13 +1,13 @@
-"""The viewer's HTTP server: a page, its assets, and answers about one session.
+"""The viewer's HTTP server: a page, its assets, and an API for one session.
 
-    GET /?token=…        the token becomes a cookie, and the address is forgotten
+    GET /?token=…        stores the token in a cookie and redirects to /
     GET /                the page                     /assets/NAME     scripts, styles: a fixed list
     GET /api/scene       lanes, times                 /api/slices      what lanes show in a window
     GET /api/search      hits                         /api/detail      one slice
     GET /api/summary     time by kind and op          /api/perfetto    a window as a Perfetto trace
-    GET /api/events      server-sent: progress, and that there is something new to see
+    GET /api/events      server-sent events: progress, errors and new data
 
-Nothing is read from disk by name, and nothing is answered without the token.
+No request names a file on disk, and every request needs the token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slipstream.serve.auth import LOOPBACK, Guard
 from slipstream.serve.session import State, ViewerSession
 
 if TYPE_CHECKING:
-    from slipstream.serve.endpoints import Question
+    from slipstream.serve.endpoints import Endpoint
 
 PING_S = 10.0
 _SECURITY = {
@@ -56,7 +56,7 @@ class Server(ThreadingHTTPServer):
         self.guard = Guard(host, self.server_port)
 
     def server_bind(self) -> None:
-        # The base class would look up this machine's name, which may take seconds.
+        # The base class would look up the host name, which may take seconds.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -83,7 +83,7 @@ class Server(ThreadingHTTPServer):
         return page.assets()
 
     def start(self) -> threading.Thread:
-        """Serve from a thread of its own."""
+        """Serve in a thread of its own."""
         thread = threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         return thread
@@ -94,7 +94,7 @@ class Server(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that closes its tab in the middle of an answer is no error."""
+        """A browser may close the connection in the middle of a response."""
         import sys
 
         if not isinstance(sys.exception() if hasattr(sys, "exception") else None, OSError):
@@ -102,7 +102,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection; browsers keep them open and ask again."""
+    """One connection, kept open for several requests."""
 
     protocol_version = "HTTP/1.1"
     server_version = "slipstream"
@@ -113,17 +113,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         guard = self.server.guard
-        if not guard.is_own_name(self.headers.get("Host", "")):
-            return self._refuse(421, "this is not a name of this server")
+        if not guard.is_own_host(self.headers.get("Host", "")):
+            return self._refuse(421, "the Host header does not name this server")
         asked = urlsplit(self.path)
         parameters = {key: values[0] for key, values in parse_qs(asked.query).items()}
-        if asked.path == "/" and guard.opens(parameters.get("token", "")):
+        if asked.path == "/" and guard.accepts(parameters.get("token", "")):
             return self._send(
                 303, b"", "text/plain", {"Location": "/", "Set-Cookie": guard.set_cookie()}
             )
-        if not guard.admits(self.headers.get("Cookie", "")):
+        if not guard.accepts_cookies(self.headers.get("Cookie", "")):
             return self._refuse(
-                401, "open the address that slipstream serve printed: it has a token"
+                401, "open the address that slipstream serve printed: it contains a token"
             )
         return self._route(asked.path, parameters)
 
@@ -138,18 +138,18 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(200, found[1].encode(), found[0])
         if path == "/api/events":
             return self._events()
-        # The address is printed, and the page on its way, before all that answers it is imported.
-        from slipstream.serve.endpoints import QUESTIONS
+        # Imported late, so that the address is printed and the page sent first.
+        from slipstream.serve.endpoints import ENDPOINTS
 
-        question = QUESTIONS.get(path)
-        if question is not None:
-            return self._answer(question, parameters)
-        return self._refuse(404, "there is nothing here")
+        endpoint = ENDPOINTS.get(path)
+        if endpoint is not None:
+            return self._answer(endpoint, parameters)
+        return self._refuse(404, "not found")
 
-    def _answer(self, question: Question, parameters: dict[str, str]) -> None:
+    def _answer(self, endpoint: Endpoint, parameters: dict[str, str]) -> None:
         session = self.server.session
         try:
-            found = question(session, parameters)
+            found = endpoint(session, parameters)
         except SlipstreamError as error:
             return self._send(400, _json({"error": str(error)}), "application/json")
         if isinstance(found, bytes):
@@ -157,14 +157,14 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, _json(found), "application/json")
 
     def _events(self) -> None:
-        """Tell of every change until the page or the server is closed."""
+        """Send every change of state until the page or the server is closed."""
         self.close_connection = True
         self._head(200, "text/event-stream", {"Connection": "close"})
         seen: State | None = None
         while True:
             state = self.server.session.wait(seen or State(-1), PING_S)
             text = (
-                ": still here\n\n" if state == seen else f"data: {_json(_told(state)).decode()}\n\n"
+                ": ping\n\n" if state == seen else f"data: {_json(_state_json(state)).decode()}\n\n"
             )
             try:
                 self.wfile.write(text.encode())
@@ -196,15 +196,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Requests are nobody's business."""
+        """Requests are not logged."""
 
 
-def _told(state: State) -> dict[str, Any]:
+def _state_json(state: State) -> dict[str, Any]:
     return {
         "generation": state.generation,
         "done_bytes": state.done_bytes,
         "total_bytes": state.total_bytes,
-        "trouble": state.trouble,
+        "error": state.error,
         "is_over": state.is_over,
     }
 

@@ -1,4 +1,4 @@
-"""What is being shown: read at first, and again whenever a path's recordings change."""
+"""The profiles being shown: read at the start, and again when their files change."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from slipstream.serve.scene import Scene
 
 POLL_S = 1.0
-PATIENCE = 20
-"""a look at all paths may take this part of the time between two looks"""
+POLL_FACTOR = 20
+"""the pause between two polls is at least this many times as long as a poll takes"""
 QUIET_S = 1.0
-"""how long the first view is left alone before anything is prepared for later"""
+"""how long to wait after the first view before preparing for searches"""
 Progress = Callable[[int, int], None]
 Stamp = tuple[tuple[str, int, int], ...]
-"""(file, size, time of change) of every recording of a path"""
+"""(file, size, modification time) of every recording"""
 
 
 @dataclass(frozen=True)
 class State:
-    """What the page is told: which reading it is, how far the next one is, what went wrong."""
+    """What the page is told: the current reading, the progress of the next, and errors."""
 
     generation: int = 0
-    """readings that are done"""
+    """number of completed readings"""
     done_bytes: int = 0
     total_bytes: int = 0
-    trouble: str = ""
+    error: str = ""
     is_over: bool = False
 
 
 class ViewerSession:
-    """The scene of some paths; a thread of its own reads them, and reads them again."""
+    """The scene of some profiles, which one thread reads and reloads."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class ViewerSession:
     # ---- for the server -----------------------------------------------------------------------
 
     def scene(self, timeout_s: float | None = None) -> Scene:
-        """The scene; waits until it has been read for the first time."""
+        """The scene; waits until it has been read once."""
         with self._changed:
             self._changed.wait_for(lambda: self._scene or self.state.is_over, timeout_s)
         if self._scene is None:
-            raise self.failure or BadInput("the profile has not been read yet; ask again")
+            raise self.failure or BadInput("the profile has not been read yet; try again")
         return self._scene
 
     def wait(self, seen: State, timeout_s: float) -> State:
-        """The state, as soon as it is another than the one that was seen."""
+        """Wait until the state differs from the one seen, and return it."""
         with self._changed:
             self._changed.wait_for(lambda: self.state != seen, timeout_s)
             return self.state
@@ -79,11 +79,11 @@ class ViewerSession:
     # ---- reading ------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read all paths; raises what is wrong with them."""
+        """Read all profiles; raises if one can't be read."""
         from slipstream.serve.scene import Scene, members_of
 
         run, dumps, aligned = self._options
-        # As they are before they are read: what changes meanwhile is read again.
+        # Taken before reading, so that files that change meanwhile are read again.
         self._known = self._stamps()
         profiles: list[Profile] = []
         for path in self.paths:
@@ -95,16 +95,16 @@ class ViewerSession:
             self._changed.notify_all()
 
     def first_read(self) -> None:
-        """Read for the first time; a failure is kept for whoever waits, and raised."""
+        """Read for the first time; a failure is raised, and kept for waiting requests."""
         try:
             self.read()
-        except SlipstreamError as error:
-            self.failure = error
-            self._tell(replace(self.state, trouble=str(error), is_over=True))
+        except SlipstreamError as failure:
+            self.failure = failure
+            self._tell(replace(self.state, error=str(failure), is_over=True))
             raise
 
     def warm_up(self) -> None:
-        """What a first search needs, worked out while nobody waits for it."""
+        """Prepare the first search while nobody waits for it."""
         if self._stop.wait(QUIET_S):
             return
         for layer in self.scene().layers:
@@ -116,29 +116,29 @@ class ViewerSession:
         while not self._stop.wait(pause):
             began = time.monotonic()
             now = self._stamps()
-            # Large folders are looked at less often.
-            pause = max(poll_s, PATIENCE * (time.monotonic() - began))
-            # A file that is still being written is left alone until it is still.
+            # Large folders are polled less often.
+            pause = max(poll_s, POLL_FACTOR * (time.monotonic() - began))
+            # A file is read only once two polls found it unchanged.
             if now != self._known and now == before and now:
                 self._read_again()
             before = now
 
     def close(self) -> None:
-        """End watching, and let nobody wait any longer."""
+        """Stop watching, and wake all waiting requests."""
         self._stop.set()
         self._tell(replace(self.state, is_over=True))
 
     def _read_again(self) -> None:
         try:
             self.read()
-        except SlipstreamError as error:
-            # What is shown stays; the next change may mend it.
-            self._tell(replace(self.state, trouble=str(error)))
+        except SlipstreamError as failure:
+            # The scene stays; the next change may fix the error.
+            self._tell(replace(self.state, error=str(failure)))
 
     def _report(self, done_bytes: int, total_bytes: int) -> None:
         if self._progress is not None:
             self._progress(done_bytes, total_bytes)
-        self._tell(replace(self.state, done_bytes=done_bytes, total_bytes=total_bytes, trouble=""))
+        self._tell(replace(self.state, done_bytes=done_bytes, total_bytes=total_bytes, error=""))
 
     def _tell(self, state: State) -> None:
         with self._changed:

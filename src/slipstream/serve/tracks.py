@@ -1,14 +1,14 @@
-"""The events of a table as tracks: one after another, in order of their starts and of their ends.
+"""The events of a table as tracks, on which starts and ends are in order.
 
-A lane whose events nest or overlap becomes several tracks, each event on the first that is free:
+A lane whose events nest or overlap becomes several tracks; each event goes on the first free one:
 
     lane      ██ A ████████              depth 0   ██ A ████████
                 ██ B ██                  depth 1     ██ B ██ ███ C █████
                        ███ C █████
 
-On a stream the next kernel may begin a few microseconds before the last one has ended; that is a
-handover and no overlap. Recordings hold the events of a stream together and in order: then the
-table's own columns are the tracks, and nothing is copied.
+On a stream the next kernel may start a few microseconds before the last one has ended; such a
+handover does not count as overlap. Where a recording holds the events of a stream together and in
+order, the table's own columns are the tracks, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from slipstream.native import inner, native
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Lane
 
-DEEPEST = 48
-"""tracks of a lane at the most; what is deeper shares the last"""
+MAX_DEPTH = 48
+"""most tracks of a lane; deeper events share the last"""
 HANDOVER_PS = 20_000_000
-"""how much the kernels of a stream overlap at the most where one hands over to the next"""
+"""longest overlap of consecutive kernels of a stream that counts as a handover"""
 
 
 @dataclass(frozen=True)
 class Tracks:
-    """Columns of a table in the order of its tracks; on each, starts and ends never go back."""
+    """Columns of a table in the order of its tracks; on each, starts and ends are ascending."""
 
     start_ps: Array
     duration_ps: Array
     kind: Array
     order: Array | None
-    """row of the table at each place; None where rows and places are the same"""
+    """row of the table at each place; None if rows and places are the same"""
     bounds: Array
-    """places at which tracks begin, and the end of the last"""
+    """places at which tracks start, and the end of the last"""
     lane: Array
     """of each track"""
     depth: Array
@@ -58,15 +58,15 @@ class Tracks:
 
 @inner
 def _follows(start, duration, end, overlap):  # type: ignore[no-untyped-def]
-    """Whether an event can share a track with one that ends then."""
+    """Whether an event can share a track with one that ends at `end`."""
     return start >= end - overlap and start + duration >= end
 
 
 @native("i64(i32*, i32*, i64*, i64*, i64*, i64, i64*, i64*, i64)")
 def _runs(of, lane_of, overlaps, starts, durations, rows, lanes, begins, most):  # type: ignore[no-untyped-def]
-    """Runs of rows of one lane, in order; -1 where a lane's rows are no track.
+    """Find the runs of rows of one lane; return how many.
 
-    -2 where there are more runs than fit.
+    Returns -1 if a lane's rows are not one track, and -2 if there are more runs than fit.
     """
     found = 0
     for row in range(rows):
@@ -79,7 +79,7 @@ def _runs(of, lane_of, overlaps, starts, durations, rows, lanes, begins, most): 
             found += 1
             continue
         end = starts[row - 1] + durations[row - 1]
-        # Of those that start together the longest comes first.
+        # Of events that start together, the longest comes first.
         together = starts[row] == starts[row - 1] and durations[row] > durations[row - 1]
         if starts[row] < starts[row - 1] or together:
             return -1
@@ -90,7 +90,7 @@ def _runs(of, lane_of, overlaps, starts, durations, rows, lanes, begins, most): 
 
 @native("i64(i64*, i64*, i64, i64, i64, i32*, i64*)")
 def _levels(starts, durations, rows, overlap, most, levels, free):  # type: ignore[no-untyped-def]
-    """The first free level of each event, events in order; how many levels there are."""
+    """Find the first free level of each event, in order; return the number of levels."""
     used = 0
     for row in range(rows):
         level = 0
@@ -161,6 +161,6 @@ def _laid_out(rows: Array, starts: Array, durations: Array, overlap: int) -> tup
         rows = rows[np.lexsort((-durations[rows], own_starts))]
         own_starts = starts[rows]
     levels = np.empty(len(rows), np.int32)
-    free = np.zeros(DEEPEST, np.int64)
-    _levels(own_starts, durations[rows], len(rows), overlap, DEEPEST, levels, free)
+    free = np.zeros(MAX_DEPTH, np.int64)
+    _levels(own_starts, durations[rows], len(rows), overlap, MAX_DEPTH, levels, free)
     return levels, rows

@@ -171,12 +171,12 @@ def test_whole_output() -> None:
         "# tensor-parallel for jaxlib 0.10.2 on H100\n"
         "# The scheduler places compute between a collective's start and its end. (Tips for\n"
         "# high-performance LLMs with JAX and XLA:\n"
-        "# --xla_gpu_enable_latency_hiding_scheduler=true; still so)\n"
+        "# --xla_gpu_enable_latency_hiding_scheduler=true; still valid)\n"
         'XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_enable_latency_hiding_scheduler=true"\n'
         "# The smallest output size; 0 means every matmul next to a collective. Compiled\n"
         "# without a GPU, it has no effect in 0.10.2; 0.12 splits matmuls as documented.\n"
         "# (Tips for high-performance LLMs with JAX and XLA:\n"
-        "# --xla_gpu_threshold_for_windowed_einsum_mib=0; still so)\n"
+        "# --xla_gpu_threshold_for_windowed_einsum_mib=0; still valid)\n"
         'XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_threshold_for_windowed_einsum_mib=0"\n'
         "export XLA_FLAGS\n"
         "# Left out:\n"

@@ -56,7 +56,7 @@ def test_the_whole_text() -> None:
 NVIDIA H200 · jit_step · step 460 ms · 3 steps · flags of jaxlib 0.11.2
 
 1  host copies are serialised by command buffers
-   wins 17.2 ms a step (3.7%), 12.6 ms to 24.5 ms: simulated
+   saves 17.2 ms per step (3.7%), 12.6 ms to 24.5 ms: simulated
    2 copies ran in line with the kernels: 38.8 ms of the step.
      wrapped_dynamic-slice  model.py:18  8 ×  19.4 ms  copy 134 MB
      copy.1                                     12 µs  exposed
@@ -67,10 +67,10 @@ NVIDIA H200 · jit_step · step 460 ms · 3 steps · flags of jaxlib 0.11.2
    see  slipstream overlap logs
 
 2  much is exposed
-   wins at most 23 ms a step (5.0%); how much is not known
+   saves at most 23 ms per step (5.0%); exact gain unknown
    23.6 ms.
 
-gains don't add up: several findings may speak of the same time
+gains don't add up: several findings may concern the same time
 can't tell  straggler: one device was recorded
 not found   float32, remat
 
@@ -93,7 +93,7 @@ def test_nothing_found() -> None:
     assert render_diagnosis(healthy).plain.splitlines() == [
         "unknown device · step 0 ps · flags of jaxlib 0.11.2",
         "",
-        "nothing found",
+        "no problems found",
         "",
         "1 rule found nothing: --all",
     ]
@@ -108,9 +108,9 @@ def test_a_long_path_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("gain", "text"),
     [
-        (Gain(50.0, 0.0, 60.0, "modelled"), "wins 50 µs a step (5.0%), 0 to 60 µs: modelled"),
-        (Gain(50.0, 50.0, 50.0, "measured"), "wins 50 µs a step (5.0%): measured"),
-        (Gain(None, 0.0, None, "unknown"), "what it wins is not known"),
+        (Gain(50.0, 0.0, 60.0, "modelled"), "saves 50 µs per step (5.0%), 0 to 60 µs: modelled"),
+        (Gain(50.0, 50.0, 50.0, "measured"), "saves 50 µs per step (5.0%): measured"),
+        (Gain(None, 0.0, None, "unknown"), "gain unknown"),
     ],
 )
 def test_what_is_won(gain: Gain, text: str) -> None:
@@ -134,7 +134,7 @@ def test_what_is_wrong_has_no_gain() -> None:
     found = replace(DIAGNOSIS, findings=(wrong,))
     assert render_diagnosis(found).plain.splitlines()[2:6] == [
         "1  results are wrong",
-        "   whatever the step takes: put this right first",
+        "   wrong results: fix this first",
         "   b reads f32[8] as f32[4].",
         "     b        f32[8] as f32[4]",
     ]

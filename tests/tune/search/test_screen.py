@@ -15,7 +15,7 @@ from slipstream.compiler.compile import compiler, machine_of
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import option_value_error
-from slipstream.outputs.terminal.tune import remarks_of
+from slipstream.outputs.terminal.tune import study_notes
 from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, TrialResult, Tuning
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.fingerprint import fingerprint_of
@@ -157,7 +157,7 @@ def test_what_is_wrong_never_wins_and_a_wrong_baseline_is_told_of(compiled, monk
     )  # fmt: skip
     assert any(
         text.startswith("with the default settings the program's results are wrong: b reads")
-        for text in remarks_of(said)
+        for text in study_notes(said)
     )
 
 

@@ -1,1 +1,1 @@
-"""Results as pages: one HTML file each, complete in itself."""
+"""Results as self-contained HTML pages."""

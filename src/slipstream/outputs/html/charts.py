@@ -1,4 +1,4 @@
-"""Bars and curves as SVG: shapes stretch with the page, texts beside them don't."""
+"""Bars and curves as SVG; shapes stretch with the page, text does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slipstream.outputs.formatting import share_text
 from slipstream.outputs.html.markup import Html, join, tag
 
 WIDE = 1000.0
-"""of a drawing's own coordinates; the page stretches them"""
+"""width of a drawing in its own coordinates; the page stretches it"""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class BarPart:
 
 
 def bar(parts: Sequence[BarPart], label: str, total: float | None = None, size: str = "") -> Html:
-    """Parts of a whole, one after the other."""
+    """The parts of a whole, side by side."""
     whole = total if total is not None else sum(part.value for part in parts)
     rects, at = [], 0.0
     for part in parts:
@@ -37,7 +37,7 @@ def bar(parts: Sequence[BarPart], label: str, total: float | None = None, size: 
 
 
 def legend(parts: Sequence[BarPart], whole: float | None = None) -> Html:
-    """Names and amounts of a bar's parts, with their shares of the whole."""
+    """The names, amounts and shares of a bar's parts."""
     items = []
     for part in parts:
         share = share_text(part.value / whole, 0) if whole else ""
@@ -50,7 +50,7 @@ def legend(parts: Sequence[BarPart], whole: float | None = None) -> Html:
 
 
 def meter(share: float, kind: str = "compute", size: str = "slim") -> Html:
-    """A small bar of one share, without words: they stand beside it."""
+    """A small bar of one share, without text."""
     rects = [
         _rect(0, 0, WIDE, 10, "fill-line"),
         _rect(0, 0, WIDE * min(max(share, 0.0), 1.0), 10, f"fill-{kind}"),
@@ -59,13 +59,13 @@ def meter(share: float, kind: str = "compute", size: str = "slim") -> Html:
 
 
 def share_bar(share: float, text: str, kind: str = "compute") -> Html:
-    """A share as a number with its small bar before it."""
+    """A share as a small bar and a number."""
     return tag("span", meter(share, kind), text, class_="share")
 
 
 @dataclass(frozen=True)
 class ChartCurve:
-    """Values over time, in steps of equal length."""
+    """Values over time, at equal intervals."""
 
     values: Sequence[float]
     kind: str = "accent"
@@ -80,7 +80,7 @@ def curves(
     ends: tuple[str, str],
     limit: float | None = None,
 ) -> Html:
-    """Areas and lines over time, with a dashed line where the limit is."""
+    """Areas and lines over time, with a dashed line at the limit."""
     shapes = [_line(one, most) if one.is_line else _area(one, most) for one in drawn]
     if limit is not None and 0 < limit <= most * 1.0001:
         y = 100 * (1 - limit / most)
@@ -95,13 +95,13 @@ def curves(
 
 
 def chart(title: str, facts: Sequence[str], plot: Html, tall: bool = False) -> Html:
-    """A plot with its name and what is to be known of it."""
+    """A plot with its title and a few facts."""
     caption = tag("figcaption", tag("b", title), tag("span", " · ".join(f for f in facts if f)))
     return tag("figure", caption, plot, class_="chart tall" if tall else "chart")
 
 
 def columns(stacks: Sequence[Sequence[BarPart]], label: str, most: float) -> Html:
-    """One column for each stack of parts: steps beside each other."""
+    """One column for each stack of parts."""
     wide = WIDE / max(len(stacks), 1)
     gap = min(wide * 0.2, 4.0)
     rects = []
@@ -116,7 +116,7 @@ def columns(stacks: Sequence[Sequence[BarPart]], label: str, most: float) -> Htm
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
-    """At most so many values: the largest of each stretch, so that no peak is lost."""
+    """At most `most` values: the largest of each interval, so that no peak is lost."""
     if len(values) <= most:
         return list(values)
     size = math.ceil(len(values) / most)
@@ -134,7 +134,7 @@ def _line(curve: ChartCurve, most: float) -> Html:
 
 
 def _steps(values: Sequence[float], most: float) -> str:
-    """`V` and `H` for each value; a run of equal ones is one step."""
+    """SVG path commands `V` and `H` for each value; equal neighbours share one."""
     wide = WIDE / max(len(values), 1)
     found: list[str] = []
     for at, value in enumerate(values):

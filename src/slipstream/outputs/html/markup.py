@@ -1,4 +1,4 @@
-"""HTML out of Python: text is escaped, what is HTML already says so by its type."""
+"""HTML from Python: text is escaped unless its type says that it is HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VOID = frozenset(("br", "col", "hr", "img", "input", "link", "meta", "path", "re
 
 
 class Html(str):
-    """Text that is HTML; everything else is escaped where it goes into a page."""
+    """Text that is already HTML; all other text is escaped."""
 
     __slots__ = ()
 
@@ -23,8 +23,8 @@ Attribute = str | int | float | bool | None
 def tag(element: str, /, *children: Child, **attributes: Attribute) -> Html:
     """An element: `tag("td", "3 < 4", class_="number", data_value=3)`.
 
-    `_` in an attribute's name is a `-`, one at its end is for Python's own words; None and False
-    leave an attribute out, True writes it without a value.
+    `_` in an attribute's name becomes `-`; a trailing `_` is dropped, for Python's keywords. None
+    and False omit an attribute, True writes it without a value.
     """
     head = element + "".join(_attribute(key, value) for key, value in attributes.items())
     if element in VOID and not children:
@@ -35,7 +35,7 @@ def tag(element: str, /, *children: Child, **attributes: Attribute) -> Html:
 
 
 def join(children: Child) -> Html:
-    """Children one after the other."""
+    """Children, concatenated."""
     if children is None:
         return Html("")
     if isinstance(children, Html):

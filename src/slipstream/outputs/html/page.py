@@ -1,7 +1,7 @@
-"""The shell of every page: head, contents, sections, foot; all it needs is inside it.
+"""The shell of every page: head, contents, sections, footer, in one self-contained file.
 
-A policy in the head forbids the page to ask anything of anyone: scripts and styles run only if
-their hashes are those written here, and there is nowhere to connect to.
+The content security policy in the head forbids all network access, and allows only the scripts
+and styles whose hashes it lists.
 """
 
 from __future__ import annotations
@@ -20,44 +20,49 @@ from slipstream.outputs.html.markup import Html, embedded, join, tag
 STYLES = ("theme.css", "page.css")
 SCRIPTS = ("page.js",)
 THEME_SCRIPT = "theme.js"
-"""runs before anything is drawn, so that a dark page never flashes"""
-KEYS = (("j", "next section"), ("k", "section before"), ("t", "light or dark"), ("?", "these keys"))
+"""runs before anything is drawn, so that a dark page does not flash"""
+KEYS = (
+    ("j", "next section"),
+    ("k", "previous section"),
+    ("t", "light or dark"),
+    ("?", "show keys"),
+)
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a page: a heading, a sentence that says what is to be seen, and the rest."""
+    """One part of a page: a heading, a leading sentence, and the body."""
 
     id: str
     title: str
     body: Html
     lede: Html | str = ""
     badge: str = ""
-    """a count beside its name in the contents"""
+    """a count beside the title in the contents"""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says; `page` makes a file of it."""
+    """The content of a page; `page` turns it into HTML."""
 
     title: str
     """for tabs and bookmarks"""
     heading: str
     facts: Sequence[str]
-    """what the heading is about, in a few words each"""
+    """a few words each, below the heading"""
     sections: Sequence[Section]
     data: Any = None
-    """what scripts find in the element `data`"""
+    """JSON for the scripts, in the element `data`"""
     styles: Sequence[str] = ()
     scripts: Sequence[str] = ()
-    """assets beside the shell's own, in order"""
+    """assets in addition to the shell's own, in order"""
     keys: Sequence[tuple[str, str]] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     """of the body"""
 
 
 def notes_of(notes: Sequence[str]) -> Html:
-    """What is to be known about the numbers of a section."""
+    """Notes on the numbers of a section."""
     return join(
         tag("p", f"{note[:1].upper()}{note[1:]}".rstrip(".") + ".", class_="note") for note in notes
     )
@@ -77,7 +82,7 @@ def page(content: Page) -> str:
         tag("link", rel="icon", href="data:,"),
         Html(f"<style>{style}</style><script>{first}</script>"),
     )
-    parts = [tag("a", "Skip to the content", href="#content", class_="skip"), _shell(content)]
+    parts = [tag("a", "Skip to content", href="#content", class_="skip"), _shell(content)]
     parts.append(_keys(content.keys))
     if content.data is not None:
         parts.append(tag("script", embedded(content.data), type="application/json", id="data"))
@@ -88,7 +93,7 @@ def page(content: Page) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """The text of a style or script that comes with this package."""
+    """The text of a style sheet or script in this package."""
     text = (files("slipstream.outputs.html") / "assets" / name).read_text(encoding="utf-8")
     if "</script" in text.lower() or "</style" in text.lower():
         raise AssertionError(f"{name} would end the element that holds it")
@@ -139,7 +144,7 @@ def _shell(content: Page) -> Html:
     foot = tag(
         "footer",
         f"Made by slipstream {_version()}".strip(),
-        ". This page holds all it shows and asks nothing of any network.",
+        ". This page is self-contained and makes no network requests.",
         class_="foot",
     )
     main = tag("main", top, map(_section, content.sections), foot, id="content", tabindex=-1)

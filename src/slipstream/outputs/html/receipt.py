@@ -1,4 +1,4 @@
-"""A receipt as a page: the verdict, the programs that were timed, and how to repeat it."""
+"""A receipt as a page: the verdict, the programs timed, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def _sections(receipt: Data) -> Iterator[Section]:
     text = verdict_text(receipt)
     yield Section("verdict", "Verdict", _verdict(receipt), text[:1].upper() + text[1:])
     if receipt["arms"]:
-        lede = "The ways in which the step was compiled, and how long each took."
+        lede = "The variants in which the step was compiled, and their step times."
         badge = str(len(receipt["arms"]))
         yield Section("programs", "Programs", _arms(receipt["arms"]), lede, badge)
     times = {name: part for name, part in receipt["overlap"].items() if part}
     if times:
-        yield Section("steps", "Where a step goes", _steps(times))
+        yield Section("steps", "Where the step time goes", _steps(times))
     rows = [(phase, text) for phase, text in receipt_lines(receipt) if phase != "verdict"]
     if rows or receipt["notes"]:
-        yield Section("phases", "What was done", _told(rows, receipt["notes"]))
-    yield Section("repeat", "To repeat it", _repeat(receipt))
+        yield Section("phases", "Phases", _told(rows, receipt["notes"]))
+    yield Section("repeat", "Reproduce", _repeat(receipt))
 
 
 def _verdict(receipt: Data) -> Html:
@@ -75,7 +75,7 @@ def _verdict(receipt: Data) -> Html:
     step, change = receipt["step_us"], receipt["change"]
     if step["before"] is not None and step["after"] is not None and change is not None:
         figures = [
-            ("Before", time_text(step["before"]), "a step"),
+            ("Before", time_text(step["before"]), "per step"),
             ("After", time_text(step["after"]), _shown(receipt)),
             ("Change", _percent(change["estimate"]), _interval(change)),
         ]
@@ -109,7 +109,7 @@ def _percent(share: float) -> str:
 
 
 def _whiskers(change: Data) -> Html | None:
-    """The interval on a line with zero in its middle."""
+    """The confidence interval on a line centred at zero."""
     if "low" not in change:
         return None
     low, high, middle = (float(change[key]) for key in ("low", "high", "estimate"))
@@ -150,7 +150,7 @@ def _arms(arms: Sequence[Data]) -> Html:
         number("Memory", wide=True),
         TableColumn("", is_wide=True),
     ]
-    return table(columns, [_arm(arm) for arm in arms], "Programs that were timed")
+    return table(columns, [_arm(arm) for arm in arms], "Programs timed")
 
 
 def _arm(arm: Data) -> Row:

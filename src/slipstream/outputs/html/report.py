@@ -1,4 +1,4 @@
-"""A profile as the page that people send to each other."""
+"""A profile as an HTML report."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from slipstream.outputs.html.timeline_assets import STYLE as TIMELINE_STYLE
 from slipstream.writing import atomic_write
 
 KEYS = (
-    ("/", "search the ops; in the timeline, its slices"),
+    ("/", "search ops; in the timeline, slices"),
     ("w s", "timeline: zoom in and out"),
     ("a d", "timeline: pan"),
     ("f", "timeline: show everything"),
     (". ,", "timeline: next and previous slice"),
-    ("Esc", "timeline: clear"),
+    ("Esc", "timeline: clear the selection"),
 )
 
 
@@ -65,7 +65,7 @@ def report_page(found: Results) -> str:
 
 
 def write_report(found: Results, path: str | os.PathLike[str]) -> int:
-    """Writes the page; how many bytes it has."""
+    """Write the page and return its size in bytes."""
     text = report_page(found).encode("utf-8")
     with atomic_write(path) as temporary:
         temporary.write_bytes(text)
@@ -125,12 +125,12 @@ def _facts(found: Results) -> list[str]:
         f"jax {version}" if version else "",
         f"{len(found.profile.events):,} device events",
         found.name,
-        f"against {found.against_name}" if found.against_name else "",
+        f"compared with {found.against_name}" if found.against_name else "",
     ]
 
 
 def _data(found: Results, view: StepView | None) -> dict[str, Any]:
-    """What the scripts show: the ops, and the step of the timeline."""
+    """The data for the scripts: the ops, and the step of the timeline."""
     places = {key_of(op): at for at, op in enumerate(found.ops.ops)}
     return {
         "ops": ops_data(found),

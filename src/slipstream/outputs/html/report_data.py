@@ -1,4 +1,4 @@
-"""All that a report shows, computed once."""
+"""Every result that a report shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Results:
 
     profile: Profile
     name: str
-    """what the profile is called: the file or folder it was read from"""
+    """the file or folder the profile was read from"""
     summary: Summary
     steps: tuple[StepTimes, ...]
     """each step of each device, in the order of `overlap.by_step`"""
@@ -64,7 +64,7 @@ def results(
     predictions: tuple[Prediction, ...] = (),
     progress: Progress = lambda stage: None,
 ) -> Results:
-    """Every analysis of a profile; with another, what changed since that one."""
+    """Run every analysis of a profile, and compare it with another if given."""
 
     def stage(what: str) -> Profile:
         progress(what)

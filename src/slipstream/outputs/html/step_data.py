@@ -1,7 +1,7 @@
-"""One step in full detail, as the timeline of a page takes it.
+"""One step in full detail, for the timeline of a page.
 
-The step is the one of median length of the first device, on all devices that recorded it.  A step
-of very many events is thinned: what is too short to be seen becomes one block for each stretch.
+It is the step of median length on the first device, on all devices that recorded it. A step with
+very many events is thinned: neighbouring events too short to be seen become one block.
 
 lane      ▏▏▏▏▏▏▏ ██████ ▏▏▏▏        seven, one and four events
 thinned   ▓▓▓▓▓▓▓ ██████ ▓▓▓▓        7 slices · 1 · 4 slices
@@ -23,20 +23,20 @@ from slipstream.profile.timeline.kinds import kinds
 
 KINDS = ("compute", "communication", "copy", "host")
 HOST = 3
-MOST_SLICES = 40_000
-MOST_HOST_SLICES = 6_000
-MOST_THREADS = 8
-MOST_DEVICES = 8
+MAX_SLICES = 40_000
+MAX_HOST_SLICES = 6_000
+MAX_THREADS = 8
+MAX_DEVICES = 8
 FINEST = 1 / 8000
-"""share of the step below which a thinned step has no slices of their own"""
+"""share of the step; in a thinned step, shorter slices are merged"""
 
 OpKey = tuple[str, str]
-"""program and instruction; of what belongs to none, program and kernel"""
+"""program and instruction; for events without an instruction, program and kernel"""
 
 
 @dataclass(frozen=True)
 class LaneSlices:
-    """One lane: slices in order of their starts; times are ns since the step began."""
+    """One lane: slices in order of start; times are ns since the start of the step."""
 
     lane: int
     start: Array
@@ -44,9 +44,9 @@ class LaneSlices:
     label: Array
     kind: Array
     count: Array
-    """how many events a slice stands for"""
+    """number of events in a slice"""
     row: Array
-    """the event of a slice; of several, the longest"""
+    """the event of a slice; if it has several, the longest"""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class StepWindow:
     number: int
     devices: tuple[int, ...]
     left_out: int
-    """devices of the step that are not shown"""
+    """number of devices of the step that are not shown"""
     rows: Array
-    """of the steps table, one for each device"""
+    """rows of the steps table, one for each device"""
     start_ps: int
     end_ps: int
 
 
 def window(profile: Profile) -> StepWindow | None:
-    """The step of median length of the first device, on all devices that recorded it."""
+    """The step of median length on the first device, on all devices that recorded it."""
     steps = profile.steps
     if not len(steps):
         return None
@@ -73,7 +73,7 @@ def window(profile: Profile) -> StepWindow | None:
     number = int(steps.number[own[np.argsort(wall, kind="stable")[(len(own) - 1) // 2]]])
     rows = np.flatnonzero(steps.number == number)
     rows = rows[np.argsort(steps.device[rows], kind="stable")]
-    shown = rows[:MOST_DEVICES]
+    shown = rows[:MAX_DEVICES]
     return StepWindow(
         number,
         tuple(steps.device[shown].tolist()),
@@ -85,7 +85,7 @@ def window(profile: Profile) -> StepWindow | None:
 
 
 class StepView:
-    """The slices of a step, and what they are called."""
+    """The slices of a step, and their labels."""
 
     def __init__(self, profile: Profile, shown: StepWindow) -> None:
         self.profile = profile
@@ -95,7 +95,7 @@ class StepView:
         lanes = self._device_lanes()
         self.events = sum(len(lane.start) for lane in lanes)
         span = (shown.end_ps - shown.start_ps) / 1e3
-        lanes, self.grain_ns = _thinned(lanes, MOST_SLICES, span)
+        lanes, self.grain_ns = _thinned(lanes, MAX_SLICES, span)
         self.lanes = lanes
         self.host_lanes = self._host_lanes()
 
@@ -107,7 +107,7 @@ class StepView:
         label = self._labelled(rows, kind)
         start, duration = (events.cells(c, rows) for c in ("start_ps", "duration_ps"))
         lane = events.cells("lane", rows)
-        # Of events that begin together the longest comes first: others may be inside it.
+        # Of events that start together, the longest comes first: it may contain the others.
         order = np.lexsort((-duration, start, lane))
         found = []
         for part in np.split(order, np.flatnonzero(np.diff(lane[order])) + 1):
@@ -134,7 +134,7 @@ class StepView:
         return groups
 
     def _host_lanes(self) -> list[LaneSlices]:
-        """The busiest threads, the longest of what they did in the step."""
+        """The longest events of the busiest host threads in the step."""
         table, shown = self.profile.host_events, self.shown
         if not len(table):
             return []
@@ -142,10 +142,10 @@ class StepView:
         seen = (start < shown.end_ps) & (start + duration > shown.start_ps) & (duration > 0)
         rows = np.flatnonzero(seen & ~table["is_step"])
         busy = np.bincount(table["lane"][rows], duration[rows], len(self.profile.lanes))
-        chosen = np.argsort(-busy, kind="stable")[:MOST_THREADS]
+        chosen = np.argsort(-busy, kind="stable")[:MAX_THREADS]
         rows = rows[np.isin(table["lane"][rows], chosen)]
-        if len(rows) > MOST_HOST_SLICES:
-            rows = rows[np.argsort(-duration[rows], kind="stable")[:MOST_HOST_SLICES]]
+        if len(rows) > MAX_HOST_SLICES:
+            rows = rows[np.argsort(-duration[rows], kind="stable")[:MAX_HOST_SLICES]]
         names, place = np.unique(table["name"][rows], return_inverse=True)
         label = place + len(self.labels)
         self.labels += [(table.texts[i], HOST, None) for i in names.tolist()]
@@ -162,7 +162,7 @@ class StepView:
         return found
 
     def data(self, ops: Mapping[OpKey, int], partners: Mapping[OpKey, str]) -> dict[str, Any]:
-        """What `report.js` makes a timeline's source of."""
+        """The data from which `report.js` builds the timeline."""
         steps, shown = self.profile.steps, self.shown
         links = Links(self, partners)
         first = int(shown.rows[0])
@@ -205,7 +205,7 @@ class StepView:
 
 
 class Links:
-    """From an end of an asynchronous operation to the other, or to what waits for it."""
+    """Links from one end of an asynchronous operation to the other, or to what waits for it."""
 
     def __init__(self, view: StepView, partners: Mapping[OpKey, str]) -> None:
         self.view = view
@@ -261,7 +261,7 @@ class Links:
 
 
 def _thinned(lanes: list[LaneSlices], most: int, span_ns: float) -> tuple[list[LaneSlices], float]:
-    """At most about so many slices, and how long a slice must be to stay one (0: all do)."""
+    """At most about `most` slices, and the length below which slices were merged (0: none)."""
     if sum(len(lane.start) for lane in lanes) <= most:
         return lanes, 0.0
     grain = span_ns * FINEST
@@ -273,7 +273,7 @@ def _thinned(lanes: list[LaneSlices], most: int, span_ns: float) -> tuple[list[L
 
 
 def _thin(lane: LaneSlices, grain: float) -> LaneSlices:
-    """Slices shorter than the grain, of one kind and one stretch of time, as one block."""
+    """Merge neighbouring slices of one kind that are shorter than the grain."""
     small = lane.duration < grain
     stretch = (lane.start // grain).astype(np.int64)
     same = (np.diff(stretch) == 0) & (np.diff(lane.kind.astype(np.int64)) == 0)

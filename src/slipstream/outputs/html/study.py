@@ -1,4 +1,4 @@
-"""A tuning study as a page: the best, how the search went, the ranking, and what each knob did."""
+"""A tuning study as a page: the best settings, the history, the ranking, and each knob's effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.tune import remarks_of, settings_text, verdict_of
+from slipstream.outputs.terminal.tune import settings_text, study_notes, verdict_of
 from slipstream.results.tuning import SAME, KnobEffect, TrialResult, Tuning
 
 
@@ -33,15 +33,20 @@ def study_page(tuning: Tuning) -> str:
 
 def _sections(tuning: Tuning) -> Iterator[Section]:
     yield Section("best", "Best", _best(tuning), verdict_of(tuning))
-    # What was run counts more than what was simulated, and does not stand beside it.
+    # Measured results are not mixed with simulated ones.
     scored = [t for t in tuning.measured or tuning.trials if t.change is not None]
     has_fallen = not tuning.measured or (tuning.best is not None and tuning.best.settings)
     if len(scored) > 1 and has_fallen:
-        yield Section("history", "History", _history(scored), "The best change so far, as it fell.")
+        yield Section(
+            "history",
+            "History",
+            _history(scored),
+            "The best change so far, candidate by candidate.",
+        )
     if tuning.measured:
         rows = [_run(tried) for tried in ranked(tuning.measured)]
         made = table(_RUNS, rows, "Measured")
-        lede = "Against the baseline of the same window, the best first."
+        lede = "Compared with the baseline in the same window, the best first."
         yield Section("measured", "Measured", made, lede, str(len(rows)))
     rows = [
         _trial(tried) for tried in ranked([t for t in tuning.trials if t not in tuning.measured])
@@ -52,7 +57,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
         yield Section("ranking", name, table(_RANKING, rows, name), lede, str(len(rows)))
     moved = [knob for knob in tuning.knobs if knob.effect is not None]
     if moved:
-        lede = "The best value of each against its default, other knobs being as they were."
+        lede = "The best value of each knob against its default, with the other knobs unchanged."
         made = table(_KNOBS, [_knob(knob) for knob in moved], "Knobs")
         yield Section("knobs", "Knobs", made, lede, str(len(moved)))
     if tuning.left_out:
@@ -62,7 +67,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
 
 
 def ranked(trials: Sequence[TrialResult]) -> list[TrialResult]:
-    """Distinct programs, the best first, then what failed."""
+    """Distinct programs, the best first, then those that failed."""
     scored = [one for one in trials if one.change is not None and one.status != SAME]
     failed = [one for one in trials if not one.is_scored]
     return [*sorted(scored, key=lambda one: one.change or 0.0), *failed]
@@ -73,11 +78,11 @@ def _best(tuning: Tuning) -> Html:
     text = "\n".join(f"--{name}={value}" for name, value in settings.items())
     flags = tag("div", tag("pre", text), class_="do") if settings else None
     reasons = tag("ul", [tag("li", reason) for reason in tuning.reasons])
-    return join((flags, reasons if tuning.reasons else None, notes_of(remarks_of(tuning))))
+    return join((flags, reasons if tuning.reasons else None, notes_of(study_notes(tuning))))
 
 
 def _history(scored: Sequence[TrialResult]) -> Html:
-    """How far below the baseline the best so far was, candidate by candidate."""
+    """The gain of the best so far over the baseline, candidate by candidate."""
     gains, best = [], 0.0
     for tried in scored:
         best = max(best, -(tried.change or 0.0))
@@ -130,7 +135,7 @@ def _run(tried: TrialResult) -> Row:
         count_cell(tried.number),
         us_cell(tried.step_us),
         _change(tried),
-        # In one line: nothing to break at.
+        # No-break spaces keep it on one line.
         f"{span[0]:+.1%}\N{NO-BREAK SPACE}…\N{NO-BREAK SPACE}{span[1]:+.1%}" if span else "–",
         tried.origin.removeprefix("preset "),
         named_cell(settings_text(tried.settings), tried.note),

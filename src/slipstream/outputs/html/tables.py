@@ -1,4 +1,4 @@
-"""Tables of a page: numbers aligned, columns that sort, the first rows and a button for more."""
+"""Sortable tables: aligned numbers, the first rows, and a button for the rest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from slipstream.units import format_bytes
 
 SHOWN = 10
 MOST = 300
-"""rows of a table; what is longer is for the command line"""
+"""rows of a table; longer ones refer to the command line"""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column; a wide one is left out on phones."""
+    """One column; wide ones are hidden on phones."""
 
     title: str
     is_number: bool = False
@@ -36,7 +36,7 @@ def number(title: str, wide: bool = False) -> TableColumn:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows, and what it sorts by."""
+    """What a cell shows, and the value it sorts by."""
 
     shown: Html | str
     value: float | None = None
@@ -52,7 +52,7 @@ def table(
     shown: int = SHOWN,
     more: str = "",
 ) -> Html:
-    """A table in a box that scrolls where the page is too narrow; `more` says where the rest is."""
+    """A table in a scrollable box; `more` is the command that prints rows beyond the limit."""
     name = f"table-{re.sub(r'[^a-z0-9]+', '-', label.lower())}"
     heads = [
         tag(
@@ -106,7 +106,7 @@ def _button(name: str, count: int, shown: int) -> Html | None:
 
 def _cell(cell: Cell | Html | str, column: TableColumn) -> Html:
     if isinstance(cell, Cell):
-        # Everything that isn't known sorts below what is.
+        # Unknown values sort below all others.
         value = -1e300 if cell.value is None or math.isnan(cell.value) else cell.value
         return tag("td", cell.shown, class_=column.classes(), data_v=repr(value))
     return tag("td", cell, class_=column.classes())
@@ -138,12 +138,12 @@ def share_cell(share: float | None, digits: int = 1) -> Cell:
 
 
 def named_cell(name: str, below: str = "") -> Html:
-    """What a thing is, and in small letters what it is called."""
+    """A description, and the name below it in small letters."""
     return tag("span", name, tag("small", below, class_="c") if below and below != name else None)
 
 
 class TimeColumn:
-    """Cells of one column in one unit, so that digits stand below each other."""
+    """Cells of one column in one unit, so that digits line up."""
 
     def __init__(self, times_us: Sequence[float | None]) -> None:
         known = [us for us in times_us if us is not None]

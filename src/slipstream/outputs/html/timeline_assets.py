@@ -1,4 +1,4 @@
-"""The timeline's scripts and styles, in the order in which a page needs them."""
+"""The timeline's scripts and styles, in the order in which a page loads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers over time beside a timeline: how busy each device is, and what its links carry."""
+"""Counters over time: how busy each device is, and the traffic on its links."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.timeline.segments import ANY_KIND, kind_mask
 
-BINS = 20_000
-"""most points of a share of time"""
-SHORTEST_PS = 10**7
-"""shorter bins would show single kernels, which the slices do"""
+MAX_BINS = 20_000
+"""most points of a counter"""
+MIN_BIN_PS = 10**7
+"""shorter bins would show single kernels, which the slices show anyway"""
 SHARES = {
     "busy": ANY_KIND,
     "compute": kind_mask(COMPUTE),
@@ -27,7 +27,7 @@ SHARES = {
 
 @dataclass(frozen=True)
 class DeviceCounter:
-    """One number of one device over time; each value holds until the next time."""
+    """One counter of one device; each value holds until the next time."""
 
     device: int
     name: str
@@ -37,7 +37,7 @@ class DeviceCounter:
 
 
 def counters(profile: Profile) -> Iterator[DeviceCounter]:
-    """Share of time that devices work, by kind, and bytes a second on each link."""
+    """The share of time each device is busy, by kind, and the bytes per second on each link."""
     yield from _shares(profile)
     flows = device_flows(profile, None)
     lanes = sorted({(flow.link, flow.direction) for flow in flows})
@@ -47,7 +47,7 @@ def counters(profile: Profile) -> Iterator[DeviceCounter]:
             rates = Rates.of([flow.take(flow.owner == device) for flow in own])
             if rates.rates.any():
                 times = rates.times.astype(np.int64)
-                # A link's rate is that after the last change at one time.
+                # Of several changes at one time, the last gives the rate.
                 kept = np.append(times[1:] != times[:-1], True)
                 name = f"{link}, {direction}"
                 yield DeviceCounter(device, name, "GB/s", times[kept], rates.rates[kept] * 1e3)
@@ -56,7 +56,7 @@ def counters(profile: Profile) -> Iterator[DeviceCounter]:
 def _shares(profile: Profile) -> Iterator[DeviceCounter]:
     for device, own in profile.segments.by_device():
         begin, end = int(own.start_ps.min()), int(own.end_ps.max())
-        width = max(SHORTEST_PS, -(-(end - begin) // BINS))
+        width = max(MIN_BIN_PS, -(-(end - begin) // MAX_BINS))
         edges = np.arange(begin, end + width, width)
         covered = own.covered(list(SHARES.values()), edges[:-1], edges[1:])
         for name, times in zip(SHARES, covered, strict=True):

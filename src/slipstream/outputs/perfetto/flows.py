@@ -1,4 +1,4 @@
-"""Which slices belong together: launches with what they launch, asynchronous starts with their end.
+"""Arrows between slices: from a launch to its kernel, from an asynchronous start to its end.
 
     host     ██ launch
               ╲
@@ -6,9 +6,9 @@
                                           ╲
     stream    ████ fusion.1 ███            ╲ ██ fusion.2, which needs the result
 
-An asynchronous operation ends in its done, where that left a trace (a TPU's or a CPU's does).  On
-a GPU it is a wait of the stream that leaves none, so the arrow ends in what waited: the first to
-need the result.
+An asynchronous operation ends in its done event if one was recorded (on TPU and CPU). On a GPU
+the done is a wait of the stream, which is not recorded, so the arrow ends in the first op that
+needs the result.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def launch_arrows(profile: Profile) -> Arrows:
         if not len(first):
             continue
         is_own = launched[place] == calls["correlation"][call]
-        # Clocks of host and device may be apart: no arrow goes back in time.
+        # The clocks of host and device may differ; an arrow never goes back in time.
         is_own &= calls["start_ps"][call] <= events["start_ps"][first[place]]
         parts.append(Arrows(call[is_own], first[place][is_own]))
     return _joined(parts)
@@ -69,7 +69,7 @@ def _latest_of_each(rows: Array, numbers: Array, starts: Array) -> Array:
 
 
 def async_arrows(profile: Profile) -> Arrows:
-    """From an asynchronous operation's event to its done's, or to the first that needs it."""
+    """From an asynchronous operation to its done event, or to the first op that needs it."""
     events = profile.events
     names = {events.texts[i]: i for i in used_texts(events, "program")}
     parts = [_NONE]
@@ -82,7 +82,7 @@ def async_arrows(profile: Profile) -> Arrows:
 
 
 class _Order:
-    """Events in launch order, device by device, and the places of each instruction's."""
+    """Events in launch order, device by device, and where each instruction's events are."""
 
     def __init__(self, profile: Profile) -> None:
         events = profile.events
@@ -114,7 +114,7 @@ class _Order:
             self.execution[starts] == self.execution[target]
         )
         fits &= self.start[starts] <= self.start[target]
-        # Several kernels of one operation: the last of them is the one that is waited for.
+        # If an operation has several kernels, the arrow starts at the last.
         fits &= np.diff(target, append=-1) != 0
         return Arrows(self.rows[starts[fits]], self.rows[target[fits]])
 
@@ -131,7 +131,7 @@ def _of_program(program: Program, order: _Order, text: int) -> list[Arrows]:
 
 
 def _ends(program: Program, values: DefUse, name: str, places: dict[str, Array]) -> list[str]:
-    """Instructions in whose slices an asynchronous operation ends; none for other operations."""
+    """Instructions whose slices end an asynchronous operation; empty for other operations."""
     if name not in program:
         return []
     begin = program.starter(name)

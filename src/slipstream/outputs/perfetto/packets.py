@@ -1,13 +1,13 @@
 """Millions of Perfetto packets from few templates.
 
-Packets differ in little but their timestamp: each distinct packet is built once, with a gap of
-fixed size for the timestamp, and all of them are then filled in as arrays.
+Most packets differ only in their timestamp. Each distinct packet is built once, with a gap of fixed
+size for the timestamp; native code then copies the templates and fills in the times.
 
     0a len │ 40 t t t t t t t t │ sequence, flags │ slots, track event
                  └─ gap ─┘        the same for all slices of one name on one track
 
-A slot is a field of eight bytes that differs from packet to packet: the number of an arrow, or
-the value of a counter.
+A slot is a field of eight bytes that differs between packets: the id of an arrow, or the value of a
+counter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slipstream.profile.events import Array
 
 SEQUENCE = 1
 STARTS_SEQUENCE, NEEDS_TEXTS = 1, 2
-"""sequence flags: the first packet brings all texts, the others rely on it"""
+"""sequence flags: the first packet holds all texts, the others refer to them"""
 
 _TIMESTAMP = b"\x40"
 _GAP = b"\x80" * 7 + b"\x00"  # a varint may be padded; eight bytes hold 833 days of nanoseconds
@@ -49,28 +49,28 @@ class Packets:
         self._values: list[Array] = []
 
     def template(self, track_event: bytes, slots: bytes = b"") -> int:
-        """Number of the packet that says `track_event` at a time yet to be filled in.
+        """Add a template for packets with this track event, and return its number.
 
-        `slots` are the tags (`wire.fixed_tag`) of fields whose values are yet to be filled in, too.
+        `slots` are the tags (`wire.fixed_tag`) of fields whose values differ between packets.
         """
         tags = [slots[at : at + _TAG] for at in range(0, len(slots), _TAG)]
         event = b"".join(tag + b"\0" * _SLOT for tag in tags) + track_event
-        said = number(10, SEQUENCE) + number(13, NEEDS_TEXTS) + message(11, event)
-        template = packet(_TIMESTAMP, _GAP, said)
+        payload = number(10, SEQUENCE) + number(13, NEEDS_TEXTS) + message(11, event)
+        template = packet(_TIMESTAMP, _GAP, payload)
         self._templates.append(template)
-        self._gaps.append(len(template) - len(said) - len(_GAP))
+        self._gaps.append(len(template) - len(payload) - len(_GAP))
         self._slots.append(len(tags))
         self._slot_places.append(len(template) - len(event) + _TAG)
         return len(self._templates) - 1
 
     def add(self, times_ns: Array, numbers: Array, values: Array = _NO_VALUES) -> None:
-        """Packets at these times, by their templates; what fills their slots, one after another."""
+        """Add packets: their times, their templates, and the values of all their slots in order."""
         self._times.append(times_ns)
         self._numbers.append(numbers)
         self._values.append(values)
 
     def assembled(self) -> Iterator[bytes]:
-        """The packets by time; of those at one time, first those that were added first."""
+        """The packets in order of time; packets of the same time in the order they were added."""
         if not self._times:
             return
         times, numbers = np.concatenate(self._times), np.concatenate(self._numbers)
@@ -95,7 +95,7 @@ class Packets:
 def _fill(  # type: ignore[no-untyped-def]
     text, begins, lengths, gaps, slots, slot_places, values, numbers, times, firsts, rows, out,
 ):  # fmt: skip
-    """Copy each packet's template, and write its time and its slots into it."""
+    """Copy the template of each packet, and fill in its time and slots."""
     at = 0
     for row in range(rows):
         number = numbers[row]

@@ -1,4 +1,4 @@
-"""What a timeline calls each event, and what it says about it."""
+"""The names and annotations of events."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
 
 _COLUMNS = {"kernel": "name", "op": "op", "program": "program", "details": "details"}
-"""what is said about a device event, and the column that says it"""
+"""annotations of a device event, and the columns they come from"""
 
 
 @dataclass(frozen=True)
 class EventSlices:
-    """The events of one table; rows that say the same are of one kind."""
+    """The events of one table; rows with equal names and annotations are of one kind."""
 
     table: Table
     category: str
     kinds: Array
-    said: list[tuple[str, dict[str, str]]]
+    labels: list[tuple[str, dict[str, str]]]
     """name and annotations of each kind"""
 
 
 def device_slices(profile: Profile) -> EventSlices:
-    """Device events, called by what they compute and by their instruction, else by the kernel."""
+    """Device events, named after what they compute and their instruction, or else their kernel."""
     table = profile.events
     kinds, firsts = _kinds(table, ("instruction", *_COLUMNS.values()))
-    said = [_said(profile, row) for row in firsts.tolist()]
-    return EventSlices(table, "device", kinds, said)
+    labels = [_label(profile, row) for row in firsts.tolist()]
+    return EventSlices(table, "device", kinds, labels)
 
 
 def host_slices(profile: Profile) -> EventSlices:
-    """Host events, called as they were recorded."""
+    """Host events, under their recorded names."""
     table = profile.host_events
     kinds, firsts = _kinds(table, ("name",))
     return EventSlices(
@@ -42,7 +42,7 @@ def host_slices(profile: Profile) -> EventSlices:
     )
 
 
-def _said(profile: Profile, row: int) -> tuple[str, dict[str, str]]:
+def _label(profile: Profile, row: int) -> tuple[str, dict[str, str]]:
     table = profile.events
     notes = {note: table.text(column, row) for note, column in _COLUMNS.items()}
     instruction = table.text("instruction", row)

@@ -29,17 +29,15 @@ from slipstream.profile.profile import Profile
 from slipstream.units import PS_PER_NS
 from slipstream.writing import atomic_write
 
-OPENING = "https://ui.perfetto.dev"
-"""where traces are looked at: the page reads the file in the browser and sends it nowhere"""
 FLAT_ROLES = ("stream", "async")
-"""lanes whose events run side by side where they overlap; elsewhere one may be inside another"""
+"""roles of lanes on which overlapping events run side by side; on others they nest"""
 
 _BEGIN, _END, _COUNTER = number(9, 1), number(9, 2), number(9, 4)
 _FLOW_FROM, _FLOW_TO, _COUNTER_VALUE = fixed_tag(47), fixed_tag(48), fixed_tag(44)
 
 
 def write_perfetto(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Writes a profile's device and host events as a trace that ui.perfetto.dev opens."""
+    """Write a profile's device and host events as a trace for ui.perfetto.dev."""
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         for piece in perfetto_bytes(profile):
             file.write(piece)
@@ -47,38 +45,38 @@ def write_perfetto(profile: Profile, path: str | os.PathLike[str]) -> None:
 
 def perfetto_bytes(profile: Profile) -> Iterator[bytes]:
     """The trace, piece by piece."""
-    # Timestamps can't be negative, but an event may begin before the profile's origin.
+    # Timestamps can't be negative, but an event may start before the profile's origin.
     tables = (profile.events, profile.host_events)
     origin_ps = min(int(table["start_ps"].min(initial=0)) for table in tables)
-    drawing = _Drawing(InternedTexts(), Packets(), TrackDescriptors(profile), origin_ps)
+    builder = _TraceBuilder(InternedTexts(), Packets(), TrackDescriptors(profile), origin_ps)
     launched = launch_arrows(profile)
     waited = async_arrows(profile)
     numbers = np.arange(1, 1 + len(launched) + len(waited), dtype=np.uint64)
     first, second = numbers[: len(launched)], numbers[len(launched) :]
-    drawing.steps(profile)
+    builder.steps(profile)
     onward = _Flows.of(
         len(profile.events),
         outgoing=[(waited.start, second)],
         incoming=[(launched.end, first), (waited.end, second)],
     )
-    drawing.slices(device_slices(profile), onward)
+    builder.slices(device_slices(profile), onward)
     calls = _Flows.of(len(profile.host_events), outgoing=[(launched.start, first)], incoming=[])
-    drawing.slices(host_slices(profile), calls)
-    drawing.counters(profile)
-    yield drawing.texts.packet()
-    yield from drawing.tracks.descriptors
-    yield from drawing.packets.assembled()
+    builder.slices(host_slices(profile), calls)
+    builder.counters(profile)
+    yield builder.texts.packet()
+    yield from builder.tracks.descriptors
+    yield from builder.packets.assembled()
 
 
 @dataclass(frozen=True)
 class _Flows:
-    """Numbers of the arrows at each row: first those that leave it, then those that end in it."""
+    """Ids of the arrows at each row: first outgoing, then incoming."""
 
     outgoing: Array
     incoming: Array
-    """how many, for each row"""
+    """number of arrows of each row"""
     begin: Array
-    """where a row's numbers begin"""
+    """where the ids of a row start"""
     numbers: Array
 
     @classmethod
@@ -98,15 +96,15 @@ class _Flows:
         return cls(counts[0], counts[1], np.cumsum(total) - total, value[order])
 
     def shape(self, row: int) -> bytes:
-        """What a packet of this row needs to hold its numbers."""
+        """The slots that a packet of this row needs."""
         return _FLOW_FROM * int(self.outgoing[row]) + _FLOW_TO * int(self.incoming[row])
 
     def kinds(self) -> Array:
-        """Rows with as many arrows are of one kind."""
+        """A number for each row, equal where rows have equally many arrows."""
         return self.outgoing * (int(self.incoming.max(initial=0)) + 1) + self.incoming
 
     def at(self, rows: Array) -> Array:
-        """The numbers of some rows, one after another."""
+        """The ids of some rows, concatenated."""
         counts = (self.outgoing + self.incoming)[rows]
         places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         found: Array = self.numbers[places + np.repeat(self.begin[rows], counts)]
@@ -114,8 +112,8 @@ class _Flows:
 
 
 @dataclass(frozen=True)
-class _Drawing:
-    """What a trace is put together from."""
+class _TraceBuilder:
+    """Collects the packets of a trace."""
 
     texts: InternedTexts
     packets: Packets
@@ -146,7 +144,7 @@ class _Drawing:
         flows: _Flows,
         on_track: bytes,
     ) -> Array:
-        """The template of each opening and closing on a track."""
+        """The template of each begin and end on a track."""
         numbers = np.full(len(track.rows), self.packets.template(_END + on_track), np.int64)
         opened = track.rows[track.opens]
         _, firsts, which = np.unique(kinds[opened], return_index=True, return_inverse=True)
@@ -158,12 +156,14 @@ class _Drawing:
         return numbers
 
     def _bodies(self, slices: EventSlices) -> tuple[Array, list[bytes]]:
-        """What each row says, as a number, and what each number says."""
+        """The kind of each row, and the encoded name and annotations of each kind."""
         category = number(3, self.texts.index("category", slices.category))
         bodies = []
-        for name, notes in slices.said:
-            told = (self._annotation(note, text) for note, text in notes.items() if text)
-            bodies.append(number(10, self.texts.index("name", name)) + category + b"".join(told))
+        for name, notes in slices.labels:
+            annotations = (self._annotation(note, text) for note, text in notes.items() if text)
+            bodies.append(
+                number(10, self.texts.index("name", name)) + category + b"".join(annotations)
+            )
         return slices.kinds, bodies
 
     def _annotation(self, name: str, text: str) -> bytes:
@@ -181,7 +181,7 @@ class _Drawing:
             name = number(10, self.texts.index("name", f"step {int(steps.number[row])}"))
             begin, end = int(steps.start_ps[row]), int(steps.end_ps[row])
             if row + 1 < len(steps) and steps.device[row + 1] == steps.device[row]:
-                # One may begin before the last has ended: slices of a track can't.
+                # A step may start before the last has ended, but slices of one track can't overlap.
                 end = max(begin, min(end, int(steps.start_ps[row + 1])))
             times = (np.array([begin, end]) - self.origin_ps) // PS_PER_NS
             templates = (_BEGIN + track + name + category, _END + track)
@@ -199,5 +199,5 @@ class _Drawing:
 def _by_lane(lanes: Array) -> Iterator[tuple[int, Array]]:
     order = np.argsort(lanes, kind="stable")
     used, begins = np.unique(lanes[order], return_index=True)
-    # An empty array splits into one empty part, which no lane has.
+    # An empty array splits into one empty part, which belongs to no lane.
     yield from zip(used.tolist(), np.split(order, begins[1:]), strict=False)

@@ -1,7 +1,7 @@
 """Lays the events of a lane out on tracks whose slices nest.
 
-A viewer closes the innermost open slice first, so on one track slices must be one inside the
-other or apart.  What overlaps otherwise goes to an extra track:
+A viewer closes the innermost open slice first, so the slices of one track must nest or be disjoint.
+Other overlapping slices go to an extra track:
 
     lane      ██ A ████████
                    ███ B █████          B ends after A: not inside it
@@ -21,16 +21,16 @@ from slipstream.profile.events import Array
 
 @dataclass(frozen=True)
 class Track:
-    """Slices of one track in the order in which they open and close."""
+    """The slices of one track, in the order in which they open and close."""
 
     rows: Array
     """row of each opening and closing"""
     opens: Array
-    """whether it opens its row's slice; closes it otherwise"""
+    """whether it opens its row's slice or closes it"""
 
 
 def lay_out(rows: Array, starts: Array, ends: Array, nested: bool) -> list[Track]:
-    """Tracks for the events `rows` of one lane; `nested` says that a slice may hold others."""
+    """Tracks for the events `rows` of one lane; if `nested`, a slice may contain others."""
     own_starts, own_ends = starts[rows], ends[rows]
     longest_first = -own_ends if nested else own_ends
     order = np.lexsort((longest_first, own_starts))
@@ -57,7 +57,7 @@ def _as_track(rows: Array, moves: Array) -> Track:
 
 @native("i64(i64*, i64*, i64, i64, i64*, i64*, i32*, i64*)")
 def _place(starts, ends, rows, nested, top, below, track, moves):  # type: ignore[no-untyped-def]
-    """First track that fits wins; what is open on a track is a list from its innermost slice."""
+    """Put each event on the first track that fits; open slices are lists from the innermost out."""
     used = 0
     tracks = 0
     for i in range(rows):

@@ -8,7 +8,7 @@ from slipstream.profile.profile import Profile
 
 
 class InternedTexts:
-    """Every text once, by what it is for: Perfetto numbers each sort on its own, from 1."""
+    """Interned texts by use; Perfetto numbers each sort from 1."""
 
     _FIELDS = {"category": 1, "name": 2, "annotation": 3, "value": 29}
 
@@ -30,7 +30,7 @@ class InternedTexts:
 
 
 class TrackDescriptors:
-    """Numbers tracks as they are asked for, and describes each to the viewer once."""
+    """Numbers tracks on first use, with one descriptor packet each."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -38,35 +38,35 @@ class TrackDescriptors:
         self._uuids: dict[tuple[str, int, int], int] = {}
 
     def lane(self, lane: int, level: int) -> int:
-        """Track of a lane; further levels hold what overlaps on the levels before."""
+        """The track of a lane; higher levels hold slices that overlap on lower ones."""
         if found := self._uuids.get(("lane", lane, level)):
             return found
         name = self.profile.lanes[lane].name or f"lane {lane}"
         if level:
             parent = self.lane(lane, 0)
-            told = string(2, f"{name}, overlapping {level}") + number(5, parent)
+            fields = string(2, f"{name}, overlapping {level}") + number(5, parent)
         else:
-            # Thread ids stay clear of process ids: equal ones would mean a main thread.
+            # Thread ids differ from process ids: equal ones would mean a main thread.
             pid = self._process(self.profile.lanes[lane].device, self.profile.lanes[lane].host)
             tid = 1 + len(self.profile.devices) + len(self.profile.hosts) + lane
-            told = message(4, number(1, pid), number(2, tid), string(5, name))
-        return self._describe(("lane", lane, level), told)
+            fields = message(4, number(1, pid), number(2, tid), string(5, name))
+        return self._describe(("lane", lane, level), fields)
 
     def steps(self, device: int) -> int:
         """The track of a device's steps."""
         return self._beside(device, "steps", b"")
 
     def counter(self, device: int, name: str, unit: str) -> int:
-        """A track of numbers of a device."""
+        """The track of a device's counter."""
         return self._beside(device, name, message(8, string(6, unit)))
 
-    def _beside(self, device: int, name: str, told: bytes) -> int:
-        """A track of a device that is none of its streams."""
+    def _beside(self, device: int, name: str, fields: bytes) -> int:
+        """A track of a device that is not a stream."""
         key = (name, device, 0)
         if key not in self._uuids:
             self._process(device, self.profile.devices[device].host)
             parent = self._uuids["process", 1 + device, 0]
-            self._describe(key, string(2, name) + number(5, parent) + told)
+            self._describe(key, string(2, name) + number(5, parent) + fields)
         return self._uuids[key]
 
     def _process(self, device: int | None, host: int) -> int:
@@ -83,7 +83,7 @@ class TrackDescriptors:
         name = f"{self.profile.devices[device].name} {self.profile.devices[device].model}".strip()
         return f"{host_name} {name}" if len(self.profile.hosts) > 1 else name
 
-    def _describe(self, key: tuple[str, int, int], told: bytes) -> int:
+    def _describe(self, key: tuple[str, int, int], fields: bytes) -> int:
         uuid = self._uuids[key] = len(self._uuids) + 1
-        self.descriptors.append(packet(number(10, SEQUENCE), message(60, number(1, uuid), told)))
+        self.descriptors.append(packet(number(10, SEQUENCE), message(60, number(1, uuid), fields)))
         return uuid

@@ -1,4 +1,4 @@
-"""Collectives for people and as JSON."""
+"""`slipstream collectives` as text and JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def render_collectives(result: Collectives, width: int = WIDTH, top: int | None 
     parts.append(plural(result.steps, "step") if result.steps else "the whole recording")
     lines = heading(parts, width)
     if not result.rows:
-        return styled_text([*lines, ("nothing communicates in the steps", "")])
+        return styled_text([*lines, ("no collectives in the steps", "")])
     lines += _table(result.rows, width, top)
     if result.stragglers:
         lines += [("", ""), *_stragglers(result, width)]
@@ -89,7 +89,7 @@ def _table(rows: tuple[CollectiveRow, ...], width: int, top: int | None) -> list
 
 def _stragglers(result: Collectives, width: int) -> list[Line]:
     columns = [TextColumn("device"), TextColumn("host", min_width=10)]
-    headings = ("comes last", "others wait", "itself waits")
+    headings = ("arrives last", "others wait", "waits itself")
     columns += [TextColumn(head, right=True) for head in headings]
     rows = [
         [

@@ -1,4 +1,4 @@
-"""A compilation as text and JSON: what it sends, what it needs, what XLA said."""
+"""`slipstream compile` as text and JSON: collectives, memory, XLA's messages."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _header(found: Compilation) -> list[str]:
 
 
 def _collectives(found: Compilation) -> list[dict[str, Any]]:
-    """By kind: how many instructions, how often they run in a step, and what they move."""
+    """By kind: instructions, executions in a step, and bytes."""
     program = found.program
     kinds: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
     for one in program.scheduled:
@@ -111,7 +111,7 @@ def _memory_lines(found: Compilation, width: int) -> list[str]:
         f"arguments {format_bytes(memory.arguments_bytes)}",
         f"temporary {format_bytes(memory.temporaries_bytes)}",
         f"results {format_bytes(memory.outputs_bytes)}",
-        f"in place of arguments {format_bytes(memory.aliased_bytes)}",
+        f"aliased to arguments {format_bytes(memory.aliased_bytes)}",
     ]
     if memory.host_bytes:
         parts.append(f"on the host {format_bytes(memory.host_bytes)}")

@@ -1,4 +1,4 @@
-"""Cost tables, their coverage and their differences as text and JSON."""
+"""`slipstream costs` as text and JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from slipstream.costs.table import CostTable
 from slipstream.outputs.formatting import number_text, plural, share_text
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
 
-MOST_PROGRAMS = 3
-"""how many programs of a table are shown"""
-MOST_MISSING = 10
-"""how many missing instructions a check lists"""
+MAX_PROGRAMS = 3
+"""programs shown of a table"""
+MAX_MISSING = 10
+"""missing instructions that a check lists"""
 
 
 def extracted_lines(costs: CostTable, coverage: Coverage | None, files: list[str]) -> list[str]:
     """What was written, and how much of the program it covers."""
     lines = []
-    for program in costs.programs[:MOST_PROGRAMS]:
+    for program in costs.programs[:MAX_PROGRAMS]:
         mark = f" {program.fingerprint[:8]}" if program.fingerprint else ""
         count = plural(len(program.costs), "instruction")
         lines.append(f"{program.program}{mark} · {count} · policy {costs.policy}")
@@ -64,13 +64,13 @@ def diff_json(found: CostDiff) -> dict[str, Any]:
 
 
 def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
-    """A cost file: programs, facts, and the dearest instructions."""
+    """A cost file: programs, facts, and the highest costs."""
     lines: list[str] = []
-    for program in costs.programs[:MOST_PROGRAMS]:
+    for program in costs.programs[:MAX_PROGRAMS]:
         count = plural(len(program.costs), "instruction")
         mark = f" · {program.fingerprint}" if program.fingerprint else " · any fingerprint"
         lines += [f"{program.program}{mark} · {count}", ""]
-        dearest = sorted(program.costs.values(), key=lambda cost: -cost.us)
+        highest = sorted(program.costs.values(), key=lambda cost: -cost.us)
         rows = [
             [
                 cost.name,
@@ -78,7 +78,7 @@ def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
                 "" if cost.executions is None else str(cost.executions),
                 "communication" if cost.is_communication else "",
             ]
-            for cost in dearest[:top]
+            for cost in highest[:top]
         ]
         columns = (
             TextColumn("instruction", min_width=20),
@@ -87,15 +87,15 @@ def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
             TextColumn("", min_width=0),
         )
         lines += table(columns, rows, width)
-        if len(dearest) > top:
-            lines.append(f"… and {len(dearest) - top} more: --top {len(dearest)}")
+        if len(highest) > top:
+            lines.append(f"… and {len(highest) - top} more: --top {len(highest)}")
         lines.append("")
     lines += _more_programs(costs)
     return Text("\n".join([*lines, *_facts(costs, width)]).rstrip())
 
 
 def _more_programs(costs: CostTable) -> list[str]:
-    rest = costs.programs[MOST_PROGRAMS:]
+    rest = costs.programs[MAX_PROGRAMS:]
     if not rest:
         return []
     total = sum(len(program.costs) for program in rest)
@@ -104,7 +104,7 @@ def _more_programs(costs: CostTable) -> list[str]:
 
 def _facts(costs: CostTable, width: int) -> list[str]:
     if not costs.facts:
-        return ["no manifest beside the file: what it was measured on is not known"]
+        return ["no manifest beside the file: its origin is unknown"]
     shown = ("device", "jaxlib_version", "steps", "date")
     stated = [
         f"{key.removesuffix('_version')} {costs.facts[key]}"
@@ -115,7 +115,7 @@ def _facts(costs: CostTable, width: int) -> list[str]:
 
 
 def render_coverage(coverage: Coverage, width: int = 80) -> Text:
-    """The doctor's findings."""
+    """How much of a program has a cost, and what is missing."""
     lines = [
         f"{coverage.program}: {_covered(coverage)} "
         f"({coverage.found} found, {len(coverage.missing)} missing)"
@@ -124,11 +124,13 @@ def render_coverage(coverage: Coverage, width: int = 80) -> Text:
         lines += paragraph(f"stale: {reason}", width, "! ", "  ")
     if coverage.missing:
         lines += ["", *_missing_lines(coverage, width)]
-        lines += paragraph(f"for those the scheduler takes {coverage.fallback}", width)
+        lines += paragraph(f"for these the scheduler assumes {coverage.fallback}", width)
     if coverage.unused:
         names = ", ".join(coverage.unused[:4]) + (" …" if len(coverage.unused) > 4 else "")
         count = plural(len(coverage.unused), "name")
-        lines += paragraph(f"{count} in the file that the program does not ask for: {names}", width)
+        lines += paragraph(
+            f"{count} in the file that the scheduler does not look up: {names}", width
+        )
     return Text("\n".join(lines))
 
 
@@ -139,7 +141,7 @@ def _missing_lines(coverage: Coverage, width: int) -> list[str]:
             "" if missing.us is None else number_text(missing.us, 1),
             ", ".join(missing.closest),
         ]
-        for missing in coverage.missing[:MOST_MISSING]
+        for missing in coverage.missing[:MAX_MISSING]
     ]
     columns = (
         TextColumn("missing", min_width=20),
@@ -147,7 +149,7 @@ def _missing_lines(coverage: Coverage, width: int) -> list[str]:
         TextColumn("closest in the file", min_width=12),
     )
     lines = table(columns, rows, width)
-    rest = len(coverage.missing) - MOST_MISSING
+    rest = len(coverage.missing) - MAX_MISSING
     return lines + ([f"… and {rest} more"] if rest > 0 else [])
 
 

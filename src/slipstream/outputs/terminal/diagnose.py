@@ -1,4 +1,4 @@
-"""A diagnosis as lines for a terminal, and as JSON."""
+"""`slipstream diagnose` as text and JSON."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from slipstream.outputs.terminal.layout import (
 from slipstream.results.diagnosis import Diagnosis, Exhibit, Finding, Gain, Remedy
 
 INDENT = "   "
-MOST_EXHIBITS = 3
-"""instructions of a finding that a terminal gets"""
+MAX_EXHIBITS = 3
+"""instructions shown of each finding"""
 
 
 def diagnose_json(diagnosis: Diagnosis, top: int | None = None) -> dict[str, Any]:
@@ -43,22 +43,22 @@ def render_diagnosis(
     everything: bool = False,
     path: str = "PATH",
 ) -> Text:
-    """Findings, the surest first; with `everything`, also what was not found and why."""
+    """Findings, certain gains first; with `everything`, also the rules that found nothing."""
     width = max(width, MIN_WIDTH)
     lines = heading(_header(diagnosis), width)
     shown = diagnosis.findings[:top]
     for number, finding in enumerate(shown, 1):
         lines += [*_finding(number, finding, diagnosis.step_us, width, path), ("", "")]
     if not diagnosis.findings:
-        lines += [("nothing found", "bold"), ("", "")]
+        lines += [("no problems found", "bold"), ("", "")]
     lines += _rest(diagnosis, len(shown), width, everything)
     return styled_text([*lines, *note_lines(diagnosis.notes, width)])
 
 
 def gain_text(gain: Gain, step_us: float) -> str:
-    """`wins 17.1 ms a step (3.7%), 12.6 to 24.5 ms: simulated`."""
+    """`saves 17.1 ms per step (3.7%), 12.6 ms to 24.5 ms: simulated`."""
     if gain.us is not None:
-        said = f"wins {time_text(gain.us)} a step ({share_text(ratio(gain.us, step_us))})"
+        said = f"saves {time_text(gain.us)} per step ({share_text(ratio(gain.us, step_us))})"
         high = gain.high_us if gain.high_us is not None else gain.us
         if high > gain.low_us:
             low = time_text(gain.low_us) if gain.low_us else "0"
@@ -66,8 +66,8 @@ def gain_text(gain: Gain, step_us: float) -> str:
         return f"{said}: {gain.basis}"
     if gain.high_us is not None:
         share = share_text(ratio(gain.high_us, step_us))
-        return f"wins at most {time_text(gain.high_us)} a step ({share}); how much is not known"
-    return "what it wins is not known"
+        return f"saves at most {time_text(gain.high_us)} per step ({share}); exact gain unknown"
+    return "gain unknown"
 
 
 def _header(diagnosis: Diagnosis) -> list[str]:
@@ -83,12 +83,12 @@ def _finding(number: int, finding: Finding, step_us: float, width: int, path: st
     first = f"{number}".ljust(len(INDENT))
     lines: list[Line] = [(line, "bold") for line in paragraph(finding.title, width, first, INDENT)]
     if finding.is_wrong:
-        lines.append((f"{INDENT}whatever the step takes: put this right first", "red"))
+        lines.append((f"{INDENT}wrong results: fix this first", "red"))
     else:
         said = gain_text(finding.gain, step_us)
         lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
     lines += [(line, "") for line in paragraph(finding.evidence, width, INDENT, INDENT)]
-    lines += _exhibits(finding.exhibits[:MOST_EXHIBITS], width)
+    lines += _exhibits(finding.exhibits[:MAX_EXHIBITS], width)
     for change in finding.changes:
         lines += _change(change, width, path)
     if finding.see:
@@ -97,7 +97,7 @@ def _finding(number: int, finding: Finding, step_us: float, width: int, path: st
 
 
 def _typed(word: str, command: str, width: int, path: str) -> str:
-    """What is to be typed stands on one line, so that it can be copied; a long path is left out."""
+    """A command stays on one line, so that it can be copied; a long path is left out."""
     line = f"{INDENT}{word.ljust(4)} {command.replace('PATH', path)}"
     return line if len(line) <= width else f"{INDENT}{word.ljust(4)} {command}"
 
@@ -139,7 +139,7 @@ def _rest(diagnosis: Diagnosis, shown: int, width: int, everything: bool) -> lis
     if left := len(diagnosis.findings) - shown:
         lines.append((f"… and {left} more: --top {len(diagnosis.findings)}", "dim"))
     if shown > 1:
-        said = "gains don't add up: several findings may speak of the same time"
+        said = "gains don't add up: several findings may concern the same time"
         lines += [(line, "dim") for line in paragraph(said, width)]
     if not everything:
         counts = f"{plural(len(diagnosis.clear), 'rule')} found nothing"
@@ -152,5 +152,5 @@ def _rest(diagnosis: Diagnosis, shown: int, width: int, everything: bool) -> lis
     for why, rules in reasons.items():
         said = f"{', '.join(rules)}: {why}"
         lines += [(line, "") for line in paragraph(said, width, "can't tell  ", " " * 12)]
-    said = ", ".join(diagnosis.clear) or "every rule had something to say"
+    said = ", ".join(diagnosis.clear) or "none"
     return [*lines, *((line, "") for line in paragraph(said, width, "not found   ", " " * 12))]

@@ -1,4 +1,4 @@
-"""A diff as lines for a terminal, and as JSON."""
+"""`slipstream diff` as text and JSON."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from slipstream.outputs.terminal.layout import (
 )
 
 TOP = 10
-MOST_MOVES = 5
-"""collectives and copies that a terminal gets"""
-LEAST_CHANGE = 0.0005
-"""share of the step below which a change is not worth a line"""
+MAX_MOVES = 5
+"""collectives and copies shown"""
+MIN_CHANGE = 0.0005
+"""share of the step below which a change is not shown"""
 _STYLES = {"slower": "bold red", "faster": "bold green"}
 _PARTS = {
     "wall": "step",
@@ -106,21 +106,21 @@ def _parts(parts: Sequence[StepPart], width: int) -> list[Line]:
 
 def _matched(diff: Diff, width: int) -> list[Line]:
     shares = share_text(diff.before.matched_share), share_text(diff.after.matched_share)
-    text = f"{shares[0]} of the device time before and {shares[1]} after is the same ops"
+    text = f"matched ops cover {shares[0]} of device time before and {shares[1]} after"
     if diff.drift is not None and abs(diff.drift) >= 0.001:
         word = "slower" if diff.drift > 0 else "faster"
         text += (
-            f"; kernels that do the same run {abs(diff.drift):.1%} {word}, which is the clock or "
-            "the machine and is left out of `beyond`"
+            f"; identical kernels run {abs(diff.drift):.1%} {word} (clock or machine), which "
+            "`net` excludes"
         )
     return [(line, "") for line in paragraph(text, width)]
 
 
 def _changes(diff: Diff, width: int, top: int | None) -> list[Line]:
-    least = LEAST_CHANGE * diff.before.step_us
+    least = MIN_CHANGE * diff.before.step_us
     shown = [c for c in diff.changes if abs(c.excess_us) > least][:top]
     if not shown:
-        return [("", ""), ("no op changed by so much that it could matter to the step", "")]
+        return [("", ""), ("no op changed enough to matter", "")]
     unit, scale, digits = column_unit([t for c in shown for t in (c.before_us, c.after_us)])
     columns = [
         TextColumn("most changed", min_width=12),
@@ -129,18 +129,18 @@ def _changes(diff: Diff, width: int, top: int | None) -> list[Line]:
         TextColumn("source", min_width=8, max_width=16),
         TextColumn("before", right=True),
         TextColumn("after", right=True),
-        TextColumn(f"beyond, {unit}", right=True),
+        TextColumn(f"net, {unit}", right=True),
     ]
     rows = [_change(change, scale, digits) for change in shown]
     if all(change.kind == "same" for change in shown):
-        # What is always the same need not be said, and names get its room.
+        # A column that always says the same is dropped in favour of longer names.
         columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
     heading, *body = table(columns, rows, width)
     lines: list[Line] = [("", ""), (heading, "dim"), *((line, "") for line in body)]
     if left := len(diff.changes) - len(shown):
-        lines.append((f"… and {left} more that changed less, or not at all", "dim"))
+        lines.append((f"… and {left} more with smaller changes or none", "dim"))
     unsure = any(c.is_beyond_noise is False for c in shown)
-    notes = ["~ within the noise of the steps"] if unsure else []
+    notes = ["~ within noise"] if unsure else []
     if any(c.is_beyond_noise is None for c in shown):
         notes.append("? too few steps to tell from noise")
     return lines + [(" · ".join(notes), "dim")] * bool(notes)
@@ -170,19 +170,15 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _moves(diff: Diff, width: int) -> list[Line]:
-    least = LEAST_CHANGE * diff.before.step_us
+    least = MIN_CHANGE * diff.before.step_us
     moved = [m for m in diff.moves if abs(m.change_us) > least or m.gained or m.lost]
     if not moved and not diff.reordered:
         return []
-    order = (
-        f"{plural(diff.reordered, 'op')} in another order"
-        if diff.reordered
-        else "the order is the same"
-    )
+    order = f"{plural(diff.reordered, 'op')} reordered" if diff.reordered else "same order"
     lines: list[Line] = [("", ""), (f"schedule: {order}", "")]
-    for move in moved[:MOST_MOVES]:
+    for move in moved[:MAX_MOVES]:
         lines += [(line, "") for line in paragraph(_move(move), width, "  ", "    ")]
-    if left := len(moved) - MOST_MOVES:
+    if left := len(moved) - MAX_MOVES:
         lines += [(f"  … and {left} more: --json", "dim")] * (left > 0)
     return lines
 
@@ -192,9 +188,9 @@ def _move(move: Move) -> str:
     parts = [_exposure(move.before, move.after)]
     if move.before is not None and move.after is not None:
         if move.before.is_inline and not move.after.is_inline:
-            parts.append("off the compute stream now")
+            parts.append("now off the compute stream")
         if move.after.is_inline and not move.before.is_inline:
-            parts.append("on the compute stream now")
+            parts.append("now on the compute stream")
     if move.lost:
         parts.append(f"no longer beside {_list(move.lost)}")
     if move.gained:
@@ -219,10 +215,10 @@ def _signed(value: float, digits: int) -> str:
 
 
 def gate_line(passed: bool | None, gate: float, verdict: Verdict) -> str:
-    """What the gate says, in one line."""
+    """The result of the gate, in one line."""
     if passed is None:
-        return f"gate {gate:.1%}: can't be judged: {verdict.why}"
+        return f"gate {gate:.1%}: undecided: {verdict.why}"
     low = verdict.low if verdict.low is not None else verdict.change
     if passed:
-        return f"gate {gate:.1%}: passed: nothing shows that it is slower by more than that"
+        return f"gate {gate:.1%}: passed: no evidence that the step is slower by more than that"
     return f"gate {gate:.1%}: failed: slower by at least {_percent(low)}"

@@ -1,4 +1,4 @@
-"""The doctor's findings as text and JSON."""
+"""`slipstream doctor` as text and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARKS = {"error": "✗ ", "warning": "! ", "note": "· "}
 
 
 def doctor_json(facts: MachineFacts, findings: Sequence[Problem]) -> dict[str, Any]:
-    """What `doctor --json` prints; of the environment only what a finding quotes."""
+    """What `doctor --json` prints; environment variables only where a finding quotes them."""
     return {
         "packages": dict(facts.packages),
         "gpus": None if facts.gpus is None else [asdict(gpu) for gpu in facts.gpus],
@@ -28,7 +28,7 @@ def doctor_json(facts: MachineFacts, findings: Sequence[Problem]) -> dict[str, A
 
 
 def render_doctor(facts: MachineFacts, findings: Sequence[Problem], width: int = 80) -> Text:
-    """The machine in a line, then each finding: what, why, and the command."""
+    """The machine in one line, then each problem: what, why, and the command that fixes it."""
     lines = wrap(_machine(facts), width)
     for finding in findings:
         lines += ["", *paragraph(finding.what, width, _MARKS[finding.level], "  ")]
@@ -41,7 +41,7 @@ def render_doctor(facts: MachineFacts, findings: Sequence[Problem], width: int =
 def _machine(facts: MachineFacts) -> list[str]:
     parts = []
     if facts.gpus is None:
-        parts.append("no nvidia-smi here: GPUs and driver are not known")
+        parts.append("nvidia-smi not found: GPUs and driver unknown")
     elif not facts.gpus:
         parts.append("no GPU")
     else:

@@ -1,4 +1,4 @@
-"""Gaps for people and as JSON."""
+"""`slipstream gaps` as text and JSON."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Tex
     ]
     lines = heading(parts, width)
     columns = [
-        TextColumn("idle because"),
+        TextColumn("idle cause"),
         TextColumn("a step", right=True),
         TextColumn("share", right=True),
-        TextColumn("that is", min_width=20),
+        TextColumn("meaning", min_width=20),
     ]
     rows = [
         [cause, time_text(us), share_text(ratio(us, result.wall_us)), CAUSES[cause]]
@@ -70,9 +70,9 @@ def _longest(result: Gaps, width: int, top: int | None) -> list[tuple[str, str]]
     columns = [
         TextColumn("longest", right=True),
         TextColumn("step", right=True),
-        TextColumn("because"),
+        TextColumn("cause"),
         TextColumn("before", min_width=12),
-        TextColumn("the host was in", min_width=12),
+        TextColumn("host activity", min_width=12),
     ]
     rows = [
         [time_text(gap.us), str(gap.step), gap.cause, gap.after or "the end", gap.doing or "–"]

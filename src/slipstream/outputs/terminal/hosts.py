@@ -1,4 +1,4 @@
-"""Hosts for people and as JSON."""
+"""`slipstream hosts` as text and JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
         within, most = time_text(result.alignment_us), time_text(result.alignment_95_us)
         parts.append(f"ends agree within {within}, 95% within {most}")
     columns = [TextColumn("host", min_width=8), TextColumn("device", min_width=5)]
-    headings = ("step", "compute", "clock", "starts", "comes last", "others wait")
+    headings = ("step", "compute", "clock", "starts", "arrives last", "others wait")
     columns += [TextColumn(head, right=True) for head in headings]
     rows = [
         [
@@ -65,7 +65,7 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
     lines = [*heading(parts, width), *table_lines(columns, rows, width)]
     said = [
         f"{row.device} of {row.host} computes for {time_text(row.compute_us)} a step, longer than "
-        "the others: it is slow itself, whoever waits for whom"
+        "the others: the device itself is slow"
         for row in result.slow
     ]
     return styled_text([*lines, *note_lines([*said, *result.notes], width)])

@@ -1,4 +1,4 @@
-"""Machines as text and JSON."""
+"""`slipstream machines` as text and JSON."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def calibration_json(
 
 
 def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric], width: int = 80) -> Text:
-    """The GPUs and networks that have a name."""
+    """All known GPUs and networks."""
     rows = [
         [
             gpu.name,
@@ -108,7 +108,7 @@ def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric], width: 
     network_columns = (
         TextColumn("network"),
         TextColumn("kind"),
-        TextColumn("GB/s a GPU", right=True),
+        TextColumn("GB/s per GPU", right=True),
         TextColumn("latency, µs", right=True),
     )
     lines += [*table(network_columns, network_rows, width), ""]
@@ -121,7 +121,7 @@ def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric], width: 
 
 
 def render_overview(found: Overview, width: int = 80) -> Text:
-    """One machine: its facts, their sources, and what collectives take on it."""
+    """One machine: its facts, their sources, and times of collectives."""
     machine = found.machine
     gpu, network = machine.gpu, machine.network
     lines = wrap(_counts(machine), width) + [""]
@@ -130,9 +130,9 @@ def render_overview(found: Overview, width: int = 80) -> Text:
         ["peak", _peaks(gpu)],
         ["cores", f"{gpu.cores}, {gpu.clock_hz / 1e9:.2f} GHz"],
         ["link", f"{LINKS.get(gpu.link, gpu.link)}, {gpu.link_bandwidth / 1e9:.0f} GB/s each way"
-                 + (f", joins {gpu.link_domain} GPUs" if gpu.link_domain else "")],
+                 + (f", connects {gpu.link_domain} GPUs" if gpu.link_domain else "")],
         ["host", f"{gpu.host_bandwidth / 1e9:.0f} GB/s each way"],
-        ["network", f"{network.name}, {network.bandwidth / 1e9:g} GB/s each way and GPU, "
+        ["network", f"{network.name}, {network.bandwidth / 1e9:g} GB/s per GPU, each way, "
                     f"{network.latency_us:g} µs"],
         ["measured", _calibrated(machine)],
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def render_overview(found: Overview, width: int = 80) -> Text:
 def calibrated_lines(
     curves: Iterable[CollectiveCurve], kernels: Mapping[str, float], path: str
 ) -> list[str]:
-    """What was read, and where it went."""
+    """What was measured, and the file written."""
     lines = []
     for curve in curves:
         hosts = f" in {curve.group.domains} hosts" if curve.group.domains > 1 else ""
@@ -161,7 +161,7 @@ def calibrated_lines(
             f"{plural(len(curve.bytes), 'size')}, {span}"
         )
     for kind, factor in sorted(kernels.items()):
-        lines.append(f"{kind} kernels · {factor:.2f} × what the model says")
+        lines.append(f"{kind} kernels · {factor:.2f} × the model")
     return [*lines, f"wrote {path}", f"see it: slipstream machines show {path}"]
 
 
@@ -186,7 +186,7 @@ def _calibrated(machine: Machine) -> str:
         parts.append(plural(len(curves), "curve") + " of collectives")
     if isinstance(kernels, Mapping) and kernels.get("scales"):
         parts.append(f"kernels ({', '.join(kernels['scales'])})")
-    nothing = "nothing: models only; calibrate with: slipstream machines calibrate"
+    nothing = "nothing, models only; to calibrate: slipstream machines calibrate"
     return ", ".join(parts) or nothing
 
 
@@ -205,7 +205,7 @@ def _sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
         TextColumn("GPUs", right=True),
         TextColumn("collective", min_width=12),
         *(TextColumn(format_bytes(size), right=True) for size in sizes),
-        TextColumn("GB/s then", right=True),
+        TextColumn("GB/s", right=True),
         TextColumn("basis"),
     )
     return table(columns, rows, width)

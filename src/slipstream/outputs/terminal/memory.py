@@ -1,4 +1,4 @@
-"""Memory for people and as JSON."""
+"""`slipstream memory` as text and JSON."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _json(program: ProgramMemory) -> dict[str, Any]:
 
 
 def render_memory(result: Memory, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of the memory of the first program, and a line for each other."""
+    """The memory of the first program in full, and one line for each other program."""
     width = max(width, MIN_WIDTH)
     if not result.programs:
-        lines: list[Line] = [("the profile has no copy of a program that ran", "")]
+        lines: list[Line] = [("the profile contains none of the programs that ran", "")]
         return styled_text([*lines, *note_lines(result.notes, width)])
     first, *others = result.programs
     lines = heading(_heading(first, result), width)
@@ -62,35 +62,35 @@ def _heading(program: ProgramMemory, result: Memory) -> list[str]:
         parts[-1] += f" of {format_bytes(result.capacity_bytes)} ({share})"
     at = program.peak_at
     where = ", ".join(p for p in (program.peak_description, file_name(program.peak_source)) if p)
-    return [*parts, f"most at {at}{f' ({where})' if where else ''}"]
+    return [*parts, f"peak at {at}{f' ({where})' if where else ''}"]
 
 
 def _parts(program: ProgramMemory, width: int) -> list[Line]:
     rows = [
-        ["arguments", format_bytes(program.arguments_bytes), "all of the time"],
+        ["arguments", format_bytes(program.arguments_bytes), "always allocated"],
         [
             "results",
             format_bytes(program.results_bytes - program.aliased_bytes),
-            f"{format_bytes(program.aliased_bytes)} more take the place of arguments",
+            f"{format_bytes(program.aliased_bytes)} more reuse argument buffers",
         ],
-        ["temporaries", format_bytes(program.temporaries_bytes), "at most, at once"],
+        ["temporaries", format_bytes(program.temporaries_bytes), "at the peak"],
     ]
     if program.constants_bytes >= 1000:
         rows.append(["constants", format_bytes(program.constants_bytes), ""])
     if program.host_bytes:
-        rows.append(["host memory", format_bytes(program.host_bytes), "beside the device's"])
+        rows.append(["host memory", format_bytes(program.host_bytes), "in addition"])
     columns = [TextColumn(""), TextColumn("bytes", right=True), TextColumn("", min_width=10)]
     return table_lines(columns, rows, width)
 
 
 def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
     columns = [
-        TextColumn("the peak's makers", min_width=14),
+        TextColumn("live at the peak", min_width=14),
         TextColumn("bytes", right=True),
         TextColumn("kind"),
         TextColumn("what", min_width=14),
         TextColumn("source", min_width=8, max_width=20),
-        TextColumn("until", min_width=10),
+        TextColumn("last use", min_width=10),
     ]
     rows = [
         [

@@ -1,4 +1,4 @@
-"""What links carried, as lines for a terminal, and as JSON."""
+"""`slipstream network` as text and JSON."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from slipstream.outputs.terminal.layout import (
 )
 from slipstream.units import format_bytes
 
-MOST_REGIONS = 5
-MOST_COLLECTIVES = 8
+MAX_REGIONS = 5
+MAX_COLLECTIVES = 8
 LINKS = {
     "link": "GPU link",
     "network": "network",
@@ -45,7 +45,7 @@ def network_json(found: Network) -> dict[str, Any]:
 
 
 def render_network(found: Network, width: int = WIDTH) -> Text:
-    """Rates over time, what limits, how long transfers took, and what to do about it."""
+    """Rates over time, saturated links, transfer latencies, and problems with remedies."""
     lines: list[Line] = [(line, "bold") for line in wrap(_header(found), width)]
     if found.series:
         lines += [("", ""), *_series(found.series, width)]
@@ -62,7 +62,7 @@ def render_network(found: Network, width: int = WIDTH) -> Text:
 
 
 def sparkline(values: Sequence[float], width: int, most: float) -> str:
-    """Values over time as blocks, resampled to `width`; what isn't nothing shows."""
+    """Values over time as blocks, resampled to `width`; any value above 0 is visible."""
     if not values or most <= 0:
         return " " * width
     edges = np.linspace(0, len(values), width + 1)
@@ -88,29 +88,29 @@ def _series(series: Sequence[Series], width: int) -> list[Line]:
         facts = [
             f"{format_bytes(one.per_step_bytes)} a step",
             f"{_rate(one.mean)} on average",
-            f"{_rate(one.peak)} in the busiest moment",
+            f"{_rate(one.peak)} at the peak",
         ]
         if one.capacity is not None:
             facts.append(f"of {_rate(one.capacity)} ({one.capacity_of})")
         if one.demand is not None:
-            facts.append(f"needs {share_text(one.demand)} of it if spread evenly")
+            facts.append(f"would need {share_text(one.demand)} of it if spread evenly")
         if one.bound_share:
-            facts.append(f"full {share_text(one.bound_share)} of the time")
+            facts.append(f"saturated {share_text(one.bound_share)} of the time")
         lines += [(line, "") for line in wrap(facts, width, indent="  ")]
     return lines
 
 
 def _regions(found: Network, width: int) -> list[Line]:
-    """Regions in which the same flows are one row."""
+    """Regions with the same flows, in one row."""
     alike: dict[tuple[str, str, tuple[str, ...]], list[Region]] = {}
     for region in found.regions:
         alike.setdefault((region.link, region.direction, region.ops), []).append(region)
     columns = [
-        TextColumn("full while the device waits", min_width=16),
+        TextColumn("saturated while exposed", min_width=16),
         TextColumn("times", right=True),
         TextColumn("exposed a step", right=True),
         TextColumn("rate", right=True),
-        TextColumn("of it", right=True),
+        TextColumn("of link", right=True),
     ]
     steps = max(found.steps, 1)
     groups = sorted(alike.items(), key=lambda group: -sum(r.exposed_us for r in group[1]))
@@ -122,7 +122,7 @@ def _regions(found: Network, width: int) -> list[Line]:
             _rate(float(np.mean([one.rate for one in regions]))),
             share_text(float(np.mean([one.share for one in regions])), 0),
         )
-        for (link, direction, ops), regions in groups[:MOST_REGIONS]
+        for (link, direction, ops), regions in groups[:MAX_REGIONS]
     ]
     heading, *body = table(columns, rows, width)
     lines: list[Line] = [(heading, "dim"), *((line, "") for line in body)]
@@ -151,7 +151,7 @@ def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
             format_bytes(one.bytes) if one.bytes is not None else "–",
             f"{one.required_gbps:.1f} Gbit/s" if one.required_gbps is not None else "–",
         )
-        for one in found[:MOST_COLLECTIVES]
+        for one in found[:MAX_COLLECTIVES]
     ]
     heading, *body = table(columns, rows, width)
     lines: list[Line] = [(heading, "dim"), *((line, "") for line in body)]
@@ -193,7 +193,7 @@ def _troubles(found: Network, width: int) -> list[Line]:
         lines += [(line, "") for line in paragraph(trouble.remedy, width, "  → ", "    ")]
         lines.append((f"    {trouble.source}", "dim"))
     if not found.troubles and found.latency is not None:
-        lines += [("", ""), ("none of the guide's troubles show", "")]
+        lines += [("", ""), ("none of the guide's problems were found", "")]
     return [*lines, ("", "")] if found.notes else lines
 
 

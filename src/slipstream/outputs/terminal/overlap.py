@@ -1,4 +1,4 @@
-"""Overlap for people and as JSON."""
+"""`slipstream overlap` as text and JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def render_overlap(result: Overlap, width: int = WIDTH, top: int | None = None) 
     width = max(width, MIN_WIDTH)
     lines = heading(_heading(result), width)
     if not result.ops:
-        return styled_text([*lines, ("nothing communicates or copies in the steps", "")])
+        return styled_text([*lines, ("no collectives or copies in the steps", "")])
     lines += [*_phases(result, width), ("", ""), *_ops(result, width, top)]
     hidden = [op for op in result.ops[:top] if op.hidden_by]
     if hidden:

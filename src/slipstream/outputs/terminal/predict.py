@@ -1,4 +1,4 @@
-"""Predictions for people and as JSON: one column a machine, then what to know about them."""
+"""`slipstream predict` and `simulate` as text and JSON: one column for each machine."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def _columns(predictions: Sequence[Prediction], width: int) -> list[str]:
     if any(p.copy_us for p in predictions):
         rows.append(("  exposed copies", lambda p: time_text(p.exposed_copy_us)))
     rows += [
-        ("least possible", lambda p: time_text(p.bounds.least_us)),
-        ("  overlap could win", _gain),
+        ("lower bound", lambda p: time_text(p.bounds.least_us)),
+        ("  overlap could save", _gain),
         ("MFU", lambda p: share_text(p.mfu, 0) if p.mfu is not None else "–"),
         ("memory", _memory),
     ]
@@ -122,10 +122,10 @@ def _basis(predictions: Sequence[Prediction], width: int) -> list[str]:
         text = ", ".join(parts) or "nothing runs"
         if text not in said:
             said.append(text)
-    return paragraph(f"of the time: {'; '.join(said)}", width)
+    return paragraph(f"basis of the times: {'; '.join(said)}", width)
 
 
-# What to know.
+# Notes.
 
 
 def _remarks(prediction: Prediction, width: int, is_one_of_many: bool) -> list[Line]:

@@ -1,4 +1,4 @@
-"""The roofline for people and as JSON."""
+"""`slipstream roofline` as text and JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flops_text(flops: float) -> str:
 
 
 def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of a roofline: all ops or the `top` that lose most."""
+    """All ops, or the `top` that lose most time against the roof."""
     width = max(width, MIN_WIDTH)
     parts = [f"step {time_text(result.step_us)}", f"{flops_text(result.flops)} a step"]
     if result.mfu is not None and result.hfu is not None:
@@ -52,10 +52,10 @@ def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None
     if result.peak_flops and result.memory_bandwidth:
         peak = f"{flops_text(result.peak_flops)}/s {result.dtype}"
         parts.append(f"{result.model}: {peak}, {format_bytes(result.memory_bandwidth)}/s")
-    parts.append(f"work known of {share_text(result.counted_share)} of device time")
+    parts.append(f"work known for {share_text(result.counted_share)} of device time")
     lines = heading(parts, width)
     columns = [
-        TextColumn("loses most", min_width=14),
+        TextColumn("largest loss", min_width=14),
         TextColumn("what", min_width=14),
         TextColumn("source", min_width=10, max_width=20),
         TextColumn("a step", right=True),

@@ -1,4 +1,4 @@
-"""Slack for people and as JSON."""
+"""`slipstream slack` as text and JSON."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def render_slack(result: Slack, width: int = WIDTH, top: int | None = None) -> T
         worst = [row for row in none if row.exposed_us > 0][:BLOCKED]
         lines += [line for row in worst for line in _blocked(row, width)]
     else:
-        lines.append(("nothing communicates or copies in the step", ""))
+        lines.append(("no collectives or copies in the step", ""))
     return styled_text([*lines, *note_lines(result.notes, width)])
 
 
@@ -63,8 +63,8 @@ def _table(result: Slack, width: int, top: int | None) -> list[Line]:
         TextColumn("times", right=True),
         TextColumn("slack", right=True),
         TextColumn("exposed", right=True),
-        TextColumn("until", min_width=14),
-        TextColumn("what that is", min_width=10),
+        TextColumn("needed by", min_width=14),
+        TextColumn("what", min_width=10),
     ]
     rows = [
         [
@@ -84,9 +84,10 @@ def _blocked(row: SlackRow, width: int) -> list[Line]:
     said = f"{row.instruction} is exposed for {time_text(row.exposed_us)}: {row.limit}"
     if row.limit_description:
         said += f" ({row.limit_description})"
-    said += f" can't wait for it longer, and it can't begin before {row.after} ends"
+    said += f" needs its result, and it can't start before {row.after}"
     if row.after_description:
         said += f" ({row.after_description})"
+    said += " ends"
     if row.earlier_us > row.total_us / max(row.count, 1) * 0.05:
-        said += f"; it begins {time_text(row.earlier_us)} after that"
+        said += f"; it starts {time_text(row.earlier_us)} after that"
     return [("", ""), *((line, "") for line in paragraph(said, width, "! ", "  "))]

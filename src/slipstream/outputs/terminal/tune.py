@@ -1,4 +1,4 @@
-"""`tune` as text and JSON."""
+"""`slipstream tune` as text and JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slipstream.outputs.terminal.layout import (
 from slipstream.results.tuning import SAME, KnobEffect, TrialResult, Tuning
 from slipstream.units import format_bytes
 
-SCREENFUL = 12
+DEFAULT_TOP = 12
 _ENDINGS = ("_threshold_bytes", "_bytes")
 
 
@@ -61,16 +61,16 @@ def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) ->
             *heading([tuning.program, tuning.machine, f"jaxlib {tuning.jaxlib}"], width),
             *_verdict(tuning, width),
             ("", ""),
-            *_ranking(tuning, width, top or SCREENFUL),
+            *_ranking(tuning, width, top or DEFAULT_TOP),
             ("", ""),
-            *_knobs(tuning.knobs, width, top or SCREENFUL),
-            *note_lines(remarks_of(tuning), width),
+            *_knobs(tuning.knobs, width, top or DEFAULT_TOP),
+            *note_lines(study_notes(tuning), width),
         ]
     )
 
 
 def row_line(tried: TrialResult, width: int = WIDTH) -> str:
-    """One candidate on a line, for a search that runs."""
+    """One candidate on one line, shown while a search runs."""
     figure = _score(tried, "step") if tried.step_us is not None else tried.status
     change = f" {tried.change:+.1%}" if tried.change is not None else ""
     line = f"{tried.number:>3}  {figure:>9}{change:>8}  {settings_text(tried.settings)}"
@@ -105,9 +105,9 @@ def verdict_of(tuning: Tuning) -> str:
     """The best against the baseline, in a line."""
     best, baseline = tuning.best, tuning.baseline
     if best is None or baseline is None:
-        return "nothing was tried to its end yet"
+        return "no trial has finished yet"
     if not best.settings:
-        is_so = "nothing is surely faster than" if tuning.measured else "nothing beats"
+        is_so = "nothing is significantly faster than" if tuning.measured else "nothing beats"
         return f"{is_so} the default: {_score(baseline, tuning.objective)}"
     said = (
         f"{_score(baseline, tuning.objective)} → {_score(best, tuning.objective)}, "
@@ -124,7 +124,7 @@ def _verdict(tuning: Tuning, width: int) -> list[Line]:
     if tuning.best is None or tuning.baseline is None or not tuning.best.settings:
         return lines
     for name, value in tuning.best.settings.items():
-        # A list of many members has places to break, as the winner it is not to be cut short.
+        # The winner is never cut short: long lists get places to break.
         said = f"{_short(name)} = {_value(name, value).replace(',', ', ')}"
         lines += [(line, "") for line in paragraph(said, width, "  ", "    ")]
     for reason in tuning.reasons:
@@ -144,7 +144,7 @@ def _score(tried: TrialResult, objective: str) -> str:
 
 
 def _ranking(tuning: Tuning, width: int, top: int) -> list[Line]:
-    # What was run counts more than what was simulated, and does not stand beside it.
+    # Measured results are not mixed with simulated ones.
     listed = tuning.measured or tuning.trials
     scored = [t for t in listed if t.change is not None and t.status != SAME]
     scored.sort(key=lambda tried: tried.change or 0.0)
@@ -161,7 +161,7 @@ def _ranking(tuning: Tuning, width: int, top: int) -> list[Line]:
     run, same = len(tuning.measured), sum(t.status == SAME for t in tuning.trials)
     count = len(tuning.trials) - run
     summary = f"{plural(count, 'candidate')}, {plural(tuning.distinct, 'distinct program')}"
-    summary += f", {same} the same as another" if same else ""
+    summary += f", {same} compiled to the same program as another" if same else ""
     summary += f"; {run} measured" if run else ""
     return [*lines, *((line, "dim") for line in paragraph(summary, width))]
 
@@ -182,7 +182,7 @@ def _exposed(tried: TrialResult) -> str:
 
 
 def _interval(tried: TrialResult) -> str:
-    """None for those that left early."""
+    """`–` for candidates dropped early."""
     if tried.change_interval is None:
         return "–"
     low, high = tried.change_interval
@@ -200,7 +200,7 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
         TextColumn("95%"),
         TextColumn("tried", right=True),
     ]
-    # Where candidates ran, some knobs are known from the screen alone.
+    # If candidates ran, the effects of some knobs are still only simulated.
     are_mixed = any(knob.basis == "measured" for knob in moved)
     if are_mixed:
         columns.append(TextColumn("basis"))
@@ -218,16 +218,16 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
     return table_lines(columns, rows, width, top)
 
 
-def remarks_of(tuning: Tuning) -> list[str]:
-    """What is to be known of a study's numbers."""
+def study_notes(tuning: Tuning) -> list[str]:
+    """Notes on the numbers of a study."""
     found = []
     trust, best = tuning.trust, tuning.best
     if trust is not None and best is not None and best.change is not None:
         is_clear = -best.change > trust.margin
-        gain = "larger than that" if is_clear else "within it, so measure before you trust it"
-        ties = f"; {plural(trust.ties, 'candidate')} can't be told from it" if trust.ties else ""
+        gain = "larger" if is_clear else "within that error: measure before you rely on it"
+        ties = f"; {plural(trust.ties, 'candidate')} within the error of it" if trust.ties else ""
         found.append(
-            f"simulated steps are off by {trust.margin:.1%} on average ({trust.basis}); the best's "
+            f"simulated steps are off by {trust.margin:.1%} on average ({trust.basis}); the best "
             f"gain is {gain}{ties}"
         )
     if (floor := tuning.noise_floor) is not None:
@@ -236,7 +236,7 @@ def remarks_of(tuning: Tuning) -> list[str]:
             f"({floor.low:+.1%} … {floor.high:+.1%})"
         )
     if best is not None and best.numbers.startswith("not checked"):
-        found.append(f"the best's results: {best.numbers}")
+        found.append(f"results of the best: {best.numbers}")
     if tuning.baseline is not None and tuning.baseline.wrong:
         found.append(f"with the default settings {tuning.baseline.wrong}; then tune again")
     failed: dict[str, int] = {}

@@ -1,10 +1,10 @@
-// Ops of a report: texts of numbers as Slipstream writes them, the map, the table, an op's details.
+// The ops of a report: number formats, the map, the table, and the details of an op.
 (() => {
   "use strict";
   const FIRST = 15;
   const MORE = 200;
 
-  // ---- numbers as units.py and words.py write them ------------------------------------------
+  // ---- numbers as units.py and formatting.py write them ------------------------------------------
 
   function digits(value) {
     if (Math.abs(value) >= 100) return value.toFixed(0);
@@ -37,21 +37,21 @@
     return scaled(count, [[1e15, "PFLOP"], [1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"], [1e3, "kFLOP"]], "FLOP");
   }
 
-  // ---- what is known of an op ---------------------------------------------------------------
+  // ---- details of an op ---------------------------------------------------------------------
 
   const nameOf = (op) => op.text || op.instruction;
   const isLoose = (op) => op.instruction === "unattributed";
 
-  /** [label, value] of all that is known of an op. */
+  /** [label, value] pairs that describe an op. */
   function about(op) {
     const rows = [];
     const add = (label, value) => { if (value !== undefined && value !== "") rows.push([label, value]); };
-    add("instruction", isLoose(op) ? "none: it could be put down to no instruction" : op.instruction);
+    add("instruction", isLoose(op) ? "none: belongs to no instruction" : op.instruction);
     add("program", op.program);
     add("phase", op.phase);
     add("scope", op.scope);
     add("category", op.category);
-    add("cost", `${time(op.us)} a step, ${share(op.share)} of device time`);
+    add("cost", `${time(op.us)} per step, ${share(op.share)} of device time`);
     add("runs", whole.format(op.count));
     if (op.exposed !== undefined) {
       add("exposed", `${time(op.exposed)} of ${time(op.us)}`);
@@ -179,7 +179,7 @@
       const all = this.ops.length === rows.length;
       this.state.textContent = rows.length
         ? all ? "" : `${rows.length} of ${this.ops.length}, ${time(us)}`
-        : "nothing found";
+        : "no matches";
       this.more.hidden = rows.length <= this.limit;
       this.more.textContent = `Show ${Math.min(MORE, rows.length - this.limit)} more of ${rows.length}`;
     }
@@ -223,7 +223,7 @@
       return this.body.querySelector(`[data-op="${index}"] .name`).focus({ preventScroll: true });
     }
 
-    /** Show one op and what is known of it. */
+    /** Show one op and its details. */
     reveal(index) {
       this.search.value = "";
       this.open = new Set([index]);

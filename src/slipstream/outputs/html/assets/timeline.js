@@ -7,8 +7,8 @@
 //   lanes: [{id, name, group, kind: "stream" | "lane" | "counter", depths?, collapsed?, unit?, max?}],
 //   start_us, end_us, steps?: [{start_us, end_us, name, number?}], stepped? (steps come with slices),
 //   slices(from_us, to_us, pixels, {lanes, tops}) -> Promise<{lanes: [{id, start, duration, name,
-//     kind, count, depth?, busy?, value?}], names, said?, kinds, steps?}>
-//     columns; `said` explains each name; `count` above 1 marks a block of many; `lanes` are those
+//     kind, count, depth?, busy?, value?}], names, descriptions?, kinds, steps?}>
+//     columns; `descriptions` explains each name; `count` above 1 marks a block of many; `lanes` are those
 //     in sight, which is all that is needed, `tops` those of which only depth 0 is
 //   search(text) -> Promise<[{lane, start_us, duration_us, name, depth?}]>,
 //     in time; the list's `best` is the one to show first, `total` how many there are in all

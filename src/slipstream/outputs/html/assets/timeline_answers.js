@@ -117,7 +117,7 @@
       depth: found.depth ? found.depth[i] : 0,
       count: found.count[i],
       name: data.names[found.name[i]],
-      said: data.said ? data.said[found.name[i]] : "",
+      description: data.descriptions ? data.descriptions[found.name[i]] : "",
       kind: data.kinds[found.kind[i]],
     };
   }

@@ -144,22 +144,22 @@
         const at = y + depth * options.row + (tall - high);
         context.fillRect(x0, at, Math.max(wide - gap, 1), high);
         if (wide > 26 && !options.plain) {
-          const said = count > 1 || !data.said ? "" : data.said[found.name[i]];
-          this.label(count > 1 ? `${count.toLocaleString("en")} slices` : name, said, colour, x0, at + tall / 2, wide);
+          const description = count > 1 || !data.descriptions ? "" : data.descriptions[found.name[i]];
+          this.label(count > 1 ? `${count.toLocaleString("en")} slices` : name, description, colour, x0, at + tall / 2, wide);
           fill = "";
         }
       }
     }
 
     /** What a slice is called, and behind it what it does where there is room for both. */
-    label(name, said, colour, x0, y, wide) {
+    label(name, description, colour, x0, y, wide) {
       const { context, palette } = this;
       const text = fitted(context, name, wide - 8);
       if (!text) return;
       context.fillStyle = palette.ink.get(colour);
       context.fillText(text, x0 + 4, y + 0.5);
       const used = Timeline.widthOf(name) + 16;
-      const more = said && text === name ? fitted(context, said, wide - used - 8) : "";
+      const more = description && text === name ? fitted(context, description, wide - used - 8) : "";
       if (!more) return;
       context.globalAlpha = 0.72;
       context.fillText(more, x0 + used, y + 0.5);

@@ -67,7 +67,7 @@
       const none = !hits || !hits.length;
       this.before.disabled = this.after.disabled = none;
       if (none) {
-        this.found.textContent = hits ? "nothing found" : "";
+        this.found.textContent = hits ? "no matches" : "";
         return;
       }
       const all = hits.total > hits.length ? ` (of ${hits.total.toLocaleString("en")})` : "";
@@ -99,7 +99,7 @@
       const { duration } = Timeline.time;
       const said = slice.count > 1
         ? [`${slice.count.toLocaleString("en")} slices`, `${duration(slice.duration_us)}, mostly ${slice.name}`]
-        : [slice.name, [duration(slice.duration_us), slice.kind, slice.said].filter(Boolean).join(" · ")];
+        : [slice.name, [duration(slice.duration_us), slice.kind, slice.description].filter(Boolean).join(" · ")];
       this.say(at, ...said, stage);
     }
 
@@ -129,7 +129,7 @@
     }
 
     empty() {
-      const text = this.view.options.hint || "Click a slice for what it is. Wheel or W and S zoom, drag or A and D pan, Shift drag measures.";
+      const text = this.view.options.hint || "Click a slice for details. Wheel or W/S zooms, drag or A/D pans, Shift-drag measures.";
       this.element.replaceChildren(make("p", {}, text));
     }
 

@@ -1,4 +1,4 @@
-// The viewer's page: a timeline of everything, what is selected, and what is in sight.
+// The viewer's page: the timeline, the selection, and a summary of the visible range.
 (() => {
   "use strict";
   const Viewer = window.SlipstreamViewer;
@@ -61,7 +61,7 @@
     for (const op of member.ops) {
       const swatch = make("i", {});
       swatch.style.background = `var(--${op.kind})`;
-      const said = [op.said, op.source].filter(Boolean).join(" · ");
+      const said = [op.description, op.source].filter(Boolean).join(" · ");
       const name = make("button", { type: "button", title: `Find ${op.name}`, onclick: () => find(op.name) },
         swatch, make("span", {}, op.name), make("b", {}, duration(op.us)),
         make("small", {}, said), make("small", {}, percent(op.us / span)));
@@ -80,9 +80,9 @@
 
   // ---- the page -----------------------------------------------------------------------------
 
-  function notice(text, isTrouble = true) {
+  function notice(text, isError = true) {
     at("notice").textContent = text || "";
-    at("notice").classList.toggle("trouble", isTrouble);
+    at("notice").classList.toggle("error", isError);
   }
 
   function head() {
@@ -107,7 +107,7 @@
     }
     view = Timeline.mount(at("timeline"), source, {
       height: "fill", panel: at("selected"), label: "Timeline of the recording",
-      hint: "Click a slice for what it is, drag with Shift to measure.",
+      hint: "Click a slice for details; Shift-drag measures.",
       onError: (error) => notice(error.message),
       onView: () => { if (view && !range) soon(); },
       onRange: (from, to) => { range = from === null ? null : [from, to]; soon(); },
@@ -123,20 +123,20 @@
       const state = JSON.parse(event.data);
       if (state.is_over) {
         events.close();
-        return notice(state.trouble || "The server has ended; this page shows what it has.");
+        return notice(state.error || "The server has stopped; this page shows what is already loaded.");
       }
-      if (state.trouble) return notice(`Could not read it again: ${state.trouble}`);
+      if (state.error) return notice(`Could not reload the recording: ${state.error}`);
       if (state.generation > generation) {
         const again = generation > 0;
         generation = state.generation;
-        if (again) show().then(() => notice("The recording changed; this is the new one.", false), fail);
+        if (again) show().then(() => notice("The recording has changed and was reloaded.", false), fail);
       } else if (state.total_bytes && !scene) {
         const share = Math.round((state.done_bytes / state.total_bytes) * 100);
         at("title").textContent = `Reading… ${share}%`;
       }
       return undefined;
     };
-    events.onerror = () => { if (events.readyState === EventSource.CLOSED) notice("The server has ended."); };
+    events.onerror = () => { if (events.readyState === EventSource.CLOSED) notice("The server has stopped."); };
   }
 
   function fail(error) {
@@ -147,7 +147,7 @@
   at("perfetto").addEventListener("click", async () => {
     if (!view) return;
     const [from_us, to_us] = range || [view.from, view.to];
-    notice("Handing what is in sight to ui.perfetto.dev…", false);
+    notice("Sending the visible range to ui.perfetto.dev…", false);
     try {
       await Viewer.openInPerfetto(scene.title, { from_us, to_us });
       notice("");

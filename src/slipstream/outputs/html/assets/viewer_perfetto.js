@@ -31,7 +31,7 @@
   /** Open a window as a trace; called by a click, or the browser forbids the new tab. */
   async function openInPerfetto(title, window_us) {
     const opened = window.open(ORIGIN);
-    if (!opened) throw new Error("the browser forbade the new tab");
+    if (!opened) throw new Error("the browser blocked the new tab");
     try {
       const [buffer] = await Promise.all([
         Viewer.ask("perfetto", { ...window_us, member: 0 }, "bytes"), awake(opened),

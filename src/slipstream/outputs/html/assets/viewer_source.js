@@ -7,13 +7,13 @@
     ["busy", Float32Array], ["kind", Uint8Array], ["depth", Uint8Array],
   ];
 
-  /** Ask the server; what it says is wrong is thrown. */
+  /** Ask the server; its error message is thrown. */
   async function ask(what, parameters, kind) {
     const text = new URLSearchParams(parameters || {}).toString();
     const answer = await fetch(`api/${what}${text ? `?${text}` : ""}`);
     if (!answer.ok) {
       const said = await answer.text();
-      let message = said.trim() || `the server said ${answer.status}`;
+      let message = said.trim() || `the server answered ${answer.status}`;
       try {
         message = JSON.parse(said).error || message;
       } catch {
@@ -58,7 +58,7 @@
     });
     const steps = header.steps.map(([number, start_us, end_us]) =>
       ({ number, start_us, end_us, name: `step ${number}` }));
-    return { lanes, steps, names: header.names, said: header.said, kinds: header.kinds };
+    return { lanes, steps, names: header.names, descriptions: header.descriptions, kinds: header.kinds };
   }
 
   function serverSource(scene) {

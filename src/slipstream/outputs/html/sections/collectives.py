@@ -1,4 +1,4 @@
-"""Collectives: what is moved, how fast, and who waits for whom."""
+"""Collectives: bytes, bandwidth and stragglers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def collectives_section(result: Collectives) -> Section:
 def _lede(result: Collectives) -> str:
     total = sum(row.per_step_us for row in result.rows)
     exposed = sum(row.exposed_us for row in result.rows)
-    span = "a step" if result.steps else "in all"
+    span = "per step" if result.steps else "in total"
     text = (
         f"{plural(len(result.rows), 'collective')}, {time_text(total)} {span}, "
         f"{time_text(exposed)} of it exposed."
@@ -46,8 +46,8 @@ def _lede(result: Collectives) -> str:
     late = result.straggler
     if late is not None:
         text += (
-            f" {late.device} of {late.host} comes last to {share_text(late.last_share, 0)} of "
-            f"them; the others wait {time_text(late.caused_us)} a step for it."
+            f" {late.device} of {late.host} arrives last at {share_text(late.last_share, 0)} of "
+            f"them; the others wait {time_text(late.caused_us)} per step for it."
         )
     return text
 
@@ -61,12 +61,12 @@ def _rows(result: Collectives) -> Html:
         number("Payload"),
         number("Devices", wide=True),
         number("Runs", wide=True),
-        number("A step"),
+        number("Per step"),
         number("Exposed"),
-        number("One, median", wide=True),
+        number("Median", wide=True),
         number("Bus bandwidth", wide=True),
         number("Of the link", wide=True),
-        *([number("Waits for others", wide=True)] if has_wait else []),
+        *([number("Wait for others", wide=True)] if has_wait else []),
         *([TableColumn("Algorithm", is_wide=True)] if has_algorithm else []),
     ]
     rows = [_row(row, has_wait, has_algorithm) for row in result.rows]
@@ -106,10 +106,10 @@ def _stragglers(result: Collectives) -> Html | None:
     columns = [
         TableColumn("Device"),
         TableColumn("Host", is_wide=True),
-        number("Came last"),
+        number("Arrives last"),
         number("Of", wide=True),
-        number("Made others wait"),
-        number("Waited itself"),
+        number("Others wait"),
+        number("Waits itself"),
     ]
     rows: list[Row] = [
         [
@@ -123,10 +123,10 @@ def _stragglers(result: Collectives) -> Html | None:
         for one in result.stragglers
     ]
     text = (
-        f"Clocks agree to {time_text(result.alignment_us)} by the ends of collectives."
+        f"Clocks agree within {time_text(result.alignment_us)} at the ends of collectives."
         if result.alignment_us is not None
         else ""
     )
-    made = table(columns, rows, "Who waits for whom")
+    made = table(columns, rows, "Stragglers")
     note = tag("p", text, class_="note") if text else None
-    return join((tag("h3", "Who waits for whom, in a step"), made, note))
+    return join((tag("h3", "Stragglers, per step"), made, note))

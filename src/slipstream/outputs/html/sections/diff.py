@@ -28,11 +28,11 @@ PARTS = {
     "exposed_communication": "exposed communication",
     "exposed_copy": "exposed copies",
 }
-LEAST = 0.0005
-"""share of the step below which a change is not worth a row"""
+MIN_CHANGE = 0.0005
+"""share of the step below which a change is not shown"""
 DOUBT = {
     True: "beyond noise",
-    False: "within the noise of the steps",
+    False: "within noise",
     None: "too few steps to tell",
 }
 
@@ -74,13 +74,11 @@ def verdict_text(verdict: Verdict) -> str:
 def _lede(diff: Diff) -> Html:
     kind = {"slower": "up", "faster": "down"}.get(diff.verdict.verdict)
     shares = (share_text(side.matched_share) for side in (diff.before, diff.after))
-    matched = "{} of the device time before and {} after is the same ops.".format(*shares)
+    matched = "Matched ops cover {} of device time before and {} after.".format(*shares)
     drift = ""
     if diff.drift is not None and abs(diff.drift) >= 0.001:
         word = "slower" if diff.drift > 0 else "faster"
-        drift = (
-            f" Kernels that do the same run {abs(diff.drift):.1%} {word}: the clock or the machine."
-        )
+        drift = f" Identical kernels run {abs(diff.drift):.1%} {word} (clock or machine)."
     text = verdict_text(diff.verdict)
     text = text[:1].upper() + text[1:]
     return join((tag("b", text, class_=kind), f"; {diff.verdict.why}. {matched}{drift}"))
@@ -130,10 +128,10 @@ def _change_cell(us: float) -> Cell:
 
 def _changes(diff: Diff) -> Html:
     heading = tag("h3", "Ops that changed most")
-    least = LEAST * diff.before.step_us
+    least = MIN_CHANGE * diff.before.step_us
     shown = [change for change in diff.changes if abs(change.excess_us) > least]
     if not shown:
-        text = "No op changed by so much that it could matter to the step."
+        text = "No op changed enough to matter."
         return join((heading, tag("p", text, class_="empty")))
     times = TimeColumn([us for change in shown for us in (change.before_us, change.after_us)])
     columns = [
@@ -142,12 +140,12 @@ def _changes(diff: Diff) -> Html:
         TableColumn("How", is_wide=True),
         number(f"Before, {times.unit}"),
         number(f"After, {times.unit}"),
-        number("Beyond clocks"),
+        number("Net change"),
         TableColumn("", is_wide=True),
     ]
     rows = [_change(change, times) for change in shown]
     left = len(diff.changes) - len(shown)
-    note = tag("p", f"{plural(left, 'op')} more changed less, or not at all.", class_="note")
+    note = tag("p", f"{plural(left, 'more op')} with smaller changes or none.", class_="note")
     made = table(columns, rows, "Ops that changed", more="slipstream diff --json")
     return join((heading, made, note if left else None))
 
@@ -174,12 +172,12 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def _moves(diff: Diff) -> Html | None:
-    least = LEAST * diff.before.step_us
+    least = MIN_CHANGE * diff.before.step_us
     moved = [m for m in diff.moves if abs(m.change_us) > least or m.gained or m.lost]
     if not moved and not diff.reordered:
         return None
-    order = f"{plural(diff.reordered, 'op')} in another order." if diff.reordered else (
-        "The order of ops is the same."
+    order = f"{plural(diff.reordered, 'op')} reordered." if diff.reordered else (
+        "The order of ops is unchanged."
     )  # fmt: skip
     text = tag("p", order, class_="lede")
     heading = tag("h3", "What moved in the schedule")
@@ -188,7 +186,7 @@ def _moves(diff: Diff) -> Html | None:
     columns = [
         TableColumn("Collective or copy"),
         number("Exposed before"),
-        number("after"),
+        number("Exposed after"),
         TableColumn("Now beside", is_wide=True, is_code=True),
         TableColumn("No longer beside", is_wide=True, is_code=True),
     ]

@@ -1,4 +1,4 @@
-"""What is wrong with the step, what it costs, and what to do about it."""
+"""What slows the step, how much it costs, and how to fix it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import named_cell
 from slipstream.results.diagnosis import BASES, Diagnosis, Exhibit, Finding, Gain, Remedy
 
-MOST_EXHIBITS = 6
+MAX_EXHIBITS = 6
 NOTHING_TO_TYPE = "# see the note"
 
 
 def findings_section(diagnosis: Diagnosis, path: str = "PATH") -> Section:
-    """Findings, the surest to be won first; then what the rules could not tell."""
+    """Findings, certain gains first; then rules that could not tell."""
     found = diagnosis.findings
     if found:
         items = [_finding(one, diagnosis.step_us, path) for one in found]
         body = tag("ol", items, class_="findings")
     else:
         looked = plural(len(diagnosis.clear), "rule")
-        body = tag("p", f"Nothing found: {looked} looked at this step.", class_="empty")
+        body = tag("p", f"No problems found by {looked}.", class_="empty")
     return Section(
         "findings",
         "Findings",
@@ -35,12 +35,12 @@ def findings_section(diagnosis: Diagnosis, path: str = "PATH") -> Section:
 
 def _lede(diagnosis: Diagnosis) -> str:
     if not diagnosis.findings:
-        return "Rules over all analyses found nothing that costs this step time."
+        return "No rule found anything that costs this step time."
     if any(one.is_wrong for one in diagnosis.findings):
-        return "This program's results are wrong: put that right before anything else."
+        return "This program computes wrong results: fix that before anything else."
     sure = sum(1 for one in diagnosis.findings if one.gain.low_us > 0)
-    counted = f" {plural(sure, 'gain')} can be counted on." if sure else ""
-    return f"What costs this step time, the surest to be won first.{counted}"
+    counted = f" {plural(sure, 'gain')} {'is' if sure == 1 else 'are'} certain." if sure else ""
+    return f"What costs this step time, certain gains first.{counted}"
 
 
 def _finding(finding: Finding, step_us: float, path: str) -> Html:
@@ -49,7 +49,7 @@ def _finding(finding: Finding, step_us: float, path: str) -> Html:
         amount, below = "wrong", "results, not time"
     text = [tag("h3", _capital(finding.title)), tag("p", _sentence(finding.evidence))]
     if finding.exhibits:
-        text.append(_exhibits(finding.exhibits[:MOST_EXHIBITS]))
+        text.append(_exhibits(finding.exhibits[:MAX_EXHIBITS]))
     text += [
         _change(change, path, f"{finding.rule}-{at}") for at, change in enumerate(finding.changes)
     ]
@@ -65,11 +65,11 @@ def _amount(gain: Gain, step_us: float) -> tuple[str, str]:
     if gain.high_us is not None:
         share = share_text(ratio(gain.high_us, step_us))
         return f"≤ {time_text(gain.high_us)}", f"at most {share} of the step"
-    return "?", "gain not known"
+    return "?", "gain unknown"
 
 
 def _exhibits(exhibits: Sequence[Exhibit]) -> Html:
-    """The ops that show it, without the lines of a table: what, where, how long."""
+    """The ops that show the finding: description, note, source, count, time."""
     rows = [
         tag(
             "tr",
@@ -81,7 +81,7 @@ def _exhibits(exhibits: Sequence[Exhibit]) -> Html:
         )
         for one in exhibits
     ]
-    return tag("table", tag("tbody", rows), class_="exhibits", aria_label="Ops that show it")
+    return tag("table", tag("tbody", rows), class_="exhibits", aria_label="Ops concerned")
 
 
 def _change(change: Remedy, path: str, name: str) -> Html:
@@ -107,7 +107,7 @@ def _basis(finding: Finding, path: str) -> Html:
 
 
 def _source(source: str) -> Html:
-    """A source of advice; what is an address is one to follow."""
+    """A source of advice; addresses become links."""
     name, _, address = source.rpartition(" ")
     if not address.startswith("https://"):
         return join(source)

@@ -21,7 +21,7 @@ from slipstream.outputs.html.tables import (
 def gaps_section(result: Gaps) -> Section:
     """Idle time by cause."""
     if not result.idle_us:
-        text = "The device is never idle in the steps."
+        text = "The device is never idle during the steps."
         return Section("idle", "Idle time", tag("p", text, class_="empty"))
     rows = []
     for cause, us in result.by_cause.items():
@@ -33,9 +33,9 @@ def gaps_section(result: Gaps) -> Section:
         ]
     body = join((tag("div", rows, class_="bars causes"), _gaps(result), notes_of(result.notes)))
     lede = (
-        f"Nothing runs for {time_text(result.idle_us)} of a step "
+        f"Nothing runs for {time_text(result.idle_us)} of the step "
         f"({share_text(ratio(result.idle_us, result.wall_us))}), in {plural(result.count, 'gap')}. "
-        f"Compute waits {time_text(result.waiting_us)} more for communication and copies."
+        f"Compute waits another {time_text(result.waiting_us)} for communication and copies."
     )
     return Section("idle", "Idle time", body, lede)
 
@@ -45,8 +45,8 @@ def _gaps(result: Gaps) -> Html:
         number("Gap"),
         TableColumn("Cause"),
         TableColumn("Before", is_wide=True, is_code=True),
-        TableColumn("Then", is_wide=True),
-        TableColumn("The host was doing", is_wide=True),
+        TableColumn("After", is_wide=True),
+        TableColumn("Host activity", is_wide=True),
         number("Step", wide=True),
     ]
     rows: list[Row] = [
@@ -60,5 +60,5 @@ def _gaps(result: Gaps) -> Html:
         ]
         for gap in result.longest
     ]
-    made = table(columns, rows, "The longest gaps", 8, "slipstream gaps --json")
-    return join((tag("h3", "The longest gaps"), made))
+    made = table(columns, rows, "Longest gaps", 8, "slipstream gaps --json")
+    return join((tag("h3", "Longest gaps"), made))

@@ -1,4 +1,4 @@
-"""The devices and processes of a run beside each other."""
+"""The devices and processes of a run, compared."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from slipstream.outputs.html.tables import Row, TableColumn, number, table, us_c
 
 
 def hosts_section(result: Hosts) -> Section:
-    """Devices beside each other."""
+    """A row for each device."""
     columns = [
         TableColumn("Device"),
         TableColumn("Host"),
         TableColumn("Model", is_wide=True),
         number("Step"),
         number("Compute"),
-        number("Exposed comm.", wide=True),
+        number("Exposed communication", wide=True),
         number("Idle", wide=True),
-        number("Begins later by", wide=True),
+        number("Starts later by", wide=True),
         number("Clock ahead by", wide=True),
     ]
     rows: list[Row] = [

@@ -1,4 +1,4 @@
-"""Memory: its parts, its course along the schedule, and what makes the peak."""
+"""Memory: its parts, its use along the schedule, and the buffers live at the peak."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from slipstream.outputs.html.tables import Row, TableColumn, bytes_cell, named_c
 from slipstream.units import format_bytes
 
 POINTS = 600
-"""of a curve: more than a screen has"""
+"""points of a curve: more than a screen shows"""
 
 
 def memory_section(result: Memory) -> Section:
-    """Memory of the program that ran longest."""
+    """Memory of the program with the most device time."""
     if not result.programs:
-        text = "The programs that ran were not recorded, so their memory isn't known."
+        text = "The programs that ran were not recorded, so their memory use is unknown."
         return Section("memory", "Memory", tag("p", text, class_="empty"))
     first, *others = result.programs
     parts = [_memory_bar(first, result.capacity_bytes), _memory_curve(first), _makers(first)]
@@ -32,14 +32,14 @@ def memory_section(result: Memory) -> Section:
 
 
 def _memory_lede(program: ProgramMemory, result: Memory) -> str:
-    text = f"{program.program} needs {format_bytes(program.peak_bytes)} of one device"
+    text = f"{program.program} needs {format_bytes(program.peak_bytes)} per device"
     if result.capacity_bytes:
         share = share_text(ratio(program.peak_bytes, result.capacity_bytes))
         text += f", {share} of its {format_bytes(result.capacity_bytes)}"
     where = ", ".join(
         part for part in (program.peak_description, file_name(program.peak_source)) if part
     )
-    text += f"; most at {program.peak_at}"
+    text += f"; the peak is at {program.peak_at}"
     return text + (f" ({where})." if where else ".")
 
 
@@ -59,7 +59,7 @@ def _memory_bar(program: ProgramMemory, capacity: int | None) -> Html:
     shown = join((bar(parts, f"Memory: {said}", total or None), legend(parts)))
     if not program.host_bytes:
         return tag("div", shown, class_="membar")
-    host = f"{format_bytes(program.host_bytes)} of host memory beside it."
+    host = f"{format_bytes(program.host_bytes)} of host memory in addition."
     return tag("div", shown, tag("p", host, class_="note"), class_="membar")
 
 
@@ -70,12 +70,12 @@ def _memory_curve(program: ProgramMemory) -> Html | None:
     most, points = max(sizes), thinned(sizes, POINTS)
     plot = curves(
         [ChartCurve(points, "soft"), ChartCurve(points, is_line=True)],
-        f"Temporaries over the schedule, at most {format_bytes(most)}",
+        f"Temporaries along the schedule, at most {format_bytes(most)}",
         most,
         format_bytes(most),
         ("first instruction", "last"),
     )
-    facts = [plural(len(sizes), "instruction"), "a loop as one turn"]
+    facts = [plural(len(sizes), "instruction"), "one iteration per loop"]
     return chart("Temporaries along the schedule", facts, plot, tall=True)
 
 
@@ -86,11 +86,11 @@ def _makers(program: ProgramMemory) -> Html:
         number("Bytes"),
         TableColumn("Shape", is_wide=True, is_code=True),
         TableColumn("Source", is_wide=True),
-        TableColumn("Lives until", is_wide=True, is_code=True),
+        TableColumn("Last use", is_wide=True, is_code=True),
     ]
     rows = [_maker(maker) for maker in program.makers]
-    made = table(columns, rows, "What is alive at the peak", 10, "slipstream memory --json")
-    return join((tag("h3", "What is alive at the peak"), made))
+    made = table(columns, rows, "Live at the peak", 10, "slipstream memory --json")
+    return join((tag("h3", "Live at the peak"), made))
 
 
 def _maker(maker: Maker) -> Row:

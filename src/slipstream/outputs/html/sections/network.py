@@ -1,4 +1,4 @@
-"""The network over time: what links carried, what they could, what goes wrong."""
+"""The network over time: rates, capacities, and problems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = {
 def network_section(result: Network) -> Section:
     """Bandwidth over time on every kind of link."""
     if not result.series and result.latency is None:
-        text = "Nothing in the steps moves bytes between devices or to host memory."
+        text = "The steps move no bytes between devices or to host memory."
         return Section("network", "Network", tag("p", text, class_="empty"))
     span = result.bin_us * max((len(one.rates) for one in result.series), default=0)
     parts = [
@@ -57,10 +57,10 @@ def _lede(result: Network) -> str:
     full = [one for one in result.series if one.bound_share]
     steps = plural(result.steps, "step") if result.steps else "the whole recording"
     of = f" of {result.machine}" if result.machine else ""
-    text = f"What the links{of} carried over {steps}."
+    text = f"Traffic on the links{of} over {steps}."
     for one in full:
         share = share_text(one.bound_share or 0.0)
-        text += f" {_name(one)}: full {share} of the time."
+        text += f" {_name(one)}: saturated {share} of the time."
     return text
 
 
@@ -73,13 +73,13 @@ def _series(one: Series, span_us: float) -> Html:
     shown = max(one.rates, default=0.0)
     near = one.capacity is not None and one.capacity <= 3 * shown
     most = max(shown, one.capacity or 0.0) if near else shown
-    text = f"{format_bytes(most)}/s" + (" (all it can carry)" if near and most > shown else "")
+    text = f"{format_bytes(most)}/s" + (" (capacity)" if near and most > shown else "")
     facts = [
-        f"{format_bytes(one.per_step_bytes)} a step",
+        f"{format_bytes(one.per_step_bytes)} per step",
         f"mean {format_bytes(one.mean)}/s",
         f"peak {format_bytes(one.peak)}/s",
         f"of {format_bytes(one.capacity)}/s, {one.capacity_of}" if one.capacity else "",
-        f"{share_text(one.demand)} would do, spread evenly" if one.demand is not None else "",
+        f"{share_text(one.demand)} needed if spread evenly" if one.demand is not None else "",
     ]
     label = f"{_name(one)}: bandwidth over time, at most {format_bytes(shown)} a second"
     plot = curves(
@@ -97,12 +97,12 @@ def _regions(result: Network) -> Html | None:
         alike.setdefault((region.link, region.direction, region.ops), []).append(region)
     steps = max(result.steps, 1)
     columns = [
-        TableColumn("Full while the device waits"),
+        TableColumn("Saturated while exposed"),
         TableColumn("Link", is_wide=True),
         number("Times", wide=True),
-        number("Exposed a step"),
+        number("Exposed per step"),
         number("Rate", wide=True),
-        number("Of what it can carry"),
+        number("Of capacity"),
     ]
     groups = sorted(alike.items(), key=lambda one: -sum(r.exposed_us for r in one[1]))
     rows: list[Row] = [
@@ -117,7 +117,7 @@ def _regions(result: Network) -> Html | None:
         for (link, direction, ops), found in groups
     ]
     made = table(columns, rows, "Bandwidth-bound regions", 8, "slipstream network --json")
-    return join((tag("h3", "Where a link is what limits"), made))
+    return join((tag("h3", "Saturated links"), made))
 
 
 def _slices(found: Sequence[SliceCollective]) -> Html | None:
@@ -127,9 +127,9 @@ def _slices(found: Sequence[SliceCollective]) -> Html | None:
         TableColumn("Between slices"),
         TableColumn("Type", is_wide=True),
         number("Slack"),
-        number("Takes", wide=True),
+        number("Duration", wide=True),
         number("recv-done", wide=True),
-        number("Stalls a step"),
+        number("Stall per step"),
         number("Bytes", wide=True),
         number("Needs, Gbit/s", wide=True),
     ]
@@ -163,9 +163,9 @@ def _latency(found: Latency, span_us: float) -> Html:
         f"median {time_text(every.p50_us)}",
         f"90% {time_text(every.p90_us)}",
         f"99% {time_text(every.p99_us)}",
-        f"most {time_text(every.most_us)}",
+        f"max {time_text(every.most_us)}",
     ]
-    shown = chart("How long transfers between slices take", facts, plot)
+    shown = chart("Latency of transfers between slices", facts, plot)
     if not found.left_out:
         return shown
     left = ", ".join(f"{count} with {why}" for why, count in found.left_out.items())
@@ -196,5 +196,5 @@ def _troubles(found: Sequence[NetworkProblem]) -> Html | None:
         for one in found
     ]
     return join(
-        (tag("h3", "Troubles that Megascale's guide knows"), tag("ol", items, class_="findings"))
+        (tag("h3", "Problems described in Megascale's guide"), tag("ol", items, class_="findings"))
     )

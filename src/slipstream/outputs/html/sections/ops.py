@@ -1,4 +1,4 @@
-"""Ops: a map of where device time goes, a table to sort and search, and what a click tells."""
+"""Ops: a treemap of device time, a sortable table, and details of each op."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.step_data import OpKey
 
 GROUPINGS = (("scope", "Scope"), ("phase", "Phase"), ("source", "Source"), ("category", "Category"))
-SCOPED = 0.3
-"""share of the time that must have a scope for a map by scope to say anything"""
+MIN_SCOPED = 0.3
+"""share of device time that must have a scope for the map to group by scope"""
 
 
 def ops_section(found: Results) -> Section:
@@ -42,7 +42,7 @@ def grouping(found: Results) -> str:
     """Scopes if the program has them, phases otherwise."""
     whole = sum(op.total_us for op in found.ops.ops)
     scoped = sum(op.total_us for op in found.ops.ops if op.scope)
-    if whole and scoped / whole >= SCOPED:
+    if whole and scoped / whole >= MIN_SCOPED:
         return "scope"
     phased = {op.phase for op in found.ops.ops if op.phase not in ("", "other")}
     return "phase" if phased else "category"
@@ -55,7 +55,7 @@ def _lede(found: Results) -> str:
     share = share_text(found.ops.attributed_share)
     return (
         f"{count}, {time_text(total)} of device time {span}; {share} of it belongs to an "
-        "instruction of the program. Areas are times; click a box to go into it."
+        "instruction of the program. Areas are proportional to time; click a box to zoom in."
     )
 
 
@@ -80,7 +80,7 @@ def _table(found: Results) -> Html:
         ("count", "Runs", "n w"),
         ("roof", "Of roof", "n w") if has_roof else None,
         ("exposed", "Exposed", "n w") if found.overlap.ops else None,
-        ("time", "A step" if found.ops.steps else "In all", "n"),
+        ("time", "Per step" if found.ops.steps else "Total", "n"),
         ("share", "Share", "n"),
     ]
     heads = [
@@ -101,14 +101,14 @@ def _table(found: Results) -> Html:
 
 
 def key_of(op: Op) -> OpKey:
-    """What events of the op are known by (see `step.OpKey`)."""
+    """The key of the op's events (see `step_data.OpKey`)."""
     if op.instruction == UNATTRIBUTED:
         return op.program, op.description.removeprefix("kernel ")
     return op.program, op.instruction
 
 
 def ops_data(found: Results) -> list[dict[str, Any]]:
-    """Every op with all that is known of it; what isn't is left out."""
+    """Every op with what is known about it; unknown values are left out."""
     hidden = {(op.program, op.instruction): op for op in found.overlap.ops}
     roof = {(row.program, row.instruction): row for row in found.roofline.rows}
     room = {(row.program, row.instruction): row for row in found.slack.rows}
@@ -149,7 +149,7 @@ def _exposed(op: Overlapped) -> dict[str, Any]:
 
 
 def waiting_for(found: Results) -> dict[OpKey, str]:
-    """For each collective and copy, what can't begin before it is done."""
+    """For each collective and copy, the op that needs its result."""
     return {
         (row.program, row.instruction): row.limit
         for row in found.slack.rows

@@ -1,4 +1,4 @@
-"""Overlap: what the step waits for, what hid the rest, and what could run later."""
+"""Overlap: exposed and hidden collectives and copies, and their slack."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def overlap_section(found: Results) -> Section:
     """Which compute hid which collective and copy."""
     result = found.overlap
     if not result.ops:
-        text = "No collectives and no copies in this program: there is nothing to hide."
+        text = "This program has no collectives and no copies."
         return Section("overlap", "Overlap", tag("p", text, class_="empty"))
     body = join((_phases(result), _ops(result), _slack(found.slack)))
     return Section("overlap", "Overlap", body, _lede(result))
@@ -43,7 +43,7 @@ def _lede(result: Overlap) -> str:
     ):
         if total:
             hidden = share_text(1 - exposed / total, 0)
-            parts.append(f"of {time_text(total)} of {name}, {hidden} runs beside compute")
+            parts.append(f"of {time_text(total)} of {name}, {hidden} overlaps compute")
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] + "." if text else ""
 
@@ -54,9 +54,9 @@ def _phases(result: Overlap) -> Html | None:
     columns = [
         TableColumn("Phase"),
         number("Communication"),
-        number("exposed"),
+        number("Exposed communication"),
         number("Copies"),
-        number("exposed"),
+        number("Exposed copies"),
     ]
     rows: list[Row] = [
         [
@@ -76,7 +76,7 @@ def _ops(result: Overlap) -> Html:
         TableColumn("Collective or copy"),
         TableColumn("Source", is_wide=True),
         number("Bytes", wide=True),
-        number("A step"),
+        number("Per step"),
         number("Exposed"),
         number("Hidden", wide=True),
         TableColumn("", is_wide=True),
@@ -102,7 +102,7 @@ def _ops(result: Overlap) -> Html:
 
 
 def _split(op: Overlapped) -> Html:
-    """Exposed and hidden time beside each other."""
+    """Exposed and hidden time as one bar."""
     parts = [
         BarPart("exposed", op.exposed_us, op.kind, time_text(op.exposed_us)),
         BarPart("hidden", op.hidden_us, "muted", time_text(op.hidden_us)),
@@ -133,7 +133,7 @@ def _slack(result: Slack) -> Html:
         number("Slack"),
         number("Exposed"),
         TableColumn("Needed by, or next on its stream", is_wide=True),
-        number("Could begin earlier by", wide=True),
+        number("Could start earlier by", wide=True),
         TableColumn("Waits for", is_wide=True),
     ]
     rows = [_slack_row(row) for row in result.rows]

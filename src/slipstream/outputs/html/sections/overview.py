@@ -1,4 +1,4 @@
-"""The first section: the step as one bar, its figures, and what a reader must know."""
+"""The first section: the step as one bar, its figures, and warnings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.report_data import Results
 
-MOST_STEPS = 240
+MAX_STEPS = 240
 FEW_STEPS = 8
-"""so many are rows; more are columns"""
+"""up to this many are shown as rows, more as columns"""
 LARGE = 0.02
-"""a share of the step worth a sentence"""
+"""share of the step above which a part is mentioned"""
 
 
 def overview_section(found: Results) -> Section:
@@ -53,11 +53,11 @@ def step_bar(times: StepTimes, label: str, total: float | None = None) -> Html:
     drawn = bar(parts, f"{label}: {time_text(times.wall_us)}, {said}", total or whole)
     notes = []
     if abs(added - times.wall_us) > LARGE * times.wall_us:
-        notes.append("Each part is its own median over the steps: together they are no step.")
+        notes.append("Each part is a median over the steps, so the parts don't add up to the step.")
     if times.unattributed_us:
         share = share_text(ratio(times.unattributed_us, times.wall_us))
         amount = time_text(times.unattributed_us)
-        notes.append(f"{amount} of it ({share}) could be put down to no instruction.")
+        notes.append(f"{amount} of it ({share}) belongs to no instruction.")
     said_below = [tag("p", note, class_="note unattributed") for note in notes]
     return join((drawn, legend(parts, times.wall_us), said_below))
 
@@ -81,7 +81,7 @@ def _lede(found: Results) -> Html:
     verb = "would take" if found.is_predicted else "takes"
     begin = join((unit, f" {verb} ", tag("b", time_text(times.wall_us)), "; "))
     if not said:
-        return join((begin, "it computes nearly all of the time: overlap has nothing to win."))
+        return join((begin, "it computes nearly all of the time, so better overlap can't help."))
     return join((begin, ", and ".join(said), "."))
 
 
@@ -117,7 +117,7 @@ def _figure(name: str, value: str, below: str, is_first: bool) -> Html:
 
 
 def _basis(summary: Summary) -> str:
-    words = {"annotations": "by annotation", "executions": "by executions of its program"}
+    words = {"annotations": "by annotation", "executions": "by execution"}
     return words.get(summary.step_basis, summary.step_basis)
 
 
@@ -153,7 +153,7 @@ def _phases(summary: Summary) -> Html | None:
 
 
 def _steps(found: Results) -> Html | None:
-    """Each step for itself, so that one sees whether they are alike."""
+    """Each step separately, to show how they vary."""
     by_step = found.overlap.by_step
     if len(by_step) < 2:
         return None
@@ -162,10 +162,10 @@ def _steps(found: Results) -> Html | None:
         (f"{one.number} · {one.device}" if several else str(one.number), times)
         for one, times in zip(by_step, found.steps, strict=True)
     ]
-    stretch = math.ceil(len(shown) / MOST_STEPS)
+    size = math.ceil(len(shown) / MAX_STEPS)
     shown = [
-        max(shown[at : at + stretch], key=lambda one: one[1].wall_us)
-        for at in range(0, len(shown), stretch)
+        max(shown[at : at + size], key=lambda one: one[1].wall_us)
+        for at in range(0, len(shown), size)
     ]
     least, most = (pick(times.wall_us for _, times in shown) for pick in (min, max))
     title = "Every step of every device" if several else "Every step"
@@ -177,7 +177,7 @@ def _steps(found: Results) -> Html | None:
     ]
     label = f"{plural(len(shown), 'step')}, from {time_text(least)} to {time_text(most)}"
     plot = tag("div", columns(stacks, label, most), class_="plot")
-    thinned = f"the slowest of every {stretch}" if stretch > 1 else ""
+    thinned = f"the slowest of every {size}" if size > 1 else ""
     facts = [thinned, f"{time_text(least)} to {time_text(most)}"]
     return chart(title, facts, plot)
 
@@ -194,8 +194,8 @@ def _rows(steps: Sequence[tuple[str, StepTimes]], most: float) -> Html:
 
 
 def warnings(summary: Summary) -> Html | None:
-    """What is doubtful about the recording."""
+    """Warnings about the recording."""
     if not summary.warnings:
         return None
     items = [tag("li", warning.message, data_code=warning.code) for warning in summary.warnings]
-    return join((tag("h3", "To know about this recording"), tag("ul", items, class_="warnings")))
+    return join((tag("h3", "About this recording"), tag("ul", items, class_="warnings")))

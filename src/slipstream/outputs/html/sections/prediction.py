@@ -1,4 +1,4 @@
-"""Predictions: machines beside each other, what the numbers rest on, where the step would wait."""
+"""Predictions: machines side by side, the basis of the numbers, and waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BASES = {"measured": "p0", "calibrated": "p1", "modelled": "p2", "default": "p4"
 
 
 def prediction_section(predictions: Sequence[Prediction]) -> Section:
-    """Every machine that was asked for."""
+    """All machines."""
     body = join(
         (
             _bars(predictions),
@@ -46,16 +46,16 @@ def _lede(predictions: Sequence[Prediction]) -> Html:
     first = predictions[0]
     gain = first.bounds.gain(first.step_us)
     said = (
-        f"perfect overlap would win {share_text(gain)} at most"
+        f"perfect overlap would save at most {share_text(gain)}"
         if first.bounds.has_gain(first.step_us)
         else "even perfect overlap would save less than 2%"
     )
     step = tag("b", time_text(first.step_us))
-    return join((f"{first.program} on {first.machine} would take ", step, f" a step; {said}."))
+    return join((f"{first.program} on {first.machine} would take ", step, f" per step; {said}."))
 
 
 def times_of(one: Prediction) -> StepTimes:
-    """A prediction's step as a summary has it."""
+    """The step of a prediction, in a summary's form."""
     return StepTimes(
         one.step_us,
         one.compute_us,
@@ -91,10 +91,10 @@ def _table(predictions: Sequence[Prediction]) -> Html:
         number("Step"),
         number("Compute", wide=True),
         number("Communication", wide=True),
-        number("exposed"),
+        number("Exposed communication"),
         number("Exposed copies", wide=True),
-        number("Least possible"),
-        number("Overlap could win", wide=True),
+        number("Lower bound"),
+        number("Overlap could save", wide=True),
         number("MFU", wide=True),
         number("Memory", wide=True),
     ]
@@ -127,7 +127,7 @@ def _memory(one: Prediction) -> Cell:
 
 
 def _basis(predictions: Sequence[Prediction]) -> Html:
-    made = [tag("h3", "What the times rest on")]
+    made = [tag("h3", "Basis of the times")]
     for one in predictions:
         parts = [
             BarPart(name, share, BASES.get(name, "p3"), share_text(share, 0))
@@ -147,13 +147,13 @@ def _waits(one: Prediction, several: bool) -> Html:
         "h3", f"Where it would wait on {one.machine}" if several else "Where it would wait"
     )
     if not one.waits:
-        return join((heading, tag("p", "Nowhere: all is hidden.", class_="empty")))
+        return join((heading, tag("p", "No waits: everything is hidden.", class_="empty")))
     columns = [
         TableColumn("Op"),
         TableColumn("Source", is_wide=True),
         TableColumn("Kind", is_wide=True),
         number("Bytes", wide=True),
-        number("A step"),
+        number("Per step"),
         number("Times", wide=True),
         TableColumn("Why"),
     ]
@@ -183,5 +183,5 @@ def _messages(predictions: Sequence[Prediction]) -> Html | None:
         return None
     items = [tag("li", text) for text in dict.fromkeys(texts)]
     return join(
-        (tag("h3", "What XLA and the simulation said"), tag("ul", items, class_="warnings"))
+        (tag("h3", "Messages from XLA and the simulation"), tag("ul", items, class_="warnings"))
     )

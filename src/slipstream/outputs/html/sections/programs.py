@@ -1,4 +1,4 @@
-"""What ran: programs, flags, software and devices."""
+"""Programs, flags, software and devices."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _flags(program: Program | None) -> Html:
     heading = tag("h3", "Flags")
     if program is None or not program.flags:
         text = (
-            "This recording doesn't say which XLA flags the program was compiled with; "
-            "slipstream doctor shows those of a running environment."
+            "The recording doesn't contain the XLA flags of this program; "
+            "slipstream doctor checks those of the current environment."
         )
         return join((heading, tag("p", text, class_="note")))
     rows = [
@@ -109,14 +109,12 @@ def _loops(program: Program) -> Html | None:
     rows: list[Row] = [
         [
             tag("span", loop.name, class_="c"),
-            Cell(
-                "not known" if loop.trip_count is None else f"{loop.trip_count:,}", loop.trip_count
-            ),
+            Cell("unknown" if loop.trip_count is None else f"{loop.trip_count:,}", loop.trip_count),
             _body_size(program, loop.called),
         ]
         for loop in loops
     ]
-    columns = [TableColumn("Loop"), number("Turns"), number("Instructions")]
+    columns = [TableColumn("Loop"), number("Iterations"), number("Instructions")]
     return join((tag("h3", "Loops"), table(columns, rows, "Loops", 6)))
 
 

@@ -1,4 +1,4 @@
-"""Ops against the roof: what loses most."""
+"""Ops against the roof, the largest loss first."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ MOST_LOST = 40
 
 
 def roofline_section(result: Roofline) -> Section:
-    """Ops that lose most against the roof."""
+    """Ops that lose most time against the roof."""
     rows = [row for row in result.rows if row.best_us is not None]
     if not rows:
         text = "No roof to compare with: " + (
-            "; ".join(result.notes)
-            or "the program that ran was not recorded, so its work isn't known"
+            "; ".join(result.notes) or "the program was not recorded, so its work is unknown"
         )
         return Section("roofline", "Roofline", tag("p", f"{text}.", class_="empty"))
     times = TimeColumn([row.per_step_us for row in rows])
@@ -34,7 +33,7 @@ def roofline_section(result: Roofline) -> Section:
         TableColumn("Op"),
         TableColumn("Source", is_wide=True),
         TableColumn("Bound by", is_wide=True),
-        number(f"{times.unit} a step"),
+        number(f"{times.unit} per step"),
         number("At the roof", wide=True),
         number("Of the roof"),
         number("Achieved", wide=True),
@@ -42,7 +41,7 @@ def roofline_section(result: Roofline) -> Section:
     ]
     shown = [_roof_row(row, times) for row in rows[:MOST_LOST]]
     made = table(columns, shown, "Ops against the roof", more="slipstream roofline --json")
-    heading = tag("h3", "What loses most")
+    heading = tag("h3", "Largest losses")
     return Section("roofline", "Roofline", join((heading, made)), _roof_lede(result, rows))
 
 
@@ -58,8 +57,8 @@ def _roof_lede(result: Roofline, rows: list[RooflineRow]) -> str:
             result.remat_flops
         ) else ". "  # fmt: skip
     return text + (
-        f"Were every op at its roof, {time_text(lost)} of a step would be won. The work of "
-        f"{share_text(result.counted_share, 0)} of the device time is known."
+        f"With every op at its roof, the step would be {time_text(lost)} shorter. Work is known "
+        f"for {share_text(result.counted_share, 0)} of device time."
     )
 
 

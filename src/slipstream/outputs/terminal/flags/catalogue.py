@@ -1,4 +1,4 @@
-"""Flags, what is known about one, and what changed between releases, as text and JSON."""
+"""`slipstream flags list`, `explain` and `diff` as text and JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from slipstream.flags.catalogue.history import FlagHistory
     from slipstream.flags.explain import Explanation, FlagDiff
 
-MOST_NAME = 52
-"""columns for names; longer ones are shown whole and push what follows: people copy them"""
-LEAST_TEXT = 16
-"""columns that a default gets, however little is left"""
+MAX_NAME_WIDTH = 52
+"""columns for names; longer ones are never cut, so that they can be copied"""
+MIN_TEXT_WIDTH = 16
+"""columns reserved for a default"""
 INDENT = "  "
-UNVERIFIED = "The releases show that it is gone; no public source was found for the reason."
-JUDGED = "Helps and hurts are our judgement: the source only says what the flag does."
+UNVERIFIED = "The flag is gone from the releases; no public source gives the reason."
+JUDGED = "Benefits and risks are our judgement: the source only describes the flag."
 
 
 def list_json(version: str, flags: Sequence[Flag]) -> dict[str, Any]:
@@ -60,13 +60,13 @@ def _lines(rows: Sequence[Sequence[str]], width: int, indent: str = "") -> list[
     for name, *texts, last in rows:
         cells = [pad(text, size) for text, size in zip(texts, short, strict=True)]
         head = INDENT.join([indent + pad(name, name_width), *cells])
-        room = max(width - len(head) - len(INDENT), LEAST_TEXT)
+        room = max(width - len(head) - len(INDENT), MIN_TEXT_WIDTH)
         lines.append(f"{head}{INDENT}{elide(last, room)}".rstrip())
     return lines
 
 
 def _name_width(names: Sequence[str]) -> int:
-    return max((len(name) for name in names if len(name) <= MOST_NAME), default=0)
+    return max((len(name) for name in names if len(name) <= MAX_NAME_WIDTH), default=0)
 
 
 def places(flag: Flag) -> str:
@@ -108,7 +108,7 @@ def _setting_lines(found: Explanation, width: int) -> list[str]:
 
 
 def _flag_lines(found: Explanation, width: int) -> list[str]:
-    """Type, default and places in the release asked for, then the releases before."""
+    """Type, default and places in this release, then the history."""
     lines: list[str] = []
     if found.flag is None:
         lines.append(f"not in jaxlib {found.jaxlib_version}")
@@ -180,11 +180,11 @@ def _sources(found: Explanation) -> list[str]:
 
 
 def render_diff(found: FlagDiff, width: int = 80) -> Text:
-    """What a move from one jaxlib to another changes: what breaks first."""
+    """What changes between two jaxlib releases, breaking changes first."""
     sections = [
         ("removed", _removed_lines(found, width)),
-        ("may be set elsewhere", _place_lines(found, width)),
-        ("other default", _default_lines(found, width)),
+        ("set in another place", _place_lines(found, width)),
+        ("new default", _default_lines(found, width)),
         ("added", _added_lines(found, width)),
     ]
     lines = [f"jaxlib {found.old} → {found.new}"]
@@ -193,8 +193,8 @@ def render_diff(found: FlagDiff, width: int = 80) -> Text:
             lines += ["", title, *body]
     counts = (
         f"{len(found.removed)} removed",
-        f"{len(found.places)} set elsewhere",
-        f"{len(found.defaults)} with another default",
+        f"{len(found.places)} set in another place",
+        f"{len(found.defaults)} with a new default",
         f"{len(found.added)} added",
     )
     return Text("\n".join([*lines, "", *wrap(counts, width)]))

@@ -1,4 +1,4 @@
-"""Findings about settings, as text and JSON."""
+"""`slipstream flags lint` as text and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INDENT = "  "
 def render_findings(
     findings: Sequence[LintFinding], jaxlib_version: str, gpu: str | None, width: int = 80
 ) -> Text:
-    """What to change, place by place, then how much there is of each kind."""
+    """Every finding with its place, then a count by severity."""
     text = Text()
     for finding in findings:
         text.append(f"{printable(str(finding.place))}: ")
@@ -38,7 +38,7 @@ def summary_line(findings: Sequence[LintFinding], jaxlib_version: str, gpu: str 
         if (count := sum(finding.severity == severity for finding in findings))
     ]
     on = f" on {gpu}" if gpu else ""
-    return f"jaxlib {jaxlib_version}{on}: {' · '.join(counts) or 'nothing to change'}"
+    return f"jaxlib {jaxlib_version}{on}: {' · '.join(counts) or 'no problems found'}"
 
 
 def findings_json(

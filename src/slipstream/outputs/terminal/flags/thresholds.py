@@ -1,4 +1,4 @@
-"""Combine thresholds as text and JSON."""
+"""`slipstream flags thresholds` as text and JSON."""
 
 from __future__ import annotations
 
