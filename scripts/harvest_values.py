@@ -141,7 +141,7 @@ def try_flags(catalogue: Catalogue, probe: Probe) -> tuple[int, dict[str, Any]]:
             words[flag.name] = members
     values = {flag.name: list(candidates(flag, words.get(flag.name, ()))) for flag in flags}
     pairs = [(name, value) for name, tries in values.items() for value in tries]
-    ended = dict(zip(pairs, probe.ends([written(*pair) for pair in pairs]), strict=True))
+    ended = dict(zip(pairs, probe.aborts([written(*pair) for pair in pairs]), strict=True))
     for flag in flags:
         if "message" in flag.kind:
             # No descriptor names its members: what was accepted are the words to make lists of.
@@ -151,7 +151,7 @@ def try_flags(catalogue: Catalogue, probe: Probe) -> tuple[int, dict[str, Any]]:
             values[flag.name] += more
             tried = [(flag.name, value) for value in more]
             pairs += tried
-            ended |= zip(tried, probe.ends([written(*pair) for pair in tried]), strict=True)
+            ended |= zip(tried, probe.aborts([written(*pair) for pair in tried]), strict=True)
     found = {}
     for flag in flags:
         fine = {value: not ended[flag.name, value] for value in values[flag.name]}

@@ -72,7 +72,7 @@ def test_lists_are_compile_options_from_0_6_0_on():
 def test_a_release_that_is_not_there():
     with pytest.raises(BadInput, match=r"no data for jaxlib 0\.4\.32; nearest .* 0\.4\.31 and 0"):
         catalogue_of("0.4.32")
-    with pytest.raises(BadInput, match="'new' is no jaxlib release"):
+    with pytest.raises(BadInput, match="'new' is not a jaxlib release"):
         catalogue_of("new")
 
 

@@ -18,9 +18,9 @@ from slipstream.flags.catalogue.history import catalogue_of
 from slipstream.flags.catalogue.probe import Probe
 from slipstream.flags.catalogue.release_grammars import (
     flag_grammar,
+    harvested_counts,
+    harvested_releases,
     option_grammar,
-    tested_counts,
-    tested_releases,
 )
 from slipstream.flags.catalogue.values import flag_value_error, option_value_error, repaired_value
 from slipstream.flags.lint.findings import FAILING
@@ -99,7 +99,7 @@ def test_lint_agrees_with_processes_started_for_it() -> None:
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         ended = list(pool.map(_ends, strings))
     assert 5 < sum(ended) < len(ended) - 5
-    assert Probe().ends(strings) == ended
+    assert Probe().aborts(strings) == ended
     assert dict(zip(strings, verdicts(strings), strict=True)) == dict(
         zip(strings, ended, strict=True)
     )
@@ -109,7 +109,7 @@ def test_lint_agrees_with_many_more_that_are_forked() -> None:
     """Once jaxlib is loaded, a process takes milliseconds."""
     strings = [written(*pair) for pair in pairs(FORKED, 2)]
     assert dict(zip(strings, verdicts(strings), strict=True)) == dict(
-        zip(strings, Probe().ends(strings), strict=True)
+        zip(strings, Probe().aborts(strings), strict=True)
     )
 
 
@@ -162,11 +162,11 @@ def _option_fails(flag: Flag, value: str) -> bool:
 
 def test_every_flag_of_this_jaxlib_was_tried() -> None:
     flags = [flag for flag in installed_catalogue().flags.values() if flag.in_xla_flags]
-    assert HERE in tested_releases()
-    assert [flag.name for flag in flags if not flag_grammar(flag, HERE).is_tried] == []
+    assert HERE in harvested_releases()
+    assert [flag.name for flag in flags if not flag_grammar(flag, HERE).is_tested] == []
     options = [f for f in installed_catalogue().flags.values() if f.in_compiler_options]
-    assert [f.name for f in options if not option_grammar(f, HERE)[0].is_tried] == []
-    assert min(tested_counts(HERE)) > 10_000
+    assert [f.name for f in options if not option_grammar(f, HERE)[0].is_tested] == []
+    assert min(harvested_counts(HERE)) > 10_000
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_another_release_goes_by_the_nearest_that_was_tried() -> None:
     flag = catalogue_of("0.10.1").flags["xla_gpu_detect_nan"]
     said = flag_value_error(flag, "DETECTION_MODE_FAIL", "0.10.1")
     assert said is not None
-    assert said.endswith("(so it is with jaxlib 0.10.2; not tried with 0.10.1)")
+    assert said.endswith("(as in jaxlib 0.10.2; not tested with 0.10.1)")
     assert flag_value_error(flag, "fail", "0.10.1") is None
 
 

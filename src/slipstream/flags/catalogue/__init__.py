@@ -1,1 +1,1 @@
-"""Every flag of every supported jaxlib, and what happened to it."""
+"""Every flag of every supported jaxlib: types, defaults, values, history and replacements."""

@@ -1,4 +1,4 @@
-"""Every flag of one jaxlib: its type, its default, and where it may be set."""
+"""The flags of one jaxlib: type, default, and where each may be set."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ SIMILAR = 0.75
 
 @dataclass(frozen=True)
 class Flag:
-    """One setting of XLA, as one jaxlib knows it."""
+    """One XLA flag, as one jaxlib has it."""
 
     name: str
     kind: str
     """bool, int32, int64, float, double, string, enum, map, message, or `repeated` one of those;
-    `unknown` where the library accepts the name and doesn't say more"""
+    `unknown` if the library accepts the name but has no field for it"""
     default: str | None
-    """enums by their full names, which a few flags want shorter in `XLA_FLAGS`; lists with commas;
-    None where it isn't known"""
+    """enums by their full names, which `XLA_FLAGS` abbreviates for a few flags; lists with commas;
+    None if unknown"""
     enum_values: tuple[str, ...] = ()
     is_deprecated: bool = False
     in_xla_flags: bool | None = None
-    """accepted in `XLA_FLAGS`; None where nobody asked the library"""
+    """accepted in `XLA_FLAGS`; None if not tested"""
     in_compiler_options: bool = False
     """accepted by `jit(…, compiler_options={…})`"""
 
     def row(self) -> list[Any]:
-        """All but the name, as files hold it."""
+        """Everything but the name, as stored in files."""
         enum = list(self.enum_values)
         places = [self.in_xla_flags, self.in_compiler_options]
         return [self.kind, self.default, enum, self.is_deprecated, *places]
 
     @staticmethod
     def from_row(name: str, row: Sequence[Any]) -> Flag:
-        """What `row` gave."""
+        """The inverse of `row`."""
         kind, default, enum, is_deprecated, in_xla_flags, in_compiler_options = row
         return Flag(
             name, kind, default, tuple(enum), is_deprecated, in_xla_flags, in_compiler_options
@@ -52,14 +52,14 @@ class Catalogue:
     jaxlib_version: str
     flags: Mapping[str, Flag]
     removed: frozenset[str] = field(default_factory=frozenset)
-    """names that earlier versions had and this one keeps reserved"""
+    """names of earlier versions that this one keeps reserved"""
 
 
 def installed_catalogue() -> Catalogue:
-    """The flags of the jaxlib that is installed here; nothing of it is imported.
+    """The flags of the installed jaxlib, without importing it.
 
-    A release that is not in the history is started a few times, to ask what it accepts; the answer
-    is kept.
+    A release that is not in the history is started a few times to test what it accepts, and the
+    result is cached.
     """
     from slipstream.flags.catalogue.installed import read_installed
 
@@ -67,7 +67,7 @@ def installed_catalogue() -> Catalogue:
 
 
 def default_catalogue(version: str | None = None) -> Catalogue:
-    """The release's, from the history; else the installed jaxlib's; else the newest known."""
+    """The flags of a release; without one, of the installed jaxlib, or else the newest known."""
     from slipstream.flags.catalogue.history import catalogue_of, newest_version
 
     if version is not None:

@@ -1,4 +1,4 @@
-"""The message of XLA's flags, `DebugOptions`, from the descriptor that a jaxlib carries."""
+"""XLA's flags are the fields of `DebugOptions`: read from a jaxlib's protobuf descriptor."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class DebugOption:
 
     @property
     def in_compiler_options(self) -> bool:
-        """`compiler_options` sets any field but maps and messages (XLA's `ApplyOption`)."""
+        """`compiler_options` can set all fields but maps and messages (XLA's `ApplyOption`)."""
         return self.kind.removeprefix("repeated ") not in ("map", "message")
 
 
 class DebugOptionsDescriptor:
-    """`DebugOptions` of one jaxlib: its fields, its reserved names, and what it decodes."""
+    """`DebugOptions` of one jaxlib: its fields, reserved names and defaults."""
 
     def __init__(self, found: FileDescriptors) -> None:
         from google.protobuf import descriptor_pb2
@@ -60,7 +60,7 @@ class DebugOptionsDescriptor:
         return frozenset(self._options.reserved_name)
 
     def defaults(self, compile_options: bytes) -> dict[str, str]:
-        """Each field's value, as text, in a serialized `CompileOptionsProto`."""
+        """The value of each field in a serialized `CompileOptionsProto`, as text."""
         build = _submessage(compile_options, _BUILD_OPTIONS)
         serialized = _submessage(build, _DEBUG_OPTIONS)
         message = self._message_class().FromString(serialized)
@@ -76,7 +76,7 @@ class DebugOptionsDescriptor:
         return DebugOption(field.name, kind, tuple(enum.values()), field.options.deprecated)
 
     def _message_class(self) -> Any:
-        """A class for `DebugOptions` alone: without messages, and with numbers for enums."""
+        """A message class for `DebugOptions` alone: no submessages, and enums as numbers."""
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
         file = descriptor_pb2.FileDescriptorProto(
@@ -100,7 +100,7 @@ class DebugOptionsDescriptor:
 
 
 def _enums(files: Sequence[FileDescriptorProto]) -> dict[str, dict[int, str]]:
-    """The names of each enum's numbers, by its full name, `.xla.DebugOptions.ShapeChecks`."""
+    """The members of each enum, by its full name, such as `.xla.DebugOptions.ShapeChecks`."""
     scopes = [(f".{file.package}", file.enum_type) for file in files]
     for file in files:
         scopes += [(f".{file.package}.{m.name}", m.enum_type) for m in file.message_type]
@@ -137,7 +137,7 @@ def _make_plain(field: FieldDescriptorProto) -> None:
 
 
 def _submessage(data: bytes, number: int) -> bytes:
-    """The bytes of field `number`; nothing if it isn't there."""
+    """The bytes of field `number`; empty if it is absent."""
     return b"".join(field.data for field in _wire_fields(data) if field.field_number == number)
 
 
@@ -149,7 +149,7 @@ def _wire_fields(data: bytes) -> Any:
 
 
 def _text(value: Any, enum: Mapping[int, str]) -> str:
-    """A value as `XLA_FLAGS` would say it."""
+    """A value as it is written in `XLA_FLAGS`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Environment variables that JAX, XLA's runtime, NCCL and CUDA read; the data is in settings.json.
+"""Environment variables that JAX, XLA's runtime, NCCL and CUDA read; the data is in env_vars.json.
 
 `LIBTPU_INIT_ARGS` is one of them: flags for the TPU runtime, `--name=value` separated by spaces.
 """
@@ -20,11 +20,11 @@ class EnvVar:
     kind: str
     """bool, int, float, string, path, enum, list"""
     default: str | None
-    """None where the library decides at run time"""
+    """None if the library decides at run time"""
     doc: str
     source: str
     values: tuple[str, ...] = ()
-    """what it may be, where that is a closed list"""
+    """the allowed values, if they are a closed list"""
 
 
 def _read() -> dict[str, EnvVar]:

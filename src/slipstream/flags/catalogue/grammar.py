@@ -1,11 +1,11 @@
-"""Which values a setting takes: one grammar for each way in which XLA reads a value.
+"""The grammars of flag values: one for each way in which XLA parses a value.
 
-switch    without_separators, true, False, 1, 0         words        one of a few, as they are spelt
-int32     1  +3  -1  007                  list         A,B and nothing else
-float     1.5  1e9  0x10  inf  nan        signed list  A, B, or +A,-B, which changes the default
-duration  10s  1h30m  inf  0              minus list   A,-B,  with _ and - anywhere in them
-fuel      pass=10,other=3                 number       a number, or a word (compile options)
-ranges    1,4:7                           numbers      those, with commas
+switch    no value, true, False, 1, 0     words        one of a list of words
+int32     1  +3  -1  007                  list         A,B
+float     1.5  1e9  0x10  inf  nan        signed list  A,B or +A,-B, which changes the default
+duration  10s  1h30m  inf  0              minus list   A,B with _ and - ignored
+fuel      pass=10,other=3                 number       a number or a word (compile options)
+ranges    1,4:7                           numbers      those, separated by commas
 text      anything
 """
 
@@ -31,39 +31,39 @@ _SWITCH = ("true", "false", "1", "0")
 
 @dataclass(frozen=True)
 class Grammar:
-    """The values that one setting takes."""
+    """The values that one flag accepts."""
 
     form: str
     words: tuple[str, ...] = ()
     any_case: bool = False
-    """whether words may be written in small letters, capitals or both"""
+    """whether the case of words is ignored"""
     least: int | None = None
-    """the smallest number, where that is not the type's"""
+    """the smallest number, if larger than the type's"""
     is_empty_fine: bool = False
 
     def accepts(self, value: str | None) -> bool:
-        """Whether XLA goes on; None is a flag without `=`."""
+        """Whether XLA accepts a value; None is a flag without `=`."""
         if value is None:
             return self.form == "switch"
         return _FORMS[self.form](self, value)
 
     def expected(self) -> str:
-        """What to write, for an error."""
+        """What is accepted, for an error message."""
         if self.words:
             return "one of " + ", ".join(self.words)
         if self.form in RANGES:
             least = RANGES[self.form][0] if self.least is None else self.least
-            return "an integer, in digits only" + (f", {least} or more" if self.least else "")
-        return _EXPECTED.get(self.form, "a value that isn't known")
+            return "an integer in digits" + (f", {least} or more" if self.least else "")
+        return _EXPECTED.get(self.form, "another value")
 
     def has_word(self, word: str) -> bool:
-        """Whether this is one of the words, as they have to be spelt."""
+        """Whether this is one of the words, correctly spelt."""
         return word in self.words or (
             self.any_case and word.lower() in (known.lower() for known in self.words)
         )
 
     def row(self) -> Any:
-        """As the data file holds it: the form alone, or with what else there is."""
+        """As stored in the data file: the form alone, or with its parameters."""
         extra = {
             "words": list(self.words),
             "any_case": self.any_case,
@@ -75,7 +75,7 @@ class Grammar:
 
     @staticmethod
     def from_row(row: Any) -> Grammar:
-        """What `row` gave."""
+        """The inverse of `row`."""
         if isinstance(row, str):
             return Grammar(row)
         return Grammar(**{**row, "words": tuple(row.get("words", ()))})
@@ -121,7 +121,7 @@ def _is_minus_list(grammar: Grammar, value: str) -> bool:
 
 
 def without_separators(word: str) -> str:
-    """As XLA compares words where it leaves out their lines: `all-reduce`, `ALL_REDUCE`."""
+    """A word as XLA compares it in minus lists: `all-reduce` equals `ALL_REDUCE`."""
     return re.sub(r"[-_]", "", word).lower()
 
 
@@ -131,7 +131,7 @@ def _is_fuel(grammar: Grammar, value: str) -> bool:
 
 
 def _is_pass_list(grammar: Grammar, value: str) -> bool:
-    """Names of passes, each with or without a number after a colon."""
+    """Names of passes, each optionally followed by a colon and a number."""
     parts = [item.split(":") for item in value.split(",")]
     return all(len(part) == 1 or len(part) == 2 and _is_int64(part[1]) for part in parts)
 
@@ -177,16 +177,16 @@ _FORMS: dict[str, Callable[[Grammar, str], bool]] = {
 _EXPECTED = {
     "switch": "true or false",
     "float": "a number",
-    "duration": "a time such as 10s or 1h30m",
-    "fuel": "pass=number, with commas between several",
-    "ranges": "numbers or ranges, as in 1,4:7",
-    "passes": "names of passes with commas between them, as in pass or pass:2",
+    "duration": "a duration such as 10s or 1h30m",
+    "fuel": "pass=number, separated by commas",
+    "ranges": "numbers or ranges, such as 1,4:7",
+    "passes": "names of passes, separated by commas, such as pass or pass:2",
     "text": "a text",
 }
 
 
 def wordless_grammars() -> Sequence[Grammar]:
-    """The grammars without words, the most particular first."""
+    """The grammars without words, the most specific first."""
     off = Grammar("words", ("false", "0"), any_case=True)
     forms = ("switch", "int32", "int64", "float", "duration", "fuel", "ranges", "passes", "text")
     return (off, *map(Grammar, forms))

@@ -1,7 +1,7 @@
-"""Which flags each jaxlib release had, and what became of them.
+"""The flags of each jaxlib release.
 
-The data file is written by `scripts/harvest_flags.py`; each release holds what differs from the
-one before it.
+`scripts/harvest_flags.py` writes the data file, which stores each release as the difference from
+the one before it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ DATA = Path(__file__).with_name("history.json.gz")
 
 @dataclass(frozen=True)
 class FlagHistory:
-    """One flag through the releases."""
+    """One flag over all releases."""
 
     name: str
     first: str
-    """first harvested release that knows it"""
+    """the first harvested release that has it"""
     last: str
-    """the newest harvested release if the flag still exists"""
+    """the last harvested release that has it"""
     accepted_first: str | None
-    """first release that takes it in `XLA_FLAGS`; None if none does"""
+    """the first release that accepts it in `XLA_FLAGS`; None if none does"""
     accepted_last: str | None
     defaults: tuple[tuple[str, str | None], ...]
-    """(release, default from then on), each change once"""
+    """each change as (release, default from then on)"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class History:
         return self.versions[-1]
 
     def is_retired(self, name: str) -> bool:
-        """Was it accepted in `XLA_FLAGS` once, and is no longer?"""
+        """Whether `XLA_FLAGS` accepted a flag in the past but no longer does."""
         found = self.flags.get(name)
         return (
             found is not None
@@ -60,7 +60,7 @@ class History:
 
 @cache
 def history() -> History:
-    """What the data file says."""
+    """The history in the data file."""
     catalogues = _catalogues()
     seen: dict[str, list[tuple[str, Flag]]] = {}
     for version, catalogue in catalogues.items():
@@ -85,7 +85,7 @@ def newest_version() -> str:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Sorts releases: 0.9.0.1 lies between 0.9.0 and 0.9.1."""
+    """A sort key for releases: 0.9.0.1 is between 0.9.0 and 0.9.1."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
@@ -102,7 +102,7 @@ def encode(catalogues: Mapping[str, Catalogue]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Catalogue]:
-    """What `encode` was given."""
+    """The inverse of `encode`."""
     catalogues: dict[str, Catalogue] = {}
     flags: dict[str, Flag] = {}
     for release in json.loads(gzip.decompress(data))["releases"]:
@@ -151,12 +151,12 @@ def _flag_history(name: str, seen: list[tuple[str, Flag]]) -> FlagHistory:
 
 def _not_harvested(version: str, versions: tuple[str, ...]) -> str:
     if not re.fullmatch(r"v?\d+(\.\d+)+", version):
-        return f"{version!r} is no jaxlib release; expected one like {versions[-1]}"
+        return f"{version!r} is not a jaxlib release; expected one like {versions[-1]}"
     wanted = version_key(version)
     older = [known for known in versions if version_key(known) < wanted]
     newer = [known for known in versions if version_key(known) > wanted]
     near = " and ".join([*older[-1:], *newer[:1]])
     return (
         f"there is no data for jaxlib {version}; nearest releases: {near} "
-        f"(data goes from {versions[0]} to {versions[-1]})"
+        f"(there is data from {versions[0]} to {versions[-1]})"
     )

@@ -1,5 +1,5 @@
-"""The catalogue of the installed jaxlib: from the history where that has this very library, else
-asked of the library once, and kept."""
+"""The catalogue of the installed jaxlib: from the history if that has exactly this library, else by
+testing the library once and caching the result."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from slipstream.flags.catalogue.probe import Probe
 from slipstream.writing import atomic_write
 
 FORMAT = 1
-"""of the kept file; a new one makes the old ones unread"""
+"""version of the cached file; files of other versions are ignored"""
 UNKNOWN = "unknown"
-"""the kind of a flag without a field"""
+"""the type of a flag without a field"""
 FIRST_WITH_LISTS = (0, 6, 0)
 
 
 def read_installed() -> Catalogue:
-    """From the kept file if it is of this very library, else from the library."""
+    """The catalogue, from the cache if possible."""
     library = installed_library()
     key = hashlib.sha256(f"{FORMAT} {sys.executable} {library.identity}".encode()).hexdigest()
     file = _folder() / f"flags-{library.version}-{key[:16]}.json"
@@ -45,7 +45,7 @@ def read_installed() -> Catalogue:
 
 
 def harvested(library: JaxlibLibrary) -> Catalogue | None:
-    """What the history says of this very library: the release's number and all its fields agree."""
+    """The catalogue in the history, if release number and all fields agree with the library."""
     from slipstream.flags.catalogue.history import catalogue_of
 
     try:
@@ -62,7 +62,7 @@ def harvested(library: JaxlibLibrary) -> Catalogue | None:
 
 
 def read_catalogue(library: JaxlibLibrary, probe: Probe, names: Iterable[str] = ()) -> Catalogue:
-    """What a library holds and, once started, accepts; `names` are asked for besides its own."""
+    """What a library contains and accepts; `names` are tested in addition to its own."""
     descriptor = DebugOptionsDescriptor(read_descriptors(library))
     fields = descriptor.fields()
     defaults = descriptor.defaults(probe.compile_options())
@@ -89,7 +89,7 @@ def read_catalogue(library: JaxlibLibrary, probe: Probe, names: Iterable[str] = 
 
 
 def catalogue_json(catalogue: Catalogue) -> dict[str, Any]:
-    """A catalogue as a file holds it."""
+    """A catalogue as stored in a file."""
     return {
         "jaxlib": catalogue.jaxlib_version,
         "flags": {name: flag.row() for name, flag in catalogue.flags.items()},
@@ -98,13 +98,13 @@ def catalogue_json(catalogue: Catalogue) -> dict[str, Any]:
 
 
 def catalogue_from_json(data: dict[str, Any]) -> Catalogue:
-    """What `catalogue_json` gave."""
+    """The inverse of `catalogue_json`."""
     flags = {name: Flag.from_row(name, row) for name, row in data["flags"].items()}
     return Catalogue(data["jaxlib"], flags, frozenset(data["removed"]))
 
 
 def _is_option(field: DebugOption, version: str) -> bool:
-    """Before jaxlib 0.6.0, no release took a list as a compile option."""
+    """Whether a field is a compile option; lists are not before jaxlib 0.6.0."""
     from slipstream.flags.catalogue.history import version_key
 
     takes_lists = version_key(version) >= FIRST_WITH_LISTS
@@ -112,7 +112,7 @@ def _is_option(field: DebugOption, version: str) -> bool:
 
 
 def _value(default: str | None) -> str:
-    """A value to ask with: XLA_FLAGS is split at spaces."""
+    """A value to test a flag with; XLA_FLAGS is split at spaces."""
     return default if default is not None and " " not in default else "1"
 
 
@@ -128,7 +128,7 @@ def _folder() -> Path:
 
 
 def _keep(file: Path, catalogue: Catalogue) -> None:
-    """Best effort: without it the next call asks again."""
+    """Write the cache if possible; otherwise the next call tests again."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as path:

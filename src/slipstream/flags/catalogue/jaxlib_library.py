@@ -1,12 +1,12 @@
-"""jaxlib's shared library, read as a file: nothing of it is imported or run.
+"""jaxlib's shared library, read as a file without importing or running it.
 
-XLA's flags are the fields of one message, `xla.DebugOptions`.  Every program that uses protobuf
-carries the descriptors of its messages, as plain bytes in its data segment:
+XLA's flags are the fields of one message, `xla.DebugOptions`.  A library that uses protobuf
+contains the descriptors of its messages as plain bytes in its data segment:
 
     … 0a 0d x l a / x l a . p r o t o 12 03 x l a 1a … 22 …      FileDescriptorProto of xla.proto
-      name                            package     imports messages, up to the first odd tag
+      name                            package     imports messages, up to an invalid tag
 
-Flags that have no field are names in the same segment, between two zero bytes.
+Names of flags without a field are in the same segment, between two zero bytes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class JaxlibLibrary:
 
     @property
     def folder(self) -> Path:
-        """What `PYTHONPATH` needs for `import jaxlib`."""
+        """The folder to put on `PYTHONPATH` for `import jaxlib`."""
         return self.path.parent.parent
 
     @property
     def identity(self) -> str:
-        """Changes when the library is another one."""
+        """Identifies this exact library."""
         facts = self.path.stat()
         return f"{self.version} {facts.st_size} {facts.st_mtime_ns}"
 
@@ -66,14 +66,14 @@ def installed_library() -> JaxlibLibrary:
         found = distribution("jaxlib")
     except PackageNotFoundError:
         raise Missing(
-            "no jaxlib is installed here, so its flags can't be read; install one with: "
+            "no jaxlib is installed, so its flags can't be read; install it with: "
             f"{INSTALL}, or name a release: slipstream flags list --jaxlib 0.10.2"
         ) from None
     return library_in(Path(str(found.locate_file("jaxlib"))), found.version)
 
 
 def library_in(folder: Path, version: str) -> JaxlibLibrary:
-    """The library in a folder called `jaxlib`: the largest one, whatever its name."""
+    """The library in a `jaxlib` folder: the largest shared library, whatever its name."""
     files = [*folder.glob("*.so"), *folder.glob("*.dylib"), *folder.glob("*.pyd")]
     if not files:
         raise Missing(f"jaxlib {version} in {folder} has no shared library; reinstall: {INSTALL}")
@@ -81,13 +81,13 @@ def library_in(folder: Path, version: str) -> JaxlibLibrary:
 
 
 def read_descriptors(library: JaxlibLibrary) -> FileDescriptors:
-    """Finds the descriptors."""
+    """Find the descriptors in a library."""
     with _mapped(library) as data:
         file = _descriptor(data, _START)
         if file is None:
             raise BadInput(
                 f"{os.fspath(library.path)} has no descriptor of xla.proto, which every jaxlib "
-                "from 0.4 to 0.12 has; its flags can't be listed"
+                "from 0.4 to 0.12 has, so its flags can't be listed"
             )
         starts = [b"\x0a" + bytes([len(name)]) + name + b"\x12" for name in _imports(file)]
         found = (_descriptor(data, start) for start in starts)
@@ -95,9 +95,9 @@ def read_descriptors(library: JaxlibLibrary) -> FileDescriptors:
 
 
 def read_names(library: JaxlibLibrary) -> frozenset[str]:
-    """Everything that could be a flag, by its looks."""
+    """All strings that look like names of flags."""
     with _mapped(library) as data:
-        # Regular expressions take a memory map as they take bytes.
+        # Regular expressions work on a memory map as on bytes.
         return frozenset(name.decode() for name in set(_NAMES.findall(data)))
 
 
@@ -111,9 +111,9 @@ def _mapped(library: JaxlibLibrary) -> Iterator[mmap.mmap]:
 
 
 def _descriptor(data: mmap.mmap, start: bytes) -> bytes | None:
-    """The descriptor that begins like this.
+    """The descriptor that starts with these bytes.
 
-    Its length is not written down, but what follows it is no field of a descriptor.
+    Its length is not stored, but the bytes after it are not a field of a descriptor.
     """
     at = data.find(start)
     if at < 0:
@@ -128,13 +128,13 @@ def _descriptor(data: mmap.mmap, start: bytes) -> bytes | None:
 
 
 def _imports(descriptor: bytes) -> list[bytes]:
-    """The files that a file needs; enums may be defined there."""
+    """The files that a file imports; enums may be defined there."""
     fields = _fields(descriptor, 0)
     return [descriptor[begin:end] for tag, begin, end in fields if tag == _IMPORT_TAG]
 
 
 def _fields(data: bytes | mmap.mmap, at: int) -> Iterator[tuple[int, int, int]]:
-    """Tag, begin and end of the value of each field from `at` on."""
+    """The tag of each field from `at` on, and the start and end of its value."""
     while at < len(data):
         tag, begin = _varint(data, at)
         value, after = _varint(data, begin)

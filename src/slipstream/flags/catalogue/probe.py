@@ -1,14 +1,13 @@
-"""What a jaxlib accepts in `XLA_FLAGS`, and its defaults: asked of the library itself.
+"""Test what a jaxlib accepts in `XLA_FLAGS`, and its defaults, by running it.
 
-XLA reads `XLA_FLAGS` once, when the first options are made.  It names every value that it can't
-read, or, if there is none, every name that it doesn't know, and ends the process:
+XLA reads `XLA_FLAGS` once, when the first options are created.  It reports every value that it
+can't parse or, if there is none, every unknown name, and aborts the process:
 
-    --a=1 --b=1 --c=1 ──► "Couldn't interpret value 1 for flag b"     b is a flag, with other values
-    --a=1 --c=1       ──► "Unknown flags in XLA_FLAGS: --c=1"         c is no flag, a is one
+    --a=1 --b=1 --c=1 ──► "Couldn't interpret value 1 for flag b"     b is a flag with other values
+    --a=1 --c=1       ──► "Unknown flags in XLA_FLAGS: --c=1"         c is not a flag, a is
 
-Until 2024 a value that can't be read keeps XLA from looking for unknown names, and the process goes
-on.  So each question has one name that is unknown for sure: while XLA doesn't complain about that
-one, a value is in its way.
+Releases before 2024 don't look for unknown names if a value can't be parsed, and don't abort.  So
+each test includes one name that is certainly unknown: until XLA reports it, some value is invalid.
 """
 
 from __future__ import annotations
@@ -47,26 +46,26 @@ def ends(flags):
     os.environ["XLA_FLAGS"] = flags
     try:
         xla_client.CompileOptions().executable_build_options.debug_options
-    except BaseException:  # whatever it was, this child must not go on as its parent
+    except BaseException:  # the child must never return into the parent's code
         os._exit(3)
     os._exit(0)
 
 print(json.dumps([ends(flags) for flags in json.load(sys.stdin)]))
 """
-"""a process for each string, forked once jaxlib is loaded and has read nothing yet: 5 ms each"""
+"""one process per string, forked after jaxlib is loaded but has read no flags: 5 ms each"""
 _UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS:((?: --\S+)*)")
-"""up to the first double space: old releases go on with flags that they do know"""
+"""up to the first double space, after which old releases list the flags that they know"""
 _USAGE = "usage:"
 _CANARY = "xla_no_release_has_this_flag"
 _NAME = re.compile(r"[a-z0-9_]+")
 _BATCH = 150
-"""names a process: XLA cuts its messages at 15,000 characters"""
-_PATIENCE_S = 60
+"""names per process: XLA truncates its messages at 15,000 characters"""
+_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A way to start a jaxlib: a Python, and where jaxlib and its requirements lie."""
+    """How to start a jaxlib: a Python, and the folders of jaxlib and its requirements."""
 
     python: str = sys.executable
     folders: tuple[Path, ...] = field(default=())
@@ -78,9 +77,9 @@ class Probe:
     def accepted(
         self, names: Mapping[str, str], alone: Collection[str] = frozenset()
     ) -> frozenset[str]:
-        """Those of `names`, given with a value each, that `XLA_FLAGS` takes.
+        """The flags in `names` (each with a value) that `XLA_FLAGS` accepts.
 
-        Those of `alone` are asked one by one: they may refuse a value without a word.
+        Those in `alone` are tested one by one, since they may silently reject a value.
         """
         ordered = sorted(f"--{name}={names[name]}" for name in set(names) - set(alone))
         batches = [ordered[at : at + _BATCH] for at in range(0, len(ordered), _BATCH)]
@@ -89,20 +88,20 @@ class Probe:
             return frozenset().union(*pool.map(self._accepted, batches))
 
     def usage(self) -> str:
-        """XLA's own help: every flag with its default and what it says about itself."""
+        """XLA's own help: every flag with its default and its description."""
         done = self._run("--xla_backend_optimization_level=none", _OPTIONS, check=False)
         return done.stderr.decode(errors="replace")
 
-    def ends(self, strings: Sequence[str]) -> list[bool]:
-        """Whether a process that starts with each of these as its `XLA_FLAGS` ends at once."""
+    def aborts(self, strings: Sequence[str]) -> list[bool]:
+        """For each string, whether a process with it as `XLA_FLAGS` aborts."""
         count = max(1, min(os.cpu_count() or 1, len(strings)))
         shares = [strings[at::count] for at in range(count)]
         with ThreadPoolExecutor(max_workers=count) as pool:
-            answers = list(pool.map(self._ends, shares))
+            answers = list(pool.map(self._aborts, shares))
         return [answers[at % count][at // count] for at in range(len(strings))]
 
-    def _ends(self, strings: Sequence[str]) -> list[bool]:
-        done = self._run("", _TRY_ALL, asked=json.dumps(strings).encode(), patience_s=None)
+    def _aborts(self, strings: Sequence[str]) -> list[bool]:
+        done = self._run("", _TRY_ALL, asked=json.dumps(strings).encode(), timeout_s=None)
         answer: list[bool] = json.loads(done.stdout)
         return answer
 
@@ -112,24 +111,24 @@ class Probe:
         names = {_NAME.findall(flag)[0] for flag in flags}
         done = self._run(" ".join([*flags, f"--{_CANARY}=1"]), _OPTIONS, check=False)
         said = done.stderr.decode(errors="replace")
-        complaint = _UNKNOWN.search(said)
-        if complaint is not None:
-            return frozenset(names) - set(_NAME.findall(complaint.group(1)))
-        # Some values crash some releases (a negative code): they got as far as a flag.
+        unknown = _UNKNOWN.search(said)
+        if unknown is not None:
+            return frozenset(names) - set(_NAME.findall(unknown.group(1)))
+        # Some values crash some releases (a negative code), which means that they name a flag.
         if done.returncode > 0 and _USAGE not in said:
             raise _unexpected(self.python, said)
         return self._refused(flags, names, said)
 
     def _refused(self, flags: list[str], names: set[str], said: str) -> frozenset[str]:
-        """Asks again, without the flags whose values XLA could not read; those are flags."""
-        complaints, _, _ = said.partition(_USAGE)
-        refused = set(_NAME.findall(complaints)) & names
+        """Test again without the flags whose values XLA could not parse; those exist."""
+        errors, _, _ = said.partition(_USAGE)
+        refused = set(_NAME.findall(errors)) & names
         if refused:
             rest = [flag for flag in flags if _NAME.findall(flag)[0] not in refused]
             return frozenset(refused) | self._accepted(rest)
         if len(flags) == 1:
             return frozenset(names)
-        # Some flags refuse a value without a word.
+        # Some flags silently reject a value.
         half = len(flags) // 2
         return self._accepted(flags[:half]) | self._accepted(flags[half:])
 
@@ -139,7 +138,7 @@ class Probe:
         code: str,
         check: bool = True,
         asked: bytes = b"",
-        patience_s: float | None = _PATIENCE_S,
+        timeout_s: float | None = _TIMEOUT_S,
     ) -> subprocess.CompletedProcess[bytes]:
         environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         environment |= {"TF_CPP_MIN_LOG_LEVEL": "0"}
@@ -153,7 +152,7 @@ class Probe:
                 env=environment,
                 input=asked,
                 capture_output=True,
-                timeout=patience_s,
+                timeout=timeout_s,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _unexpected(self.python, str(error)) from None
@@ -165,6 +164,6 @@ class Probe:
 def _unexpected(python: str, said: str) -> BadInput:
     tail = " / ".join(said.strip().splitlines()[-3:])
     return BadInput(
-        f"jaxlib did not say which flags it accepts; {python} said: {tail[:500]}; "
-        "does it start? python -c 'import jaxlib.xla_client'"
+        f"can't find out which flags jaxlib accepts; {python} printed: {tail[:500]}; "
+        "check that it starts: python -c 'import jaxlib.xla_client'"
     )

@@ -1,7 +1,7 @@
-"""Which grammar a flag has in a release: values.json, made by `scripts/harvest_values.py`.
+"""The grammar of each flag in each release, from values.json (`scripts/harvest_values.py`).
 
-A release that was tried says it of every flag.  Of others, the nearest one that was tried and has
-the flag does, and the findings say so.
+Two releases were tested, with every flag.  For any other, the nearest tested release that has the
+flag is used, and findings say so.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from slipstream.flags.catalogue.history import version_key
 
 DATA = Path(__file__).with_name("values.json")
 FIRST_WITH_NAMES = (0, 6, 0)
-"""the first jaxlib whose compile options take enums by name; tried with 0.4.18 to 0.7.1"""
+"""the first jaxlib whose compile options accept enums by name; tested with 0.4.18 to 0.7.1"""
 _FORMS = {"bool": "switch", "int32": "int32", "int64": "int64", "float": "float", "double": "float"}
 
 
 @dataclass(frozen=True)
-class TestedGrammar:
-    """A grammar, and the release that it was tried with."""
+class ReleaseGrammar:
+    """A grammar, and the release that it was tested with."""
 
     grammar: Grammar
-    tried_with: str | None
-    """None where no release that has the flag was tried: what may be right then passes"""
-    is_tried: bool
-    """whether that is the release which was asked about"""
+    tested_with: str | None
+    """None if no tested release has the flag: then any value that may be valid passes"""
+    is_tested: bool
+    """whether that is the requested release"""
 
 
-def flag_grammar(flag: Flag, version: str) -> TestedGrammar:
-    """The values that `XLA_FLAGS` takes for a flag."""
+def flag_grammar(flag: Flag, version: str) -> ReleaseGrammar:
+    """The values that `XLA_FLAGS` accepts for a flag."""
     for near in _nearest(version):
         row = _data()[near]["flags"].get(flag.name)
         if row is not None:
             grammar = Grammar.from_row(row)
             if near != version:
                 grammar = _with_members(grammar, flag)
-            return TestedGrammar(grammar, near, near == version)
-    return TestedGrammar(_untried(flag), None, False)
+            return ReleaseGrammar(grammar, near, near == version)
+    return ReleaseGrammar(_untested(flag), None, False)
 
 
-def option_grammar(flag: Flag, version: str) -> tuple[TestedGrammar, tuple[str, ...]]:
-    """The values that `compiler_options` takes: as texts, and the Python types."""
+def option_grammar(flag: Flag, version: str) -> tuple[ReleaseGrammar, tuple[str, ...]]:
+    """The values that `compiler_options` accepts: as strings, and the Python types."""
     for near in _nearest(version):
         row = _data()[near].get("options", {}).get(flag.kind)
         if row is None:
@@ -56,23 +56,23 @@ def option_grammar(flag: Flag, version: str) -> tuple[TestedGrammar, tuple[str, 
         if flag.kind != "bool" and version_key(version) < FIRST_WITH_NAMES:
             words = ()
         grammar = Grammar(row["form"], tuple(words))
-        return TestedGrammar(grammar, near, near == version), tuple(row["types"])
-    return TestedGrammar(Grammar("text"), None, False), ("bool", "float", "int")
+        return ReleaseGrammar(grammar, near, near == version), tuple(row["types"])
+    return ReleaseGrammar(Grammar("text"), None, False), ("bool", "float", "int")
 
 
-def tested_releases() -> tuple[str, ...]:
-    """The releases that were tried, oldest first."""
+def harvested_releases() -> tuple[str, ...]:
+    """The tested releases, oldest first."""
     return tuple(_data())
 
 
-def tested_counts(version: str) -> tuple[int, int]:
-    """How many values of flags and of compile options were tried with a release."""
+def harvested_counts(version: str) -> tuple[int, int]:
+    """How many values of flags and of compile options were tested with a release."""
     found = _data()[version]
     return found["tried"], found.get("options_tried", 0)
 
 
-def _untried(flag: Flag) -> Grammar:
-    """By the flag's type; of an enum's members, every end of their names may be what is wanted."""
+def _untested(flag: Flag) -> Grammar:
+    """By the flag's type; for enums, any suffix of a member's name is accepted."""
     words = tuple(end for member in flag.enum_values for end in _ends(member))
     forms = {"enum": "words", "repeated enum": "signed list"}
     form = forms.get(flag.kind, "text") if words else _FORMS.get(flag.kind, "text")
@@ -80,7 +80,7 @@ def _untried(flag: Flag) -> Grammar:
 
 
 def _with_members(grammar: Grammar, flag: Flag) -> Grammar:
-    """Another release may have members of an enum that the tried one hadn't: all of their parts."""
+    """Add the enum members that the tested release lacks, with all suffixes of their names."""
     known = {word.upper() for word in grammar.words}
     new = [
         member
@@ -100,13 +100,13 @@ def _ends(member: str) -> list[str]:
 
 @cache
 def _nearest(version: str) -> tuple[str, ...]:
-    """Tried releases, the nearest first; of two equally near ones, the newer."""
+    """The tested releases, nearest first; of two equally near ones, the newer first."""
     key = _place(version)
     return tuple(sorted(_data(), key=lambda tried: (abs(_place(tried) - key), -_place(tried))))
 
 
 def _place(version: str) -> float:
-    """Releases on a line: 0.10.2 is between 0.10.1 and 0.11.0."""
+    """A release as a number: 0.10.2 is between 0.10.1 and 0.11.0."""
     parts = (*version_key(version), 0, 0, 0)[:4]
     return parts[0] * 1e6 + parts[1] * 1e3 + parts[2] + parts[3] / 10
 

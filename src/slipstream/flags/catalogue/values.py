@@ -1,10 +1,10 @@
-"""What is wrong with a flag's value; `XLA_FLAGS` and `compiler_options` differ in what they take.
+"""Check the value of a flag; `XLA_FLAGS` and `compiler_options` accept different values.
 
                XLA_FLAGS                            compiler_options
-bool           bare, true, False, 1, 0              True or False, nothing else
-enum           words of its own: see spellings      the whole name, or its number
+bool           no value, true, False, 1, 0          True or False
+enum           words of its own: release_grammars   the full name, or its number
 list of enums  A,B and, mostly, +A,-B               A,B, which replaces the default
-number         an integer in range                  the same; 1 is no float for Python's sake
+number         a number in range                    the same; 1 is not a float
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import re
 from slipstream.flags.catalogue.catalogue import Flag
 from slipstream.flags.catalogue.grammar import RANGES, Grammar
 from slipstream.flags.catalogue.release_grammars import (
-    TestedGrammar,
+    ReleaseGrammar,
     flag_grammar,
+    harvested_releases,
     option_grammar,
-    tested_releases,
 )
 
 _BOOLS = {"true": "true", "1": "true", "false": "false", "0": "false"}
@@ -29,45 +29,44 @@ _LISTS = ("list", "signed list", "minus list", "numbers")
 
 
 def flag_value_error(flag: Flag, value: str | None, version: str | None = None) -> str | None:
-    """What is wrong with a value in `XLA_FLAGS`, and what was expected; None if nothing is.
+    """What is wrong with a value in `XLA_FLAGS`, and what was expected; None if it is valid.
 
-    `version` is the jaxlib release; without one it is the newest that was tried.
+    `version` is the jaxlib release, by default the newest tested one.
     """
-    asked = version or tested_releases()[-1]
-    spelling = flag_grammar(flag, asked)
-    grammar = spelling.grammar
+    asked = version or harvested_releases()[-1]
+    tested = flag_grammar(flag, asked)
+    grammar = tested.grammar
     if grammar.accepts(value):
         return None
     if value is None:
         return f"has no value; expected --{flag.name}=…, {grammar.expected()}"
-    complaint = _list_complaint(grammar, value) or f"is {value!r}; expected {grammar.expected()}"
-    return complaint + _unless_tried(spelling, asked)
+    error = _list_error(grammar, value) or f"is {value!r}; expected {grammar.expected()}"
+    return error + _unless_tested(tested, asked)
 
 
 def option_value_error(
     flag: Flag, value: str, version: str | None = None, python_type: str = "str"
 ) -> str | None:
-    """What is wrong with a value in `compiler_options`, and what was expected.
+    """What is wrong with a value in `compiler_options`, and what was expected; None if it is valid.
 
-    `python_type` is the value's: JAX refuses 1 where it wants 1.0, and True where it wants a text.
+    `python_type` is the type of the value: JAX rejects 1 for a float, and True for a string.
     """
-    asked = version or tested_releases()[-1]
-    spelling, types = option_grammar(flag, asked)
-    grammar = spelling.grammar
+    asked = version or harvested_releases()[-1]
+    tested, types = option_grammar(flag, asked)
+    grammar = tested.grammar
     if python_type not in ("str", *types):
-        return (
-            f"is {value}, a Python {python_type}; expected {grammar.expected()}, as a text in "
-            "quotes" + (f" or a Python {' or '.join(types)}" if types else "")
+        return f"is {value}, a Python {python_type}; expected {grammar.expected()}, as a string" + (
+            f" or a Python {' or '.join(types)}" if types else ""
         )
     if grammar.accepts(value) or python_type != "str" and _is_in_range(flag, value):
         return None
     if grammar.form == "numbers" and value.startswith(("+", "-")):
-        return f"is {value!r}; expected the whole list: + and - are understood in XLA_FLAGS only"
-    return f"is {value!r}; expected {grammar.expected()}" + _unless_tried(spelling, asked)
+        return f"is {value!r}; expected the whole list: only XLA_FLAGS supports + and -"
+    return f"is {value!r}; expected {grammar.expected()}" + _unless_tested(tested, asked)
 
 
 def normalized(flag: Flag, value: str | None) -> str:
-    """A value in one form, so that two ways of writing it compare equal."""
+    """A value in canonical form, so that different spellings compare equal."""
     text = "true" if value is None else value.strip()
     if flag.kind == "bool":
         return _BOOLS.get(text.lower(), text)
@@ -81,13 +80,13 @@ def normalized(flag: Flag, value: str | None) -> str:
 def repaired_value(
     flag: Flag, value: str | None, is_option: bool, version: str | None = None
 ) -> str | None:
-    """The value that was probably meant; None if that can't be said."""
+    """The value that was probably meant; None if it is unclear."""
     if value is None:
         return None
-    asked = version or tested_releases()[-1]
-    spelling = option_grammar(flag, asked)[0] if is_option else flag_grammar(flag, asked)
-    meant = _meant(flag, value, spelling.grammar, is_option)
-    return meant if meant is not None and spelling.grammar.accepts(meant) else None
+    asked = version or harvested_releases()[-1]
+    tested = option_grammar(flag, asked)[0] if is_option else flag_grammar(flag, asked)
+    meant = _meant(flag, value, tested.grammar, is_option)
+    return meant if meant is not None and tested.grammar.accepts(meant) else None
 
 
 def _meant(flag: Flag, value: str, grammar: Grammar, is_option: bool) -> str | None:
@@ -105,7 +104,7 @@ def _meant(flag: Flag, value: str, grammar: Grammar, is_option: bool) -> str | N
 
 
 def _meant_word(value: str, grammar: Grammar) -> str | None:
-    """The one word that is the value in another case, its end, or what it ends with."""
+    """The only word that equals the value in another case, ends with it, or is a part of it."""
     text = value.upper()
     same = [word for word in grammar.words if word.upper() == text]
     ends = [
@@ -117,33 +116,33 @@ def _meant_word(value: str, grammar: Grammar) -> str | None:
     return found[0] if len({word.upper() for word in found}) == 1 else None
 
 
-def _unless_tried(spelling: TestedGrammar, asked: str) -> str:
-    if spelling.is_tried:
+def _unless_tested(tested: ReleaseGrammar, asked: str) -> str:
+    if tested.is_tested:
         return ""
-    if spelling.tried_with is None:
-        return f" (not tried with jaxlib {asked})"
-    return f" (so it is with jaxlib {spelling.tried_with}; not tried with {asked})"
+    if tested.tested_with is None:
+        return f" (not tested with jaxlib {asked})"
+    return f" (as in jaxlib {tested.tested_with}; not tested with {asked})"
 
 
-def _list_complaint(grammar: Grammar, value: str) -> str | None:
+def _list_error(grammar: Grammar, value: str) -> str | None:
     if grammar.form not in _LISTS:
         return None
     items = [item.strip() for item in value.split(",")]
     changes = [item for item in items if item[:1] in ("+", "-")]
     if changes and grammar.form == "signed list" and len(changes) < len(items):
-        return f"is {value!r}; expected all with + or -, or none: they change the default"
+        return f"is {value!r}; expected + or - on all names or on none: they change the default"
     if changes and grammar.form == "list":
         return f"is {value!r}; expected names without + and -, {grammar.expected()}"
     wrong = [item for item in items if not grammar.has_word(item.lstrip("+-"))]
     if wrong and wrong[0]:
         return f"is {wrong[0]!r}; expected {grammar.expected()}"
     if not value:
-        return f"is empty; expected {grammar.expected()}, or no flag at all"
-    return f"is {value!r}; expected names with nothing but commas between them"
+        return f"is empty; expected {grammar.expected()}, or no flag"
+    return f"is {value!r}; expected names separated only by commas"
 
 
 def _is_in_range(flag: Flag, value: str) -> bool:
-    """Numbers that Python gives as numbers: enums take any."""
+    """Whether a Python number is in range; enums accept any."""
     if flag.kind not in RANGES:
         return True
     return Grammar(flag.kind).accepts(value)
