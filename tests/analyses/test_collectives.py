@@ -147,7 +147,7 @@ ENTRY main {
     assert met.rows[:, 2:].max() == -1
     assert len(met) == 2
     assert met.skipped == (
-        "2 collectives are of hosts that share none with host: their clocks can't be aligned",
+        "2 collectives ran on hosts that share none with host, so their clocks can't be aligned",
     )
     assert len(collectives(built.build()).stragglers) == 2
 

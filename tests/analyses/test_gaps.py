@@ -66,7 +66,7 @@ def test_without_host_events_nothing_is_claimed():
     built = profile().kernel("dot.1", 50).idle(100).kernel("dot.2", 50)
     found = gaps(built.build())
     assert found.by_cause == {"unknown": 100.0}
-    assert found.notes == ("no launches were recorded for GPU:0: why is not known",)
+    assert found.notes == ("no launches were recorded for GPU:0: causes are unknown",)
 
 
 def test_compute_that_waits_for_another_stream_is_not_idle():

@@ -62,7 +62,7 @@ def test_two_hosts_counted_plainly(computing, ahead):
 def test_one_device_has_nothing_to_compare_with():
     found = hosts(profile().kernel("dot.1", 10).build())
     assert (found.clock, found.matched, found.alignment_us) == ("one", 0, None)
-    assert found.notes == ("one device was recorded: there is nothing to compare it with",)
+    assert found.notes == ("only one device was recorded: there is nothing to compare it with",)
 
 
 def test_hosts_without_a_common_collective():

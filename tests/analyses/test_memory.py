@@ -129,7 +129,7 @@ def test_a_profile_says_which_programs_it_lacks():
     built = profile(known=False).kernel("dot.1", 10)
     found = memory(built.build())
     assert (found.programs, found.capacity_bytes) == ((), 150_109_880_320)
-    assert found.notes == ("the profile has no copy of jit_step(1)",)
+    assert found.notes == ("the profile does not contain jit_step(1)",)
 
 
 def test_the_offloading_step_keeps_its_residuals_on_the_host(data: Path):

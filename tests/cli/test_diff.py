@@ -74,7 +74,7 @@ def test_a_gate_that_can_not_be_judged(tmp_path):
     timeline = write_timeline(
         simulate(program, machine("H200")), tmp_path / "predicted.xplane.pb", proto
     )
-    with pytest.raises(BadInput, match="undecided: a prediction and a recording differ"):
+    with pytest.raises(BadInput, match="undecided: a prediction and a recording also differ"):
         run(str(timeline), PGLE, "--gate", "2%")
     shown = run(str(timeline), str(timeline))
     assert "no different: +0.0%; both are predictions" in shown

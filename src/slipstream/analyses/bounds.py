@@ -1,14 +1,14 @@
-"""The least a step can take, so that no overlap work is begun that can't pay.
+"""Lower bounds of the step time: is there anything to gain from better overlap?
 
-compute       ████░░░░████████░░░░░░████      the step, with waits
-compute alone ████████████████                all kernels, one after the other, without waits
-dependencies  ██══════════██════████          the longest chain of results that need each other,
-                                              with as many streams as anyone could want
-memory        ████████                        every byte once over the memory's full bandwidth
+step           ████░░░░████████░░░░░░████      with waits
+compute        ████████████████                all kernels, one after the other, without waits
+critical path  ██══════════██════████          the longest chain of dependent instructions, with
+                                               unlimited streams
+memory         ████████                        every byte once, at full memory bandwidth
 
-No schedule of this program beats the longer of the first two; `memory` is what better kernels
-could reach, whatever the schedule.  A loop's turns follow each other, as XLA runs them: only
-pipelining, which changes the program, overlaps them.
+No schedule of this program beats the longer of `compute` and `critical path`; `memory` is what
+better kernels could reach with any schedule.  Loop iterations follow each other, as XLA runs them:
+only pipelining, which changes the program, overlaps them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.profile.semantics.traffic import bytes_accessed
 
 WORTHWHILE = 0.02
-"""a gain below this is lost in the noise of a step: two runs of one program differ as much"""
+"""a smaller gain is within the noise: two runs of one program differ as much"""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Microseconds of one step, each with its own assumption; see the module's text."""
+    """Lower bounds of one step, in microseconds; the module's docstring explains each."""
 
     compute_us: float
     critical_path_us: float
@@ -36,16 +36,16 @@ class Bounds:
     """the least that any schedule of this program can take"""
 
     def gain(self, step_us: float) -> float:
-        """The share of the step that perfect overlap would save, at most."""
+        """The share of the step that perfect overlap would save at most."""
         return max(0.0, 1 - self.least_us / step_us) if step_us else 0.0
 
     def has_gain(self, step_us: float) -> bool:
-        """Whether there is anything to gain that one could measure."""
+        """Whether the gain would be large enough to measure."""
         return self.gain(step_us) >= WORTHWHILE
 
 
 def bounds(program: Program, estimates: Mapping[str, Estimate], machine: Machine) -> Bounds:
-    """Bounds of one step, from what each instruction costs."""
+    """Lower bounds of one step, from the cost of each instruction."""
     counted = _Counted(program, estimates, machine)
     computation = counted.of(program.entry.name)
     return Bounds(computation.compute, computation.path, computation.memory, computation.least)
@@ -56,8 +56,9 @@ class _Least:
     """The bounds of one run of a computation."""
 
     compute: float = 0.0
-    """kernels, one after the other"""
+    """all kernels, one after the other"""
     path: float = 0.0
+    """the critical path"""
     memory: float = 0.0
     least: float = 0.0
 
@@ -77,7 +78,7 @@ class _Counted:
 
     def of(self, name: str) -> _Least:
         if name not in self.known:
-            self.known[name] = _Least()  # for computations that call themselves
+            self.known[name] = _Least()  # ends the recursion of computations that call themselves
             self.known[name] = self._computation(self.program.computations[name])
         return self.known[name]
 
@@ -89,14 +90,14 @@ class _Counted:
             if called is not None:
                 compute += called.compute
                 memory += called.memory
-                # What a loop waits for inside, it waits for on the stream of the kernels.
+                # Waits inside a loop hold up the compute stream.
                 serial += called.least
             elif self._is_compute(instruction):
                 us = self._us(instruction)
                 compute += us
                 serial += us
                 memory += bytes_accessed(self.program, instruction) / self.bandwidth * 1e6
-        path = _longest(computation, lambda i: _path(inner.get(i.name), self._us(i)))
+        path = _critical_path(computation, lambda i: _path(inner.get(i.name), self._us(i)))
         return _Least(compute, path, memory, max(serial, path))
 
     def _called(self, instruction: Instruction) -> _Least | None:
@@ -113,7 +114,7 @@ class _Counted:
         return estimate.us if estimate is not None and not launches_nothing(instruction) else 0.0
 
     def _is_compute(self, instruction: Instruction) -> bool:
-        """Whether only the cores can do it: neither communication nor what a copy engine does."""
+        """Whether it needs the GPU's cores: neither communication nor a copy engine's work."""
         if launches_nothing(instruction) or instruction.collective is not None:
             return False
         return not instruction.is_start
@@ -123,10 +124,10 @@ def _path(called: _Least | None, us: float) -> float:
     return us if called is None else called.least
 
 
-def _longest(computation: Computation, us: Callable[[Instruction], float]) -> float:
-    """The longest chain of instructions in which each needs the one before it."""
+def _critical_path(computation: Computation, us: Callable[[Instruction], float]) -> float:
+    """The length of the longest chain of instructions in which each depends on the one before."""
     ends: dict[str, float] = {}
-    # Instructions come after what they need: that is what a schedule is.
+    # A schedule lists every instruction after those it depends on.
     for instruction in computation.instructions:
         needed = (*instruction.operands, *instruction.control_predecessors)
         begin = max((ends.get(name, 0.0) for name in needed), default=0.0)

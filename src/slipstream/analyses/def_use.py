@@ -1,10 +1,10 @@
-"""Who needs a value: the instructions that use it, through tuples, loops and calls.
+"""Def-use chains: which instructions use a value, through tuples, loops and calls.
 
     start ──► done ──► get-tuple-element ──► fusion            the user
-                  └──► tuple ──► ROOT of a loop's body ──► the parameter of its next turn
+                  └──► tuple ──► ROOT of a loop's body ──► the parameter of the next iteration
                                                       └──► what comes after the loop
 
-Values are followed through instructions that do nothing on the device; elements of tuples apart.
+Values are followed through instructions that launch nothing, each element of a tuple separately.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class Users:
 
     instructions: frozenset[str]
     is_result: bool
-    """whether it leaves the program, too"""
+    """whether it is also a result of the program"""
 
 
 @dataclass
 class DefUse:
-    """Follows the values of a program; `traced` are the instructions that leave a trace."""
+    """The users of a program's values; `traced` are the instructions that have events."""
 
     program: Program
     traced: Container[str]
     _known: dict[str, Users] = field(default_factory=dict)
 
     def users(self, name: str) -> Users:
-        """Who needs what an instruction computes; of an asynchronous one, what its end gives."""
+        """The users of an instruction's result; of an asynchronous one, of its done."""
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]
 
     @cached_property
     def _followers(self) -> dict[str, list[str]]:
-        """What a control dependency makes wait for each instruction."""
+        """The instructions that wait for each instruction because of a control dependency."""
         found: dict[str, list[str]] = {}
         for instruction in self.program.scheduled:
             for before in instruction.control_predecessors:
@@ -71,7 +71,7 @@ class DefUse:
         return Users(frozenset(found - {name}), is_result)
 
     def _event(self, name: str) -> str | None:
-        """The name under which a profile knows an instruction that leaves a trace."""
+        """The name of an instruction in profiles; None if it has no events."""
         one = self.program.instruction(name)
         if launches_nothing(one) or one.opcode in _RUNS:
             return None
@@ -80,7 +80,7 @@ class DefUse:
         return known if known in self.traced else None
 
     def _next(self, name: str, element: int | None) -> Iterator[tuple[str, int | None]]:
-        """Where a value (an element of a tuple) goes to; the empty name is out of the program."""
+        """Where a value (or an element of a tuple) goes; an empty name means a program result."""
         value = self.program.instruction(name)
         computation = self.program.computations[value.computation]
         if value.is_root or value is computation.root:
@@ -96,7 +96,7 @@ class DefUse:
         if user.opcode == "tuple":
             for place, operand in enumerate(user.operands):
                 if operand == value.name:
-                    # An element of an element: the outer tuple stands for all of it.
+                    # For an element of an element, the outer tuple stands for all of it.
                     yield user.name, place
         elif user.opcode == "get-tuple-element":
             if element is None or element == user.tuple_index:

@@ -1,4 +1,4 @@
-"""Exposed time of every collective and copy, and which compute ran beside it.
+"""Exposed time of every collective and copy.
 
 compute       ████████      ████
 all-gather.1      ██████████            hidden by the two kernels, exposed between them
@@ -25,7 +25,7 @@ class Exposures:
     """Collectives and copies as columns, by device and start."""
 
     row: Array
-    """of the event; on lanes where operations nest, one event may be several segments"""
+    """row of the event; where operations nest, an event can have several segments"""
     kind: Array
     start_ps: Array
     duration_ps: Array
@@ -48,7 +48,7 @@ def exposures(profile: Profile, whole: bool = False) -> Exposures:
     return Exposures(*(_joined(column) for column in columns))
 
 
-# What communication hides of a copy is hidden too: the step waits for the communication.
+# A copy is also hidden by communication: the step waits for that instead.
 _HIDES = np.zeros(3, np.int64)
 _HIDES[COMMUNICATION], _HIDES[COPY] = kind_mask(COMPUTE), kind_mask(COMPUTE, COMMUNICATION)
 
@@ -63,22 +63,22 @@ def _of_device(own: Segments, inside: Array | None) -> Exposures:
     return Exposures(own.row[some], own.kind[some], own.start_ps[some], duration, exposed)
 
 
-def flat_compute(profile: Profile) -> tuple[Serialized, Array]:
-    """Compute with one kernel at a time on each device, and the first row of each of its groups.
+def serialized_compute(profile: Profile) -> tuple[Serialized, Array]:
+    """(compute with one kernel at a time per device, first row of each of its kernels).
 
-    Where two run, the time is of the one that began last.
+    Where two kernels overlap, the time belongs to the one that began last.
     """
     from slipstream.profile.grouping import group_labels
 
     count = len(profile.devices)
-    parts = [_flat(profile.segments.of(device)) for device in range(count)]
+    parts = [_serialized(profile.segments.of(device)) for device in range(count)]
     start, end, row = (_joined([part[column] for part in parts]) for column in range(3))
     groups, firsts = group_labels(profile.events, row)
     bounds = np.cumsum([0, *(len(part[0]) for part in parts)])
     return Serialized(start, end, groups, bounds), row[firsts]
 
 
-def _flat(own: Segments) -> tuple[Array, Array, Array]:
+def _serialized(own: Segments) -> tuple[Array, Array, Array]:
     """(start, end, row)"""
     start, end, at = serialize(own.start_ps, own.duration_ps, own.kind, kind_mask(COMPUTE))
     return start, end, own.row[at]

@@ -1,11 +1,11 @@
-"""Idle device time, and what it was waiting for.
+"""Idle device time, and what the device was waiting for.
 
 device   ██████                          ██████       idle between two kernels
-host            ▒▒▒▒▒▒▒▒ ░░░░░░░░░ ▓▓▓▓▓               until the launch of the next one is done:
-                input    Python    launching           whatever the launching thread did meanwhile
-                                        ┈┈             then the launch takes its time to arrive
+host            ▒▒▒▒▒▒▒▒ ░░░░░░░░░ ▓▓▓▓▓               until the next kernel is launched: whatever
+                input    Python    launching           the launching thread did
+                                        ┈┈             then: the latency of the launch
 
-Causes come from host events: a device whose host recorded none idles for unknown reasons.
+Causes come from host events; if the host recorded none, the cause is unknown.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ class Gap:
     host: str
     step: int
     start_us: float
-    """since its step began"""
+    """from the start of its step"""
     us: float
     cause: str
-    """the longest of its causes"""
+    """the cause that takes the largest part of it"""
     before: str
     """instruction that ran before it; empty at the start of the recording"""
     after: str
     """instruction that ended it"""
     after_source: str
     doing: str
-    """the host event that lasted longest meanwhile, on the thread that launched; may be empty"""
+    """what the launching thread did for at least half of the wait; may be empty"""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Idle time of a step by cause, the mean over steps and devices."""
+    """Idle time of a step by cause, mean over steps and devices."""
 
     steps: int
     wall_us: float
     idle_us: float
     by_cause: dict[str, float]
-    """microseconds of one step, in the order of CAUSES"""
+    """microseconds per step, in the order of CAUSES"""
     count: int
-    """gaps of one step, the mean"""
+    """gaps per step"""
     per_step: StepTimes
-    """the median step: time in which compute waits for communication and copies is exposed"""
+    """the median step; its exposed time is compute waiting for communication and copies"""
     longest: tuple[Gap, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def waiting_us(self) -> float:
-        """Time in which only other streams worked: compute waited for them."""
+        """Time in which only communication and copies ran: compute waited for them."""
         return self.per_step.exposed_communication_us + self.per_step.exposed_copy_us
 
 
@@ -100,7 +100,7 @@ def gaps(profile: Profile) -> Gaps:
     silent = [profile.devices[one.device].name for one in found if not one.has_launches]
     notes = []
     if silent:
-        notes.append(f"no launches were recorded for {', '.join(silent)}: why is not known")
+        notes.append(f"no launches were recorded for {', '.join(silent)}: causes are unknown")
     return Gaps(
         steps.count,
         float((steps.end_ps - steps.start_ps).mean()) / 1e6 if len(steps) else 0.0,
@@ -146,7 +146,7 @@ class _DeviceGaps:
         return np.flatnonzero(own[table["lane"]]) if len(table) else np.empty(0, np.int64)
 
     def _launched(self) -> tuple[Array, Array]:
-        """Whether the launch of the event after each gap is known, and when it was done."""
+        """(whether the launch of the event after each gap is known, when that launch ended)."""
         table = self.profile.host_events
         rows = self._host_rows
         rows = rows[table["correlation"][rows] > 0]
@@ -164,12 +164,12 @@ class _DeviceGaps:
         return known, table["start_ps"][at] + table["duration_ps"][at]
 
     def _split(self) -> dict[str, Array]:
-        """How much of each gap each cause has; together they are the gap."""
+        """The part of each gap that each cause takes; the parts add up to the gap."""
         idle = self.end - self.start
         known = self.known
         if not known.any():
             return {"unknown": idle}
-        # Until the launch is done, the device waits for the host; after it, for the launch.
+        # Until the launch ends, the device waits for the host; afterwards, for the launch.
         ready = np.where(known, np.clip(self.launched, self.start, self.end), self.start)
         compiles, inputs, launches = self._host_unions()
         compiling = compiles.covered(self.start, ready)
@@ -186,14 +186,14 @@ class _DeviceGaps:
         }
 
     def _host_unions(self) -> tuple[IntervalUnion, IntervalUnion, IntervalUnion]:
-        """When the host compiled; that or fed the device; that or launched."""
+        """When the host compiled; compiled or fed the device; compiled, fed it or launched."""
         table = self.profile.host_events
         rows = self._host_rows
         kinds = np.full(len(table.texts), 3, np.int8)
         for text in distinct(table["name"][rows]).tolist() if len(rows) else ():
             kinds[text] = _host_kind(table.texts[text])
         kind = kinds[table["name"][rows]] if len(rows) else np.empty(0, np.int8)
-        # Any thread may compile; only what launching threads do can keep launches waiting.
+        # Any thread may compile; of everything else, only launching threads delay launches.
         counts = (kind == 0) | np.isin(table["lane"][rows], self.threads)
         start, duration = table["start_ps"][rows], table["duration_ps"][rows]
         unions = []
@@ -204,7 +204,7 @@ class _DeviceGaps:
 
     def longest(self) -> list[Gap]:
         idle = self.end - self.start
-        # Only what is at least as long as the last that is told needs to be sorted.
+        # Sort only the gaps that are long enough to be listed.
         least = np.partition(idle, -LONGEST)[-LONGEST] if len(idle) > LONGEST else 0
         some = np.flatnonzero(idle >= least)
         order = some[np.argsort(-idle[some], kind="stable")][:LONGEST]
@@ -249,7 +249,7 @@ class _DeviceGaps:
 
 
 def _host_kind(name: str) -> int:
-    """0 compiles, 1 feeds, 2 launches, 3 anything else."""
+    """0: compiles, 1: feeds the device, 2: launches, 3: anything else."""
     for kind, pattern in enumerate((_COMPILES, _INPUTS, _LAUNCHES)):
         if pattern.search(name):
             return kind

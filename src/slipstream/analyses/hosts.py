@@ -1,4 +1,4 @@
-"""The processes of a run beside each other: who is slow, who waits, and how well clocks agree."""
+"""The processes of a run compared: which are slow, which wait, and how well clocks agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
 
 NOTICEABLE = 0.02
-"""a device that computes this much longer than the median of all is slow"""
+"""a device that computes this much longer than the median device is slow"""
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,19 @@ class HostRow:
     steps: int
     step_us: float
     compute_us: float
-    """time in which it computes: waiting for others is not in it"""
+    """time in which it computes, which excludes waits for others"""
     exposed_communication_us: float
     idle_us: float
     clock_offset_us: float | None
-    """how far ahead its host's clock is of the first host's, by the ends of collectives"""
+    """how far its host's clock is ahead of the first host's, from the ends of collectives"""
     start_skew_us: float | None
-    """how much later than the first device it begins a step, on one clock"""
+    """how much later than the first device it begins a step, on aligned clocks; median"""
     last_share: float | None
-    """share of matched collectives to which it came last"""
+    """share of matched collectives to which it arrived last"""
     caused_us: float | None
-    """what the others waited for it in a step"""
+    """how long the others waited for it, mean per step"""
     waited_us: float | None
+    """how long it waited for others, mean per step"""
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,16 @@ class Hosts:
     hosts: int
     devices: int
     clock: str
-    """what clocks were aligned by: `collectives`, `recorded` (when profiling began), `one` (a
-    single process) or `unknown`"""
+    """how clocks were aligned: by `collectives`, `recorded` (start of profiling), `one` (a single
+    process) or `unknown`"""
     matched: int
-    """collectives that several devices recorded"""
+    """number of collectives that several devices recorded"""
     alignment_us: float | None
-    """how far apart ends of one collective still are once clocks are aligned, the median"""
+    """median spread of one collective's ends after the clocks were aligned"""
     alignment_95_us: float | None
-    """the same for the worst but 5%"""
+    """the 95th percentile of that spread"""
     compute_spread: float | None
-    """how much longer the slowest device computes than the median one, as a share"""
+    """how much longer the slowest device computes than the median device, as a share"""
     rows: tuple[HostRow, ...]
     notes: tuple[str, ...] = ()
 
@@ -70,22 +71,22 @@ class Hosts:
 
 
 def hosts(profile: Profile) -> Hosts:
-    """Skew between processes, stragglers, and how well their clocks agree."""
-    met = match_collectives(profile)
-    found = tuple(_rows(profile, met))
+    """Skew between processes, stragglers, and clock offsets."""
+    matched = match_collectives(profile)
+    found = tuple(_rows(profile, matched))
     computing = [row.compute_us for row in found if row.compute_us]
     spread = max(computing) / float(median(computing)) - 1 if len(computing) > 1 else None
-    apart = np.nanmax(met.ends, axis=1) - np.nanmin(met.ends, axis=1) if len(met) else None
-    notes = list(met.skipped)
+    apart = matched.end_spreads if len(matched) else None
+    notes = list(matched.skipped)
     if len(profile.devices) < 2:
-        notes.append("one device was recorded: there is nothing to compare it with")
-    elif not len(met):
-        notes.append("no collective was recorded by two devices: who waits for whom is not known")
+        notes.append("only one device was recorded: there is nothing to compare it with")
+    elif not len(matched):
+        notes.append("no collective was recorded by two devices: waits between them are unknown")
     return Hosts(
         len(profile.hosts),
         len(profile.devices),
-        _clock(profile, met),
-        len(met),
+        _clock(profile, matched),
+        len(matched),
         None if apart is None else float(median(apart)) / 1e6,
         None if apart is None else float(np.percentile(apart, 95)) / 1e6,
         spread,
@@ -94,27 +95,27 @@ def hosts(profile: Profile) -> Hosts:
     )
 
 
-def _clock(profile: Profile, met: MatchedCollectives) -> str:
+def _clock(profile: Profile, matched: MatchedCollectives) -> str:
     if len(profile.hosts) == 1:
         return "one"
-    if len(met) and np.isfinite(met.offsets_ps).sum() > 1:
+    if len(matched) and np.isfinite(matched.offsets_ps).sum() > 1:
         return "collectives"
     doubted = any(warning.code == "clock-skew" for warning in profile.warnings)
     return "unknown" if doubted else "recorded"
 
 
-def _rows(profile: Profile, met: MatchedCollectives) -> list[HostRow]:
+def _rows(profile: Profile, matched: MatchedCollectives) -> list[HostRow]:
     steps = profile.steps
     splits = step_splits(profile) / 1e6 if len(steps) else np.empty((0, 8))
-    by_device = {(one.host, one.device): one for one in stragglers(met)}
-    skews = _start_skews(profile, met)
+    by_device = {(one.host, one.device): one for one in stragglers(matched)}
+    skews = _start_skews(profile, matched)
     found = []
     for index, device in enumerate(profile.devices):
         own = splits[steps.device == index]
         middle = median(own) if len(own) else np.zeros(8)
         host = profile.hosts[device.host].name
         late: Straggler | None = by_device.get((host, device.name))
-        offset = float(met.offsets_ps[device.host]) if len(met) else np.nan
+        offset = float(matched.offsets_ps[device.host]) if len(matched) else np.nan
         found.append(
             HostRow(
                 host,
@@ -135,12 +136,12 @@ def _rows(profile: Profile, met: MatchedCollectives) -> list[HostRow]:
     return found
 
 
-def _start_skews(profile: Profile, met: MatchedCollectives) -> dict[int, float]:
-    """Median, over steps that several devices have, of how late each begins on one clock."""
-    if not len(met):
+def _start_skews(profile: Profile, matched: MatchedCollectives) -> dict[int, float]:
+    """Median, over steps that several devices ran, of how late each begins on aligned clocks."""
+    if not len(matched):
         return {}
     steps = profile.steps
-    offset = met.offsets_ps[met.hosts]
+    offset = matched.offsets_ps[matched.hosts]
     begins: dict[int, dict[int, float]] = {}
     for row in range(len(steps)):
         device = int(steps.device[row])

@@ -1,4 +1,4 @@
-"""What people want to know of an instruction beside its times: what it is, and where from."""
+"""Labels of an instruction: phase, category, scope, source line and description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.profile.semantics.names import describe, phase_of, scope, source
 
 @dataclass(frozen=True)
 class Label:
-    """One instruction, in words; empty where the profile has no copy of its program."""
+    """The labels of one instruction; empty if the profile does not contain its program."""
 
     program: str
     instruction: str
@@ -24,7 +24,7 @@ class Label:
 
 
 def label(profile: Profile, row: int) -> Label:
-    """What the event of a row belongs to; of unattributed ones, the kernel's name."""
+    """The labels of an event's instruction; for an unattributed event, its kernel name."""
     events = profile.events
     name, instruction, kernel = (events.text(c, row) for c in ("program", "instruction", "name"))
     found = found_instruction(profile, name, instruction)
@@ -35,7 +35,7 @@ def label(profile: Profile, row: int) -> Label:
 
 
 def label_of(program_name: str, program: Program, instruction: Instruction) -> Label:
-    """An instruction of a program in words."""
+    """The labels of an instruction."""
     return Label(
         program_name,
         instruction.name,
@@ -50,7 +50,7 @@ def label_of(program_name: str, program: Program, instruction: Instruction) -> L
 def found_instruction(
     profile: Profile, program: str, instruction: str
 ) -> tuple[Program, Instruction] | None:
-    """The program and the instruction of those names, where the profile has them."""
+    """The program and instruction of those names, if the profile has them."""
     if not instruction or program not in profile.programs:
         return None
     known = profile.programs[program]
@@ -58,7 +58,7 @@ def found_instruction(
 
 
 def collective_of(program: Program, instruction: Instruction) -> Collective | None:
-    """What an instruction (or what starts it) moves between devices."""
+    """The collective of an instruction, or of the start that it belongs to."""
     start = program.starter(instruction.name)
     if start is None and instruction.is_done:
         start = program.partner(instruction.name)
@@ -66,7 +66,7 @@ def collective_of(program: Program, instruction: Instruction) -> Collective | No
 
 
 def bytes_of(program: Program, instruction: Instruction) -> int | None:
-    """What one execution of a collective or a copy moves; None where that isn't known."""
+    """Bytes that one execution of a collective or copy moves; None if unknown."""
     from slipstream.profile.attribution.launch_sequence import launch_of
 
     collective = collective_of(program, instruction)

@@ -1,12 +1,12 @@
-"""Buffers of a program: which values share one, and from when to when each is alive.
+"""Liveness of a program's buffers: which values share a buffer, and when each is alive.
 
-The schedule with loops and calls written out, one turn each, is one line of time.  A value is the
-buffers of its leaves; views (tuples, their elements, bitcasts) have none of their own.  Values that
-XLA keeps in one place are one buffer:
+The schedule is one timeline, with calls inlined and loops as one iteration.  A value consists of
+the buffers of its leaves; views (tuples, their elements, bitcasts) have none of their own.  These
+share one buffer, as in XLA:
 
-    a loop's operand, its parameter, what its body returns, its result
-    an update in place and what it updates          an asynchronous start's result and its end's
-    a fusion's result and an operand of its size that nobody needs after it
+    a loop's operand, its parameter, what its body returns, and its result
+    an update in place and what it updates          the results of an async start and its done
+    a fusion's result and an operand of the same size that is not used afterwards
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ ARGUMENT, RESULT, TEMPORARY, CONSTANT = "argument", "result", "temporary", "cons
 _VIEWS = ("bitcast", "opt-barrier", "optimization-barrier", "domain", "add-dependency")
 _PASSED = ("bitcast", "copy", "convert")
 _WRITE_OVER = ("kloop", "kinput", "kcustom")
-"""kinds of fusion that may write where they read"""
+"""kinds of fusion that may write over an operand"""
 
 
 @dataclass(eq=False)
 class Buffer:
-    """One piece of memory, whatever values share it."""
+    """One buffer, which several values may share."""
 
     bytes: int
     instruction: str
-    """that made the largest of its values, the first of them"""
+    """the instruction that made it"""
     shape: str
     is_host: bool
     born: int
     last: int
-    """times of the first and the last instruction that has to do with it"""
+    """times of its first and its last use"""
     kind: str = TEMPORARY
     same: Buffer | None = None
-    """the buffer that it turned out to be"""
+    """the buffer that it was merged into"""
 
-    def found(self) -> Buffer:
+    def merged(self) -> Buffer:
+        """The buffer that stands for all that were merged."""
         one = self
         while one.same is not None:
             one = one.same
@@ -47,20 +48,20 @@ class Buffer:
 
 
 Value = list[Buffer]
-"""buffers of a value's leaves, in order"""
+"""the buffers of a value's leaves, in order"""
 _ORDER = (TEMPORARY, RESULT, CONSTANT, ARGUMENT)
 
 
 @dataclass
 class Liveness:
-    """All buffers of a program, and what is alive when temporaries take most."""
+    """All buffers of a program, and which are alive at the peak of the temporaries."""
 
     program: Program
     times: list[str] = field(default_factory=list)
     """name of the instruction at each time"""
     made: list[Buffer] = field(default_factory=list)
     _pending: dict[str, list[Value]] = field(default_factory=dict)
-    """what asynchronous operations read: it must stay until they end"""
+    """what asynchronous operations read, which stays alive until they are done"""
     _sharers: list[tuple[int, Value, list[Value]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -69,13 +70,13 @@ class Liveness:
         results = self._walk(entry, inputs)
         self._settle(inputs, results)
         self._share()
-        self.buffers = list({id(b.found()): b.found() for b in self.made}.values())
+        self.buffers = list({id(b.merged()): b.merged() for b in self.made}.values())
         self._find_peak()
 
     # Values.
 
     def _walk(self, computation: Computation, inputs: list[Value]) -> Value:
-        """Write a computation out; returns what it returns."""
+        """Append a computation to the timeline; returns its result."""
         values: dict[str, Value] = {}
         for parameter, value in zip(computation.parameters, inputs, strict=False):
             values[parameter.name] = value
@@ -95,7 +96,7 @@ class Liveness:
     def _use(self, used: list[Value]) -> None:
         for value in used:
             for buffer in value:
-                one = buffer.found()
+                one = buffer.merged()
                 one.last = max(one.last, len(self.times))
 
     def _value(
@@ -170,7 +171,7 @@ class Liveness:
             self._join(target[0], value[0])
 
     def _updated(self, one: Instruction) -> int | None:
-        """The operand that an instruction updates in place."""
+        """The position of the operand that an instruction updates in place."""
         if one.opcode in ("dynamic-update-slice", "scatter"):
             return 0
         if one.opcode not in ("fusion", "fusion-start") or not one.called:
@@ -182,8 +183,8 @@ class Liveness:
         return _behind(inside, inside.by_name[value.operands[0]]).parameter_number
 
     def _join(self, old: Buffer, new: Buffer) -> None:
-        """From here on two buffers are one."""
-        old, new = old.found(), new.found()
+        """Merge two buffers into one."""
+        old, new = old.merged(), new.merged()
         if old is new or old.is_host != new.is_host:
             return
         new.same = old
@@ -194,7 +195,7 @@ class Liveness:
     # Lifetimes.
 
     def _settle(self, inputs: list[Value], results: Value) -> None:
-        """What the program takes and returns lasts; a donated argument takes a result."""
+        """Mark results, and merge them with donated arguments."""
         for place, parameter in self.program.aliases.items():
             if place < len(results) and parameter < len(inputs) and len(inputs[parameter]) == 1:
                 self._join(inputs[parameter][0], results[place])
@@ -202,7 +203,7 @@ class Liveness:
         seen: set[int] = set()
         self.results_bytes = 0
         for buffer in results:
-            one = buffer.found()
+            one = buffer.merged()
             if one.kind == TEMPORARY:
                 one.kind = RESULT
             if not one.is_host:
@@ -212,11 +213,11 @@ class Liveness:
             seen.add(id(one))
 
     def _share(self) -> None:
-        """Fusions that write over an operand which nobody needs after them."""
+        """Let fusions write over an operand that is not used afterwards."""
         for time, value, operands in self._sharers:
-            dying = {id(b.found()): b.found() for one in operands for b in one}
+            dying = {id(b.merged()): b.merged() for one in operands for b in one}
             free = [b for b in dying.values() if b.last == time + 1 and b.kind == TEMPORARY]
-            for buffer in (b.found() for b in value):
+            for buffer in (b.merged() for b in value):
                 if buffer.kind != TEMPORARY or buffer.born != time or buffer.is_host:
                     continue
                 same = next((b for b in free if b.bytes == buffer.bytes and not b.is_host), None)
@@ -246,11 +247,11 @@ class Liveness:
         self.host_bytes = lasting + max(_running(host))
 
     def total(self, kind: str) -> int:
-        """Bytes of all buffers of a kind in the device's memory."""
+        """Bytes of all buffers of a kind in device memory."""
         return sum(b.bytes for b in self.buffers if b.kind == kind and not b.is_host)
 
     def last_use(self, buffer: Buffer) -> str:
-        """The instruction that needs a temporary last; empty for what lasts."""
+        """The instruction that uses a temporary last; empty for other buffers."""
         if buffer.kind != TEMPORARY or not self.times:
             return ""
         return self.times[min(max(buffer.last - 1, 0), len(self.times) - 1)]

@@ -1,13 +1,13 @@
-"""What of a device's memory a program needs, when, and who makes the peak.
+"""How much device memory a program needs, when, and which buffers make the peak.
 
 bytes   ┌──────────────────────────── arguments: all of the time
         │      ▂▄▆█▆▄▂                temporaries: from their instruction to their last use
         │            ▲ the peak, and what is alive then
-        └──────────────────────────── results that take no argument's place
+        └──────────────────────────── results that don't replace an argument
 
-Counted from the program: a value lives from its instruction to the last that uses it, through
-tuples, loops and asynchronous operations; loops and updates in place share one buffer, as XLA's
-buffer assignment has it.  XLA packs buffers into one block, and what doesn't pack well adds to it.
+Counted from the program: a value is alive from its instruction to its last use, through tuples,
+loops and asynchronous operations; loops and updates in place share one buffer, as in XLA's buffer
+assignment.  XLA packs buffers into one block, and fragmentation adds to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 
 MAKERS = 20
-"""how many buffers of the peak are listed"""
+"""how many of the buffers at the peak are listed"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Maker:
     """`argument`, `result` or `temporary`"""
     shape: str
     last_use: str
-    """the instruction that needs it last; empty where it lasts to the end"""
+    """the instruction that uses it last; empty if it is alive to the end"""
     phase: str = ""
     scope: str = ""
     source: str = ""
@@ -50,24 +50,24 @@ class ProgramMemory:
     arguments_bytes: int
     results_bytes: int
     aliased_bytes: int
-    """results that take the place of arguments (donated)"""
+    """results that replace (donated) arguments"""
     constants_bytes: int
     temporaries_bytes: int
-    """the most that temporaries take at once"""
+    """peak of the temporaries"""
     host_bytes: int
-    """the most that values in host memory take at once, arguments and results with it"""
+    """peak of the values in host memory, including arguments and results"""
     peak_at: str
-    """instruction at which temporaries take most"""
+    """instruction at which temporaries reach their peak"""
     peak_source: str
     peak_description: str
     makers: tuple[Maker, ...]
-    """what is alive then, the largest first"""
+    """buffers alive at the peak, largest first"""
     timeline: tuple[tuple[str, int], ...]
-    """bytes of temporaries while each instruction of the schedule runs; loops as one turn"""
+    """(instruction, bytes of temporaries while it runs) in schedule order; loops run once"""
 
     @property
     def peak_bytes(self) -> int:
-        """Everything at once."""
+        """Arguments, results, constants and the peak of the temporaries."""
         lasting = self.arguments_bytes + self.results_bytes - self.aliased_bytes
         return lasting + self.constants_bytes + self.temporaries_bytes
 
@@ -78,14 +78,14 @@ class Memory:
 
     model: str
     capacity_bytes: int | None
-    """of the device; None if its model isn't known"""
+    """of the device; None if its model is unknown"""
     programs: tuple[ProgramMemory, ...]
     """the one with the most device time first"""
     notes: tuple[str, ...] = ()
 
 
 def memory(profile: Profile) -> Memory:
-    """What each program of the profile needs, where the profile has a copy of it."""
+    """The memory of each program that the profile contains."""
     model = next((device.model for device in profile.devices if device.model), "")
     hardware = known_gpu(model)
     ran = [found.name for found in programs(profile)]
@@ -93,42 +93,42 @@ def memory(profile: Profile) -> Memory:
     notes = []
     if len(known) < len(ran):
         missing = [name for name in ran if name not in profile.programs]
-        notes.append(f"the profile has no copy of {', '.join(missing[:5])}")
+        notes.append(f"the profile does not contain {', '.join(missing[:5])}")
     found = tuple(program_memory(profile.programs[name], name) for name in known)
     capacity = hardware.memory_bytes if hardware else None
     return Memory(model, capacity, found, tuple(notes))
 
 
 def program_memory(program: Program, name: str = "") -> ProgramMemory:
-    """What a compiled program needs of one device's memory."""
-    lives = Liveness(program)
-    lasting = [b for b in lives.buffers if b.kind in (ARGUMENT, RESULT) and not b.is_host]
-    makers = sorted((*lasting, *lives.alive), key=lambda buffer: -buffer.bytes)
-    at = _label(program, name, lives.peak_at)
+    """The memory that a compiled program needs on one device."""
+    liveness = Liveness(program)
+    lasting = [b for b in liveness.buffers if b.kind in (ARGUMENT, RESULT) and not b.is_host]
+    makers = sorted((*lasting, *liveness.alive), key=lambda buffer: -buffer.bytes)
+    at = _label(program, name, liveness.peak_at)
     return ProgramMemory(
         name or program.name,
-        lives.total(ARGUMENT),
-        lives.results_bytes,
-        lives.aliased_bytes,
-        lives.total(CONSTANT),
-        lives.peak_bytes,
-        lives.host_bytes,
-        lives.peak_at,
+        liveness.total(ARGUMENT),
+        liveness.results_bytes,
+        liveness.aliased_bytes,
+        liveness.total(CONSTANT),
+        liveness.peak_bytes,
+        liveness.host_bytes,
+        liveness.peak_at,
         at.source,
         at.description,
-        tuple(_maker(program, name, buffer, lives) for buffer in makers[:MAKERS]),
-        tuple(lives.timeline),
+        tuple(_maker(program, name, buffer, liveness) for buffer in makers[:MAKERS]),
+        tuple(liveness.timeline),
     )
 
 
-def _maker(program: Program, name: str, buffer: Buffer, lives: Liveness) -> Maker:
+def _maker(program: Program, name: str, buffer: Buffer, liveness: Liveness) -> Maker:
     named = _label(program, name, buffer.instruction)
     return Maker(
         buffer.instruction,
         buffer.bytes,
         buffer.kind,
         buffer.shape,
-        lives.last_use(buffer),
+        liveness.last_use(buffer),
         named.phase,
         named.scope,
         named.source,

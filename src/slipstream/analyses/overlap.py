@@ -1,18 +1,18 @@
-"""Which communication and which copies the step waits for, and what compute hid the others.
+"""Which communication and copies are exposed, and which compute hides the others.
 
 compute       ████████      ████
 all-gather.1      ██████████            hidden by the two kernels, exposed between them
 exposed               ░░░░░░
 
 A collective is exposed while nothing computes; a copy, while nothing computes or communicates.
-Where two collectives run at once each has its own exposed time, and the step's has it once.
+Where two collectives run at once, the time counts for each of them, but only once for the step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.analyses.exposures import Exposures, exposures, flat_compute
+from slipstream.analyses.exposures import Exposures, exposures, serialized_compute
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.analyses.summary import StepTimes, median_times, step_splits
 from slipstream.profile.events import Array
@@ -26,32 +26,31 @@ KINDS = {COMMUNICATION: "communication", COPY: "copy"}
 
 @dataclass(frozen=True)
 class Hider:
-    """Compute that ran beside a collective or a copy."""
+    """Compute that hid a part of a collective or copy."""
 
     instruction: str
     per_step_us: float
-    """time that both ran, of one step"""
+    """time in which both ran, mean per step"""
     source: str = ""
     description: str = ""
 
 
 @dataclass(frozen=True)
 class Overlapped:
-    """One instruction that runs beside compute, or should."""
+    """One collective or copy."""
 
     program: str
     instruction: str
     kind: str
     """`communication` or `copy`"""
     count: int
-    """events"""
+    """events, over all steps and devices"""
     bytes: int | None
     """of one execution"""
     per_step_us: float
+    """device time, mean over steps and devices; so are the next two"""
     exposed_us: float
-    """of one step"""
     hidden_us: float
-    """of one step"""
     phase: str = ""
     category: str = ""
     scope: str = ""
@@ -80,7 +79,7 @@ class StepOverlap:
 
 @dataclass(frozen=True)
 class PhaseOverlap:
-    """One phase of one step: sums over its instructions."""
+    """One phase of a step: mean per step, summed over its instructions."""
 
     phase: str
     communication_us: float
@@ -91,10 +90,10 @@ class PhaseOverlap:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What the step waits for, and what is hidden."""
+    """Exposed and hidden communication and copies."""
 
     steps: int
-    """how many steps the times cover; 0 when the whole recording was counted"""
+    """number of steps the times cover; 0 if the whole recording was counted"""
     per_step: StepTimes
     """the median step, as in the summary"""
     by_step: tuple[StepOverlap, ...]
@@ -112,10 +111,10 @@ class Overlap:
 
 
 def overlap(profile: Profile, whole: bool = False) -> Overlap:
-    """Exposed and hidden time of every collective and copy; of the steps, or of all."""
+    """Exposed and hidden time of every collective and copy, in the steps or the whole recording."""
     whole = whole or profile.steps.basis == "recording"
-    asides = exposures(profile, whole)
-    ops = _ops(profile, asides, 1 if whole else max(1, len(profile.steps)))
+    exposed = exposures(profile, whole)
+    ops = _ops(profile, exposed, 1 if whole else max(1, len(profile.steps)))
     splits = step_splits(profile)
     return Overlap(
         0 if whole else profile.steps.count,
@@ -129,22 +128,22 @@ def overlap(profile: Profile, whole: bool = False) -> Overlap:
 # By instruction.
 
 
-def _ops(profile: Profile, asides: Exposures, steps: int) -> tuple[Overlapped, ...]:
+def _ops(profile: Profile, segments: Exposures, steps: int) -> tuple[Overlapped, ...]:
     from slipstream.profile.grouping import group_counts, group_labels, group_sums
 
-    groups, firsts = group_labels(profile.events, asides.row)
-    hidden_by = _hiders(profile, asides, groups, steps)
+    groups, firsts = group_labels(profile.events, segments.row)
+    hidden_by = _hiders(profile, segments, groups, steps)
     count = group_counts(groups, len(firsts))
-    total = group_sums(groups, asides.duration_ps, len(firsts)) / 1e6 / steps
-    exposed = group_sums(groups, asides.exposed_ps, len(firsts)) / 1e6 / steps
+    total = group_sums(groups, segments.duration_ps, len(firsts)) / 1e6 / steps
+    exposed = group_sums(groups, segments.exposed_ps, len(firsts)) / 1e6 / steps
     found = []
     for group, first in enumerate(firsts.tolist()):
-        named = label(profile, int(asides.row[first]))
+        named = label(profile, int(segments.row[first]))
         found.append(
             Overlapped(
                 named.program,
                 named.instruction,
-                KINDS[int(asides.kind[first])],
+                KINDS[int(segments.kind[first])],
                 int(count[group]),
                 _bytes(profile, named),
                 float(total[group]),
@@ -168,13 +167,13 @@ def _bytes(profile: Profile, named: Label) -> int | None:
 
 
 def _hiders(
-    profile: Profile, asides: Exposures, groups: Array, steps: int
+    profile: Profile, segments: Exposures, groups: Array, steps: int
 ) -> dict[int, tuple[Hider, ...]]:
-    """The kernels that hid each group most, the longest first."""
-    flat, heads = flat_compute(profile)
-    devices = profile.event_devices[asides.row]
-    ends = asides.start_ps + asides.duration_ps
-    best, times = longest_overlaps(Grouped(asides.start_ps, ends, devices, groups), flat)
+    """The kernels that hid each group longest, longest first."""
+    compute, heads = serialized_compute(profile)
+    devices = profile.event_devices[segments.row]
+    ends = segments.start_ps + segments.duration_ps
+    best, times = longest_overlaps(Grouped(segments.start_ps, ends, devices, groups), compute)
     names: dict[int, Label] = {}
     found: dict[int, tuple[Hider, ...]] = {}
     for group, (kernels, taken) in enumerate(zip(best.tolist(), times.tolist(), strict=True)):

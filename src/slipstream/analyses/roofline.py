@@ -1,11 +1,11 @@
-"""How near each op is to what the hardware allows, and how well the step uses the GPU.
+"""How close each op is to the hardware's limits, and how well the step uses the GPU.
 
-time at best = the longer of   floating-point operations ÷ the peak of their type
-                               bytes read and written    ÷ the memory's bandwidth
+best time = the longer of   floating-point operations ÷ peak rate of their type
+                            bytes read and written    ÷ memory bandwidth
 
-The first is longer: compute-bound; the second: memory-bound.  Work is counted from the program as
-XLA's own cost analysis counts it.  MFU counts the work that the model needs once: what is computed
-again to save memory (remat) is left out; HFU counts all of it.
+If the first is longer, the op is compute-bound; if the second, memory-bound.  Work is counted from
+the program, as in XLA's cost analysis.  MFU leaves out what is recomputed to save memory (remat);
+HFU counts all work.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from slipstream.profile.semantics.flops import Work, work
 
 _PRODUCTS = ("matmul", "attention", "convolution")
 VECTOR = "f32"
-"""what everything but matrix products is counted as: cores without their tensor units"""
+"""the type whose peak counts for everything but matrix products: CUDA cores, not tensor cores"""
 
 
 @dataclass(frozen=True)
 class RooflineRow:
-    """One op against the roof; times are of one step."""
+    """One op against the roofline; times are means per step."""
 
     program: str
     instruction: str
@@ -40,13 +40,13 @@ class RooflineRow:
     bytes: int
     """read and written by one execution"""
     dtype: str
-    """whose peak counts: of matrix products, as tensor cores take it"""
+    """the type whose peak counts; for matrix products, the type that tensor cores compute in"""
     best_us: float | None
-    """what the step's executions would take at the roof; None if the GPU isn't known"""
+    """time per step at the roofline; None if the GPU is unknown"""
     roof_share: float | None
-    """best over measured time; above 1 where data stayed in caches"""
+    """best time over measured time; above 1 if data stayed in caches"""
     bound: str
-    """`compute` or `memory`; empty if the GPU isn't known"""
+    """`compute` or `memory`; empty if the GPU is unknown"""
     flops_rate: float
     """achieved, per second"""
     bytes_rate: float
@@ -58,40 +58,40 @@ class RooflineRow:
 
     @property
     def lost_us(self) -> float:
-        """What a step would win if this op ran at the roof."""
+        """What a step would gain if this op ran at the roofline."""
         return max(0.0, self.per_step_us - self.best_us) if self.best_us is not None else 0.0
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The step against the roof."""
+    """The step against the roofline."""
 
     model: str
     steps: int
     step_us: float
     dtype: str
-    """type that most of the floating-point work is done in"""
+    """type of most floating-point work"""
     peak_flops: float | None
     """of that type, per second"""
     memory_bandwidth: float | None
     flops: float
     """of one step of one device"""
     remat_flops: float
-    """the part of it that is computed again"""
+    """the part of `flops` that is recomputed"""
     bytes: float
     mfu: float | None
-    """model FLOP utilisation: without what is computed again"""
+    """model FLOP utilisation: without recomputation"""
     hfu: float | None
-    """hardware FLOP utilisation: with it"""
+    """hardware FLOP utilisation: with recomputation"""
     counted_share: float
     """share of device time whose work is known"""
     rows: tuple[RooflineRow, ...]
-    """what loses most against the roof first"""
+    """by time lost against the roofline, largest first"""
     notes: tuple[str, ...] = ()
 
 
 def roofline(profile: Profile) -> Roofline:
-    """Every op that computes against the roof, and the step's MFU."""
+    """Every compute op against the roofline, and the step's MFU."""
     found = ops(profile)
     model = next((device.model for device in profile.devices if device.model), "")
     hardware = known_gpu(model)
@@ -130,7 +130,7 @@ def _result(
     notes = []
     if hardware is None:
         notes.append(
-            f"{model or 'the device'} is not among the GPUs we know, so there is no roof; "
+            f"{model or 'the device'} is not in the GPU catalogue, so there is no roofline; "
             "see: slipstream machines list"
         )
     return Roofline(
@@ -152,7 +152,7 @@ def _result(
 
 
 def _row(profile: Profile, op: Op, hardware: Gpu | None, steps: int) -> RooflineRow | None:
-    """None for what neither computes nor moves data within the device's memory."""
+    """None for ops that neither compute nor move data within the device's memory."""
     found = found_instruction(profile, op.program, op.instruction)
     if found is None or not op.total_us:
         return None
@@ -185,7 +185,7 @@ def _row(profile: Profile, op: Op, hardware: Gpu | None, steps: int) -> Roofline
 
 
 def _best_us(done: Work, dtype: str, hardware: Gpu | None) -> tuple[float, float] | None:
-    """(µs of arithmetic, µs of memory traffic) of one execution at the roof."""
+    """(µs of arithmetic, µs of memory traffic) of one execution at the roofline."""
     if hardware is None:
         return None
     peak = hardware.peak_flops.get(dtype) or hardware.peak_flops[VECTOR]

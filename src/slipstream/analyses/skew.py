@@ -1,12 +1,12 @@
-"""The same collective on several devices: who came last, and how far their clocks are apart.
+"""Skew between devices: match each collective across devices, and see which arrives last.
 
-    device 0   ██████████████████      waits until device 1 comes
-    device 1           ██████████      comes last, so that all of its time moves bytes
-               └─ wait ┘└─ move ─┘     they end together: that is how clocks are aligned
+    device 0   ██████████████████      waits until device 1 arrives
+    device 1           ██████████      arrives last: bytes move during all of its time
+               └─ wait ┘└─ move ─┘     they end together, which aligns their clocks
 
 All participants of an all-gather, all-reduce, reduce-scatter or all-to-all end at about the same
-time, so the median difference between their ends is the difference between two hosts' clocks.
-nsys-jax (github.com/NVIDIA/JAX-Toolbox) aligns in the same way.
+time, so the median difference between their ends is the offset between two hosts' clocks.
+nsys-jax (github.com/NVIDIA/JAX-Toolbox) aligns clocks in the same way.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
 TOGETHER = frozenset(
     ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all")
 )
-"""kinds of collective that all participants end together"""
+"""kinds of collective that end at the same time on all participants"""
 
 
 @dataclass(frozen=True)
 class MatchedCollectives:
-    """Collectives that several devices took part in, one row each, one column a device."""
+    """Collectives that several devices recorded: one row per collective, one column per device."""
 
     profile: Profile
     rows: Array
-    """row of the event on each device, -1 where it isn't recorded"""
+    """row of the event on each device; -1 if not recorded"""
     skipped: tuple[str, ...] = ()
-    """what could not be matched, and why, as sentences"""
+    """sentences: what could not be matched, and why"""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -46,13 +46,13 @@ class MatchedCollectives:
         return np.array([device.host for device in self.profile.devices], np.int64)
 
     def _column(self, name: str) -> Array:
-        """A column of the events, as numbers; NaN where a device has none."""
+        """A column of the events as floats; NaN where a device recorded none."""
         values = self.profile.events.cells(name, np.maximum(self.rows, 0))
         return np.where(self.rows >= 0, values, np.nan)
 
     @cached_property
     def origin_ps(self) -> int:
-        """Times are counted from here: floating point then holds picoseconds of hours."""
+        """Times count from here, so that floats hold picoseconds over hours."""
         seen = self.rows[self.rows >= 0]
         return int(self.profile.events.cells("start_ps", seen).min()) if len(seen) else 0
 
@@ -66,7 +66,7 @@ class MatchedCollectives:
 
     @cached_property
     def offsets_ps(self) -> Array:
-        """How far ahead each host's clock is of the first matched host's; NaN if not known."""
+        """How far each host's clock is ahead of the first matched host's; NaN if unknown."""
         ends = self.raw_starts + self.durations
         found = np.full(len(self.profile.hosts), np.nan)
         seen = np.flatnonzero((self.rows >= 0).any(axis=0))
@@ -84,7 +84,7 @@ class MatchedCollectives:
 
     @cached_property
     def starts(self) -> Array:
-        """Starts on one clock."""
+        """Starts on aligned clocks."""
         return self.raw_starts - self.offsets_ps[self.hosts]
 
     @cached_property
@@ -93,7 +93,7 @@ class MatchedCollectives:
 
     @cached_property
     def waits(self) -> Array:
-        """How long each device waited for the last of those that were recorded."""
+        """How long each device waited for the last recorded one to arrive."""
         if not len(self):
             return self.durations
         late = np.nanmax(self.starts, axis=1)[:, None] - self.starts
@@ -102,12 +102,12 @@ class MatchedCollectives:
 
     @cached_property
     def last(self) -> Array:
-        """The device that came last."""
+        """The device that arrived last."""
         return np.nanargmax(self.starts, axis=1) if len(self) else np.empty(0, np.int64)
 
     @cached_property
     def caused(self) -> Array:
-        """How much later the last came than the one before it."""
+        """How much later the last device arrived than the second to last."""
         ordered = np.sort(self.starts, axis=1)
         count = np.isfinite(ordered).sum(axis=1)
         at = np.arange(len(ordered))
@@ -115,16 +115,19 @@ class MatchedCollectives:
         return later
 
     @cached_property
+    def end_spreads(self) -> Array:
+        """How far apart each collective's ends are on aligned clocks."""
+        spreads: Array = np.nanmax(self.ends, axis=1) - np.nanmin(self.ends, axis=1)
+        return spreads
+
+    @cached_property
     def spread_ps(self) -> float | None:
-        """How far apart ends still are on one clock, the median: what alignment can't tell."""
-        if not len(self):
-            return None
-        apart = np.nanmax(self.ends, axis=1) - np.nanmin(self.ends, axis=1)
-        return float(np.median(apart))
+        """The median of `end_spreads`: the uncertainty of the alignment."""
+        return float(np.median(self.end_spreads)) if len(self) else None
 
 
 def _mean(columns: Array) -> Array:
-    """The mean of each row over what is known; NaN where nothing is."""
+    """The mean of each row over its finite values; NaN where there are none."""
     known = np.isfinite(columns)
     count = known.sum(axis=1)
     sums = np.where(known, columns, 0.0).sum(axis=1)
@@ -139,20 +142,20 @@ def match_collectives(profile: Profile) -> MatchedCollectives:
     rows = _candidates(profile, skipped)
     shifts = _shifts(profile, rows, skipped)
     rows = rows[np.isin(profile.events.cells("program", rows), list(shifts))]
-    met = MatchedCollectives(profile, _matched(profile, rows, shifts))
-    # Hosts that never met the first one have no clock in common with it.
-    aligned = np.isfinite(met.starts).sum(axis=1) > 1
+    matched = MatchedCollectives(profile, _matched(profile, rows, shifts))
+    # Hosts that share no collective with the first one can't be aligned with it.
+    aligned = np.isfinite(matched.starts).sum(axis=1) > 1
     if not aligned.all():
+        first = profile.hosts[int(np.flatnonzero(matched.offsets_ps == 0)[0])].name
         skipped.append(
-            f"{int((~aligned).sum())} collectives are of hosts that share none with "
-            f"{profile.hosts[int(np.flatnonzero(met.offsets_ps == 0)[0])].name}: their clocks "
-            "can't be aligned"
+            f"{int((~aligned).sum())} collectives ran on hosts that share none with {first}, so "
+            "their clocks can't be aligned"
         )
-    return MatchedCollectives(profile, met.rows[aligned], tuple(skipped))
+    return MatchedCollectives(profile, matched.rows[aligned], tuple(skipped))
 
 
 def _candidates(profile: Profile, skipped: list[str]) -> Array:
-    """Events, in steps, of collectives whose participants are known and end together."""
+    """Events in the steps of collectives whose participants are known and end together."""
     from slipstream.profile.grouping import group_pairs
 
     events = profile.events
@@ -173,13 +176,13 @@ def _candidates(profile: Profile, skipped: list[str]) -> Array:
     if apart:
         skipped.append(
             f"{apart} collectives run in several groups, and the recording does not say which "
-            "device is in which: their waits are not known"
+            "device is in which, so their waits are unknown"
         )
     return rows[fits[groups]]
 
 
 def _shifts(profile: Profile, rows: Array, skipped: list[str]) -> dict[int, Array]:
-    """For each program, what to add to each device's execution numbers so that they agree."""
+    """For each program, what to add to each device's execution numbers to make them agree."""
     runs = profile.runs
     found: dict[int, Array] = {}
     for program in distinct(profile.events.cells("program", rows)).tolist():
@@ -190,7 +193,7 @@ def _shifts(profile: Profile, rows: Array, skipped: list[str]) -> dict[int, Arra
         elif any(warning.code == "clock-skew" for warning in profile.warnings):
             skipped.append(
                 f"{name} ran {counts.min()} to {counts.max()} times on different devices, whose "
-                "clocks differ: which executions belong together is not known"
+                "clocks differ, so its executions can't be matched"
             )
         else:
             found[program] = _by_time(profile, program, counts)
@@ -198,7 +201,7 @@ def _shifts(profile: Profile, rows: Array, skipped: list[str]) -> dict[int, Arra
 
 
 def _by_time(profile: Profile, program: int, counts: Array) -> Array:
-    """Executions that ran at the same time belong together."""
+    """Match executions that ran at the same time."""
     runs = profile.runs
     ends = [runs.end_ps[(runs.program == program) & (runs.device == d)] for d in range(len(counts))]
     fullest = ends[int(counts.argmax())]
@@ -212,7 +215,7 @@ def _by_time(profile: Profile, program: int, counts: Array) -> Array:
 
 
 def _matched(profile: Profile, rows: Array, shifts: dict[int, Array]) -> Array:
-    """One row for each collective that two or more devices took part in."""
+    """One row for each collective that two or more devices recorded."""
     events = profile.events
     device = profile.event_devices[rows].astype(np.int64)
     program = events.cells("program", rows).astype(np.int64)

@@ -1,13 +1,14 @@
-"""How much later each collective and copy could run without delaying the step.
+"""Slack: how much later each collective and copy could run without delaying the step.
 
 compute        ███████████████    ████████████
 all-gather.1      █████                │            needed by the second kernel:
                        └──── slack ────┘            could end (and start) that much later
-all-gather.2                ███████████             its user waits for it: no slack
+all-gather.2                ███████████             its user waits for it: no slack, so it is on
+                                                    the critical path
 
-One step of one device as it was recorded.  Kernels that compute stay where they are; a collective
-or copy may move until the first that needs its result (found through the program's dependencies),
-until the next on its own stream must begin, or until the step ends.
+Slack is measured in one recorded step of one device.  Compute kernels stay where they are; a
+collective or copy may move until the first instruction that needs its result (by the program's
+dependencies), until the next one on its stream must begin, or until the step ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from slipstream.analyses.def_use import DefUse
 from slipstream.analyses.exposures import exposures
-from slipstream.analyses.labels import bytes_of, found_instruction, label
+from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
@@ -26,15 +27,15 @@ from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 
 ZERO_US = 5.0
-"""less slack than a kernel's launch takes is none"""
+"""less slack than a kernel launch takes counts as none"""
 LATENCY_US = 20.0
-"""what waits begins this much later at the most: time without compute up to it is no slack"""
-STEP_END = "the end of the step"
+"""a waiting kernel begins at most this much later: such a gap without compute is not slack"""
+STEP_START, STEP_END = "the start of the step", "the end of the step"
 
 
 @dataclass(frozen=True)
 class SlackRow:
-    """One collective or copy of the step; with loops, its execution with the least slack."""
+    """One collective or copy of the step; inside loops, its execution with the least slack."""
 
     program: str
     instruction: str
@@ -44,25 +45,27 @@ class SlackRow:
     """executions in the step"""
     bytes: int | None
     slack_us: float
-    """how much later it could start and end, at the least"""
+    """how much later it could start and end: the least of its executions"""
     median_slack_us: float
+    """the median of its executions"""
     start_us: float
-    """since the step began; of the execution with the least slack, like what follows"""
+    """from the start of the step; this and the following are of the execution with least slack"""
     end_us: float
     latest_end_us: float
     limit: str
-    """what can't wait longer: the instruction that needs it or follows on its stream, or the end"""
+    """what limits it: an instruction that needs it or follows on its stream, or the step's end"""
     limit_source: str
     limit_description: str
     earlier_us: float
-    """how much earlier it could have begun, had it been scheduled so"""
+    """how much earlier it could have started"""
     after: str
-    """what had to end before: an instruction whose result it takes, or the last on its stream"""
+    """what had to end first: an instruction that it depends on, or the last one on its stream"""
     after_source: str
     after_description: str
     exposed_us: float
-    """time of all its executions in which the device does not compute"""
+    """time in which the device does not compute, summed over its executions"""
     total_us: float
+    """duration, summed over its executions"""
     phase: str = ""
     scope: str = ""
     source: str = ""
@@ -83,12 +86,12 @@ class Slack:
     wall_us: float
     program: str
     rows: tuple[SlackRow, ...]
-    """without slack first, the most exposed of them first; then by slack"""
+    """those without slack first, by exposed time; then the others by slack"""
     notes: tuple[str, ...] = ()
 
 
 def slack(profile: Profile, step: int | None = None, device: int = 0) -> Slack:
-    """Slack in one step of one device: the given step, or the one of median length."""
+    """Slack in one step of one device: the given step, or the one of median duration."""
     chosen = _choose(profile, step, device)
     if chosen is None:
         return Slack("", "", 0, 0.0, "", (), ("the recording has no steps",))
@@ -125,7 +128,7 @@ def _choose(profile: Profile, step: int | None, device: int) -> int | None:
 
 
 class _Timeline:
-    """The events of one step in launch order, which is the order of the program's schedule."""
+    """The events of one step in launch order, which is schedule order."""
 
     def __init__(self, profile: Profile, chosen: int) -> None:
         self.profile = profile
@@ -144,13 +147,13 @@ class _Timeline:
         self.finish = int(self.end.max()) if len(rows) else 0
         self.notes: tuple[str, ...] = ()
         self.places: dict[str, Array] = {}
-        self.values: DefUse | None = None
+        self.def_use: DefUse | None = None
         if self.program_name in profile.programs:
             self._index()
         else:
             self.notes = (
-                "the profile has no copy of the program: only streams and the step's end limit "
-                "what could run later",
+                "the profile does not contain the program, so only streams and the end of the step "
+                "limit how much later work could run",
             )
 
     def _index(self) -> None:
@@ -164,24 +167,19 @@ class _Timeline:
         texts = self.profile.events.texts
         self.places = {texts[int(n)]: part for n, part in zip(names, parts, strict=True)}
         program = self.profile.programs[self.program_name]
-        self.values = DefUse(program, self.places.keys())
+        self.def_use = DefUse(program, self.places.keys())
 
     def rows(self) -> tuple[SlackRow, ...]:
-        asides = np.flatnonzero(self.kind != COMPUTE)
-        latest, limit = self._latest(asides)
-        earliest, after = self._earliest(asides)
+        movable = np.flatnonzero(self.kind != COMPUTE)
+        limits = _Limits(*self._latest(movable), *self._earliest(movable))
         exposed = self._exposed()
         groups: dict[str, list[int]] = {}
-        for place in asides.tolist():
+        for place in movable.tolist():
             groups.setdefault(self._text(place), []).append(place)
         found = []
         for name, members in groups.items():
             at = np.array(members)
-            room = self._room(at, latest)
-            worst = int(at[int(room.argmin())])
-            found.append(
-                self._row(name, at, worst, room, latest, limit, earliest, after, exposed[at].sum())
-            )
+            found.append(self._row(name, at, limits, float(exposed[at].sum()) / 1e6))
         found.sort(
             key=lambda row: (
                 not row.is_zero,
@@ -191,8 +189,8 @@ class _Timeline:
         )
         return tuple(found)
 
-    def _room(self, at: Array, latest: Array) -> Array:
-        """Time between ends and latest ends; none where it is the wait's own latency."""
+    def _slack(self, at: Array, latest: Array) -> Array:
+        """Time between ends and latest ends; 0 if it is only the latency of the waiting kernel."""
         room = latest[at] - self.end[at]
         computes = self.kind == COMPUTE
         busy = IntervalUnion.of(self.start[computes], (self.end - self.start)[computes])
@@ -210,19 +208,19 @@ class _Timeline:
         following[order[:-1][same]] = order[1:][same]
         return following
 
-    def _latest(self, asides: Array) -> tuple[Array, dict[int, int]]:
-        """Latest ends, and what limits each: a place, or -1 for the end of the step."""
+    def _latest(self, movable: Array) -> tuple[Array, dict[int, int]]:
+        """Latest ends, and the event that limits each; -1 for the end of the step."""
         latest = np.full(len(self.start), self.finish, np.int64)
         limit: dict[int, int] = {}
         following = self._next_on_lane()
-        # Whatever an event waits for was launched before it, except on other streams' queues:
-        # by start, everything that may limit an event is settled before it.
-        for place in asides[np.argsort(self.start[asides], kind="stable")][::-1].tolist():
+        # From the last to the first by start: whatever limits an event starts after it, so its
+        # own latest end is known by then.
+        for place in movable[np.argsort(self.start[movable], kind="stable")][::-1].tolist():
             best, by = self.finish, -1
             for other in (int(following[place]), *self._users(place)):
                 if other < 0:
                     continue
-                # What computes stays; what doesn't may itself move.
+                # Compute stays where it is; anything else may itself move.
                 moves = 0 if self.kind[other] == COMPUTE else latest[other] - self.end[other]
                 if self.start[other] + moves < best:
                     best, by = int(self.start[other] + moves), other
@@ -231,13 +229,13 @@ class _Timeline:
         return latest, limit
 
     def _users(self, place: int) -> list[int]:
-        """The first event of each instruction that needs the result, launched after it."""
-        if self.values is None or self._text(place) not in self.places:
+        """The next event of each instruction that needs the result."""
+        if self.def_use is None or self._text(place) not in self.places:
             return []
-        return self._neighbours(place, self.values.users(self._text(place)).instructions, 1)
+        return self._neighbours(place, self.def_use.users(self._text(place)).instructions, 1)
 
     def _neighbours(self, place: int, names: frozenset[str], side: int) -> list[int]:
-        """The nearest event of each instruction, launched after (1) or before (-1) this one."""
+        """The nearest event of each instruction launched after (side 1) or before (-1) this one."""
         found = []
         for name in names:
             places = self.places[name]
@@ -247,21 +245,21 @@ class _Timeline:
                 found.append(int(places[at]))
         return found
 
-    def _earliest(self, asides: Array) -> tuple[Array, dict[int, int]]:
-        """When each could have begun, and after what: a place, or -1 for the step's begin."""
-        makers: dict[str, set[str]] = {}
-        if self.values is not None:
-            for maker in self.places:
-                for user in self.values.users(maker).instructions:
-                    makers.setdefault(user, set()).add(maker)
+    def _earliest(self, movable: Array) -> tuple[Array, dict[int, int]]:
+        """Earliest starts, and the event that limits each, if there is one."""
+        producers: dict[str, set[str]] = {}
+        if self.def_use is not None:
+            for producer in self.places:
+                for user in self.def_use.users(producer).instructions:
+                    producers.setdefault(user, set()).add(producer)
         following = self._next_on_lane()
         before = np.full(len(self.start), -1, np.int64)
         some = following >= 0
         before[following[some]] = np.flatnonzero(some)
         earliest = np.zeros(len(self.start), np.int64)
         after: dict[int, int] = {}
-        for place in asides.tolist():
-            names = frozenset(makers.get(self._text(place), ()))
+        for place in movable.tolist():
+            names = frozenset(producers.get(self._text(place), ()))
             needed = self._neighbours(place, names, -1)
             for other in (int(before[place]), *needed):
                 if other >= 0 and self.end[other] > earliest[place]:
@@ -275,48 +273,56 @@ class _Timeline:
         np.add.at(times, found.row, found.exposed_ps)
         return times
 
-    def _row(
-        self,
-        name: str,
-        at: Array,
-        worst: int,
-        room: Array,
-        latest: Array,
-        limit: dict[int, int],
-        earliest: Array,
-        after: dict[int, int],
-        exposed_ps: int,
-    ) -> SlackRow:
+    def _row(self, name: str, at: Array, limits: _Limits, exposed_us: float) -> SlackRow:
+        room = self._slack(at, limits.latest)
+        worst = int(at[int(room.argmin())])
         named = label(self.profile, int(self.events[worst]))
         found = found_instruction(self.profile, named.program, named.instruction)
+        limit = self._limit(limits.limit.get(worst, -1), STEP_END)
+        after = self._limit(limits.after.get(worst, -1), STEP_START)
         return SlackRow(
-            named.program,
-            name,
-            "communication" if self.kind[worst] == COMMUNICATION else "copy",
-            len(at),
-            bytes_of(*found) if found is not None else None,
-            float(room.min()) / 1e6,
-            float(median(room)) / 1e6,
-            float(self.start[worst]) / 1e6,
-            float(self.end[worst]) / 1e6,
-            float(latest[worst]) / 1e6,
-            *self._said(worst, limit.get(worst, -1), STEP_END),
-            float(self.start[worst] - earliest[worst]) / 1e6,
-            *self._said(worst, after.get(worst, -1), "the start of the step"),
-            float(exposed_ps) / 1e6,
-            float((self.end[at] - self.start[at]).sum()) / 1e6,
-            named.phase,
-            named.scope,
-            named.source,
-            named.description,
+            program=named.program,
+            instruction=name,
+            kind="communication" if self.kind[worst] == COMMUNICATION else "copy",
+            count=len(at),
+            bytes=bytes_of(*found) if found is not None else None,
+            slack_us=float(room.min()) / 1e6,
+            median_slack_us=float(median(room)) / 1e6,
+            start_us=float(self.start[worst]) / 1e6,
+            end_us=float(self.end[worst]) / 1e6,
+            latest_end_us=float(limits.latest[worst]) / 1e6,
+            limit=limit.instruction,
+            limit_source=limit.source,
+            limit_description=limit.description,
+            earlier_us=float(self.start[worst] - limits.earliest[worst]) / 1e6,
+            after=after.instruction,
+            after_source=after.source,
+            after_description=after.description,
+            exposed_us=exposed_us,
+            total_us=float((self.end[at] - self.start[at]).sum()) / 1e6,
+            phase=named.phase,
+            scope=named.scope,
+            source=named.source,
+            description=named.description,
         )
 
-    def _said(self, place: int, other: int, none: str) -> tuple[str, str, str]:
-        """(name, source, description) of what limits an event."""
-        if other < 0:
-            return none, "", ""
-        named = label(self.profile, int(self.events[other]))
-        return named.instruction, named.source, named.description
+    def _limit(self, place: int, none: str) -> Label:
+        """The event that limits another; `none` if there is none."""
+        return Label("", none) if place < 0 else label(self.profile, int(self.events[place]))
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Within what each event of the step could move, by its place in launch order."""
+
+    latest: Array
+    """latest end"""
+    limit: dict[int, int]
+    """the event that limits it; -1 for the end of the step"""
+    earliest: Array
+    """earliest start"""
+    after: dict[int, int]
+    """the event that had to end before it"""
 
 
 def _most(values: Array) -> int:

@@ -1,7 +1,7 @@
-"""Whether a compiled program computes what was asked for, as far as its text shows.
+"""Soundness: find known miscompilations in a compiled program.
 
-A bitcast gives memory another shape, and so its operand and its result have as many bytes; XLA's
-own verifier refuses any other (`HandleBitcast` of hlo_verifier.cc), but does not look after every
+A bitcast reinterprets memory, so its operand and its result must have the same number of bytes.
+XLA's verifier rejects any other (`HandleBitcast` in hlo_verifier.cc), but does not run after every
 pass. One pass makes such bitcasts:
 
     f32[512]    ─────────────────────────► f32[512]  ┐
@@ -28,27 +28,27 @@ SOURCE = (
 )
 VERIFIER = "https://github.com/openxla/xla/blob/main/xla/service/hlo_verifier.cc"
 NEAR = 6
-"""instructions between a bitcast and an all-reduce that has to do with it"""
+"""most instructions between a bitcast and an all-reduce that is related to it"""
 _CARRIERS = (
     "bitcast", "reshape", "copy", "concatenate", "slice", "dynamic-slice", "fusion", "parameter",
     "tuple", "get-tuple-element", "all-reduce-done", "copy-start", "copy-done",
 )  # fmt: skip
-"""what hands bytes on, as far as looking for an all-reduce goes"""
+"""opcodes that pass bytes on, for the search for an all-reduce"""
 
 
 @dataclass(frozen=True)
 class WrongBitcast:
-    """A bitcast whose operand has another number of bytes than its result."""
+    """A bitcast whose operand and result differ in size."""
 
     instruction: str
     source: str
-    """the shape that it reads"""
+    """the shape of its operand"""
     result: str
-    """the shape that it makes of it"""
+    """the shape of its result"""
     source_bytes: int
     result_bytes: int
     all_reduce: str = ""
-    """`feeds` or `follows` where an all-reduce is near, else empty"""
+    """`feeds` or `follows` if an all-reduce is near, else empty"""
 
     def __str__(self) -> str:
         before, after = format_bytes(self.source_bytes), format_bytes(self.result_bytes)
@@ -57,11 +57,11 @@ class WrongBitcast:
 
 @dataclass(frozen=True)
 class Soundness:
-    """What of a program can't be right."""
+    """The wrong instructions of a program, if it has any."""
 
     bitcasts: tuple[WrongBitcast, ...] = ()
     passes_off: str = ""
-    """passes that the program was compiled without, with commas: the fix must not turn them on"""
+    """passes that are already disabled, separated by commas: the fix must keep them disabled"""
 
     @property
     def is_sound(self) -> bool:
@@ -69,12 +69,12 @@ class Soundness:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is the doing of the pass that is known to do so."""
+        """Whether the pass known for this made them."""
         return any(one.all_reduce for one in self.bitcasts)
 
     @property
     def seen(self) -> str:
-        """What was seen, in a sentence's part; empty where there is nothing."""
+        """What was seen, as part of a sentence; empty if the program is sound."""
         if self.is_sound:
             return ""
         more = len(self.bitcasts) - 1
@@ -83,12 +83,12 @@ class Soundness:
 
     @property
     def first(self) -> WrongBitcast:
-        """The one to show: what goes into an all-reduce says more than what comes out of it."""
+        """The one to show: preferably one that feeds an all-reduce."""
         return next((one for one in self.bitcasts if one.all_reduce == "feeds"), self.bitcasts[0])
 
     @property
     def why(self) -> str:
-        """Why that is wrong."""
+        """Why it is wrong."""
         if self.is_known:
             return (
                 f"XLA's pass {PASS} lays all-reduces of several types side by side as if all had "
@@ -99,14 +99,14 @@ class Soundness:
 
     @property
     def fix(self) -> str:
-        """What to type."""
+        """The setting to use."""
         if self.is_known:
             return f"XLA_FLAGS=--{FLAG}={f'{self.passes_off},{PASS}'.lstrip(',')}"
         return "XLA_FLAGS=--xla_dump_to=DIR, and report the program at github.com/openxla/xla"
 
     @property
     def text(self) -> str:
-        """All of it on a line; empty where the program is sound."""
+        """Everything in one line; empty if the program is sound."""
         if self.is_sound:
             return ""
         return f"the program's results are wrong: {self.seen}. {_capital(self.why)}. {self._to_do}"
@@ -117,7 +117,7 @@ class Soundness:
 
 
 def soundness(program: Program) -> Soundness:
-    """What can't be right in a program for GPUs or CPUs; a TPU's layouts pad, and may differ."""
+    """Check a program for GPUs or CPUs; TPU layouts are padded, so their sizes may differ."""
     found = []
     for computation in program.computations.values():
         for one in computation.instructions:
@@ -134,9 +134,9 @@ def soundness(program: Program) -> Soundness:
 
 
 def _bytes(shape: Shape) -> int | None:
-    """Of an array; None where that can't be told.
+    """Bytes of an array; None if unknown.
 
-    Types of less than a byte are packed or not, as layouts say that are not kept here.
+    Whether types smaller than a byte are packed depends on layouts that are not kept here.
     """
     bits = BITS.get(shape.dtype, 0)
     return None if shape.is_tuple or bits < 8 else shape.bytes
@@ -147,7 +147,7 @@ def _plain(shape: Shape) -> str:
 
 
 def _all_reduce(program: Program, bitcast: Instruction) -> str:
-    """Whether an all-reduce follows on the bitcast, or comes before it."""
+    """`feeds` if an all-reduce comes after the bitcast, `follows` if one comes before it."""
     if _reaches(program, bitcast, _users):
         return "feeds"
     return "follows" if _reaches(program, bitcast, _operands) else ""

@@ -1,4 +1,4 @@
-"""Where the step went, on one screen."""
+"""Where the time of a step went, on one screen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOP = 8
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """One device: what it is and how much it ran."""
+    """One device, and how much it ran."""
 
     name: str
     host: str
@@ -31,24 +31,25 @@ class DeviceSummary:
 
 @dataclass(frozen=True)
 class ProgramSummary:
-    """One program that ran: how often and how long."""
+    """One program that ran: how often, and for how long."""
 
     name: str
     fingerprint: str | None
     executions: int
-    """over all devices"""
+    """summed over all devices"""
     instructions: int | None
     device_us: float
+    """summed over all executions and devices"""
     command_buffers: bool
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """One step of one device, split; the median over steps and devices.
+    """One step of one device by kind of time: medians over steps and devices.
 
     compute   ████████      ████
     comm          ██████████
-    exposed           ░░░░░░        `exposed_communication_us`: no compute meanwhile
+    exposed           ░░░░░░        `exposed_communication_us`: no concurrent compute
     idle                        ░░  nothing at all
     """
 
@@ -64,7 +65,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Summary:
-    """Where the step went."""
+    """Where the time of a step went."""
 
     hosts: tuple[str, ...]
     versions: dict[str, str]
@@ -74,16 +75,16 @@ class Summary:
     step_median_us: float
     step_basis: str
     step_rule: str
-    """the rule that found the steps and what it left out, as a sentence"""
+    """a sentence: the rule that found the steps, and what it left out"""
     per_step: StepTimes
     phases_us: dict[str, float]
-    """device time of one step by phase"""
+    """device time by phase, mean over steps and devices"""
     top: tuple[Op, ...]
     warnings: tuple[ProfileWarning, ...]
 
 
 def summary(profile: Profile) -> Summary:
-    """Where the step went: compute, communication, copies, idle; by phase; and the longest ops."""
+    """The step by kind of time and by phase, and the ops that take longest."""
     steps = profile.steps
     times = step_times(profile)
     by_op = ops(profile)
@@ -107,7 +108,7 @@ def summary(profile: Profile) -> Summary:
 
 
 def step_times(profile: Profile) -> StepTimes:
-    """The median, over steps and devices, of how a step of a device splits."""
+    """The median, over steps and devices, of each kind of time."""
     return median_times(step_splits(profile))
 
 
@@ -119,7 +120,7 @@ def median_times(splits: Array) -> StepTimes:
 
 
 def step_splits(profile: Profile) -> Array:
-    """How each step of each device splits, in ps: a row a step, the columns of `StepTimes`."""
+    """The times of each step of each device, in ps: one row per step, columns as in `StepTimes`."""
     steps = profile.steps
     columns = np.empty((len(steps), 8), np.float64)
     if not len(steps):
@@ -134,7 +135,7 @@ def step_splits(profile: Profile) -> Array:
 
 
 _UNKNOWN = np.uint8(ANY_KIND.bit_length())
-"""added to the kind of what no instruction is known for"""
+"""added to the kind of unattributed segments"""
 
 
 def _parts() -> list[int]:
@@ -166,7 +167,7 @@ def _split(own: Segments, kind: Array, starts: Array, ends: Array) -> Array:
 
 
 def _unattributed(profile: Profile) -> Array | None:
-    """Whether each event has no instruction, as 0 or 1; None where all have one."""
+    """1 for each event without an instruction, else 0; None if all have one."""
     events = profile.events
     if events.tags is not None and events.is_tagged("instruction"):
         bare = (events.tagged("instruction") == 0) & (events.tags.firsts >= 0)
@@ -176,7 +177,7 @@ def _unattributed(profile: Profile) -> Array | None:
 
 
 def programs(profile: Profile) -> tuple[ProgramSummary, ...]:
-    """The programs that ran, the longest first."""
+    """The programs that ran, by device time, longest first."""
     events = profile.events
     counts = np.bincount(profile.runs.program, minlength=len(events.texts))
     times = np.bincount(profile.runs.program, profile.runs.busy_ps, len(events.texts))
@@ -216,7 +217,7 @@ def _devices(profile: Profile) -> tuple[DeviceSummary, ...]:
 
 
 def _versions(profile: Profile) -> dict[str, str]:
-    """Software versions, where all hosts agree; all of them, joined, where they don't."""
+    """Software versions; where hosts differ, all of them, joined."""
     found: dict[str, dict[str, None]] = {}
     for host in profile.hosts:
         for name, version in host.versions.items():

@@ -1,1 +1,1 @@
-"""Results that several rooms produce or show."""
+"""Result types that one package computes and another displays."""

@@ -1,6 +1,6 @@
-"""What is wrong with a step, what it costs, and what to do about it.
+"""A diagnosis: what slows a step down, what it costs, and what to do about it.
 
-`diagnosis.diagnose.diagnose` makes it; it is here so that outputs can show it.
+`diagnosis.diagnose.diagnose` computes it; it is defined here so that outputs can import it.
 """
 
 from __future__ import annotations
@@ -8,40 +8,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BASES = {
-    "simulated": "the recorded program run again by the simulator, with the costs of the recording",
-    "measured": "time that the recording itself shows",
-    "modelled": "by models of the hardware, which this run has not confirmed",
-    "bound": "no more than this can be won; how much of it is not known",
-    "unknown": "not known",
+    "simulated": "the recorded program, simulated with the costs of the recording",
+    "measured": "time seen in the recording itself",
+    "modelled": "from hardware models, not confirmed by this recording",
+    "bound": "an upper bound: the actual gain is unknown",
+    "unknown": "unknown",
 }
-"""what a gain rests on, the best first"""
+"""what the estimate of a gain is based on, best first"""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a step would win, in microseconds of one step."""
+    """What a step would gain, in microseconds."""
 
     us: float | None
-    """what is expected; None where that isn't known"""
+    """the expected gain; None if unknown"""
     low_us: float
-    """what can be counted on"""
+    """the gain that can be counted on"""
     high_us: float | None
-    """the most; None where that isn't known"""
+    """the most that can be gained; None if unknown"""
     basis: str
     """one of BASES"""
     why: str = ""
-    """how it was found, and what could make it otherwise"""
+    """how it was estimated, and what could change it"""
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One instruction (or host event, or device) that shows the trouble."""
+    """One instruction (or host event, or device) that shows the problem."""
 
     name: str
     us: float
-    """of one step"""
+    """per step"""
     times: int = 0
-    """in a step; 0 where that says nothing"""
+    """executions per step; 0 if not applicable"""
     source: str = ""
     description: str = ""
     note: str = ""
@@ -49,7 +49,7 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Something to do: the exact text to type or to write."""
+    """Something to change: the exact text to type or write."""
 
     kind: str
     """`flag` (in XLA_FLAGS, or a compile option), `code`, `setting` (environment) or `command`"""
@@ -60,29 +60,29 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """One trouble of the step."""
+    """One problem of the step."""
 
     rule: str
-    """the rule that found it; stable"""
+    """the rule that found it; a stable name"""
     title: str
     evidence: str
-    """sentences with the numbers"""
+    """sentences with figures"""
     gain: Gain
     changes: tuple[Remedy, ...]
-    """ways to be rid of it, the best first"""
+    """remedies, best first"""
     exhibits: tuple[Exhibit, ...] = ()
-    """the instructions that show it, the longest first"""
+    """the instructions that show it, longest first"""
     see: str = ""
-    """command that shows more, PATH standing for the profile"""
+    """command that shows more; PATH stands for the profile"""
     sources: tuple[str, ...] = ()
-    """where the advice is from"""
+    """where the advice comes from"""
     is_wrong: bool = False
-    """whether results are wrong, which comes before all that is only slow"""
+    """whether results are wrong; such findings are listed first"""
 
 
 @dataclass(frozen=True)
 class Abstention:
-    """A rule that could not tell, and why."""
+    """A rule that could not decide, and why."""
 
     rule: str
     why: str
@@ -90,19 +90,19 @@ class Abstention:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that the rules found in a profile."""
+    """Everything that the rules found in a profile."""
 
     program: str
-    """the program with the most device time, which the rules look at"""
+    """the program with the most device time, which the rules examine"""
     device: str
     steps: int
     step_us: float
     jaxlib: str
     """the release whose flags are recommended"""
     findings: tuple[Finding, ...]
-    """wrong results first; then by what can be counted on, then by what is expected; where only the
-    most is known, half of it counts"""
+    """wrong results first; then by `low_us`, then by `us`, or by half of `high_us` if only that is
+    known"""
     abstained: tuple[Abstention, ...]
     clear: tuple[str, ...]
-    """rules that looked and found nothing"""
+    """rules that found no problem"""
     notes: tuple[str, ...] = ()

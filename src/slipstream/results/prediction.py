@@ -1,6 +1,6 @@
-"""A prediction: what a step would take on a machine, and where it would wait.
+"""A prediction: how long a step would take on a machine, and where it would wait.
 
-`simulate.prediction.predict` makes it; it is here so that outputs can show it.
+`simulate.prediction.predict` computes it; it is defined here so that outputs can import it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slipstream.profile.profile import Profile
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that XLA said while compiling, or that the simulation had to assume."""
+    """A message from XLA's compiler, or an assumption of the simulation."""
 
     code: str
     text: str
@@ -31,16 +31,16 @@ class WorstWait:
     kind: str
     """`all-gather`, `host copy`, …"""
     us: float
-    """in one step, over all its executions"""
+    """per step, summed over its executions"""
     times: int
     bytes: int | None
-    """of one execution, where it is communication"""
+    """of one execution, if it is communication"""
     source: str
-    """`model.py:24`, or empty where the program doesn't say"""
+    """such as `model.py:24`; empty if unknown"""
     why: str
-    """what keeps it from being hidden"""
+    """why it is not hidden"""
     description: str = ""
-    """what it moves, for people"""
+    """what it moves"""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Prediction:
     exposed_copy_us: float
     idle_us: float
     memory_bytes: int | None
-    """peak of one device; None for a program that was not compiled here"""
+    """peak of one device; None for a program that was not compiled locally"""
     memory_capacity_bytes: int
     mfu: float | None
-    """floating-point operations of the program, recomputed ones too, over the device's peak"""
+    """floating-point operations of the program, including recomputation, over the device's peak"""
     bounds: Bounds
     basis: Mapping[str, float]
-    """the share of the time that is measured, calibrated, modelled, or a default"""
+    """the share of the time that is measured, calibrated, modelled or a default"""
     waits: tuple[WorstWait, ...]
     messages: tuple[Notice, ...] = ()
     timeline: Profile | None = field(default=None, repr=False, compare=False)

@@ -1,6 +1,6 @@
-"""What a tuning found: every candidate with what became of it, the best, and what each knob did.
+"""The result of a study: every trial, the best one, and the effect of each knob.
 
-`slipstream.tune` makes it; it is here so that outputs can show it.
+`slipstream.tune` computes it; it is defined here so that outputs can import it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 Settings = Mapping[str, str]
-"""knobs that are not at their default, by name"""
+"""the knobs that are not at their default, by name"""
 
 OK = "ok"
 SAME = "same program"
@@ -23,42 +23,42 @@ WRONG = "wrong results"
 WAITING = "waiting"
 RUNNING = "running"
 FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, WRONG)
-"""what is recorded and never wins"""
+"""statuses of trials that are recorded but can't win"""
 SCORED = (OK, SAME)
 SIMULATED, MEASURED = "simulated", "measured"
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One candidate, and what became of it."""
+    """One candidate, and its outcome."""
 
     number: int
     settings: Settings
     status: str
     origin: str
-    """who proposed it: `default`, a preset, `layers`, `search`, `simplify`"""
+    """what proposed it: `default`, a preset, `layers`, `search`, `simplify`"""
     step_us: float | None = None
     interval_us: tuple[float, float] | None = None
-    """95%, where it was measured"""
+    """95% confidence interval, if it was measured"""
     memory_bytes: int | None = None
     compile_s: float | None = None
     exposed_us: float | None = None
-    """communication that nothing hides"""
+    """exposed communication per step"""
     basis: str = SIMULATED
     """`simulated`, or `measured`"""
     same_program_as: int | None = None
     same_work_as: int | None = None
     """an earlier candidate with the same instructions in another order"""
     change: float | None = None
-    """against the baseline, of what is tuned for; negative is better"""
+    """relative change of the objective against the baseline; negative is better"""
     change_interval: tuple[float, float] | None = None
     numbers: str = ""
-    """whether its results are the baseline's, where it was run: `as the baseline's`, or `not
+    """whether its results equal the baseline's, if it was run: `as the baseline's`, or `not
     checked` and why"""
     note: str = ""
-    """what went wrong, or what else is to be known"""
+    """what went wrong, or other remarks"""
     wrong: str = ""
-    """why its results are wrong, where its program shows that they are"""
+    """why its results are wrong, if its program shows that"""
 
     @property
     def is_scored(self) -> bool:
@@ -67,42 +67,42 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class KnobEffect:
-    """One knob: what it may be, why it is one, and what it was seen to do."""
+    """One knob: its values, why it may matter, and its observed effect."""
 
     name: str
     values: tuple[str, ...]
     default: str
     why: str
     seen_by: str
-    """what can tell its values apart: `program`, `simulation` or `measurement`"""
+    """what can distinguish its values: `program`, `simulation` or `measurement`"""
     importance: float | None = None
-    """share of what the search saw, by Optuna's PED-ANOVA"""
+    """share of the observed variation, by Optuna's PED-ANOVA"""
     best_value: str | None = None
     effect: float | None = None
-    """of the best value against the default, as a share of the objective; negative is better"""
+    """relative change of the objective, best value against default; negative is better"""
     interval: tuple[float, float] | None = None
-    """95%, over resamples of the candidates"""
+    """95% confidence interval, over resamples of the candidates"""
     tried: int = 0
-    """candidates in which it was not at its default"""
+    """number of candidates in which it was not at its default"""
     basis: str = "simulated"
-    """or `measured`: what the effect was seen in"""
+    """`simulated` or `measured`: where the effect was observed"""
 
 
 @dataclass(frozen=True)
 class ErrorMargin:
-    """How far the ranking goes."""
+    """How large a change must be to count in the ranking."""
 
     margin: float
     """changes smaller than this are ties"""
     basis: str
-    """what the margin rests on"""
+    """what the margin is based on"""
     ties: int
-    """candidates that can't be told from the best"""
+    """number of candidates that can't be told from the best"""
 
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What the null arm, identical to the baseline, seemed to change."""
+    """The change measured for the null arm, which is identical to the baseline."""
 
     change: float
     low: float
@@ -115,7 +115,7 @@ class NoiseFloor:
 
 @dataclass(frozen=True)
 class Tuning:
-    """A study as it stands."""
+    """The current state of a study."""
 
     target: str
     machine: str
@@ -125,28 +125,28 @@ class Tuning:
     jaxlib: str
     baseline: TrialResult | None
     best: TrialResult | None
-    """the baseline itself where nothing is better"""
+    """the baseline itself if nothing is better"""
     trials: tuple[TrialResult, ...]
-    """in the order in which they were tried; settings that were tried twice are one"""
+    """in the order in which they were tried; settings tried twice appear once"""
     knobs: tuple[KnobEffect, ...]
     left_out: Mapping[str, str]
-    """knobs that can't matter here, and why"""
+    """knobs that can't matter for this program, and why"""
     reasons: tuple[str, ...]
     """why the best is better, and what its settings mean"""
     trust: ErrorMargin | None
     noise_floor: NoiseFloor | None
     stopped_because: str
     seconds: float
-    """that workers were at it, all together"""
+    """total time of all workers"""
     folder: str
     is_finished: bool = False
 
     @property
     def distinct(self) -> int:
-        """Programs that differ from one another."""
+        """Number of distinct programs."""
         return sum(tried.status == OK and tried.basis == SIMULATED for tried in self.trials)
 
     @property
     def measured(self) -> tuple[TrialResult, ...]:
-        """Candidates that were run, or tried to."""
+        """Candidates that were run, or whose run was attempted."""
         return tuple(tried for tried in self.trials if tried.basis == MEASURED)

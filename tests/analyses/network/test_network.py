@@ -191,7 +191,7 @@ def test_collectives_of_a_recording():
             factor = 1.0 if one.collective.kind == "all-reduce" else 0.5
             expected += one.collective.bytes * factor * program.executions(one.name)
     assert series.per_step_bytes == pytest.approx(expected, rel=0.01)
-    assert not found.regions and "say it with --on" in found.notes[0]
+    assert not found.regions and "name the machine with --on" in found.notes[0]
 
 
 def test_nothing_at_all():
@@ -248,7 +248,7 @@ def test_each_trouble_is_found(name, tmp_path):
         "map-dma-buffer": "--megascale_grpc_premap_memory_bytes",
         "memory-copies": "--megascale_grpc_premap_memory_bytes",
         "recv-done": "overlap",
-        "small-slack": "overlap more",
+        "small-slack": "increase overlap",
         "bandwidth": "larger batch",
         "latency": "TCP",
     }

@@ -1,4 +1,4 @@
-"""Two profiles of one model, recompiled and renamed: what changed, and is it more than noise?"""
+"""Compare two profiles of one model, even if recompiled: what changed, and is it beyond noise?"""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
 
 NEGLIGIBLE = 0.005
-"""two recordings of one program differ by up to this much on one machine, a minute apart"""
+"""two recordings of one program on one machine, a minute apart, differ by up to this much"""
 FEWEST_ALIKE = 8
-"""unchanged ops without which nothing can be said of clocks that drifted"""
+"""unchanged ops needed to estimate how clocks drifted"""
 LEAST_SHARE = 0.002
-"""ops shorter than this share of the step say little of clocks"""
+"""ops shorter than this share of the step don't count for the drift"""
 VAGUE = 0.02
-"""an interval wider than this on either side says nothing"""
+"""an interval wider than this on either side is inconclusive"""
 
 FASTER, SLOWER, NO_DIFFERENT, UNKNOWN = "faster", "slower", "no different", "can't tell"
 
@@ -35,35 +35,36 @@ class Side:
 
     source: str
     program: str
-    """the one with the most device time, as `name(id)`"""
+    """the program with the most device time, as `name(id)`"""
     fingerprint: str | None
     steps: int
     step_us: float
-    """the median step"""
+    """of the median step"""
     device_us: float
     """device time of all ops in the median step"""
     matched_share: float
-    """of that, what was found on the other side"""
+    """share of `device_us` that was matched with the other side"""
     is_simulated: bool
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Is the step slower? Relative changes; positive is slower."""
+    """Whether the step got slower; changes are relative, positive means slower."""
 
     verdict: str
     """`faster`, `slower`, `no different` or `can't tell`"""
     change: float
     low: float | None
     high: float | None
-    """bounds of the change; None where there are too few steps for any"""
+    """confidence interval of the change; None if there are too few steps"""
     confidence: float
+    """how often such an interval contains the true change"""
     why: str
 
 
 @dataclass(frozen=True)
 class StepPart:
-    """A part of the step, as `summary` splits it."""
+    """A part of the step, as in `summary`."""
 
     name: str
     before_us: float
@@ -72,7 +73,7 @@ class StepPart:
 
 @dataclass(frozen=True)
 class Change:
-    """What a matched op, or set of ops, took before and takes now, in one step of one device."""
+    """A matched op, or set of ops: its cost before and after, in the median step of a device."""
 
     kind: str
     """`same`, `changed`, `unrolled`, `split`, `merged`, `regrouped`, `new` or `gone`"""
@@ -81,13 +82,13 @@ class Change:
     """instructions"""
     before_us: float
     after_us: float
-    """what the step pays: compute's device time, the exposed part of collectives and copies"""
+    """cost to the step: device time of compute, exposed time of collectives and copies"""
     change_us: float
     excess_us: float
-    """the change without what all kernels have in common (`Diff.drift`)"""
+    """the change without the drift that all kernels share (`Diff.drift`)"""
     low_us: float | None
     high_us: float | None
-    """bounds of the excess; None where there are too few steps"""
+    """confidence interval of the excess; None if there are too few steps"""
     is_beyond_noise: bool | None
     device_before_us: float
     device_after_us: float
@@ -99,25 +100,25 @@ class Change:
     description: str
     program: str
     evidence: str
-    """what they were recognised by"""
+    """what they were matched by"""
 
 
 @dataclass(frozen=True)
 class Diff:
-    """Where the time went, what moved, and whether the step got slower."""
+    """What changed between two profiles, and whether the step got slower."""
 
     before: Side
     after: Side
     verdict: Verdict
     parts: tuple[StepPart, ...]
     drift: float | None
-    """how much slower (positive) unchanged kernels run: clocks, or another machine; else None"""
+    """how much slower unchanged kernels run (other clocks or another machine); None if unknown"""
     changes: tuple[Change, ...]
-    """all ops, the largest change beyond noise first"""
+    """all ops, by change beyond noise, largest first"""
     moves: tuple[Move, ...]
-    """collectives and copies, the largest change of exposed time first"""
+    """collectives and copies, by change of exposed time, largest first"""
     reordered: int
-    """ops that would have to move for both schedules to be in the same order"""
+    """number of ops that would have to move for both schedules to be in the same order"""
 
 
 def diff(before: Profile, after: Profile) -> Diff:
@@ -145,21 +146,21 @@ def verdict(
     after_us: Sequence[float],
     simulated: Sequence[bool] = (False, False),
 ) -> Verdict:
-    """Whether steps got slower, from how long each took."""
+    """Whether steps got slower, given the duration of each."""
     if not before_us or not after_us:
         return Verdict(UNKNOWN, math.nan, None, None, 0.0, "one of the profiles has no steps")
     change = float(median(after_us) / median(before_us)) - 1
     if all(simulated):
-        why = "both are predictions, which have no noise; how far off they are, they don't say"
+        why = "both are predictions, which have no noise, but an unknown error"
         return Verdict(_word(change, change, change), change, change, change, 1.0, why)
     if any(simulated):
-        why = "a prediction and a recording differ by the prediction's error too"
+        why = "a prediction and a recording also differ by the prediction's error"
         return Verdict(UNKNOWN, change, None, None, 0.0, why)
     moved = shift(np.log(before_us), np.log(after_us))
     if not moved.is_sure:
         why = (
-            f"{len(before_us)} and {len(after_us)} steps are too few: an interval around them is "
-            f"right {moved.confidence:.0%} of the time, and {LEAST_CONFIDENCE:.0%} is the least"
+            f"{len(before_us)} and {len(after_us)} steps are too few: their confidence interval "
+            f"reaches {moved.confidence:.0%}, and at least {LEAST_CONFIDENCE:.0%} is needed"
         )
         return Verdict(UNKNOWN, change, None, None, moved.confidence, why)
     middle, low, high = (math.expm1(x) for x in (moved.estimate, moved.low, moved.high))
@@ -168,7 +169,7 @@ def verdict(
 
 
 def is_slower_than(found: Verdict, gate: float) -> bool | None:
-    """Whether the step got slower by more than `gate`, beyond noise; None where nobody can tell."""
+    """Whether the step got slower by more than `gate`, beyond noise; None if that can't be told."""
     return None if found.low is None else found.low > gate
 
 
@@ -234,7 +235,7 @@ def _parts(before: Profile, after: Profile) -> tuple[StepPart, ...]:
 
 
 def _drift(matches: Sequence[Match]) -> float | None:
-    """The median change of kernels that do the same work: what clocks and machines differ by."""
+    """The median change of kernels that do the same work: the effect of clocks and machines."""
     total = sum(item.samples.us for one in matches for item in one.before)
     ratios = [
         new / old
@@ -247,7 +248,7 @@ def _drift(matches: Sequence[Match]) -> float | None:
 
 
 def _is_kernel(found: Match) -> bool:
-    """Links and copy engines have clocks of their own, and collectives wait for others."""
+    """Whether it computes: links and copy engines have other clocks, and collectives wait."""
     return found.first.samples.kind == "compute"
 
 
@@ -258,7 +259,7 @@ def _changes(matches: Sequence[Match], drift: float, is_exact: bool) -> tuple[Ch
         zeros = np.zeros(1)
         old, new = (float(median(side)) if len(side) else 0.0 for side in (before, after))
         factor = 1 + (drift if _is_kernel(one) else 0.0)
-        # What is new or gone took exactly nothing on the other side, in every step.
+        # An op that is new or gone took no time on the other side, in every step.
         first = before * factor if len(before) else np.repeat(zeros, len(after))
         second = after if len(after) else np.repeat(zeros, len(before))
         moved = shift(first, second)
@@ -271,7 +272,7 @@ def _changes(matches: Sequence[Match], drift: float, is_exact: bool) -> tuple[Ch
 
 
 def _samples(ops: Sequence[DiffOp]) -> np.ndarray:
-    """What the step pays for several ops together, step by step."""
+    """Total cost of several ops in each step."""
     return np.sum([item.samples.cost_us for item in ops], axis=0) if ops else np.empty(0)
 
 
@@ -279,23 +280,23 @@ def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
     op = found.first.samples.op
     sure = moved.is_sure
     return Change(
-        found.kind,
-        tuple(item.name for item in found.before),
-        tuple(item.name for item in found.after),
-        old,
-        new,
-        new - old,
-        moved.estimate,
-        moved.low if sure else None,
-        moved.high if sure else None,
-        moved.certain != 0 if sure else None,
-        sum(item.samples.us for item in found.before),
-        sum(item.samples.us for item in found.after),
-        op.phase,
-        op.category,
-        op.scope,
-        op.source,
-        op.description,
-        op.program,
-        found.evidence,
+        kind=found.kind,
+        before=tuple(item.name for item in found.before),
+        after=tuple(item.name for item in found.after),
+        before_us=old,
+        after_us=new,
+        change_us=new - old,
+        excess_us=moved.estimate,
+        low_us=moved.low if sure else None,
+        high_us=moved.high if sure else None,
+        is_beyond_noise=moved.certain != 0 if sure else None,
+        device_before_us=sum(item.samples.us for item in found.before),
+        device_after_us=sum(item.samples.us for item in found.after),
+        phase=op.phase,
+        category=op.category,
+        scope=op.scope,
+        source=op.source,
+        description=op.description,
+        program=op.program,
+        evidence=found.evidence,
     )

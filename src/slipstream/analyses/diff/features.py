@@ -1,8 +1,8 @@
-"""What is known of an op that survives a recompilation: work, origin, neighbours, contents.
+"""Features of an op that survive a recompilation: work, origin, neighbours, contents.
 
-Names don't survive, nor do positions. Neighbours are colours: an instruction's colour says what it
-computes, and after each round also what colours it reads and is read by, so that of equal
-instructions each gets its own as soon as their surroundings differ.
+Names and positions don't survive. Neighbours are compared by colour refinement (Weisfeiler-Leman):
+an instruction's first colour is what it computes; each round adds the colours of its operands and
+users, so that equal instructions get different colours as soon as their surroundings differ.
 
     round 0    ● → ● → ▲         round 1    ◐ → ◑ → ▲
 """
@@ -33,24 +33,24 @@ from slipstream.profile.shapes import Shape
 ROUNDS = 3
 _HEAVY = ("dot", "scaled-dot", "ragged-dot", "convolution", "custom-call", "reduce", "scatter")
 _HEAVY_WEIGHT = 8
-"""how much more a product or reduction says of a fusion than an addition does"""
+"""how much more a product or reduction counts in a fusion than an addition"""
 _NUMBERS = re.compile(r"(\.(remat|clone|\d+))+$")
-# JAX numbers nothing in op names, but XLA adds what it did to them.
+# XLA appends what it did to an operation to its op name.
 _ADDED = re.compile(r"\[.*?\]")
 
 
 @dataclass(frozen=True, eq=False)
 class DiffOp:
-    """One op of one side, and what it can be recognised by."""
+    """One op of one side, and its features."""
 
     samples: StepSamples
     order: int
-    """its place in the program's schedule"""
+    """its position in the program's schedule"""
     colours: tuple[int, ...] = ()
-    """after 0, 1, … rounds"""
+    """its colours after 0, 1, … rounds"""
     program: Program | None = None
     instruction: Instruction | None = None
-    """of an asynchronous operation, its start"""
+    """for an asynchronous operation, its start"""
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class DiffOp:
 
     @cached_property
     def shapeless(self) -> Hashable:
-        """Its work without layouts: another layout is another kernel, but the same purpose."""
+        """Its shapes without layouts: another layout means another kernel, but the same purpose."""
         if self.program is None or self.instruction is None:
             return None
         operands = sorted(_plain(o.shape) for o in self.program.operands(self.instruction))
@@ -102,18 +102,17 @@ class DiffOp:
 
     @cached_property
     def label(self) -> str:
-        """Its name without numbers, for programs that nobody has."""
+        """Its name without numbers, for programs that the profile does not contain."""
         return _NUMBERS.sub("", self.name)
 
     @cached_property
     def contents(self) -> Mapping[Hashable, int]:
-        """The operations that it stands for, weighted by what they say of it."""
+        """The operations inside it, weighted by how much they characterise it."""
         if self.program is None or self.instruction is None:
             return {}
         exchanged = self.instruction.collective
         if exchanged is not None:
             operands = self.program.operands(self.instruction)
-            # A done or a wrapper has no operands of its own worth comparing.
             shapes = [_plain(s) for o in operands for s in o.shape.leaves()]
             return Counter((exchanged.kind, shape) for shape in shapes)
         found: Counter[Hashable] = Counter()
@@ -125,7 +124,7 @@ class DiffOp:
 
 
 def diff_ops(profile: Profile, seen: tuple[StepSamples, ...]) -> list[DiffOp]:
-    """The ops of a profile with what they can be recognised by, in the order of the schedule."""
+    """The ops of a profile with their features, in schedule order."""
     graphs: dict[str, Colours] = {}
     found: list[DiffOp] = []
     for samples in seen:
@@ -145,7 +144,7 @@ def diff_ops(profile: Profile, seen: tuple[StepSamples, ...]) -> list[DiffOp]:
 
 @dataclass
 class Colours:
-    """The colours of a program's instructions, and their order when it runs."""
+    """The colours of a program's instructions, and their order in the schedule."""
 
     program: Program
     of: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -169,9 +168,9 @@ class Colours:
         self.of = {name: tuple(one[name] for one in rounds) for name in current}
 
     def place(self, instruction: Instruction) -> tuple[int, tuple[int, ...]]:
-        """Its place in the schedule and its colours; inside a fusion, those of the fusion.
+        """Its position in the schedule and its colours; inside a fusion, those of the fusion.
 
-        Older versions of XLA name what is inside in profiles.
+        Profiles of older XLA versions name instructions inside fusions.
         """
         outer: Instruction | None = instruction
         while outer is not None and outer.name not in self.order:
@@ -186,7 +185,7 @@ class Colours:
         return work_signature(self.program, instruction)
 
     def _reached(self) -> list[str]:
-        """Computations that run one instruction after another, and the order of all those."""
+        """The computations that run instruction by instruction; also sets `order`."""
         found: dict[str, None] = {}
 
         def visit(name: str) -> None:
@@ -204,7 +203,7 @@ class Colours:
 
 
 def _token(instruction: Instruction) -> Hashable:
-    """What an operation inside a fusion is: the JAX operation it came from, if that is known."""
+    """Identifies an operation inside a fusion: by the JAX operation it comes from, if known."""
     origin = _ADDED.sub("", instruction.op_name) if "/" in instruction.op_name else ""
     line = instruction.source_line or 0
     if origin or line:
@@ -213,7 +212,7 @@ def _token(instruction: Instruction) -> Hashable:
 
 
 def _plain(shape: Shape) -> str:
-    """A shape without its layout and without dimensions of one, in any order."""
+    """A shape without layout, without dimensions of size 1 and without their order."""
     if shape.elements:
         return "(" + ",".join(_plain(element) for element in shape.elements) + ")"
     return f"{shape.dtype}{sorted(size for size in shape.dims if size != 1)}"

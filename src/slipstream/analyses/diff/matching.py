@@ -1,13 +1,13 @@
-"""Which ops of two profiles are the same, though XLA named, fused and ordered them anew.
+"""Match the ops of two profiles, although XLA renamed, re-fused and reordered them.
 
-The best evidence is tried first, and what it leaves goes on to the next:
+The strongest evidence is tried first; what it leaves unmatched goes on to the next:
 
     work, origin and neighbours → work and origin → work → the same product by another kernel
       → the same purpose in another layout → fusions that share most of what is inside them
 
-Ops that stand in the same place are taken in the order of the schedule. Where the numbers differ
-but the executions add up (an unrolled loop), all of them are one match. At the end a match is a
-set of ops on either side: one and one, one split into several, several merged into one.
+Ops with the same evidence are paired in schedule order. If their numbers differ but their
+executions add up (an unrolled loop), all of them are one match. A match is a set of ops on either
+side: one and one, one split into several, or several merged into one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SPLIT, MERGED, REGROUPED = "split", "merged", "regrouped"
 NEW, GONE = "new", "gone"
 
 LEAST_SHARED = 0.5
-"""how much of the smaller one's contents two fusions must share to belong together"""
+"""share of the smaller one's contents that two fusions must have in common to match"""
 _ALIKE = 0.75
-"""two fusions that share this much of the larger one are one and the same"""
+"""two fusions with this share of the larger one in common count as the same"""
 _SAME_COUNT = 0.01
 
 Key = Callable[[DiffOp], Hashable]
@@ -32,17 +32,17 @@ Key = Callable[[DiffOp], Hashable]
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Ops of one side and the ops of the other that do their work."""
+    """Ops of one side, and the ops of the other side that do the same work."""
 
     kind: str
     before: tuple[DiffOp, ...]
     after: tuple[DiffOp, ...]
     evidence: str
-    """what they were recognised by; empty for what is new or gone"""
+    """what they were matched by; empty for ops that are new or gone"""
 
     @property
     def first(self) -> DiffOp:
-        """The op that stands for the match: the longest one, as it is now if it still is."""
+        """The op that represents the match: the longest one, preferably of the `after` side."""
         return max(self.after or self.before, key=lambda item: item.samples.us)
 
 
@@ -55,7 +55,7 @@ def _colour(item: DiffOp, rounds: int) -> int:
 
 
 def _of(value: Hashable, *more: Hashable) -> Hashable:
-    """A key that only counts where its first part is known."""
+    """A key; None if its first part is unknown."""
     return (value, *more) if value not in (None, "", ()) else None
 
 
@@ -84,7 +84,7 @@ _TIERS: tuple[tuple[str, Key], ...] = (
 
 
 def match(before: Sequence[DiffOp], after: Sequence[DiffOp]) -> list[Match]:
-    """Every op of both sides in exactly one match."""
+    """Matches that contain every op of both sides exactly once."""
     matcher = _Matcher(before, after)
     for evidence, key in _TIERS:
         matcher.tier(evidence, key, is_same=evidence.startswith(("work", "name")))
@@ -102,7 +102,7 @@ class _Group:
 
 
 class _Matcher:
-    """Groups found so far, and what is in none."""
+    """The groups found so far, and the unmatched ops."""
 
     def __init__(self, before: Sequence[DiffOp], after: Sequence[DiffOp]) -> None:
         self.left = (list(before), list(after))
@@ -117,7 +117,7 @@ class _Matcher:
         self._forget_matched()
 
     def leftovers(self) -> None:
-        """Equal work in unequal numbers: as many pairs as there are, in order."""
+        """Equal work in unequal numbers: pair as many as possible, in order."""
         first, second = (_bucketed(side, lambda i: _work(i)) for side in self.left)
         for value, old in first.items():
             for one, other in zip(old, second.get(value, ()), strict=False):
@@ -125,9 +125,9 @@ class _Matcher:
         self._forget_matched()
 
     def contents(self) -> None:
-        """Fusions cut differently: each joins the one on the other side that shares most with it.
+        """Differently cut fusions: each joins the op of the other side with the most in common.
 
-        Whole products found by another kernel take in what used to be fused to them.
+        Products matched with another kernel also take in what used to be fused to them.
         """
         changed = [group for group in self.groups if not group.is_same]
         old = self.left[0] + [item for group in changed for item in group.before]
@@ -151,7 +151,7 @@ class _Matcher:
 
     def _pair(self, old: list[DiffOp], new: list[DiffOp], evidence: str, is_same: bool) -> None:
         if abs(_runs(old) - _runs(new)) > _SAME_COUNT * _runs(old):
-            return  # others that do the same must be somewhere: weaker evidence will find them
+            return  # weaker evidence will find the rest
         if len(old) == len(new):
             for one, other in zip(old, new, strict=True):
                 self.groups.append(_Group([one], [other], evidence, is_same))
@@ -159,7 +159,7 @@ class _Matcher:
             self.groups.append(_Group(old, new, evidence, is_same))
 
     def _join(self, item: DiffOp, other: DiffOp, is_after: bool, home: dict[int, _Group]) -> None:
-        """Put an op that is in no group to the one it is most alike, or open a group for both."""
+        """Add an op to the group of the most similar op, or open a group for both."""
         group = home.get(id(other))
         if group is None:
             group = _Group([], [], "", False)
@@ -198,9 +198,9 @@ def _by_token(items: Sequence[DiffOp]) -> dict[Hashable, list[DiffOp]]:
 def _most_alike(
     item: DiffOp, by_token: dict[Hashable, list[DiffOp]], home: dict[int, _Group]
 ) -> DiffOp | None:
-    """The op that shares the most contents, where those are most of the smaller one's.
+    """The op with the most contents in common, if those are most of the smaller one's.
 
-    Of several alike, layers say, one that is still free, and of those the nearest in the schedule.
+    Of several similar ones (such as layers), a free one, and of those the nearest in the schedule.
     """
     shared: dict[int, int] = {}
     known: dict[int, DiffOp] = {}
@@ -213,7 +213,7 @@ def _most_alike(
     def score(other: DiffOp) -> tuple[float, float, bool, float]:
         size, weight = sum(other.contents.values()), shared[id(other)]
         near = -abs(other.order - item.order)
-        # Of what is far from equal, several may have become one: then nearness alone counts.
+        # Several ops may have become one if they are not nearly equal: then only nearness counts.
         is_free = id(other) not in home or weight < _ALIKE * max(own, size)
         return weight / min(own, size), weight / max(own, size), is_free, near
 

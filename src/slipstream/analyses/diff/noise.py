@@ -1,11 +1,11 @@
-"""How sure a difference is: two samples in, the shift between them and its interval out.
+"""The shift between two samples, and its confidence interval.
 
-before    ·  ·· ·            every difference of an `after` and a `before` is one opinion;
-after          · ·· ·        the middle one is the estimate (Hodges-Lehmann), and counting from
-shift     ├────┼─────┤       both ends as far as the ranks allow (Mann-Whitney) gives the interval
+before    ·  ·· ·            the median of all differences between an `after` and a `before` is the
+after          · ·· ·        estimate (Hodges-Lehmann); leaving out as many from both ends as the
+shift     ├────┼─────┤       ranks allow (Mann-Whitney) gives the interval
 
-Few steps can't be sure: of three and three the widest interval there is holds the truth nine times
-out of ten, and of two and two twice out of three.
+Few steps can't be conclusive: with three and three, the widest possible interval contains the true
+shift nine times out of ten; with two and two, twice out of three.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from slipstream.profile.events import Array, median
 
 CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 0.9
-"""an interval that holds the truth less often than this says nothing"""
+"""an interval of less confidence than this is inconclusive"""
 MOST_SAMPLES = 40
-"""of each side; more, evenly left out, would change nothing but the time it takes"""
+"""of each side; larger samples are thinned evenly, which changes the result little"""
 
 
 @dataclass(frozen=True)
 class Shift:
-    """How much later samples lie above earlier ones."""
+    """How much the values of one sample lie above those of the other."""
 
     estimate: float
     low: float
     high: float
     confidence: float
-    """how often such an interval holds the truth"""
+    """how often such an interval contains the true shift"""
 
     @property
     def is_sure(self) -> bool:
-        """Whether there were samples enough for the interval to mean something."""
+        """Whether there were enough samples for the interval to be conclusive."""
         return self.confidence >= LEAST_CONFIDENCE - 1e-9
 
     @property
     def certain(self) -> float:
-        """The part of the shift that is beyond noise: the end of the interval nearest to zero."""
+        """The part of the shift that is beyond noise: the end of the interval closest to zero."""
         if not self.is_sure or self.low <= 0 <= self.high:
             return 0.0
         return self.low if self.low > 0 else self.high
@@ -68,7 +68,7 @@ def _thinned(values: Sequence[float] | Array) -> Array:
 
 @lru_cache(maxsize=256)
 def _depth(before: int, after: int) -> tuple[int, float]:
-    """(how many differences to leave out at each end, plus one; how often the rest is right)."""
+    """(number of differences to leave out at each end, plus one; confidence of the rest)."""
     total = math.comb(before + after, before)
     depth, confidence, below = 1, 0.0, 0
     for rank, count in enumerate(_rank_counts(before, after), 1):
@@ -81,7 +81,7 @@ def _depth(before: int, after: int) -> tuple[int, float]:
 
 
 def _rank_counts(before: int, after: int) -> list[int]:
-    """In how many orders of both samples 0, 1, 2, … of the differences are negative.
+    """Number of orderings of both samples in which 0, 1, 2, … of the differences are negative.
 
     The coefficients of the Gaussian binomial: Π (1 − q^(after+i)) / (1 − q^i).
     """

@@ -1,4 +1,4 @@
-"""What changed in the schedule: where collectives and copies start and end, and what hides them.
+"""Changes of the schedule: where collectives and copies start and end, and what hides them.
 
 compute      ██ a ██ b ██ c ██ d ██          before   start ─ a ─ b ─ done      covers a, b
 collective      ▒▒▒▒▒▒▒▒▒▒                   after    start ─ a ─ b ─ c ─ done  gained c
@@ -18,21 +18,21 @@ from slipstream.profile.program import Instruction
 
 @dataclass(frozen=True)
 class Placement:
-    """A collective or copy in one of the two schedules; times are of one step of one device."""
+    """A collective or copy in one of the two schedules; times are of the median step."""
 
     instructions: tuple[str, ...]
     us: float
     exposed_us: float
-    """time in which no compute ran beside it; of a copy, neither compute nor communication"""
+    """time without concurrent compute; for a copy, without compute or communication"""
     is_inline: bool
-    """whether it ran on the stream that computes"""
+    """whether it ran on a stream that mostly computes"""
     covers: int | None
-    """instructions that compute between its start and its done; None where that isn't known"""
+    """number of compute instructions between its start and its done; None if unknown"""
 
 
 @dataclass(frozen=True)
 class Move:
-    """A collective or copy whose exposed time, or place in the schedule, changed."""
+    """A collective or copy, and how its exposed time and its place in the schedule changed."""
 
     kind: str
     source: str
@@ -40,19 +40,19 @@ class Move:
     before: Placement | None
     after: Placement | None
     gained: tuple[str, ...]
-    """what computes between its start and its done now and didn't before, as it is named now"""
+    """compute that is between its start and its done only now, by its new names"""
     lost: tuple[str, ...]
-    """what did before and doesn't now, as it was named"""
+    """compute that was between them only before, by its old names"""
 
     @property
     def change_us(self) -> float:
-        """How much more of it is exposed."""
+        """How much more of it is exposed than before."""
         exposed = [side.exposed_us if side else 0.0 for side in (self.before, self.after)]
         return exposed[1] - exposed[0]
 
 
 def placement(items: Sequence[DiffOp]) -> Placement | None:
-    """The ops' part in the step; None where they are neither collectives nor copies."""
+    """The placement of some ops; None if they are neither collectives nor copies."""
     if not items or all(item.samples.kind == "compute" for item in items):
         return None
     windows = [window(item) for item in items]
@@ -67,7 +67,7 @@ def placement(items: Sequence[DiffOp]) -> Placement | None:
 
 
 def window(item: DiffOp) -> tuple[str, ...] | None:
-    """The instructions that work between an operation's start and its done."""
+    """The compute instructions between an operation's start and its done; None if unknown."""
     program, start = item.program, item.instruction
     if program is None or start is None:
         return None
@@ -90,7 +90,7 @@ def _computes(instruction: Instruction) -> bool:
 
 
 def moves(matches: Sequence[Match]) -> tuple[Move, ...]:
-    """Collectives and copies, the largest change of exposed time first."""
+    """Collectives and copies, by change of exposed time, largest first."""
     names = tuple(
         {(item.program_name, item.name): n for n, items in _sides(matches, side) for item in items}
         for side in (0, 1)
@@ -114,7 +114,7 @@ def _sides(matches: Sequence[Match], side: int) -> list[tuple[int, tuple[DiffOp,
 def _window_change(
     match: Match, names: tuple[Mapping[tuple[str, str], int], ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(what came between start and done, what left it); empty where either isn't known."""
+    """(compute gained between start and done, compute lost); empty if either is unknown."""
     covered: list[dict[int, str]] = []
     for side, items in enumerate((match.before, match.after)):
         windows = [(item, window(item)) for item in items]
@@ -134,7 +134,7 @@ def _window_change(
 
 
 def out_of_order(matches: Sequence[Match]) -> int:
-    """How many ops would have to move for both schedules to be in the same order."""
+    """Number of ops that would have to move for both schedules to be in the same order."""
     pairs = sorted(
         (m.before[0].program_name, m.before[0].order, m.after[0].order)
         for m in matches

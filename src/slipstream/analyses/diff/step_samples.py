@@ -1,7 +1,7 @@
-"""Ops with what they took in every single step: what a comparison needs besides the means.
+"""Samples of every op: its time and cost in each single step.
 
 compute     ████ a ████        ████ b ████         a and b cost the step all of their time
-collective      ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒                 it costs what is exposed, and no more
+collective      ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒                 it only costs its exposed time
                          ░░░░░░░
 """
 
@@ -24,7 +24,7 @@ KINDS = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "copy"}
 
 @dataclass(frozen=True, eq=False)
 class StepSamples:
-    """One op, its time and its cost in each step of one device (the mean of the devices)."""
+    """One op, with its time and cost in each step (mean over devices)."""
 
     op: Op
     kind: str
@@ -32,7 +32,7 @@ class StepSamples:
     device_us: Array
     """device time in each step"""
     cost_us: Array
-    """of that, what the step pays: all of compute's, the exposed part of the rest"""
+    """its cost to the step: all device time of compute, the exposed part of the rest"""
     executions: float
     """how often it runs in one step of one device"""
     is_inline: bool
@@ -45,12 +45,12 @@ class StepSamples:
 
     @cached_property
     def cost(self) -> float:
-        """What the median step pays."""
+        """Cost in the median step."""
         return float(median(self.cost_us))
 
 
 def step_samples(profile: Profile) -> tuple[StepSamples, ...]:
-    """Every op of the steps (of the whole recording, where there are none), longest first."""
+    """Every op of the steps (of the whole recording, if there are none), longest first."""
     found = ops(profile)
     seen = _Times(profile)
     rows = max(len(profile.steps), 1)
@@ -62,7 +62,7 @@ def step_samples(profile: Profile) -> tuple[StepSamples, ...]:
 
 
 def step_walls(profile: Profile) -> tuple[float, ...]:
-    """How long each step took, in µs: the median of the devices."""
+    """Duration of each step in µs, median over devices."""
     steps = profile.steps
     order = np.argsort(steps.number, kind="stable")
     number, walls = steps.number[order], (steps.end_ps - steps.start_ps)[order] / 1e6
@@ -97,7 +97,7 @@ class _Times:
         return bool(self.inline[self.rows[key]])
 
     def _inside(self, profile: Profile) -> Array:
-        """The column of each event; one past the last for events in no step."""
+        """The column of each event; one past the last for events outside the steps."""
         step_of = np.append(self.columns, len(self.weights))
         return step_of[profile.steps.of_events(profile)]
 
@@ -121,13 +121,13 @@ class _Times:
 
 
 def _key(op: Op) -> tuple[str, str]:
-    """An unattributed op is known by its kernel, which its description says."""
+    """Program and instruction; an unattributed op is identified by its description."""
     is_known = op.instruction != UNATTRIBUTED
     return op.program, op.instruction if is_known else op.description
 
 
 def _columns(profile: Profile) -> tuple[Array, Array]:
-    """(which column each row of the steps goes to, how many devices a column is the mean of)."""
+    """(column of each row of the steps, number of devices in each column)."""
     number = profile.steps.number
     values = distinct(number)
     columns = np.searchsorted(values, number)

@@ -1,8 +1,8 @@
-"""Bytes on their way: which link each collective and copy takes, in which direction, and when.
+"""Flows: the bytes of each collective and copy by link, direction and time.
 
-all-gather  ████████        bytes spread evenly over the time they took
+all-gather  ████████        bytes are spread evenly over the duration
 copy           ██████
-rate        ▂▂▂▆▆▆▆▆▃       added up, at every moment
+rate        ▂▂▂▆▆▆▆▆▃       the sum at every moment
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slipstream.profile.semantics.signatures import result_shape
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 
 LINK, NETWORK, HOST, DCN = "link", "network", "host", "dcn"
-"""to the GPUs nearby, to other hosts, to host memory, between slices of TPUs"""
+"""to the GPUs of the host, to other hosts, to host memory, between TPU slices"""
 EACH_WAY, TO_DEVICE_WORDS, TO_HOST_WORDS = "each way", "to device", "to host"
 IN, OUT = "in", "out"
 _EXCHANGES = ("all-to-all", "ragged-all-to-all", "collective-permute", "send", "recv")
@@ -34,7 +34,7 @@ _EXCHANGES = ("all-to-all", "ragged-all-to-all", "collective-permute", "send", "
 
 @dataclass(frozen=True)
 class Flow:
-    """What one instruction (or one kind of transfer) sends over one link in one direction."""
+    """What one instruction (or kind of transfer) sends over one kind of link in one direction."""
 
     link: str
     direction: str
@@ -55,13 +55,13 @@ class Flow:
 
 @dataclass(frozen=True)
 class Rates:
-    """How many bytes a second flow, from each moment at which that changes."""
+    """The rate of flow over time, as a step function."""
 
     times: Array
     rates: Array
     """bytes per picosecond after each time"""
     before: Array
-    """bytes that had flowed by each time"""
+    """bytes that have flowed by each time"""
 
     @classmethod
     def of(cls, flows: Sequence[Flow]) -> Rates:
@@ -70,7 +70,7 @@ class Rates:
         start = np.concatenate([flow.start_ps for flow in flows]).astype(np.float64)
         length = np.maximum(np.concatenate([flow.duration_ps for flow in flows]), 1)
         rate = np.concatenate([flow.bytes for flow in flows]) / length
-        # Where one ends as the next begins, the end comes first: there is no peak between them.
+        # If one flow ends when the next begins, its end comes first: there is no peak between.
         times = np.concatenate((start + length, start))
         steps = np.concatenate((-rate, rate))
         order = np.argsort(times, kind="stable")
@@ -83,12 +83,12 @@ class Rates:
         return np.diff(np.interp(edges, self.times, self.before))
 
     def between(self, starts: Array, ends: Array) -> Array:
-        """Bytes in each of several stretches of time."""
+        """Bytes in each of several intervals."""
         until: Array = np.interp(np.concatenate((starts, ends)), self.times, self.before)
         return until[len(starts) :] - until[: len(starts)]
 
     def above(self, rate: float) -> Array:
-        """The stretches of time, (start, end) each, in which at least that much flows."""
+        """The intervals (start, end) in which the rate is at least this high."""
         high = self.rates >= rate
         edges = np.flatnonzero(np.diff(np.concatenate(([False], high, [False])).astype(np.int8)))
         bounds: Array = self.times[np.minimum(edges.reshape(-1, 2), len(self.times) - 1)]
@@ -96,13 +96,13 @@ class Rates:
 
 
 def _settled(rates: Array) -> Array:
-    """Rates without what additions and subtractions leave behind where nothing flows."""
+    """Set rates to zero that are only rounding errors of the sums."""
     least = 1e-9 * float(np.abs(rates).max(initial=0.0))
     return np.where(rates > least, rates, 0.0)
 
 
 def device_flows(profile: Profile, machine: Machine | None) -> list[Flow]:
-    """The flows of collectives and host copies that the devices recorded."""
+    """The flows of the collectives and host copies that devices recorded."""
     from slipstream.profile.grouping import group_labels
 
     kind = kinds(profile)
@@ -139,13 +139,13 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
         return
     program, instruction = found
     if instruction.is_done:
-        return  # a wait for bytes that its start moves
+        return  # only waits for the bytes that its start moves
     start = program.starter(instruction.name) or instruction
     times = program.executions(start.name)
     runs = _runs(profile, rows)
     size = collective.group_size or (machine.devices if machine else 2)
     each = collective.bytes * bus_factor(collective.kind, max(size, 2))
-    # Several kernels may do one execution: they share its bytes.
+    # The kernels of one execution share its bytes.
     total = each * runs * times if times else each * len(rows)
     off = _off_host(machine, collective) if machine is not None else 0.0
     for link, share in ((NETWORK, off), (LINK, 1 - off)):
@@ -155,16 +155,16 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
 
 
 def _runs(profile: Profile, rows: Array) -> int:
-    """How many executions of its program an instruction's events belong to, over all devices."""
+    """Number of program executions that an instruction's events belong to, over all devices."""
     device = profile.event_devices[rows].astype(np.int64)
     return len(distinct(device << 32 | profile.events.cells("execution", rows)))
 
 
 def _off_host(machine: Machine, collective: Collective) -> float:
-    """The share of what a GPU sends that leaves its host, in the group that sends most so.
+    """The share of what a GPU sends that leaves its host; the maximum over the groups.
 
-    Rings go through all GPUs of a host before they leave it, so that of several members in a host
-    one sends to the next; in an exchange everybody sends to everybody.
+    A ring visits all GPUs of a host before it leaves it, so only one of them sends to the next
+    host; in an all-to-all, every GPU sends to every other.
     """
     shares = [0.0]
     for group in groups_of(machine, collective, machine.devices):
@@ -188,7 +188,7 @@ def _copied(profile: Profile, machine: Machine | None, rows: Array) -> Iterator[
         launch = launch_of(program, start)
         if direction == SAME_SIDE:
             direction = launch.direction
-        # The shape of a start lists what is copied and where to.
+        # The shape of a start lists both the source and the destination.
         size = result_shape(start).bytes if start.opcode == "copy-start" else launch.bytes
     sizes = _sizes(profile, rows, size)
     if direction == SAME_SIDE or not sizes.any():
@@ -198,7 +198,7 @@ def _copied(profile: Profile, machine: Machine | None, rows: Array) -> Iterator[
 
 
 def _sizes(profile: Profile, rows: Array, otherwise: int) -> Array:
-    """What each copy's details say it moved; `otherwise` where they say nothing."""
+    """Bytes in each copy's details; `otherwise` where they have none."""
     texts, details = profile.events.texts, profile.events.cells("details", rows)
     values, places = np.unique(details, return_inverse=True)
     stated = [copy_bytes(texts[i]) for i in values.tolist()]
@@ -207,7 +207,7 @@ def _sizes(profile: Profile, rows: Array, otherwise: int) -> Array:
 
 
 def machine_of(profile: Profile) -> Machine | None:
-    """The machine a profile seems to be of: its GPU, in as many as its collectives name."""
+    """The machine that a profile seems to be from: its GPU, as many as its collectives name."""
     model = next((device.model for device in profile.devices if device.model), "")
     gpu = known_gpu(model)
     if gpu is None:
@@ -220,7 +220,7 @@ def machine_of(profile: Profile) -> Machine | None:
 
 
 def _participants(profile: Profile) -> int:
-    """How many devices the programs' collectives speak of."""
+    """Number of devices that take part in the programs' collectives."""
     most = 1
     for name in {profile.events.texts[i] for i in np.unique(profile.events["program"]).tolist()}:
         program = profile.programs.get(name)

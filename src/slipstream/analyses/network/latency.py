@@ -1,7 +1,7 @@
-"""How long transfers between slices took, over time: Megascale's RPCs.
+"""Latency of transfers between slices (Megascale's RPCs) over time.
 
-XProf's reading of the events: they are written when a transfer ends, transfers without identities
-or without a duration are no evidence, and those within one slice never saw the network.
+Events are read as in XProf: they are written when a transfer ends; transfers without ids or without
+a duration don't count, nor do those within one slice, which don't use the network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECEIVE = "Transport Receive"
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of some transfers, in µs."""
+    """Percentiles of the durations of some transfers."""
 
     count: int
     p50_us: float
@@ -40,20 +40,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long transfers took to arrive."""
+    """How long transfers took."""
 
     all: Percentiles
     pairs: tuple[Pair, ...]
-    """the slowest at the median first"""
+    """by median, slowest first"""
     bins: tuple[Percentiles | None, ...]
-    """over time, in as many bins as the bandwidths; None where nothing arrived"""
+    """over time, in the same bins as the bandwidths; None where nothing arrived"""
     left_out: dict[str, int]
-    """transfers that are no evidence, and why: `no ids`, `no duration`, `same slice`"""
+    """number of transfers left out, by reason: `no ids`, `no duration`, `same slice`"""
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Transfers that count, as columns."""
+    """The counted transfers, as columns."""
 
     start_ps: Array
     duration_ps: Array
@@ -69,7 +69,7 @@ class Arrivals:
 
 
 def arrivals(profile: Profile, start_ps: float, end_ps: float) -> Arrivals:
-    """The transfers that arrived in the window, without those that are no evidence."""
+    """The transfers that arrived in the window, except those that don't count."""
     table = profile.transfers
     wanted = [index for index, text in enumerate(table.texts) if RECEIVE in text]
     rows = np.flatnonzero(np.isin(table["name"], wanted))
@@ -94,7 +94,7 @@ def arrivals(profile: Profile, start_ps: float, end_ps: float) -> Arrivals:
 
 
 def latency(found: Arrivals, edges: Array) -> Latency | None:
-    """Percentiles of all, of each pair of slices, and over time; None where nothing arrived."""
+    """Percentiles of all transfers, of each pair of slices, and over time; None without any."""
     if not len(found):
         return None
     us = found.duration_ps / 1e6

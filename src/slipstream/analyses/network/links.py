@@ -1,4 +1,4 @@
-"""One kind of link in one direction: how much it carries over time, and where it is full."""
+"""Links: how much each kind carries in each direction over time, and when it is saturated."""
 
 from __future__ import annotations
 
@@ -19,66 +19,66 @@ from slipstream.profile.timeline.segments import kind_mask
 
 BINS = 240
 BUSY = 0.7
-"""share of a GPU link's published rate that collectives reach when it is what limits them"""
+"""share of a GPU link's published rate that collectives reach when the link limits them"""
 NEAR = 0.005
-"""regions closer than this share of the step are one"""
+"""regions closer than this share of the step are merged"""
 SHORT = 0.001
 """regions shorter than this share of the step are not listed"""
 WAITED = 0.1
-"""share of a region in which the device must wait for the link to be what limits it"""
+"""share of a region in which the device must wait for the link to count as the limit"""
 OPS_SHOWN = 4
 MOST_REGIONS = 1000
-"""of a link and direction: those that the device waits in longest"""
+"""per link and direction: those with the longest wait"""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One kind of link in one direction; rates are bytes a second, the mean of its ends."""
+    """One kind of link in one direction; rates are bytes per second, mean of devices or hosts."""
 
     link: str
-    """`link` (NVLink or what joins the GPUs of a host), `network`, `host` (memory) or `dcn`"""
+    """`link` (NVLink, or whatever connects a host's GPUs), `network`, `host` (memory) or `dcn`"""
     direction: str
     """`each way`, `to device`, `to host`, `in` or `out`"""
     per: str
-    """what a rate is of: `device` or `host`"""
+    """whose rate it is: `device` or `host`"""
     capacity: float | None
     capacity_of: str
-    """what the capacity is that of; empty if not known"""
+    """what the capacity was taken from; empty if unknown"""
     per_step_bytes: float
     mean: float
-    """over the steps, idle times too"""
+    """over the steps, including idle time"""
     peak: float
     """of the busiest moment"""
     demand: float | None
-    """share of the capacity that would do if the bytes were spread over the whole step"""
+    """share of the capacity needed if the bytes were spread over the whole step"""
     active_share: float
     """share of the time in which anything flows"""
     bound_share: float | None
-    """share of the time in which it carries nearly all it can"""
+    """share of the time in which it is saturated"""
     rates: tuple[float, ...]
     """over time, in bins"""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of time in which a link is what limits: nearly full, and something waits."""
+    """An interval in which a link limits the step: it is saturated, and the device waits for it."""
 
     link: str
     direction: str
     start_us: float
     end_us: float
-    """from the beginning of the first step"""
+    """from the start of the first step"""
     rate: float
     share: float
     """of the capacity"""
     exposed_us: float
-    """time in it in which the device does not compute"""
+    """the part of it in which the device does not compute"""
     ops: tuple[str, ...]
-    """what flows in it, most bytes first"""
+    """what flows in it, by bytes, largest first"""
 
 
 class StepsWindow:
-    """The time that counts: from the first step to the last."""
+    """The time from the start of the first step to the end of the last."""
 
     def __init__(self, profile: Profile) -> None:
         steps = profile.steps
@@ -91,7 +91,7 @@ class StepsWindow:
         self.steps = max(steps.count, 1)
 
     def cut(self, flow: Flow) -> Flow:
-        """What flows in the window."""
+        """The part of a flow inside the window."""
         end = flow.start_ps + flow.duration_ps
         return flow.take((end > self.start) & (flow.start_ps < self.end))
 
@@ -144,12 +144,12 @@ class Link:
 
     @cached_property
     def full(self) -> Array:
-        """When the busiest device's link carries nearly all it can, (start, end) each."""
+        """The intervals (start, end) in which the busiest device's link is saturated."""
         most = self.most if self.capacity else np.inf
         return self._inside(self.one.above(most))
 
     def regions(self) -> list[Region]:
-        """Full and waited for: where this link is what limits the step."""
+        """The regions in which this link limits the step: it is saturated, and the device waits."""
         step = self.window.step_us * 1e6
         full = self.full
         if not len(full):
@@ -186,7 +186,7 @@ class Link:
         ]
 
     def _computing(self) -> IntervalUnion:
-        """When the busiest device (any of the busiest host's) computes."""
+        """When the busiest device (or any device of the busiest host) computes."""
         profile = self.profile
         if not self.is_sliced:
             return profile.segments.of(self.busiest).union(kind_mask(COMPUTE))
@@ -199,21 +199,21 @@ class Link:
         ends = np.concatenate([part.ends for part in parts] or [np.empty(0, np.int64)])
         return IntervalUnion.of(starts, ends - starts)
 
-    def _inside(self, stretches: Array) -> Array:
+    def _inside(self, intervals: Array) -> Array:
         first, last = self.window.start, self.window.end
-        seen = (stretches[:, 1] > first) & (stretches[:, 0] < last)
-        inside: Array = np.clip(stretches[seen], first, last)
+        seen = (intervals[:, 1] > first) & (intervals[:, 0] < last)
+        inside: Array = np.clip(intervals[seen], first, last)
         return inside
 
 
-def _length(stretches: Array) -> float:
-    return float((stretches[:, 1] - stretches[:, 0]).sum())
+def _length(intervals: Array) -> float:
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def capacity_of(
     link: str, machine: Machine | None, slices: float | None
 ) -> tuple[float | None, str]:
-    """(bytes a second in one direction, what they are of)."""
+    """(bytes per second in one direction, where the figure comes from)."""
     if link == DCN:
         return slices, "as given" if slices else ""
     if machine is None:

@@ -1,4 +1,4 @@
-"""Bandwidth over time on every kind of link, what the links could carry, and what goes wrong."""
+"""Network: bandwidth over time on every kind of link, against its capacity, and known problems."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from slipstream.profile.profile import Profile
 
 @dataclass(frozen=True)
 class Network:
-    """What the links carried."""
+    """What the links carried over time."""
 
     steps: int
     step_us: float
     bin_us: float
     machine: str
-    """the machine that capacities are those of; empty if not known"""
+    """the machine that capacities were taken from; empty if unknown"""
     series: tuple[Series, ...]
     regions: tuple[Region, ...]
-    """the longest exposed time first"""
+    """by exposed time, longest first"""
     latency: Latency | None
-    """of transfers between slices; None where there are none"""
+    """of transfers between slices; None if there are none"""
     collectives: tuple[SliceCollective, ...]
-    """between slices, the longest stall first"""
+    """between slices, longest stall first"""
     troubles: tuple[NetworkProblem, ...]
     notes: tuple[str, ...]
-    """what the figures rest on, and what could not be told"""
+    """what the figures assume, and what is unknown"""
 
 
 def network(
     profile: Profile, machine: Machine | None = None, slice_gbps: float | None = None
 ) -> Network:
-    """What links carried and could carry.
+    """What the links carried, and what they could carry.
 
-    `machine` says how GPUs are connected, where the profile's own devices don't tell; `slice_gbps`
-    is what the network between slices carries for one host, one direction.
+    `machine` says how GPUs are connected, which profiles don't record; `slice_gbps` is the rate of
+    a host's network between slices, in one direction.
     """
     assumed = machine or machine_of(profile)
     window = StepsWindow(profile)
@@ -64,10 +64,10 @@ def network(
     full: list[list[float]] = []
     for link, direction in sorted({(flow.link, flow.direction) for flow in flows}):
         own = [flow for flow in flows if (flow.link, flow.direction) == (link, direction)]
-        lane = Link(profile, window, own, *capacity_of(link, assumed, capacity))
-        series.append(lane.series())
-        regions += lane.regions()
-        full += lane.full.tolist() if link == DCN else []
+        one = Link(profile, window, own, *capacity_of(link, assumed, capacity))
+        series.append(one.series())
+        regions += one.regions()
+        full += one.full.tolist() if link == DCN else []
     slices = _slices(profile)
     collectives = slice_collectives(profile, slices)
     arrived = arrivals(profile, window.start, window.end)
@@ -98,7 +98,7 @@ def network(
 
 
 def _slices(profile: Profile) -> int | None:
-    """How many slices take part in what was transferred."""
+    """Number of slices that take part in transfers."""
     table = profile.transfers
     rows = np.flatnonzero(table["has_ids"])
     if not len(rows):
@@ -120,14 +120,15 @@ def _notes(
         notes.append("nothing in the steps moves bytes between devices or to host memory")
     if links & {LINK, NETWORK} and given is None and assumed is not None:
         notes.append(
-            f"taken for {assumed.spec}: how many GPUs share a host isn't recorded; say it with --on"
+            f"assuming {assumed.spec}: profiles don't record how many GPUs share a host; name the "
+            "machine with --on"
         )
     if links & {LINK, NETWORK, HOST} and assumed is None:
-        notes.append("this GPU isn't known here, so neither are its links; say them with --on")
+        notes.append("this GPU is unknown, and so are its links; name the machine with --on")
     if DCN in links and slices is None:
         notes.append(
-            "what the network between slices can carry isn't recorded: with --slice-gbps "
-            "bandwidth-bound regions and slow transfers are told too"
+            "profiles don't record the rate of the network between slices; set it with "
+            "--slice-gbps to also find bandwidth-bound regions and slow transfers"
         )
     if len(profile.transfers) and not len(profile.steps):
         notes.append("no steps were found, so nothing can be said about the steady state")

@@ -1,8 +1,7 @@
-"""What is known to go wrong between slices, how it shows, and what the guide advises.
+"""Known problems between slices: how each shows in a profile, and what the guide advises.
 
-The guide: https://openxla.org/xla/megascale/performance. Each rule looks for what it describes, and
-finds nothing rather than guessing where the evidence (a rate of the network, enough transfers) is
-not there.
+The guide is https://openxla.org/xla/megascale/performance. Each rule looks for one problem of it;
+without enough evidence (the network's rate, enough transfers) it reports nothing.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ SLACK_GUIDE = "https://openxla.org/xprof/megascale_stats"
 PREMAP = "--megascale_grpc_premap_memory_bytes"
 
 WAIT_SHARE = 0.02
-"""share of the step in which waits for receives are worth a word"""
+"""share of the step from which waits for receives are reported"""
 SATURATED = 0.8
-"""share of its rate at which a network counts as busy"""
+"""share of its rate from which a network counts as saturated"""
 SPORADIC = 5.0
 """a transfer this many times slower than the median of its collective is an outlier"""
 SPORADIC_SHARE = 0.005
 FEWEST_TRANSFERS = 20
 SLOW = 5.0
-"""transfers that take this many times what their bytes need are slow"""
+"""transfers are slow if they take this many times as long as their bytes need"""
 ROUND_TRIP_US = 1000.0
-"""what a transfer may take besides its bytes before it counts as slow"""
+"""what a transfer may take in addition before it counts as slow"""
 
 
 @dataclass(frozen=True)
 class NetworkProblem:
-    """Something that the guide knows, seen in this profile."""
+    """A problem that the guide describes, seen in this profile."""
 
     code: str
     """`map-dma-buffer`, `memory-copies`, `recv-done`, `small-slack`, `bandwidth` or `latency`"""
     title: str
     evidence: str
     per_step_us: float
-    """time that it shows in, of one step"""
+    """time that it affects, per step"""
     remedy: str
     flag: str
-    """the setting to change, where it is one"""
+    """the flag to change, if there is one"""
     source: str
-    """where the advice is from"""
+    """where the advice comes from"""
 
 
 @dataclass(frozen=True)
 class NetworkEvidence:
-    """All that the rules look at."""
+    """Everything that the rules look at."""
 
     profile: Profile
     start_ps: float
@@ -66,13 +65,13 @@ class NetworkEvidence:
     collectives: Sequence[SliceCollective]
     arrivals: Arrivals
     capacity: float | None
-    """bytes a second that the network of a host carries, one direction"""
+    """bytes per second that a host's network carries, in one direction"""
     saturated: Sequence[tuple[float, float]]
-    """stretches of time in which it carried nearly all it can"""
+    """intervals in which the network was saturated"""
 
     @property
     def waits_us(self) -> float:
-        """What receives make one device wait in one step."""
+        """Wait for receives, per step and device."""
         rows = max(len(self.profile.steps), 1)
         return sum(one.recv_done_us * one.occurrences for one in self.collectives) / rows
 
@@ -82,7 +81,7 @@ class NetworkEvidence:
 
 
 def network_problems(evidence: NetworkEvidence) -> tuple[NetworkProblem, ...]:
-    """The troubles of a Megascale profile, the one that shows in most time first."""
+    """The problems of a Megascale profile, by the time they affect, longest first."""
     rules: tuple[Callable[[NetworkEvidence], NetworkProblem | None], ...] = (
         _map_dma_buffer,
         _memory_copies,
@@ -91,12 +90,12 @@ def network_problems(evidence: NetworkEvidence) -> tuple[NetworkProblem, ...]:
         _latency,
         _recv_done,
     )
-    found = [trouble for rule in rules if (trouble := rule(evidence)) is not None]
-    return tuple(sorted(found, key=lambda trouble: -trouble.per_step_us))
+    found = [problem for rule in rules if (problem := rule(evidence)) is not None]
+    return tuple(sorted(found, key=lambda problem: -problem.per_step_us))
 
 
 def _map_dma_buffer(found: NetworkEvidence) -> NetworkProblem | None:
-    """Memory is registered when the process starts; in a step there was too little of it."""
+    """Memory should be registered at start-up; registration during steps means it ran out."""
     count, us = 0, 0.0
     for table in (found.profile.host_events, found.profile.transfers):
         wanted = [i for i, text in enumerate(table.texts) if "MapDmaBuffer" in text]
@@ -110,7 +109,7 @@ def _map_dma_buffer(found: NetworkEvidence) -> NetworkProblem | None:
     return NetworkProblem(
         "map-dma-buffer",
         "memory is registered for DMA while the steps run",
-        f"{count} MapDmaBuffer calls in {found.steps} steps, {format_time(us * 1e6)} together",
+        f"{count} MapDmaBuffer calls in {found.steps} steps, {format_time(us * 1e6)} in total",
         us / max(found.steps, 1),
         f"registered memory ran out: raise {PREMAP}, restart the job, and look again",
         PREMAP,
@@ -138,9 +137,9 @@ def _memory_copies(found: NetworkEvidence) -> NetworkProblem | None:
         return None
     return NetworkProblem(
         "memory-copies",
-        "memory is copied while it is transferred",
-        f"{count} copies inside transfers in {found.steps} steps, {format_time(us * 1e6)} together;"
-        " transfers are zero-copy by design",
+        "memory is copied during transfers",
+        f"{count} copies inside transfers in {found.steps} steps, {format_time(us * 1e6)} in total;"
+        " transfers should be zero-copy",
         us / max(found.steps, 1),
         f"registered memory ran out: raise {PREMAP}, restart the job, and look again",
         PREMAP,
@@ -153,7 +152,7 @@ def _rows(texts: Sequence[str], names: Array, words: str) -> Array:
 
 
 def _small_slack(found: NetworkEvidence) -> NetworkProblem | None:
-    """Collectives that are awaited before their bytes could have come."""
+    """Collectives that are awaited before their bytes could have arrived."""
     if not found.is_waiting:
         return None
     short = [one for one in found.collectives if _is_short(one, found)]
@@ -168,15 +167,15 @@ def _small_slack(found: NetworkEvidence) -> NetworkProblem | None:
         f"{worst.name} has {format_time(worst.slack_us * 1e6)} and then waits "
         f"{format_time(worst.recv_done_us * 1e6)} in {worst.recv_done}",
         sum(one.recv_done_us * one.occurrences for one in short) / steps,
-        "overlap more: move independent compute between the send and the recv-done, or choose a "
-        "sharding that sends earlier or less",
+        "increase overlap: move independent compute between the send and the recv-done, or choose "
+        "a sharding that sends earlier or less",
         "",
         SLACK_GUIDE,
     )
 
 
 def _is_short(one: SliceCollective, found: NetworkEvidence) -> bool:
-    """Whether it waits, and its slack is less than its bytes need, or than it waits."""
+    """Whether it waits and its slack is shorter than its bytes need, or than its wait."""
     if one.recv_done_us * one.occurrences < 0.1 * found.waits_us * len(found.profile.steps):
         return False
     if found.capacity and one.bytes is not None:
@@ -185,7 +184,7 @@ def _is_short(one: SliceCollective, found: NetworkEvidence) -> bool:
 
 
 def _bandwidth(found: NetworkEvidence) -> NetworkProblem | None:
-    """The network carries all it can while the TPU waits for it."""
+    """The network is saturated while the TPU waits for it."""
     if not found.saturated or not found.is_waiting:
         return None
     waits = _recv_done_union(found)
@@ -198,12 +197,13 @@ def _bandwidth(found: NetworkEvidence) -> NetworkProblem | None:
     share = total / (found.end_ps - found.start_ps)
     return NetworkProblem(
         "bandwidth",
-        "the network between slices is full while the TPU waits for it",
+        "the network between slices is saturated while the TPU waits for it",
         f"{share:.0%} of the time it carries at least {SATURATED:.0%} of its "
         f"{found.capacity * 8 / 1e9:.0f} Gbit/s",
         waited / max(found.steps, 1),
-        "needs fewer bytes or more time for them: more overlap (see slack), another sharding, and "
-        "for data parallelism a larger batch in each replica; check the network's settings",
+        "send fewer bytes, or give them more time: increase overlap (see slack), change the "
+        "sharding, or with data parallelism use a larger batch per replica; also check the "
+        "network's settings",
         "",
         GUIDE,
     )
@@ -218,11 +218,11 @@ def _recv_done_union(found: NetworkEvidence) -> IntervalUnion:
 
 
 def _latency(found: NetworkEvidence) -> NetworkProblem | None:
-    """Transfers take long though the network has room."""
+    """Transfers are slow although the network is not saturated."""
     arrived = found.arrivals
     if len(arrived) < FEWEST_TRANSFERS:
         return None
-    free = ~_in(arrived.start_ps, arrived.start_ps + arrived.duration_ps, found.saturated)
+    free = ~_mostly_in(arrived.start_ps, arrived.start_ps + arrived.duration_ps, found.saturated)
     usual = _usual(arrived)
     late = free & (arrived.duration_ps > SPORADIC * usual)
     if late.sum() >= max(SPORADIC_SHARE * len(arrived), 2):
@@ -230,9 +230,9 @@ def _latency(found: NetworkEvidence) -> NetworkProblem | None:
         worst = float(arrived.duration_ps[late].max())
         text = (
             f"{int(late.sum())} of {len(arrived)} transfers took more than {SPORADIC:.0f} times "
-            f"their collective's median, up to {format_time(worst)}, with room on the network"
+            f"their collective's median, up to {format_time(worst)}, with the network not saturated"
         )
-        return _slow("now and then", text, lost / max(found.steps, 1))
+        return _slow("sometimes", text, lost / max(found.steps, 1))
     if found.capacity is None or not found.is_waiting:
         return None
     needed = arrived.bytes / found.capacity * 1e12
@@ -241,27 +241,27 @@ def _latency(found: NetworkEvidence) -> NetworkProblem | None:
         return None
     middle = float(np.median(arrived.duration_ps))
     text = (
-        f"the median transfer takes {format_time(middle)}, and its bytes "
+        f"the median transfer takes {format_time(middle)}, but its bytes only need "
         f"{format_time(float(np.median(needed)))} at the network's rate"
     )
-    return _slow("all the time", text, found.waits_us)
+    return _slow("always", text, found.waits_us)
 
 
 def _slow(when: str, evidence: str, per_step_us: float) -> NetworkProblem:
     return NetworkProblem(
         "latency",
-        f"transfers are slow {when} though the network has room",
+        f"transfers are {when} slow although the network is not saturated",
         evidence,
         per_step_us,
-        "check the TCP settings inside the container (buffer sizes, congestion control): they are "
-        "the usual cause of slow RPCs in a cloud",
+        "check the TCP settings inside the container (buffer sizes, congestion control), the usual "
+        "cause of slow RPCs in a cloud",
         "",
         GUIDE,
     )
 
 
 def _usual(arrived: Arrivals) -> Array:
-    """The median duration of the transfers of each one's collective."""
+    """The median duration of all transfers of each transfer's collective."""
     usual = np.empty(len(arrived), np.float64)
     for label in np.unique(arrived.label).tolist():
         own = arrived.label == label
@@ -269,10 +269,10 @@ def _usual(arrived: Arrivals) -> Array:
     return usual
 
 
-def _in(start: Array, end: Array, stretches: Sequence[tuple[float, float]]) -> Array:
-    """Whether most of each interval lies in the stretches."""
-    starts = np.array([a for a, _ in stretches], np.int64)
-    lengths = np.array([b - a for a, b in stretches], np.int64)
+def _mostly_in(start: Array, end: Array, intervals: Sequence[tuple[float, float]]) -> Array:
+    """Whether most of each transfer lies in the intervals."""
+    starts = np.array([a for a, _ in intervals], np.int64)
+    lengths = np.array([b - a for a, b in intervals], np.int64)
     covered = IntervalUnion.of(starts, lengths).covered(start, end)
     return np.asarray(2 * covered > end - start)
 
@@ -288,8 +288,8 @@ def _recv_done(found: NetworkEvidence) -> NetworkProblem | None:
         f"{format_time(found.waits_us * 1e6)} of the step, {found.waits_us / found.step_us:.0%}, "
         f"in recv-done; most in {worst.recv_done} ({worst.name})",
         found.waits_us,
-        "the other troubles say why where the profile shows it; without one: more overlap, and a "
-        "larger batch in each replica",
+        "if other problems are listed, they name the cause; otherwise increase overlap, or use a "
+        "larger batch per replica",
         "",
         GUIDE,
     )

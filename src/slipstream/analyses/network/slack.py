@@ -1,11 +1,12 @@
-"""Collectives between slices as Megascale does them: what they wait, and how much slack they have.
+"""Collectives between slices, as Megascale runs them: their stalls and their slack.
 
     send ▌      send-done ▌       recv ▌          recv-done ████      TPU
-         ├──────────────────────────────────────▶│                    slack: what lies between, less
-              t1           t2           t3                             the transfers' own operations
+         ├──────────────────────────────────────▶│                    slack: time between, without
+              t1           t2           t3                             the operations themselves
 
-As XProf defines it (https://openxla.org/xprof/megascale_stats): slack is the time that a collective
-has to transmit its data without stalling the TPU; the stall is what its four operations take.
+The definitions are XProf's (https://openxla.org/xprof/megascale_stats): slack is the time that a
+collective has to transmit its data without stalling the TPU; the stall is the time that its four
+operations take.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _TYPE = "_xla_megascale_transfer_type"
 
 @dataclass(frozen=True)
 class SliceCollective:
-    """One collective between slices; times are means of its occurrences."""
+    """One collective between slices; times are means over its occurrences."""
 
     name: str
-    """its rendezvous; the send, where the program doesn't say"""
+    """its rendezvous; its send, if the program doesn't name one"""
     transfer_type: str
     """`ALL_REDUCE`, `ONE_TO_ONE`, …; empty if not recorded"""
     send: str
@@ -47,16 +48,16 @@ class SliceCollective:
     recv_us: float
     recv_done_us: float
     per_step_us: float
-    """what its operations stall one device in one step"""
+    """stall per step and device"""
     bytes: float | None
-    """what one device sends; None if the buffer isn't known"""
+    """bytes that one device sends; None if the buffer is unknown"""
     required_gbps: float | None
-    """gigabits a second that would transmit it within its slack; None without any"""
+    """gigabits per second that would transmit it within its slack; None if it has none"""
     source: str = ""
 
     @property
     def stall_us(self) -> float:
-        """What its four operations take, together."""
+        """Total time of its four operations."""
         return self.send_us + self.send_done_us + self.recv_us + self.recv_done_us
 
 
@@ -70,14 +71,14 @@ class _Named:
 
 @dataclass(frozen=True)
 class _Operations:
-    """All sends, receives and their dones in the steps, in the order of time."""
+    """All sends, receives and their dones in the steps, in time order."""
 
     device: Array
     instruction: Array
     start_ps: Array
     duration_ps: Array
     steps: int
-    """steps of all devices"""
+    """steps, summed over devices"""
 
     @classmethod
     def of(cls, profile: Profile) -> _Operations:
@@ -93,7 +94,7 @@ class _Operations:
 
 
 def slice_collectives(profile: Profile, slices: int | None) -> tuple[SliceCollective, ...]:
-    """Every collective between slices, the longest stall first."""
+    """Every collective between slices, longest stall first."""
     found = []
     operations = _Operations.of(profile)
     index = {text: number for number, text in enumerate(profile.events.texts)}
@@ -105,33 +106,33 @@ def slice_collectives(profile: Profile, slices: int | None) -> tuple[SliceCollec
 
 
 def _collectives(profile: Profile) -> list[tuple[str, _Named]]:
-    """Sends and receives of every program, joined by their rendezvous."""
+    """Sends and receives of every program, matched by their rendezvous."""
     found = []
     texts, seen = profile.events.texts, distinct(profile.events["program"]).tolist()
     for name in (texts[i] for i in seen if texts[i] in profile.programs):
         program = profile.programs[name]
-        receives = {_meeting(i): i for i in program.scheduled if i.opcode == "recv"}
+        receives = {_rendezvous(i): i for i in program.scheduled if i.opcode == "recv"}
         for send in program.scheduled:
-            recv = receives.get(_meeting(send)) if send.opcode == "send" else None
+            recv = receives.get(_rendezvous(send)) if send.opcode == "send" else None
             if recv is None:
                 continue
             dones = [program.partner(one.name) for one in (send, recv)]
             if dones[0] is not None and dones[1] is not None:
                 names = (send.name, dones[0].name, recv.name, dones[1].name)
                 parts = dict(zip(PARTS, names, strict=True))
-                found.append((_meeting(send), _Named(program, send, parts)))
+                found.append((_rendezvous(send), _Named(program, send, parts)))
     return found
 
 
-def _meeting(instruction: Instruction) -> str:
-    """What a send and its receive have in common: a rendezvous, or else their number."""
+def _rendezvous(instruction: Instruction) -> str:
+    """What a send and its receive have in common: their rendezvous, or else their number."""
     stated = instruction.attributes.get(_RENDEZVOUS)
     number = _LABEL.match(instruction.name)
     return str(stated) if stated else (number[3] or "0") if number else instruction.name
 
 
 class _Occurrences:
-    """The times at which one collective ran: columns of (device, time) in the order of time."""
+    """The times at which one collective ran, by device and time."""
 
     def __init__(self, operations: _Operations, named: _Named, index: dict[str, int]) -> None:
         self.operations, self.named = operations, named
@@ -157,7 +158,7 @@ class _Occurrences:
         return sum(len(part) for part in self.slack)
 
     def _slack(self, own: Array) -> Array:
-        """Time from send to recv-done without what sends, receives and their dones take in it."""
+        """Time from send to recv-done, without the sends, receives and dones in between."""
         first, last = self.starts["send"][-1], self.starts["recv-done"][-1]
         operations = self.operations
         union = IntervalUnion.of(operations.start_ps[own], operations.duration_ps[own])
@@ -190,7 +191,7 @@ class _Occurrences:
         )
 
     def _bytes(self, kind: str, slices: int | None) -> float | None:
-        """What one device sends, from the buffer it receives, as XProf counts."""
+        """Bytes that one device sends, computed from the buffer it receives, as in XProf."""
         program = self.named.program
         done = program.instruction(self.named.parts["recv-done"])
         size = max((leaf.bytes for leaf in done.shape.leaves()), default=0)
@@ -198,7 +199,7 @@ class _Occurrences:
 
 
 def sent_share(kind: str, group: int) -> float:
-    """Bytes that one device sends for each byte of its recv-done's buffer."""
+    """Bytes that one device sends per byte of its recv-done's buffer."""
     shares = {
         "ALL_GATHER": (group - 1) / group,
         "ALL_REDUCE": 2 * (group - 1) / group,
