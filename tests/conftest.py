@@ -25,19 +25,7 @@ settings.register_profile("slipstream", deadline=None, derandomize=IN_CI)
 settings.load_profile("slipstream")
 
 
-# What a signal meets in Python, and which of two processes is first, is chance on a busy machine.
-STARTING_PROCESSES = {
-    "api",
-    "bench",
-    "browser",
-    "consensus",
-    "experiment",
-    "jaxhooks",
-    "run",
-    "serve",
-    "tune",
-}
-# Files that take longest, seconds of processor on one machine: last, they would leave cores idle.
+# Files that take longest, in seconds of processor time: started last, they would leave cores idle.
 LONGEST = (
     "run/test_failures.py",  # 65
     "consensus/test_consensus.py",  # 50
@@ -46,6 +34,7 @@ LONGEST = (
     "run/test_jobs.py",  # 33
     "flags/presets/test_preset_effects.py",  # 31
     "run/test_ranks.py",  # 30
+    "run/test_job_python.py",  # 25
     "tune/search/test_screen.py",  # 25
     "compiler/test_compile.py",  # 24
     "browser/test_report.py",  # 22
@@ -61,17 +50,26 @@ LONGEST = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "retry(reason): run the test once more if it fails; the reason names the race it can lose",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start processes of their own have a second try; what is wrong fails it too."""
     for item in items:
-        if _room(item.path) in STARTING_PROCESSES:
+        if (mark := item.get_closest_marker("retry")) is not None:
+            _require_reason(item, mark)
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: _turn(item.path))
 
 
-def _room(file: Path) -> str:
-    """`run` of tests/run/agent/test_agent.py."""
-    return file.relative_to(REPOSITORY / "tests").parts[0]
+def _require_reason(item: pytest.Item, mark: pytest.Mark) -> None:
+    if len(mark.args) != 1 or not isinstance(mark.args[0], str) or not mark.args[0].strip():
+        raise pytest.UsageError(
+            f"{item.nodeid}: write why it needs another try: @pytest.mark.retry('what it can lose')"
+        )
 
 
 def _turn(file: Path) -> int:
@@ -81,7 +79,7 @@ def _turn(file: Path) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Function) -> None:
-    """A second try begins anew: what the tests of a file share, a whole job say, is made again."""
+    """A second try starts from scratch: fixtures that a file's tests share are made again."""
     if getattr(item, "execution_count", 1) > 1:
         for fixtures in item._fixtureinfo.name2fixturedefs.values():
             for fixture in fixtures:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # The sandbox needs rights that a container lacks; a shared-memory folder of 64 MB is too small.
@@ -31,9 +31,21 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no chromium: apt-get install chromium (`make test` does, where it may)")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        launched = _launched(playwright, program)
         yield launched
         launched.close()
+
+
+def _launched(playwright: Playwright, program: str) -> Browser:
+    """On a busy machine Chromium sometimes dies or hangs while it starts: that is tried twice."""
+    from playwright.sync_api import Error
+
+    for _ in range(2):
+        try:
+            return playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        except Error as error:
+            problem = error
+    raise problem
 
 
 class Watch:

@@ -104,6 +104,7 @@ def interrupted(started):
     return started.wait()
 
 
+@pytest.mark.retry("Python drops a Ctrl-C that arrives in a destructor, and JAX may replace it")
 @pytest.mark.parametrize("state", STATES)
 def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
     started = begun(state)
@@ -121,6 +122,7 @@ def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
         check_again(place, started.folder)
 
 
+@pytest.mark.retry("the profile run can end before Ctrl-C arrives")
 def test_ctrl_c_just_after_the_capture_is_not_lost(place, tmp_path):
     """The profile run is ending then, on our account; the job must not start after it."""
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -145,7 +147,7 @@ def test_a_killed_launcher(begun, place, state):
         assert is_alive(pid)
         refused = run_short(started.folder, JOB, cwd=place)
         assert refused.code == 2
-        assert "a job of an earlier slipstream run still runs" in refused.err
+        assert "the job of an earlier slipstream run still runs" in refused.err
         started.let_end()
     wait_while_alive(pid)
     if phase == "compare":
@@ -154,6 +156,7 @@ def test_a_killed_launcher(begun, place, state):
         check_again(place, started.folder)
 
 
+@pytest.mark.retry("a starved process looks idle before it waits for the costs")
 def test_ctrl_c_and_kill_between_the_phases(place, profiled, tmp_path):
     """The costs phase has no job; here it is a second rank's, and waits for the first one's."""
     folder = tmp_path / "between"

@@ -53,6 +53,7 @@ def settings(tmp_path, monkeypatch):
     return Settings(command, tmp_path / "out", rounds=1, layouts=True)
 
 
+@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_both_layouts_are_run_and_timed(settings):
     said = []
     ended = run_layouts(settings, lambda phase, text: said.append((phase, text)))
@@ -75,6 +76,7 @@ def test_both_layouts_are_run_and_timed(settings):
     ]
 
 
+@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_a_job_that_does_not_join_the_others_is_no_layout(settings):
     alone = replace(settings, command=(*settings.command, "alone"))
     receipt = run_layouts(alone, lambda phase, text: None).receipt

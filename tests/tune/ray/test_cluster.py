@@ -91,6 +91,7 @@ def results(folder: Path) -> dict[str, tuple]:
     }
 
 
+@pytest.mark.retry("the search can end before its worker is killed")
 def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
     cluster, environment, target, tmp_path
 ):

@@ -1,0 +1,44 @@
+"""The suite's own rules: who gets another try, and which files are started first."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import conftest
+
+FAILS_ONCE = """
+import pytest
+tries = []
+
+@pytest.mark.retry{reason}
+def test_it():
+    tries.append(1)
+    assert len(tries) == 2
+"""
+
+
+def outcome(folder: Path, reason: str) -> tuple[int, str]:
+    """The exit code and output of a suite with our conftest and one test."""
+    tests = folder / "tests"
+    tests.mkdir()
+    shutil.copy(Path(__file__).parent / "conftest.py", tests)
+    (tests / "test_it.py").write_text(FAILS_ONCE.format(reason=reason))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_test_that_names_its_race_gets_another_try(tmp_path):
+    code, said = outcome(tmp_path, "('the port can be taken')")
+    assert code == 0 and "1 passed, 1 rerun" in said
+
+
+def test_a_retry_without_a_reason_is_refused(tmp_path):
+    code, said = outcome(tmp_path, "")
+    assert code == 4 and "write why it needs another try" in said
+
+
+def test_the_longest_files_are_there():
+    tests = Path(__file__).parent
+    assert [name for name in conftest.LONGEST if not (tests / name).is_file()] == []
