@@ -1,12 +1,9 @@
 """JAX with its private parts renamed or changed: features turn themselves off, jobs run on."""
 
-import inspect
 import json
-import logging
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -19,19 +16,20 @@ from slipstream.compiler.failures import explain
 from slipstream.compiler.worker.process import WorkerFailed
 from slipstream.consensus.consensus import NoConsensus, consensus_for
 from slipstream.errors import Missing
-from slipstream.jaxhooks import compiling, hlo, private_api, profiler
-from slipstream.jaxhooks.hooks import HOOKS
-from slipstream.jaxhooks.private_api import (
+from slipstream.jaxhooks import compat, compiling, hlo, private_api, profiler
+from slipstream.jaxhooks.compat import (
     NEWEST_TESTED,
     OLDEST_SUPPORTED,
     Feature,
     JaxChanged,
     PrivatePart,
 )
+from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.run.agent import agent as agent_module
 from slipstream.run.agent.request import LAYOUT, PROFILE, Request
 from slipstream.run.run_dir import FAILED, STATUS, read_json
 
+pytestmark = pytest.mark.usefixtures("fresh")
 PARTS = list(private_api.parts())
 FAKES = [(part, "renamed") for part in PARTS]
 FAKES += [(part, "changed") for part in PARTS if part.parameters or part.is_called]
@@ -50,20 +48,10 @@ def of(*features):
     return pytest.mark.parametrize(("part", "how"), chosen, ids=names(chosen))
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    """As in a process that has checked nothing yet."""
-    HOOKS.uninstall()
-    monkeypatch.setattr(private_api, "_CHECKED", set())
-    monkeypatch.setattr(private_api, "_WARNED", set())
-    yield
-    HOOKS.uninstall()
-
-
 @pytest.fixture
 def fake(monkeypatch):
     """Makes JAX look as if a part were another; JAX itself, which needs the part, keeps it."""
-    locate = private_api._locate
+    locate = compat._locate
 
     def install(part: PrivatePart, how: str) -> None:
         def faked(wanted):
@@ -74,15 +62,9 @@ def fake(monkeypatch):
                 return owner, (lambda another: None) if how == "changed" else object()
             return owner, value
 
-        monkeypatch.setattr(private_api, "_locate", faked)
+        monkeypatch.setattr(compat, "_locate", faked)
 
     return install
-
-
-@pytest.fixture
-def warnings(caplog):
-    caplog.set_level(logging.WARNING, logger="slipstream")
-    return lambda: [record.getMessage() for record in caplog.records]
 
 
 def f(x):
@@ -96,7 +78,7 @@ X = np.arange(4.0, dtype=np.float32)
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_every_part_is_as_this_jax_has_it(part):
     part.get()
-    assert part.purpose.endswith(".") and part in private_api._CHECKED
+    assert part.purpose.endswith(".") and part in compat._CHECKED
 
 
 def test_a_part_is_listed_once_for_each_feature():
@@ -119,32 +101,18 @@ def test_a_part_that_is_not_as_expected_is_named(part, how, fake):
 
 
 @of(*IN_OPTIMIZE)
-def test_optimize_leaves_the_function_as_it_is_and_warns_once(part, how, fake, warnings):
-    before = hooked()
+def test_optimize_leaves_the_function_as_it_is_and_warns_once(
+    part, how, fake, warnings, hook_points
+):
+    before = hook_points()
     fake(part, how)
     first, second = optimize(JITTED), optimize(JITTED)
     assert np.array_equal(first(X), JITTED(X)) and np.array_equal(second(X), JITTED(X))
-    assert hooked() == before and HOOKS.listeners == []
+    assert hook_points() == before and HOOKS.listeners == []
     (said,) = warnings()
     assert part.name in said and said.endswith("; the function runs as it is")
     assert first.is_settled and first.receipts() == [] and f"slipstream: {first.report()}" == said
     first.close()
-
-
-def hooked():
-    """What JAX has where hooks would be."""
-    import jax._src.compiler
-    import jax._src.pjit
-    from jax._src.interpreters import pxla
-
-    return (
-        jax._src.compiler.compile_or_get_cached,
-        jax._src.pjit._get_fastpath_data,
-        pxla.ExecuteReplicated.__call__,
-        pxla.MeshComputation.compile,
-        jax.profiler.start_trace,
-        jax.distributed.initialize,
-    )
 
 
 @of(Feature.RECOMPILING)
@@ -156,16 +124,18 @@ def test_optimize_takes_ahead_of_time_programs_as_they_are(part, how, fake):
 
 
 @of(*IN_AGENT, Feature.LAYOUTS)
-def test_the_agent_leaves_the_job_alone_and_says_why(part, how, fake, tmp_path, monkeypatch):
+def test_the_agent_leaves_the_job_alone_and_says_why(
+    part, how, fake, tmp_path, monkeypatch, hook_points
+):
     monkeypatch.setattr(agent_module, "log_to", lambda path: None)
-    before, expected = hooked(), JITTED(X)
+    before, expected = hook_points(), JITTED(X)
     mode = LAYOUT if part.feature == Feature.LAYOUTS else PROFILE
     request = Request(mode, str(tmp_path)).write(tmp_path / "request.json")
     fake(part, how)
     agent = agent_module.start(str(request))
     assert np.array_equal(JITTED(X), expected)
     agent.at_exit()
-    assert hooked() == before and HOOKS.listeners == []
+    assert hook_points() == before and HOOKS.listeners == []
     status = read_json(tmp_path / STATUS)
     assert status["state"] == "unsupported" and part.name in status["why"]
     if mode == PROFILE:
@@ -188,12 +158,12 @@ def test_ranks_that_cannot_agree_keep_their_program(part, how, fake, tmp_path):
 
 
 @of(Feature.GIVING_WAY)
-def test_the_profiler_is_left_alone(part, how, fake):
-    before = hooked()
+def test_the_profiler_is_left_alone(part, how, fake, hook_points):
+    before = hook_points()
     fake(part, how)
     with pytest.raises(JaxChanged):
         profiler.before_every_session(lambda: None)
-    assert hooked() == before
+    assert hook_points() == before
 
 
 USES = {
@@ -228,53 +198,15 @@ def test_what_a_compiler_process_misses_is_missing_here():
     assert type(found) is Missing and str(found) == told
 
 
-@pytest.mark.parametrize("version", ["0.12.0.2", "0.13.0", "1.0"])
-def test_a_jax_that_is_newer_than_tested_is_warned_of_once(version, monkeypatch, warnings):
-    monkeypatch.setattr(jax, "__version__", version)
-    private_api.COMPILED.get()
-    private_api.LOWERED.get()
-    private_api.warn_if_untested(version)
-    (said,) = warnings()
-    assert said.startswith(f"slipstream: JAX {version} is newer than {NEWEST_TESTED}")
-
-
-@pytest.mark.parametrize("version", [OLDEST_SUPPORTED, "0.10.2", NEWEST_TESTED])
-def test_a_jax_that_was_tested_is_not_warned_of(version, monkeypatch, warnings):
-    monkeypatch.setattr(jax, "__version__", version)
-    private_api.COMPILED.get()
-    assert warnings() == []
-
-
-def test_a_jax_that_is_too_old_is_named_and_left_alone(monkeypatch, warnings):
-    monkeypatch.setattr(jax, "__version__", "0.9.2")
-    before = hooked()
-    step = optimize(JITTED)
-    assert np.array_equal(step(X), JITTED(X)) and hooked() == before
-    assert "is off: JAX is 0.9.2; expected 0.10 or newer" in step.report()
-    assert len(warnings()) == 1
-
-
-def test_parameters_may_be_added():
-    part = replace(private_api.START_TRACE)
-    part._check(lambda log_dir, more: None)
-    called = replace(part, is_called=True)
-    called._check(lambda log_dir, more=0, *rest, **named: None)
-    with pytest.raises(JaxChanged, match=r"takes \(log_dir, more\)"):
-        called._check(lambda log_dir, more: None)
-    with pytest.raises(ValueError):
-        inspect.signature(private_api.HLO_FROM_TEXT.get())
-    replace(private_api.HLO_FROM_TEXT, parameters=("text",))._check(private_api.HLO_FROM_TEXT.get())
-
-
 FAKE_JAX = """
-from slipstream.jaxhooks import private_api
+from slipstream.jaxhooks import compat
 
-def missing(part, locate=private_api._locate):
+def missing(part, locate=compat._locate):
     if part.path == {path!r}:
         raise AttributeError(part.path)
     return locate(part)
 
-private_api._locate = missing
+compat._locate = missing
 """
 
 

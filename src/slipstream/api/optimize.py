@@ -29,9 +29,9 @@ from slipstream.experiment.receipt import Receipt, receipt_when_ready, write_rec
 from slipstream.experiment.step_timer import Timer
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.jaxhooks import private_api, stages
+from slipstream.jaxhooks.compat import Feature, JaxChanged, warn_once
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.hooks import HOOKS
-from slipstream.jaxhooks.private_api import Feature, JaxChanged
 
 ENOUGH = 20
 """calls from elsewhere after which a program of the same name counts as another function's"""
@@ -83,7 +83,7 @@ class Optimized:
             HOOKS.remove(self)
             self._call = _callable(function)
             self._off = f"{changed}; the function runs as it is"
-            private_api.warn_once(self._off)
+            warn_once(self._off)
         except BadInput:
             HOOKS.remove(self)
             raise

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 from slipstream.errors import Missing, missing_extra
-from slipstream.jaxhooks.private_api import warn_if_untested
+from slipstream.jaxhooks.compat import warn_if_untested
 
 PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 _PURPOSE = "compiling for GPUs"

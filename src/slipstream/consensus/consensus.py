@@ -33,9 +33,9 @@ from slipstream.consensus.kvstore import (
     StoreUnavailable,
     poll,
 )
+from slipstream.jaxhooks.compat import JaxChanged
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.distributed import coordination_client
-from slipstream.jaxhooks.private_api import JaxChanged
 from slipstream.jaxhooks.shutdown import SHUTDOWN
 
 log = logging.getLogger("slipstream")

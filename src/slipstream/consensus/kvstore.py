@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
+from slipstream.jaxhooks.jax_types import first_line
 from slipstream.jaxhooks.shutdown import SHUTDOWN
 
 Found = TypeVar("Found")
@@ -63,7 +64,7 @@ class JaxStore:
         except Exception as error:
             if _status(error) == "ALREADY_EXISTS":
                 return False
-            raise StoreUnavailable(_first_line(error)) from error
+            raise StoreUnavailable(first_line(error)) from error
         return True
 
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
@@ -75,7 +76,7 @@ class JaxStore:
                 return bytes(self.client.blocking_key_value_get_bytes(key, int(left * 1000) + 1))
             except Exception as error:
                 if _status(error) not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
-                    raise StoreUnavailable(_first_line(error)) from error
+                    raise StoreUnavailable(first_line(error)) from error
             if time.monotonic() >= end:
                 return None
 
@@ -85,7 +86,7 @@ class JaxStore:
         except Exception as error:
             if _status(error) == "NOT_FOUND":
                 return {}
-            raise StoreUnavailable(_first_line(error)) from error
+            raise StoreUnavailable(first_line(error)) from error
         return {key.removeprefix(prefix).lstrip("/"): bytes(value) for key, value in found}
 
 
@@ -158,7 +159,3 @@ def _status(error: Exception) -> str:
     """The status of an error of JAX's client: `ALREADY_EXISTS`, say."""
     # Errors that aren't JaxRuntimeError have no code; their text may still begin with one.
     return str(getattr(error, "error_code_string", None) or str(error).partition(":")[0])
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

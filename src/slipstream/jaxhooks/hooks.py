@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 from slipstream.jaxhooks import private_api
+from slipstream.jaxhooks.compat import Feature, JaxChanged, PrivatePart, warn_once
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.listener import CallOnce, JobFailed, Listener, is_wanted, wrapped
-from slipstream.jaxhooks.private_api import Feature, JaxChanged, PrivatePart
 from slipstream.jaxhooks.program_registry import ProgramRegistry
 
 log = logging.getLogger("slipstream")
@@ -180,7 +180,7 @@ class JaxHooks:
                 self._not_adopted.add(lowering)
         except JaxChanged as changed:
             self._not_adopted.add(lowering)
-            private_api.warn_once(str(changed))
+            warn_once(str(changed))
         except Exception:
             # Whatever it is: the program is compiled, and runs without us.
             self._not_adopted.add(lowering)

@@ -23,15 +23,11 @@ from slipstream.errors import Missing
 from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
+from slipstream.jaxhooks.compat import Feature, JaxChanged
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.distributed import override_initialize
 from slipstream.jaxhooks.hooks import HOOKS
-from slipstream.jaxhooks.private_api import (
-    Feature,
-    JaxChanged,
-    exclude_from_tracebacks,
-    require,
-)
+from slipstream.jaxhooks.private_api import exclude_from_tracebacks, require
 from slipstream.jaxhooks.profiler import before_every_session
 from slipstream.run.agent.autopgle import (
     RecompiledPrograms,
