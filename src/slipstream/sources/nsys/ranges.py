@@ -1,6 +1,6 @@
 """NVTX ranges and the device work launched inside them.
 
-XLA opens a range for a program, and in it one for each instruction that it launches:
+XLA opens a range for each program, and inside it one for each instruction that it launches:
 
     thread  ├─ XlaModule:#hlo_module=jit_step,program_id=7# ─────────────────┤
             │   ├─ Thunk:#name=…,hlo_op=dot.3# ─┤  ├─ Thunk:#hlo_op=while.1# ─┤
@@ -8,7 +8,7 @@ XLA opens a range for a program, and in it one for each instruction that it laun
     device           └──────────► a kernel of dot.3      └──► a copy of copy.2
 
 A launch belongs to the innermost instruction and program around it on its own thread. Kernels
-launched while XLA compiles (it tries out variants) belong to no program.
+launched while XLA compiles (it times variants) belong to no program.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.native import native
+from slipstream.native import inner, native
 from slipstream.profile.events import Array
 
 OTHER, INSTRUCTION, PROGRAM, COMPILE = range(4)
 PROCESS = -1 << 24
-"""mask of the process in a thread's global id"""
+"""mask that leaves the process of a thread's global id"""
 NO_RANGE = -1
 
 _COMPILING = -2
@@ -38,13 +38,9 @@ _STEP = re.compile(
 )
 
 
-_RANGE_COLUMNS = "i64*, i64*, i32*, i32*, i64*, i64"
-_CALL_COLUMNS = "i64*, i32*, i64*, i64"
-
-
 @dataclass(frozen=True)
 class RangeLabel:
-    """What the text of a range says."""
+    """What the text of a range means."""
 
     kind: int
     name: str = ""
@@ -53,7 +49,7 @@ class RangeLabel:
 
 
 def parse_label(text: str) -> RangeLabel:
-    """What an NVTX range's text says, if XLA or a step annotation wrote it."""
+    """What an NVTX range's text means, if XLA or a step annotation wrote it."""
     if found := _INSTRUCTION.match(text):
         return RangeLabel(INSTRUCTION, found.group(1))
     if found := _PROGRAM.match(text):
@@ -66,53 +62,67 @@ def parse_label(text: str) -> RangeLabel:
     return RangeLabel(OTHER, step=int(found.group(1) or found.group(2)) if found else None)
 
 
-@native(f"i64({_RANGE_COLUMNS}, {_CALL_COLUMNS}, i32*, i64*, i32*, i32*, i32*, i32*, i32*)")
+@inner
+def _innermost(row, at, ends, parents):  # type: ignore[no-untyped-def]
+    """The innermost range that is still open at a time, from a range outwards; -1 for none."""
+    while row >= 0 and ends[row] < at:
+        row = np.int64(parents[row])
+    return row
+
+
+@inner
+def _open_range(row, starts, ends, threads, labels, kinds, top, nodes, stride):  # type: ignore[no-untyped-def]
+    """Put a range on its thread's stack, with the instruction and program that it stands for."""
+    thread, label = threads[row], labels[row]
+    parent = top[thread]
+    while parent >= 0 and ends[parent] <= starts[row] and ends[parent] < ends[row]:
+        parent = np.int64(nodes[parent])
+    nodes[row] = np.int32(parent)
+    top[thread] = row
+    op = nodes[stride + parent] if parent >= 0 else np.int32(NO_RANGE)
+    program = nodes[2 * stride + parent] if parent >= 0 else np.int32(NO_RANGE)
+    if program != _COMPILING:
+        if kinds[label] == INSTRUCTION:
+            op = label
+        elif kinds[label] == PROGRAM:
+            op = np.int32(NO_RANGE)
+            program = label
+        elif kinds[label] == COMPILE:
+            op = np.int32(NO_RANGE)
+            program = np.int32(_COMPILING)
+    nodes[stride + row] = op
+    nodes[2 * stride + row] = program
+
+
+@native("i64(i64*, i64*, i32*, i32*, i64*, i64, i64*, i32*, i64*, i64, i32*, i64*, i32*, i64*)")
 def _sweep(  # type: ignore[no-untyped-def]
     starts, ends, threads, labels, order, ranges,
     call_starts, call_threads, call_order, calls,
-    kinds, top, parents, ops, programs, call_ops, call_programs,
+    kinds, top, nodes, innermost,
 ):  # fmt: skip
-    """Walk ranges and calls in time, with a stack of open ranges for each thread."""
-    at = 0
-    for i in range(calls + 1):
-        call = call_order[min(i, calls - 1)] if calls else np.int64(0)
-        while at < ranges and (i == calls or starts[order[at]] <= call_starts[call]):
-            one = order[at]
-            at += 1
-            thread, label = threads[one], labels[one]
-            parent = top[thread]
-            while parent >= 0 and ends[parent] <= starts[one] and ends[parent] < ends[one]:
-                parent = np.int64(parents[parent])
-            parents[one] = np.int32(parent)
-            top[thread] = one
-            op = ops[parent] if parent >= 0 else np.int32(NO_RANGE)
-            program = programs[parent] if parent >= 0 else np.int32(NO_RANGE)
-            if program != _COMPILING:
-                if kinds[label] == INSTRUCTION:
-                    op = label
-                elif kinds[label] == PROGRAM:
-                    op = np.int32(NO_RANGE)
-                    program = label
-                elif kinds[label] == COMPILE:
-                    op = np.int32(NO_RANGE)
-                    program = np.int32(_COMPILING)
-            ops[one] = op
-            programs[one] = program
-        if i == calls:
-            break
-        thread = call_threads[call]
-        inside = top[thread]
-        while inside >= 0 and ends[inside] < call_starts[call]:
-            inside = np.int64(parents[inside])
-        top[thread] = inside
-        call_ops[call] = ops[inside] if inside >= 0 else np.int32(NO_RANGE)
-        call_programs[call] = programs[inside] if inside >= 0 else np.int32(NO_RANGE)
+    """Walk along ranges and calls in time, with a stack of open ranges for each thread.
+
+    `nodes` gets three rows: each range's parent, its instruction and its program (with room for
+    "no range" at the end). `innermost` gets the range around each call, or -1. `top` is the top
+    of each thread's stack.
+    """
+    opened = 0
+    for i in range(calls):
+        call = call_order[i]
+        now = call_starts[call]
+        while opened < ranges and starts[order[opened]] <= now:
+            row = order[opened]
+            _open_range(row, starts, ends, threads, labels, kinds, top, nodes, ranges + 1)
+            opened += 1
+        row = _innermost(top[call_threads[call]], now, ends, nodes)
+        top[call_threads[call]] = row
+        innermost[call] = row
     return 0
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Ranges or calls: times, the number of their thread, and of their text."""
+    """Ranges or calls: their times, and the numbers of their threads and texts."""
 
     start: Array
     end: Array
@@ -120,7 +130,7 @@ class Spans:
     label: Array
 
     def in_order(self) -> Array:
-        """Rows by start, and what encloses others first."""
+        """Rows by start; of those that start together, enclosing ranges first."""
         order = np.argsort(self.start, kind="stable")
         start, end = self.start[order], self.end[order]
         if ((start[1:] == start[:-1]) & (end[1:] > end[:-1])).any():
@@ -133,14 +143,15 @@ def enclosing(
 ) -> tuple[Array, Array]:
     """(label of the instruction, label of the program) around each call; negative for none."""
     size = len(ranges.start)
-    parents, ops, programs = np.empty((3, size), np.int32)
-    call_ops, call_programs = np.full((2, len(calls.start)), NO_RANGE, np.int32)
-    top = np.full(threads, -1, np.int64)
-    kinds_ = np.array([*kinds, OTHER], np.int32)
-    columns = (ranges.start, ranges.end, ranges.thread, ranges.label, ranges.in_order(), size)
-    others = (calls.start, calls.thread, np.argsort(calls.start, kind="stable"), len(calls.start))
-    _sweep(*columns, *others, kinds_, top, parents, ops, programs, call_ops, call_programs)
-    return call_ops, call_programs
+    nodes = np.full((3, size + 1), NO_RANGE, np.int32)
+    innermost = np.empty(len(calls.start), np.int64)
+    _sweep(
+        ranges.start, ranges.end, ranges.thread, ranges.label, ranges.in_order(), size,
+        calls.start, calls.thread, np.argsort(calls.start, kind="stable"), len(calls.start),
+        np.array([*kinds, OTHER], np.int32), np.full(threads, -1, np.int64), nodes, innermost,
+    )  # fmt: skip
+    _, ops, programs = nodes
+    return ops[innermost], programs[innermost]
 
 
 @native("i64(i32*, i64*, i64, i64*, i64*)")
@@ -175,7 +186,7 @@ class Launches:
     """Finds the call that launched device work, by process and correlation id."""
 
     DENSE = 32
-    """table entries that a call may cost; beyond that, calls are searched"""
+    """table entries per call up to which a table is worth it; beyond that, calls are searched"""
 
     def __init__(self, process: Array, correlation: Array, processes: int) -> None:
         self.process, self.correlation = process, correlation
@@ -192,7 +203,7 @@ class Launches:
             _index(*rows, self.table)
 
     def find(self, process: Array, correlation: Array) -> Array:
-        """The row of the call behind each piece of device work; -1 if it was not recorded."""
+        """Row of the call that launched each piece of device work; -1 if it was not recorded."""
         if self.table is None:
             return self._search(process, correlation)
         out = np.empty(len(process), np.int32)

@@ -5,8 +5,8 @@
     leaf      13, …, cells of (payload size, rowid, header, values)         one cell a row
     header    its size, then one type a column: 1–6 integers, 8 and 9 are 0 and 1, 13+ text
 
-A row that SQLite would hand over one Python object a value is decoded here in tens of nanoseconds.
-What this can't read (a write-ahead log, values on overflow pages) it says so, and SQL reads it.
+SQLite's Python module makes an object for every value; here a row takes tens of nanoseconds. What
+this reader can't read (a write-ahead log, values on overflow pages) it reports, and SQL reads it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from slipstream.profile.events import Array
 
 MAGIC = b"SQLite format 3\x00"
 IGNORED, MIXED = -1, -2
-"""what becomes of a column: nothing, or a part of the row's digest"""
+"""instead of a slot: the column is skipped, or part of the row's digest"""
 TEXT = 1 << 16
-"""added to a column's slot: it gets the text's place, the next slot gets its length"""
+"""added to a text column's slot: the slot gets the text's offset, the next one its length"""
 
 _INTERIOR, _LEAF = 5, 13
-_DAMAGED, _ELSEWHERE = -1, -2
+_DAMAGED, _ON_OVERFLOW_PAGE = -1, -2
 _CHUNK_LEAVES = 4096
 _DEEPEST = 60
 
@@ -54,7 +54,8 @@ class SqlitePages:
 
 
 @inner
-def _number(data, at, size):  # type: ignore[no-untyped-def]
+def _signed(data, at, size):  # type: ignore[no-untyped-def]
+    """A big-endian integer in two's complement."""
     value = np.int64(data[at])
     if value >= 128:
         value -= 256
@@ -64,7 +65,7 @@ def _number(data, at, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _whole(data, at, size):  # type: ignore[no-untyped-def]
+def _unsigned(data, at, size):  # type: ignore[no-untyped-def]
     value = np.int64(0)
     for i in range(size):
         value = (value << 8) | np.int64(data[at + i])
@@ -73,7 +74,7 @@ def _whole(data, at, size):  # type: ignore[no-untyped-def]
 
 @inner
 def _varint(data, at, limit):  # type: ignore[no-untyped-def]
-    """(value, where it ends): seven bits a byte, the highest first; a ninth byte has eight."""
+    """(value, next offset): seven bits a byte, the highest first; a ninth byte has eight."""
     value = np.int64(0)
     for i in range(9):
         if at + i >= limit:
@@ -89,7 +90,7 @@ def _varint(data, at, limit):  # type: ignore[no-untyped-def]
 
 @inner
 def _size_of(kind):  # type: ignore[no-untyped-def]
-    """Bytes of a value by its type."""
+    """Size of a value in bytes, by its type."""
     if kind >= 12:
         return (kind - 12) >> 1
     if kind <= 4:
@@ -103,14 +104,14 @@ def _size_of(kind):  # type: ignore[no-untyped-def]
 def _child(data, at, head, cell, cells, page_size):  # type: ignore[no-untyped-def]
     """The page that a cell of an interior page leads to; the right-most one has no cell."""
     if cell == cells:
-        return _whole(data, head + 8, 4)
-    place = _whole(data, head + 12 + 2 * cell, 2)
-    return _whole(data, at + place, 4) if place + 4 <= page_size else np.int64(0)
+        return _unsigned(data, head + 8, 4)
+    place = _unsigned(data, head + 12 + 2 * cell, 2)
+    return _unsigned(data, at + place, 4) if place + 4 <= page_size else np.int64(0)
 
 
 @native("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
 def _leaves(data, size, page_size, root, leaves, rows, stack):  # type: ignore[no-untyped-def]
-    """Number of leaves; `leaves` gets their offsets in order, `rows` how many rows each has."""
+    """Number of leaves; `leaves` gets their offsets in order, `rows` the number of rows of each."""
     count = 0
     depth = 1
     pages = size // page_size
@@ -122,7 +123,7 @@ def _leaves(data, size, page_size, root, leaves, rows, stack):  # type: ignore[n
             return _DAMAGED
         at = (page - 1) * page_size
         head = at + 100 if page == 1 else at
-        cells = _whole(data, head + 3, 2)
+        cells = _unsigned(data, head + 3, 2)
         if (data[head] != _LEAF and data[head] != _INTERIOR) or 112 + 2 * cells > page_size:
             return _DAMAGED
         if data[head] == _LEAF:
@@ -142,7 +143,7 @@ def _leaves(data, size, page_size, root, leaves, rows, stack):  # type: ignore[n
 
 @inner
 def _local_end(at, payload, usable):  # type: ignore[no-untyped-def]
-    """Where the part of a row's payload ends that is on its own page."""
+    """Where a row's payload ends on its own page; the rest is on overflow pages."""
     if payload <= usable - 35:
         return at + payload
     least = (usable - 12) * 32 // 255 - 23
@@ -151,48 +152,57 @@ def _local_end(at, payload, usable):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _value(data, kind, body, fill):  # type: ignore[no-untyped-def]
-    """A value as a number: NULL is what the caller says, other things than integers are 0."""
+def _value(data, kind, at, null):  # type: ignore[no-untyped-def]
+    """A value as an integer: `null` for NULL, 0 for anything that is no integer."""
     if kind == 0:
-        return fill
+        return null
     if kind <= 6:
-        return _number(data, body, _size_of(kind))
+        return _signed(data, at, _size_of(kind))
     return np.int64(1) if kind == 9 else np.int64(0)
 
 
 @inner
-def _read_row(data, at, usable, limit, slots, width, fills, out, rows, row):  # type: ignore[no-untyped-def]
+def _mixed(digest, value):  # type: ignore[no-untyped-def]
+    digest = (digest ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
+    return digest ^ (digest >> np.uint64(29))
+
+
+@inner
+def _read_row(data, at, usable, limit, slots, width, nulls, out, rows, row):  # type: ignore[no-untyped-def]
+    """Decode one cell of a leaf into column `row` of `out`; returns a status below 0 on failure.
+
+    at                                     value_at
+    │payload size│rowid│header size│types…│values…│
+    """
     payload, at = _varint(data, at, limit)
     rowid, at = _varint(data, at, limit)
+    header, type_at = _varint(data, at, limit)
     end = _local_end(at, payload, usable)
-    header, kinds = _varint(data, at, limit)
-    body = at + header
-    kinds_end = body
+    types_end = value_at = at + header
     if payload < 0 or header < 0 or end > limit:
         return _DAMAGED
-    if body > end:
-        return _ELSEWHERE
+    if value_at > end:
+        return _ON_OVERFLOW_PAGE
     digest = np.uint64(0)
     for column in range(width):
-        kind = np.int64(0)
-        if kinds < kinds_end:
-            kind, kinds = _varint(data, kinds, limit)
+        kind = np.int64(0)  # columns added after the row was written are NULL
+        if type_at < types_end:
+            kind, type_at = _varint(data, type_at, limit)
         size = _size_of(kind)
         if size < 0 or size > payload:
             return _DAMAGED
         slot = slots[column]
-        if slot != IGNORED and body + size > end:
-            return _ELSEWHERE
+        if slot != IGNORED and value_at + size > end:
+            return _ON_OVERFLOW_PAGE
         if slot >= TEXT:
-            out[(slot - TEXT) * rows + row] = body
-            out[(slot - TEXT + 1) * rows + row] = size if kind >= 13 and kind & 1 else -1
+            is_text = kind >= 13 and kind & 1
+            out[(slot - TEXT) * rows + row] = value_at
+            out[(slot - TEXT + 1) * rows + row] = size if is_text else -1
         elif slot == MIXED:
-            digest ^= np.uint64(_value(data, kind, body, fills[column]))
-            digest *= np.uint64(0x9E3779B97F4A7C15)
-            digest ^= digest >> np.uint64(29)
+            digest = _mixed(digest, _value(data, kind, value_at, nulls[column]))
         elif slot != IGNORED:
-            out[slot * rows + row] = _value(data, kind, body, fills[column])
-        body += size
+            out[slot * rows + row] = _value(data, kind, value_at, nulls[column])
+        value_at += size
     out[row] = rowid
     out[rows + row] = np.int64(digest)
     return 0
@@ -200,7 +210,7 @@ def _read_row(data, at, usable, limit, slots, width, fills, out, rows, row):  # 
 
 @native("i64(u8*, i64, i64, i64*, i64*, i64, i64, i64*, i64, i64*, i64*, i64)")
 def _decode(  # type: ignore[no-untyped-def]
-    data, page_size, usable, leaves, firsts, begin, end, slots, width, fills, out, rows
+    data, page_size, usable, leaves, firsts, begin, end, slots, width, nulls, out, rows
 ):
     """Rows of leaves `begin` to `end`; slot 0 gets the rowid and slot 1 the digest."""
     for leaf in range(begin, end):
@@ -209,19 +219,19 @@ def _decode(  # type: ignore[no-untyped-def]
         row = firsts[leaf]
         limit = page + page_size
         for cell in range(firsts[leaf + 1] - row):
-            at = page + _whole(data, head + 8 + 2 * cell, 2)
-            status = _read_row(data, at, usable, limit, slots, width, fills, out, rows, row + cell)
+            at = page + _unsigned(data, head + 8 + 2 * cell, 2)
+            status = _read_row(data, at, usable, limit, slots, width, nulls, out, rows, row + cell)
             if status < 0:
                 return status
     return 0
 
 
 def read_rows(
-    pages: SqlitePages, root: int, slots: Array, fills: Array, count: int
+    pages: SqlitePages, root: int, slots: Array, nulls: Array, count: int
 ) -> Array | None:
     """A table's rows as `count` columns: rowid, digest, then the caller's slots.
 
-    `slots` says for each column of the table where it goes, `fills` what stands for NULL there.
+    `slots` says for each column of the table where it goes, `nulls` what NULL becomes there.
     None if the rows can't be read without SQL.
     """
     data, page_size = pages.data, pages.page_size
@@ -240,7 +250,7 @@ def read_rows(
 
     def decode(begin: int) -> int:
         end = min(begin + _CHUNK_LEAVES, found)
-        places = (leaves, firsts, begin, end, slots, width, fills, out.reshape(-1), rows)
+        places = (leaves, firsts, begin, end, slots, width, nulls, out.reshape(-1), rows)
         status: int = _decode(data, page_size, pages.usable, *places)
         return status
 
@@ -285,7 +295,7 @@ def _intern(data, places, lengths, rows, groups, firsts, table, size):  # type: 
 
 
 def intern(data: Array, places: Array, lengths: Array) -> tuple[Array, list[str]]:
-    """(number of each row's text or -1 for none, the distinct texts)."""
+    """(index of each row's text, -1 for none; the distinct texts)."""
     groups = np.empty(len(places), np.int32)
     size = 1 << 16
     while True:
