@@ -1,4 +1,4 @@
-"""Units people read: times from picoseconds, sizes from bytes."""
+"""Times and sizes for people: picoseconds as `1.25 ms`, bytes as `436 MB`."""
 
 PS_PER_NS = 1_000
 PS_PER_US = 1_000_000
@@ -20,7 +20,7 @@ def format_bytes(size: float) -> str:
 
 def _scaled(value: float, units: tuple[tuple[int, str], ...], smallest: str) -> str:
     for scale, unit in units:
-        # 0.9995 keeps `1000 µs` from appearing where `1 ms` is meant.
+        # 0.9995 because 999.6 µs rounds to `1000 µs`, which should be `1 ms`.
         if abs(value) >= scale * 0.9995:
             return f"{_three_digits(value / scale)} {unit}"
     return f"{value:.0f} {smallest}"

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic file writes: a file is either complete or not there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.errors import BadInput
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path`: renamed over it at the end, removed if the block fails."""
+    """A temporary path next to `path`: replaces it at the end, or is removed if the block fails."""
     target = Path(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -23,7 +23,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's files are private; this one is for all
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files private
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -125,19 +125,19 @@ def test_what_is_no_profile(tmp_path: Path) -> None:
     assert refusal(empty) == f"{empty} is empty; was the profiler stopped? record it again"
     packed = tmp_path / "empty.xplane.pb.gz"
     packed.write_bytes(gzip.compress(b""))
-    assert refusal(packed).startswith(f"{packed} holds no XPlane: 0 bytes and no plane in them; ")
+    assert refusal(packed).startswith(f"{packed} contains no XPlane: 0 bytes without a plane; ")
     packed.write_bytes(gzip.compress(gpu_space().bytes())[:-20])
-    assert refusal(packed).startswith(f"{packed} is not a whole gzip file (")
+    assert refusal(packed).startswith(f"{packed} is not a complete gzip file (")
     other = tmp_path / "notes.txt"
     other.write_text("hello")
     assert refusal(other) == (
-        f"{other} is not a profile that Slipstream reads; expected *.xplane.pb as jax.profiler "
+        f"{other} is not a profile that Slipstream can read; expected *.xplane.pb as jax.profiler "
         "writes it or the folder above it, an Nsight Systems export (.sqlite) or report "
         "(.nsys-rep), or an nsys-jax archive (.zip)"
     )
     folder = tmp_path / "nothing"
     folder.mkdir()
-    assert refusal(folder).startswith(f"{folder} holds no profile: expected *.xplane.pb in it")
+    assert refusal(folder).startswith(f"{folder} contains no profile: expected *.xplane.pb in it")
 
 
 # Real recordings.

@@ -61,7 +61,7 @@ def test_a_file_that_is_cut_short_is_still_an_error(recording) -> None:
     whole = recording.read_bytes()
     recording.write_bytes(whole[: len(whole) * 3 // 4])
     prefetch.prefetch(str(recording))
-    with pytest.raises(BadInput, match="is not a whole XPlane file"):
+    with pytest.raises(BadInput, match="is not a complete XPlane file"):
         load(str(recording))
 
 

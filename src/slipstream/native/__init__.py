@@ -1,17 +1,17 @@
-"""Python functions as machine code: compiled by Numba once, loaded without Numba ever after.
+"""Python functions as machine code: compiled once by Numba, then loaded without Numba.
 
-Importing Numba and waking its type system takes most of a second, many times what decoding a
-profile takes. So the functions here work on plain pointers, Numba compiles each of them on first
-use, and what it made is kept as an image that only needs to be mapped (see `image`):
+Importing Numba and initialising its type system takes most of a second, many times longer than
+decoding a profile. So native functions work on plain pointers, Numba compiles each on first use,
+and the machine code is kept as an image that later processes only map (`code_cache`, `image`):
 
     @native("i64(u8*, i64, i64*)")          a function of C types
     def total(data, count, out): …
 
     total(array, len(array), result)        arrays are passed by address, and checked by type
 
-Such functions can't allocate and can't raise; they report by what they return. Calls release the
-GIL. `@inner` marks helpers that native functions call. Their bodies may say `np` whether or not
-their module imports numpy, so that a module can load before numpy does.
+Such functions can't allocate and can't raise; they report through what they return. Calls release
+the GIL. `@inner` marks helpers that native functions call. Both may use `np` even if their module
+does not import numpy, so that the module can be imported before numpy is.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _LOADING = threading.Lock()
 
 
 def inner(function: Any) -> Any:
-    """Marks a helper of native functions; in Python it stays what it is."""
+    """Marks a helper of native functions; in Python it is left unchanged."""
     function.is_inner = True
     return function
 
 
 def word_at(data: Any, at: int) -> Any:
-    """Eight bytes as one unsigned number, the first byte lowest; all eight must be there."""
+    """Eight bytes as a little-endian unsigned number; all eight must exist."""
     import numpy as np
 
     return np.uint64(int.from_bytes(bytes(data[at : at + 8]), "little"))
 
 
 def trailing_zeros(word: Any) -> Any:
-    """How many low bits of a number that is not 0 are clear."""
+    """The number of trailing zero bits of a number that is not 0."""
     import numpy as np
 
     number = int(word)
@@ -52,12 +52,12 @@ def trailing_zeros(word: Any) -> Any:
 
 
 def native(signature: str) -> Callable[[Any], Native]:
-    """Makes a function of pointers and numbers native; see the module's text."""
+    """Makes a function of pointers and numbers native; see the module's docstring."""
     return lambda function: Native(function, signature)
 
 
 class Native:
-    """A native function: compiled or loaded when it is first called."""
+    """A native function, compiled or loaded on its first call."""
 
     def __init__(self, function: FunctionType, signature: str) -> None:
         self.python = function
@@ -69,7 +69,7 @@ class Native:
         self._call: Any = None
 
     def prepare(self) -> None:
-        """Compile or load the function, unless that is done."""
+        """Compile or load the function, unless that has been done."""
         if self._call is None:
             with _LOADING:
                 self._call = self._call or self._load()
@@ -99,7 +99,7 @@ class Native:
 
 
 def prepare_all(*modules: Any) -> None:
-    """Load the native functions of modules, at a time when nobody waits for them."""
+    """Load the native functions of modules before they are needed."""
     for module in modules:
         for found in vars(module).values():
             if isinstance(found, Native):
@@ -107,7 +107,7 @@ def prepare_all(*modules: Any) -> None:
 
 
 def _passed(value: Any, kind: str) -> Any:
-    """A number as it is; an array, of numpy or of ctypes, by its address."""
+    """A number as it is, or the address of a numpy or ctypes array."""
     if not kind.endswith("*"):
         return value
     if isinstance(value, ctypes.Array):
@@ -119,7 +119,7 @@ def _passed(value: Any, kind: str) -> Any:
 
 
 def _helpers(function: Any) -> list[Any]:
-    """Inner functions that a function can name, those that others need first."""
+    """The inner functions that a function uses, each after those that it uses itself."""
     found: dict[str, Any] = {}
 
     def visit(code_names: tuple[str, ...], scope: dict[str, Any]) -> None:

@@ -1,13 +1,12 @@
-"""Machine code as it lies in memory, but for the addresses that only the process knows.
+"""Machine code as it lies in memory, except for addresses that only the process knows.
 
     header      entry, number of own addresses, length of the symbols' text, kind
-    own         offsets of words that count from the image's start
-    symbols     `name offset addend`, a line each: words that hold a symbol's address
+    own         offsets of words that are relative to the image's start
+    symbols     lines of `name offset addend`: words that hold a symbol's address
     code        the bytes
 
-An image is mapped, its words are filled in, and it is made executable: what a linker and a loader
-do, without either. Where the machine code is of a processor that `linking` doesn't know, the code
-is the object file itself, and LLVM loads it.
+Loading an image means to map it, fill in those words and make it executable. For processors that
+`linker` doesn't support, the code is an object file, and LLVM loads it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from dataclasses import dataclass
 
 _HEADER = struct.Struct("<4q")
 _WORD = struct.Struct("<q")
-# What Numba's wrapper mentions for the case of an exception, which can't happen here.
+# Numba's wrapper refers to these in case of an exception, which can't happen here.
 _NEVER_CALLED = ("numba_", "NRT_")
 _HELD: list[object] = []
-"""mappings and engines, held for the life of the process"""
+"""mappings and engines that must live as long as the process"""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One function's machine code."""
+    """The machine code of one function."""
 
     code: bytes
     entry: int
     own: tuple[int, ...]
     symbols: tuple[tuple[str, int, int], ...]
     is_object: bool = False
-    """then `code` is an object file, and `symbols` names the function in it"""
+    """if so, `code` is an object file, and `symbols` names the function in it"""
 
     def to_bytes(self) -> bytes:
         text = "\n".join(f"{name} {at} {addend}" for name, at, addend in self.symbols).encode()
@@ -71,12 +70,14 @@ class Image:
         protect = ctypes.CDLL(None, use_errno=True).mprotect
         protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         if protect(base, len(self.code), mmap.PROT_READ | mmap.PROT_EXEC):
-            raise OSError(ctypes.get_errno(), "this system lets no process make code executable")
+            raise OSError(
+                ctypes.get_errno(), "the system does not allow memory to be made executable"
+            )
         return base + self.entry
 
 
 def address_of(symbol: str) -> int:
-    """Where a symbol of Python or of the C library lies in this process."""
+    """The address of a symbol of Python or the C library in this process."""
     if symbol.startswith(_NEVER_CALLED):
         symbol = "PyErr_Clear"
     library = ctypes.pythonapi if symbol.startswith(("Py", "_Py")) else ctypes.CDLL(None)

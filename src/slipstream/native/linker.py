@@ -1,8 +1,9 @@
-"""An object file, as Numba makes it on x86-64, to an image.
+"""Links an object file, as Numba makes it on x86-64, to an image.
 
 Numba compiles for the large code model: every address in its code is a word of eight bytes
-(R_X86_64_64), whether of its own sections or of a symbol elsewhere. So linking is laying sections
-one after the other and noting where those words are. Whatever is not like that stays an object.
+(R_X86_64_64), whether it points to its own sections or to a symbol elsewhere. So linking means to
+lay out the sections one after another and note where those words are. An object file that has
+anything else is kept as it is.
 
     ELF64 header ─► section headers ─► .text .rodata … laid out
                                        .symtab         where symbols lie
@@ -42,12 +43,12 @@ class _Section:
 
     @property
     def is_laid_out(self) -> bool:
-        # Unwinding tables serve exceptions, and nothing here throws any.
+        # Unwinding tables are for exceptions, and nothing here throws any.
         return bool(self.flags & _IN_MEMORY) and self.name != ".eh_frame"
 
 
 def linked(code: bytes, entry: str) -> Image:
-    """The object's sections as one image that begins where `entry` is called."""
+    """The object file's sections as one image whose entry is the function `entry`."""
     whole = Image(code, 0, (), ((entry, 0, 0),), is_object=True)
     if code[:6] != _MAGIC or struct.unpack_from("<H", code, 18)[0] != _X86_64:
         return whole
@@ -85,7 +86,7 @@ def _sections(code: bytes) -> list[_Section]:
 
 
 def _layout(code: bytes, sections: list[_Section]) -> tuple[bytearray, dict[int, int]]:
-    """The sections that are used at run time, one after the other, and where each begins."""
+    """The sections needed at run time, one after another, and where each starts."""
     memory = bytearray()
     places = {}
     for index, section in enumerate(sections):
@@ -101,7 +102,7 @@ def _layout(code: bytes, sections: list[_Section]) -> tuple[bytearray, dict[int,
 def _symbols(
     code: bytes, sections: list[_Section], places: dict[int, int]
 ) -> list[tuple[str, int | None]]:
-    """(name, offset in the image) of each symbol; no offset for those that lie elsewhere."""
+    """(name, offset in the image) of each symbol; None for symbols that lie elsewhere."""
     found: list[tuple[str, int | None]] = []
     table = next(section for section in sections if section.kind == _SYMBOLS)
     names = sections[table.link].offset

@@ -1,4 +1,4 @@
-"""A Python function to an image, by Numba: once for each function, processor and source."""
+"""Compiles a Python function to an image, with Numba."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TYPES["b1"] = "uint8"
 
 
 def compiled(function: Any, result: str, arguments: list[str], helpers: list[Any]) -> Image:
-    """The function's machine code; `helpers` are what it calls, those that others need first."""
+    """The function's machine code; `helpers` are what it calls, each after those it uses itself."""
     import numba
     import numpy as np
     from numba import types
@@ -38,7 +38,7 @@ def compiled(function: Any, result: str, arguments: list[str], helpers: list[Any
 
 
 def _intrinsics() -> dict[str, Any]:
-    """What Numba has no words for, as single machine instructions."""
+    """Operations that Numba lacks, as single machine instructions."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic

@@ -1,7 +1,7 @@
-"""Compiles the native code once: `python -m slipstream.native.warmup`.
+"""Compiles all native code: `python -m slipstream.native.warmup`.
 
-What is compiled is kept (see `slipstream.native`), so that the first command a person types is as
-fast as the next. Anything that is not compiled here is compiled when it is first used.
+The machine code is cached (see `code_cache`), so that a user's first command is as fast as the
+next. Whatever is not compiled here is compiled on first use.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Files to Profile and Program; only this room knows file formats."""
+"""Files to Profile and Program; no other package knows file formats."""

@@ -1,4 +1,4 @@
-"""Finding recordings and opening them: one file, a run folder, or the log folder above it."""
+"""Finds and opens recordings: one file, a run folder, or the log folder above it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from slipstream.errors import BadInput
 from slipstream.profile.events import Array
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
-# What a folder may hold as the recordings of one run, the most telling first.
+# Recordings that a folder may have of one run, the most informative first.
 _SUFFIXES = (XPLANE_SUFFIXES, (".zip",), (".sqlite", ".sqlite.gz"), (".nsys-rep",))
 _GZIP, _ZIP, _SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 
 
 class FileKind(Enum):
-    """What a file is."""
+    """What a file contains."""
 
     XPLANE = "a recording of JAX's profiler"
-    EXPORT = "an export of Nsight Systems"
-    REPORT = "a report of Nsight Systems"
-    ARCHIVE = "an archive of nsys-jax"
+    EXPORT = "an Nsight Systems export"
+    REPORT = "an Nsight Systems report"
+    ARCHIVE = "an nsys-jax archive"
     PROGRAM = "a program"
     OTHER = "something else"
 
 
 def find_recordings(path: Path, run: str | None = None) -> list[Path]:
-    """The files of one run, one a host: the run named, or the newest there is."""
+    """The files of one run, one for each host: of the named run, or of the newest."""
     if not path.exists():
         raise BadInput(f"{path} does not exist{_nearby(path)}")
     if path.is_file():
@@ -41,8 +41,8 @@ def find_recordings(path: Path, run: str | None = None) -> list[Path]:
     runs = _runs(path)
     if not runs:
         raise BadInput(
-            f"{path} holds no profile: expected *.xplane.pb in it, or in plugins/profile/<time>/ "
-            "below it, or *.sqlite, *.nsys-rep or *.zip of Nsight Systems; record one with "
+            f"{path} contains no profile: expected *.xplane.pb in it or in plugins/profile/<time>/ "
+            "below it, or Nsight Systems' *.sqlite, *.nsys-rep or *.zip; record one with "
             "jax.profiler.start_trace(folder)"
         )
     if run is None:
@@ -60,7 +60,7 @@ def list_runs(path: Path) -> list[str]:
 
 
 def file_kind(path: Path) -> FileKind:
-    """What a file is, by its name where that is of one profiler only, else by its first bytes."""
+    """What a file contains: by its name if only one profiler uses it, else by its first bytes."""
     with path.open("rb") as file:
         head = file.read(64)
     if head.startswith(_GZIP):
@@ -82,7 +82,7 @@ def file_kind(path: Path) -> FileKind:
 def _is_program(head: bytes, name: str) -> bool:
     if head.lstrip().startswith(b"HloModule") or name.endswith((".hlo", ".hlo.pb", ".hlo.txt")):
         return True
-    # Both begin with a message: in an HloProto it begins with a text, in an XSpace it does not.
+    # Both start with a message: an HloProto's starts with a text, an XSpace's does not.
     at = 1
     while at < len(head) and head[at] & 0x80:
         at += 1
@@ -101,7 +101,7 @@ def _unpacked_head(path: Path) -> bytes:
 
 @contextmanager
 def decompressed(path: Path) -> Iterator[Path]:
-    """A file as one that SQLite can open: itself, or a temporary one where it is gzipped."""
+    """A file that SQLite can open: itself, or a temporary copy if it is gzipped."""
     import gzip
     import shutil
     import tempfile
@@ -135,7 +135,7 @@ def open_bytes(path: Path, mapped: mmap.mmap | None = None) -> Array:
 
 
 def release(data: Array, start: int, end: int) -> None:
-    """Tell the system that bytes of a mapped file are done with, so that they cost no memory."""
+    """Tell the system that bytes of a mapped file are no longer needed, to free their memory."""
     mapped = getattr(data.base, "obj", None)
     if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return
@@ -157,14 +157,14 @@ def _unpack(path: Path) -> Array:
 
 def _damaged(path: Path, error: Exception) -> BadInput:
     return BadInput(
-        f"{path} is not a whole gzip file ({error}); copy it again from where it was recorded"
+        f"{path} is not a complete gzip file ({error}); copy it again from where it was recorded"
     )
 
 
 def _runs(path: Path) -> list[Path]:
     if _recordings(path):
         return [path]
-    # TensorBoard's layout, at any depth people put it: <log>/**/plugins/profile/<time>/
+    # TensorBoard's layout, at any depth: <log>/**/plugins/profile/<time>/
     for layout in ("**/plugins/profile/*", "profile/*"):
         folders = [f for f in path.glob(layout) if f.is_dir() and _recordings(f)]
         if folders:
@@ -176,7 +176,7 @@ def _recordings(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for suffixes in _SUFFIXES:
         found = [path for path in files if path.name.endswith(suffixes)]
-        # Zips of other things lie about too.
+        # Other zip files may lie there too.
         found = [path for path in found if path.suffix != ".zip" or is_archive(path)]
         if found:
             return found
@@ -184,7 +184,7 @@ def _recordings(folder: Path) -> list[Path]:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a zip is one that nsys-jax wrote."""
+    """Whether nsys-jax wrote a zip file."""
     import zipfile
 
     try:

@@ -1,4 +1,4 @@
-"""`load`: any recording, whoever made it, into one Profile."""
+"""`load`: recordings of any profiler into one Profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 _LARGE = 32 << 20
-"""bytes that take a moment to read"""
+"""bytes from which on reading takes a noticeable time"""
 AnyPath = str | os.PathLike[str]
 
 
@@ -29,18 +29,18 @@ def load(
     progress: Progress | None = None,
     dumps: AnyPath | None = None,
 ) -> Profile:
-    """The Profile of a file, of a run folder (one file a host), or of a log folder's newest run.
+    """Read a file, a run folder (one file for each host), or the newest run of a log folder.
 
     Reads what JAX's profiler writes (`.xplane.pb`), Nsight Systems' `.sqlite` exports and
     `.nsys-rep` reports, and nsys-jax archives (`.zip`). Several paths are hosts or processes of one
-    run. `run` picks another run of a log folder by name. `progress` is called with bytes read and
-    bytes in all. `dumps` is a folder of programs that XLA dumped, for recordings without programs;
-    those beside the recording are found without it.
+    run. `run` selects another run of a log folder by name. `progress` is called with the bytes read
+    and the total. `dumps` is a folder of programs dumped by XLA, for recordings without programs;
+    dumps next to the recording are found without it.
     """
     reading = take_prefetched(path) if run is None and dumps is None else None
     reading = reading or Reading(path, run, dumps)
     reading.progress = progress
-    # Native code reads the file and leaves this thread free to load the rest of us.
+    # Native code reads the file, which leaves this thread free to import the rest.
     from slipstream.profile.attribution.attribution import attribute
     from slipstream.profile.data_quality import add_data_quality_warnings
     from slipstream.profile.host_merge import merge_hosts
@@ -53,7 +53,7 @@ def load(
 
 
 class Reading:
-    """Files that are being read by a thread of their own."""
+    """Files that a thread is reading."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Reading:
         self.profiles: list[Profile] = []
         self.error: BaseException | None = None
         self.is_native = threading.Event()
-        """set when the thread has got to where Python has little to do"""
+        """set once native code does most of the work"""
         self.thread = threading.Thread(target=self._read, args=(path, run), daemon=True)
         self.thread.start()
 
     def meanwhile(self) -> None:
-        """Load the native code that comes after reading, if reading will take a moment."""
+        """Load native code that is needed after reading, if reading takes long enough."""
         if self.total > _LARGE:
             from slipstream.native import prepare_all
             from slipstream.profile import grouping
@@ -99,7 +99,7 @@ class Reading:
                 self.profiles += _read(file, report, self.folder, self.walk)
                 done += size
         except BaseException as error:
-            # It is raised where the result is asked for.
+            # `result` raises it.
             self.error = error
         finally:
             self.is_native.set()
@@ -116,7 +116,9 @@ class Reading:
 def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
-        raise BadInput("no path was given; expected a recording, a folder of them, or several")
+        raise BadInput(
+            "no path given; expected a recording, a folder of recordings, or several of these"
+        )
     return [file for one in paths for file in find_recordings(Path(one), run)]
 
 
@@ -139,12 +141,12 @@ def _read(
         return [_read_nsys(file, kind, _dumps(file, dumps))]
     if kind is FileKind.PROGRAM:
         raise BadInput(
-            f"{file} is a program (HLO), not a profile; slipstream.read_program reads it. To put "
-            "an Nsight Systems export down to its instructions, keep it in the export's folder"
+            f"{file} is a program (HLO), not a profile; slipstream.read_program reads it. To "
+            "attribute an Nsight Systems export to instructions, keep the program in its folder"
         )
     raise BadInput(
-        f"{file} is not a profile that Slipstream reads; expected *.xplane.pb as jax.profiler "
-        "writes it or the folder above it, an Nsight Systems export (.sqlite) or report "
+        f"{file} is not a profile that Slipstream can read; expected *.xplane.pb as jax.profiler "
+        "writes it, or the folder above it, an Nsight Systems export (.sqlite) or report "
         "(.nsys-rep), or an nsys-jax archive (.zip)"
     )
 

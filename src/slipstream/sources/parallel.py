@@ -1,6 +1,6 @@
-"""Work of native code on all cores.
+"""Runs native code on all cores.
 
-`concurrent.futures` does this too, but loading it takes as long as decoding a small profile.
+`concurrent.futures` does this too, but importing it takes as long as decoding a small profile.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Result = TypeVar("Result")
 
 
 def in_order(run: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[Result]:
-    """Results in the order of the jobs, which run on all cores from this moment on.
+    """Results in the order of the jobs, which start at once and run on all cores.
 
-    What a job raises is raised where its result would be; the jobs behind it are not begun.
+    A job's exception is raised in place of its result; jobs not yet started are then dropped.
     """
     return iter(_Work(run, jobs))
 
@@ -26,7 +26,7 @@ class _Work(Generic[Job, Result]):
     def __init__(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> None:
         self.run, self.jobs = run, jobs
         self.results: dict[int, Result | BaseException] = {}
-        self.begun = 0
+        self.started = 0
         self.changed = threading.Condition()
         count = min(os.cpu_count() or 1, len(jobs))
         self.threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
@@ -48,17 +48,17 @@ class _Work(Generic[Job, Result]):
             try:
                 result = self.run(self.jobs[index])
             except BaseException as error:
-                # It is raised in the thread that asks for the result.
+                # Raised in the thread that iterates.
                 result = error
             with self.changed:
                 self.results[index] = result
                 if isinstance(result, BaseException):
-                    self.begun = len(self.jobs)
+                    self.started = len(self.jobs)
                 self.changed.notify_all()
 
     def _next(self) -> int | None:
         with self.changed:
-            if self.begun >= len(self.jobs):
+            if self.started >= len(self.jobs):
                 return None
-            self.begun += 1
-            return self.begun - 1
+            self.started += 1
+            return self.started - 1

@@ -1,15 +1,14 @@
-"""Protobuf message classes, built at run time from a table of our own.
+"""Protobuf message classes, built at run time from our own tables.
 
-The readers need a few dozen messages out of the several hundred that XLA and its profiler
-define.  `proto_tables.py` holds the fields we use, with the numbers they have on the wire; every
-other field of a message is skipped while reading and kept when the message is written back.
-That makes a `.proto` compiler, generated files and a copy of XLA's definitions unnecessary,
-and parsing still runs at the speed of the protobuf runtime's C core.
+The readers need a few dozen of the several hundred messages that XLA and its profiler define.
+`proto_tables.py` lists the fields we use with their numbers; every other field is skipped while
+reading and kept when a message is written back. So we need no `.proto` compiler, no generated
+files and no copy of XLA's definitions, and protobuf's C core still does the parsing.
 
     HloModuleProto = message("HloModuleProto")
     module = HloModuleProto.FromString(data)
 
-Nothing is built, and protobuf is not imported, before the first call of `message`.
+Nothing is built, and protobuf is not imported, until `message` is first called.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SCALARS = frozenset(
 
 @cache
 def message(name: str) -> Any:
-    """The message class called `name`; nested ones are `Outer.Inner`."""
+    """The message class named `name`; nested ones are `Outer.Inner`."""
     from google.protobuf import message_factory
 
     pool = _pool()
@@ -48,7 +47,7 @@ def message(name: str) -> Any:
 
 
 def message_names() -> list[str]:
-    """Every name that `message` takes."""
+    """Every name that `message` accepts."""
     return [name for table in _TABLES.values() for name, _ in _paragraphs(table)]
 
 
@@ -81,8 +80,8 @@ def _field(line: str) -> _Field:
 
 @cache
 def _pool() -> DescriptorPool:
-    # A pool of our own: the default one may already hold the real definitions (a process that
-    # imported TensorFlow or xprof), and two definitions of one name don't go together.
+    # Not the default pool: it may already have the real definitions (if the process imported
+    # TensorFlow or xprof), and two definitions of one name conflict.
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
@@ -117,7 +116,7 @@ def _declare_field(target: DescriptorProto, prefix: str, field: _Field) -> None:
     else:
         proto.type = proto.TYPE_MESSAGE
         proto.type_name = prefix + field.type
-    # proto3 spells an optional scalar as a oneof with one member.
+    # proto3 expresses an optional scalar as a oneof with one member.
     oneof = f"_{field.name}" if field.optional else field.oneof
     proto.proto3_optional = field.optional
     if oneof:

@@ -1,10 +1,9 @@
 """The fields of XLA's and its profiler's messages that Slipstream reads, as data.
 
-One message a paragraph: its name, then `field number type` lines.  A type is a scalar or a
-message of the same table; `*` repeats it, `?` makes the presence of a scalar visible,
-`map<key,value>` is what it says, and `@name` puts the field into the oneof of that name.
-Enumerations are read as int32: the wire format is the same.
-`proto_schema.py` builds the classes.
+One paragraph for each message: its name, then lines of `field number type`. A type is a scalar or
+a message of the same table; `*` marks repeated fields, `?` scalars whose presence matters,
+`map<key,value>` maps, and `@name` members of the oneof of that name. Enumerations are read as
+int32, which is the same on the wire. `proto_schema.py` builds the classes.
 """
 
 XLA = """

@@ -1,12 +1,12 @@
 """The protobuf wire format, walked by native code: no message objects, no copies.
 
-A message is a run of fields, each a varint tag (`number << 3 | type`) and a value:
+A message is a sequence of fields, each a varint tag (`number << 3 | type`) and a value:
 
     type 0  varint            type 2  length, then that many bytes
     type 1  eight bytes       type 5  four bytes
 
-Native code never raises: it returns a status and an offset, and the caller, who knows the file and
-the message, makes the error of it.
+Native code can't raise: it returns a status and an offset, and the caller, who knows the file and
+the message, raises the error.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PROBLEMS = {
     BAD_TYPE: "a field of wire type 0, 1, 2 or 5",
     FULL: "fewer different texts in one event",
 }
-"""What was expected where a walk stopped, by status."""
+"""What was expected where decoding stopped, by status"""
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 @inner
 def read_varint(data, at, end):  # type: ignore[no-untyped-def]
-    """(value, next offset, status); values are two's complement, as int64 fields need."""
+    """(value, next offset, status); values are in two's complement, as int64 fields need."""
     if at >= end:
         return 0, at, TRUNCATED
     byte = np.int64(data[at])
@@ -57,17 +57,17 @@ def read_varint(data, at, end):  # type: ignore[no-untyped-def]
 
 @inner
 def read_long_varint(data, at, end):  # type: ignore[no-untyped-def]
-    """`read_varint` for numbers that are mostly long: eight bytes at a time, without a loop."""
+    """`read_varint` for numbers that are mostly long: eight bytes at once, without a loop."""
     if end - at < 8:
         return read_varint(data, at, end)
     word = word_at(data, at)
     last = ~word & np.uint64(0x8080808080808080)
     if last == 0:
         return read_varint(data, at, end)
-    # The lowest clear top bit ends the number; what lies above it is of the next field.
+    # The lowest clear top bit ends the number; the bytes above belong to the next field.
     last &= ~last + np.uint64(1)
     word &= (last - np.uint64(1)) & np.uint64(0x7F7F7F7F7F7F7F7F)
-    # Sevens of bits move together: pairs, then fours, then all eight.
+    # Groups of seven bits move together: pairs, then fours, then all eight.
     low, high = np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00)
     word = word & low | (word & high) >> np.uint64(1)
     low, high = np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000)
@@ -96,9 +96,9 @@ def read_value(data, at, end, wire_type):  # type: ignore[no-untyped-def]
 
 @native("i64(u8*, i64*, i64, i64*, i64, i64*)")
 def _fields(data, places, messages, rows, most, stopped):  # type: ignore[no-untyped-def]
-    """Fields of messages into `rows`; stops at `most`.
+    """Decode fields of messages into `rows`, `most` at a time.
 
-    `stopped` has (message, offset, status): where to go on, and gets where it ended.
+    `stopped` holds (message, offset, status): where to start, and on return where it stopped.
     """
     count = 0
     index = stopped[0]
@@ -138,13 +138,13 @@ Places = list[tuple[int, int]]
 def fields_of(data: Any, places: Places) -> tuple[list[tuple[int, ...]], int, int]:
     """Every field of messages: rows of (message, number, wire type, value or length, payload).
 
-    Returns (rows, offset, status); with a status other than OK the offset says where it stopped.
+    Returns (rows, offset, status); if the status is not OK, the offset is where it stopped.
     """
     found: list[tuple[int, ...]] = []
     if not places:
         return found, 0, OK
     flat = (ctypes.c_int64 * (2 * len(places)))(*(number for place in places for number in place))
-    # A field takes two bytes at least.
+    # A field takes at least two bytes.
     most = min(4096, sum(length for _, length in places) // 2 + 1)
     rows = (ctypes.c_int64 * (5 * most))()
     stopped = (ctypes.c_int64 * 3)(0, places[0][0], OK)
@@ -156,11 +156,11 @@ def fields_of(data: Any, places: Places) -> tuple[list[tuple[int, ...]], int, in
 
 
 def fields(data: Any, start: int, end: int) -> tuple[list[tuple[int, ...]], int, int]:
-    """`fields_of` one message, without its number."""
+    """`fields_of` one message, without the index of the message."""
     rows, at, status = fields_of(data, [(start, end - start)])
     return [row[1:] for row in rows], at, status
 
 
 def text(data: Any, payload: int, length: int) -> str:
-    """A string field; bytes that are not UTF-8 are shown as such rather than refused."""
+    """A string field; invalid UTF-8 is replaced rather than refused."""
     return bytes(data[payload : payload + length]).decode("utf-8", "replace")

@@ -177,7 +177,7 @@ def test_a_bare_module_is_read_too() -> None:
         ("", "line 1, column 1: expected 'HloModule' and a name"),
         ("HloModule m\n\nENTRY e {\n  a = f32[2] sin(b)\n}", "operand b of a in e"),
         ("HloModule m\n\nENTRY e {\n  a = f99[2] sin(b)\n}", "line 4, column 7: expected a shape"),
-        ("HloModule m\n\ne {\n  a = f32[] constant(1)\n}", "begins with ENTRY"),
+        ("HloModule m\n\ne {\n  a = f32[] constant(1)\n}", "starts with ENTRY"),
         ("HloModule m\nENTRY e {\n  a = f32[] constant(1", "line 3"),
         ("HloModule m\nENTRY e {\n  a = f32[] constant(1), b=", "instructions|expected"),
     ],

@@ -154,7 +154,7 @@ def test_a_folder_of_archives_is_one_run_and_other_zips_are_left_alone(tmp_path:
     with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
         archive.writestr("train.py", "")
     assert len(load(tmp_path).hosts) == 2
-    with pytest.raises(BadInput, match="no archive of nsys-jax"):
+    with pytest.raises(BadInput, match="not an nsys-jax archive"):
         load(tmp_path / "code.zip")
 
 
@@ -178,5 +178,5 @@ def test_reading_an_archive_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.Mo
         load(path)
     broken = tmp_path / "broken.zip"
     broken.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(BadInput, match="not a whole zip"):
+    with pytest.raises(BadInput, match="not a complete zip"):
         load(broken)

@@ -295,11 +295,11 @@ def test_a_report_is_exported_by_nsys(
 def test_other_files_are_refused_with_what_they_are(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "notes.sqlite")) as db:
         db.execute("CREATE TABLE notes (text TEXT)")
-    with pytest.raises(BadInput, match="no export of Nsight Systems"):
+    with pytest.raises(BadInput, match="not an Nsight Systems export"):
         load(tmp_path / "notes.sqlite")
     cut = tmp_path / "cut.sqlite"
     cut.write_bytes(small().write(tmp_path / "whole.sqlite").read_bytes()[:1000])
-    with pytest.raises(BadInput, match="not a whole SQLite file"):
+    with pytest.raises(BadInput, match="not a complete SQLite file"):
         load(cut)
     hlo = tmp_path / "step.pb"
     hlo.write_bytes(protos(PLAIN)["jit_step(342693)"])

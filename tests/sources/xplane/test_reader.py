@@ -330,7 +330,7 @@ def test_the_error_says_where_and_what(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         load(path)
     start = str(caught.value)
-    assert start.startswith(f"{path} is not a whole XPlane file: at byte ")
+    assert start.startswith(f"{path} is not a complete XPlane file: at byte ")
     assert "expected a field that ends inside its message" in start
 
 
@@ -385,5 +385,5 @@ def test_negative_durations_are_counted_as_none_and_said(tmp_path: Path) -> None
     validate(found)
     assert found.events["duration_ps"].tolist() == [0, 2_000_000]
     assert [w.message for w in found.warnings if w.code == "negative-durations"] == [
-        "negative.xplane.pb: 2 events end before they start, and count as taking no time"
+        "negative.xplane.pb: 2 events end before they start; durations below 0 are counted as 0"
     ]

@@ -1,6 +1,6 @@
-"""What an instruction's attributes are, in the words of HLO text.
+"""An instruction's attributes, named and written as in HLO text.
 
-Programs read from protos use the same words, so that the two compare equal.
+Programs read from protos use the same notation, so that both compare equal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALGORITHMS = {
 }
 TRANSFER_OPCODES = ("send", "recv", "send-done", "recv-done")
 TRANSFER_ATTRIBUTES = ("_xla_host_transfer_rendezvous", "_xla_megascale_transfer_type")
-"""how Megascale marks transfers between slices, and what belongs to one collective"""
+"""how Megascale marks transfers between slices, and which collective they belong to"""
 _TRIP_COUNT = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)')
 
 
@@ -42,7 +42,7 @@ def trip_count_of(backend_config: str) -> int | None:
 
 
 def attributes_of(proto: Any) -> dict[str, Attribute]:
-    """The attributes of an HloInstructionProto that shape what it computes."""
+    """The attributes of an HloInstructionProto that determine what it computes."""
     if proto.opcode in TRANSFER_OPCODES:
         return transfer_attributes(proto.frontend_attributes.map)
     reader = _ATTRIBUTES.get(proto.opcode)
@@ -50,7 +50,7 @@ def attributes_of(proto: Any) -> dict[str, Attribute]:
 
 
 def transfer_attributes(frontend: Mapping[str, str]) -> dict[str, Attribute]:
-    """What the frontend attributes of a send or receive say of the transfer between slices."""
+    """The frontend attributes of a send or receive that describe a transfer between slices."""
     return {key: frontend[key] for key in TRANSFER_ATTRIBUTES if frontend.get(key)}
 
 
@@ -169,7 +169,7 @@ def _bfloat16(data: bytes) -> float:
     return float(struct.unpack("<f", b"\0\0" + data[:2].rjust(2, b"\0"))[0])
 
 
-# Spelled as HLO text spells them: as many digits as the type holds.
+# Written as in HLO text: as many digits as the type holds.
 _SCALARS: dict[str, Callable[[Any], str]] = {
     "f32s": lambda values: f"{values[0]:.9g}",
     "bf16s": lambda data: f"{_bfloat16(data):.4g}",

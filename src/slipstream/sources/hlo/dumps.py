@@ -1,4 +1,4 @@
-"""Programs that XLA dumped beside a run (`--xla_dump_to`), for profiles that don't hold them.
+"""Programs that XLA dumped during a run (`--xla_dump_to`), for profiles without programs.
 
 module_0040.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb     (.txt; .gz and .xz too)
        │    └ the program's name
@@ -25,14 +25,14 @@ _DUMPED = re.compile(
 )
 _PLAIN = re.compile(r"\.(hlo|hlo\.pb|hlo\.txt)(\.gz|\.xz)?$")
 MOST_PLAIN = 64
-"""files without an id in their name, each of which must be read to know whose it is"""
+"""files without an id in their name to read at most, as only their content tells the program"""
 
 Reader = Callable[[], Program]
 
 
 @dataclass(frozen=True)
 class Dump:
-    """One dumped program: what its file name says, and how to read it."""
+    """One dumped program: what its file name tells, and how to read it."""
 
     number: int | None
     name: str
@@ -42,7 +42,7 @@ class Dump:
 
 @dataclass(frozen=True)
 class Dumps:
-    """The programs that a folder or archive holds."""
+    """The dumped programs in a folder or archive."""
 
     found: tuple[Dump, ...] = ()
     source: str = ""
@@ -50,12 +50,12 @@ class Dumps:
 
     @classmethod
     def of(cls, dumps: Iterable[Dump], source: str) -> Dumps:
-        # A proto holds more than text does, so it comes last and stays.
+        # A proto contains more than text, so it comes last and wins.
         ordered = tuple(sorted(dumps, key=lambda dump: dump.is_proto))
         return cls(ordered, source, {d.number: d for d in ordered if d.number is not None})
 
     def programs(self, names: Iterable[str]) -> tuple[Programs, tuple[ProfileWarning, ...]]:
-        """Programs by `name(id)`, for the names that a profile mentions; and what is doubtful."""
+        """Programs by `name(id)` for the names that a profile mentions, and warnings."""
         readers: dict[str, Reader] = {}
         by_name: list[str] = []
         for name in names:
@@ -67,7 +67,7 @@ class Dumps:
             if dump.number != wanted:
                 by_name.append(name)
             readers[name] = partial(_identified, dump.read, wanted)
-        return Programs(readers), tuple(self._doubt(name) for name in by_name)
+        return Programs(readers), tuple(self._found_by_name(name) for name in by_name)
 
     def _find(self, name: str, number: int | None) -> Dump | None:
         known = self.by_id.get(number) if number is not None else None
@@ -77,11 +77,11 @@ class Dumps:
         distinct = {id(dump) if dump.number is None else dump.number for dump in same}
         return same[-1] if len(distinct) == 1 else None
 
-    def _doubt(self, name: str) -> ProfileWarning:
+    def _found_by_name(self, name: str) -> ProfileWarning:
         return ProfileWarning(
             "program-by-name",
-            f"{self.source} holds no program of the id of {name}, but one of its name: that is "
-            "taken; if it was compiled otherwise, kernels end up at the wrong instruction",
+            f"{self.source} has no program with the id of {name}, so one with its name is used; "
+            "if that was compiled differently, kernels are attributed to wrong instructions",
         )
 
 
@@ -90,7 +90,7 @@ def _identified(read: Reader, number: int | None) -> Program:
 
 
 def dump_of(name: str, read: Reader) -> Dump | None:
-    """What a dumped file's name says; None if it is no program after optimisation."""
+    """A dump by its file name; None if the name is not that of an optimised program."""
     found = _DUMPED.match(name)
     if found is None:
         return None
@@ -98,10 +98,10 @@ def dump_of(name: str, read: Reader) -> Dump | None:
 
 
 def dumps_in(folder: Path) -> Dumps:
-    """Programs in a folder that XLA dumped to, at any depth."""
+    """Programs that XLA dumped to a folder, at any depth."""
     if not folder.is_dir():
         raise BadInput(
-            f"{folder} is no folder of dumped programs; make one by running with "
+            f"{folder} is not a folder of dumped programs; create one by running with "
             "XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto'"
         )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -111,7 +111,7 @@ def dumps_in(folder: Path) -> Dumps:
 
 
 def dumps_beside(file: Path) -> Dumps:
-    """Programs dumped into the folder of a recording, or into a folder in it."""
+    """Programs dumped to the folder of a recording or to its subfolders."""
     files = [*file.parent.glob("module_*"), *file.parent.glob("*/module_*")]
     dumps = (dump_of(path.name, partial(read_program, path)) for path in sorted(files))
     return Dumps.of([dump for dump in dumps if dump], str(file.parent))

@@ -32,7 +32,7 @@ _ASYNC = re.compile(r"async-(start|update|done)")
 
 
 class ModuleReader:
-    """Turns one HloModuleProto into a Program; KeyError, IndexError or ValueError when it lies."""
+    """Turns an HloModuleProto into a Program; KeyError, IndexError, ValueError if inconsistent."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -71,7 +71,7 @@ class ModuleReader:
         )
 
     def _opcodes(self) -> dict[int, str]:
-        """The opcode by id where it isn't the proto's: `async-start` becomes `all-gather-start`."""
+        """Opcodes that differ from the proto's, by id: `async-start` becomes `all-gather-start`."""
         found: dict[int, str] = {}
         for computation in self.module.computations:
             for proto in computation.instructions:
@@ -145,7 +145,7 @@ class ModuleReader:
     def _backend_config(self, proto: Any) -> str:
         data = proto.backend_config
         if not data and proto.HasField("backend_config_payload"):
-            # Newer modules keep long configurations in one list and point into it.
+            # Newer modules keep long configurations in one list and refer to it.
             payload = proto.backend_config_payload
             data = payload.value or self.module.payloads[payload.id]
         return data.decode("utf-8", "replace") if data else ""
@@ -157,12 +157,12 @@ class ModuleReader:
         if not frame_id:
             return "", None
         index = self.module.stack_frame_index
-        # Ids count from 1, so that 0 can mean none.
+        # Ids count from 1; 0 means none.
         location = index.file_locations[index.stack_frames[frame_id - 1].file_location_id - 1]
         return index.file_names[location.file_name_id - 1], location.line or None
 
     def _inner(self, proto: Any) -> Any:
-        """What an async-start starts; any other instruction is itself."""
+        """The instruction that an async-start starts; any other instruction itself."""
         if proto.opcode == "async-start":
             return self.roots[proto.called_computation_ids[0]]
         return proto

@@ -1,4 +1,4 @@
-"""Files and bytes of a compiled program into a Program: HLO text, HloProto, HloModuleProto."""
+"""Reads compiled programs: HLO text, HloProto, HloModuleProto."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEXT_STEP = (
 def read_program(path: str | os.PathLike[str]) -> Program:
     """The program in a file: HLO text (`.hlo`, `.txt`) or proto (`.pb`), compressed or not.
 
-    What the file holds decides, not what it is called.
+    The content decides, not the file's name.
     """
     source = os.fspath(path)
     try:
@@ -38,7 +38,7 @@ def read_program(path: str | os.PathLike[str]) -> Program:
         return program_from_text(data.decode("utf-8", "replace"), source=source)
     if not data or Path(source.removesuffix(".gz")).suffix in (".hlo", ".txt"):
         raise BadInput(
-            f"{source}, byte 0: saw {bytes(data[:16])!r}, expected text that begins with "
+            f"{source}, byte 0: saw {bytes(data[:16])!r}, expected text that starts with "
             f"'HloModule'; {_NEXT_STEP}"
         )
     return program_from_proto(data, source=source)
@@ -51,7 +51,7 @@ def program_from_proto(
     jaxlib_version: str | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> Program:
-    """The program in a serialized HloProto or HloModuleProto; BadInput when there is none."""
+    """The program in a serialized HloProto or HloModuleProto; BadInput if there is none."""
     from slipstream.sources.hlo.proto import ModuleReader
 
     module = _parse_module(data, source)
@@ -70,7 +70,7 @@ def _parse_module(data: bytes, source: str) -> Any:
 
     from slipstream.sources.proto_schema import message
 
-    # An HloProto begins with a module, a module begins with its name: only one of them parses.
+    # An HloProto starts with a module, a module with its name: only one of them parses.
     for kind in ("HloProto", "HloModuleProto"):
         try:
             parsed = message(kind).FromString(data)
@@ -80,9 +80,9 @@ def _parse_module(data: bytes, source: str) -> Any:
         if module.computations:
             return module
     at = _bad_byte(data)
-    seen = f"the data end inside the field that begins with {bytes(data[at : at + 8])!r}"
+    seen = f"the data ends inside the field that starts with {bytes(data[at : at + 8])!r}"
     if at == len(data):
-        seen = f"fields that are no program, the first one {bytes(data[:12])!r}"
+        seen = f"fields that are not a program, the first of them {bytes(data[:12])!r}"
     raise BadInput(
         f"{source}, byte {at} of {len(data)}: saw {seen}, "
         f"expected an HloProto or HloModuleProto with computations; {_NEXT_STEP}"
@@ -90,7 +90,7 @@ def _parse_module(data: bytes, source: str) -> Any:
 
 
 def _bad_byte(data: bytes) -> int:
-    """Where the outermost message stops making sense, for a person with a hex viewer."""
+    """Where the outermost message stops being valid, for a person with a hex viewer."""
     at = 0
     while at < len(data):
         tag, after = _varint(data, at)
@@ -110,7 +110,7 @@ def _bad_byte(data: bytes) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer and where it ends; -1 when the data end first."""
+    """A variable-length integer and where it ends; -1 if the data ends first."""
     value = 0
     for place in range(10):
         if at < 0 or at + place >= len(data):
@@ -129,7 +129,7 @@ def _unpacked(data: bytes, source: str) -> bytes:
             return lzma.decompress(data)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise BadInput(
-            f"{source}, {len(data)} bytes: the compressed data are damaged or cut short ({error}); "
+            f"{source}, {len(data)} bytes: the compressed data is damaged or cut short ({error}); "
             f"copy the file again, or {_NEXT_STEP}"
         ) from error
     return data

@@ -1,4 +1,4 @@
-"""Who talks to whom in a collective: the ways XLA writes groups of devices, made explicit.
+"""Which devices a collective connects: XLA's notations for groups of devices, expanded.
 
 {{0,1},{2,3}}                  a list
 [2,4]<=[4,2]T(1,0)             an iota: count to 8, reshape to 4×2, transpose, cut into 2×4
@@ -17,7 +17,7 @@ from slipstream.profile.shapes import Shape
 
 Groups = tuple[tuple[int, ...], ...]
 Axis = tuple[int, int, int]
-"""Which axis of a mesh, how much of it comes before, and how much of it takes part."""
+"""an axis of a mesh, the size of its part before, and the size of its part that is used"""
 
 KINDS = frozenset(
     (
@@ -43,7 +43,7 @@ MOST_DEVICES = 1 << 20
 
 
 def collective_kind(opcode: str) -> str | None:
-    """The kind of communication of an opcode, with or without `-start`; None for all others."""
+    """The kind of communication of an opcode, with or without `-start`; None for other opcodes."""
     kind = opcode.removesuffix("-start")
     return kind if kind in KINDS else None
 
@@ -59,7 +59,7 @@ def describe_collective(
     devices: int | None = None,
     backend_config: str = "",
 ) -> Collective | None:
-    """The Collective of an instruction, None when it is no communication."""
+    """The Collective of an instruction; None if it does not communicate."""
     kind = collective_kind(opcode)
     if kind is None:
         return None
@@ -79,7 +79,7 @@ def describe_collective(
 
 def _payload(kind: str, opcode: str, shape: Shape, operands: Sequence[Shape]) -> int:
     if kind == "all-gather":
-        # A start's shape is (operands, results, …), in all its spellings.
+        # A start's shape is (operands, results, …), in all notations.
         if opcode.endswith("-start") and len(shape.elements) > 1:
             return shape.elements[1].bytes
         return shape.bytes
@@ -95,7 +95,7 @@ def list_groups(lists: Sequence[Sequence[int]]) -> Groups:
 
 
 def iota_groups(groups: int, each: int, reshape: Sequence[int], order: Sequence[int]) -> Groups:
-    """`[groups,each]<=[reshape]T(order)`; ValueError when the numbers don't fit together."""
+    """`[groups,each]<=[reshape]T(order)`; ValueError if the numbers don't match."""
     devices = _transposed(list(reshape), list(order))
     if groups * each != len(devices) or each < 1:
         raise ValueError(f"{groups} groups of {each} can't be made of {len(devices)} devices")
@@ -105,9 +105,9 @@ def iota_groups(groups: int, each: int, reshape: Sequence[int], order: Sequence[
 def mesh_groups(
     sizes: Sequence[int], axes: Sequence[Axis], devices: Sequence[int] | None = None
 ) -> Groups:
-    """Groups along `axes` of a mesh of these sizes; `devices` is its list, if not 0, 1, 2, …"""
+    """Groups along `axes` of a mesh of these sizes; `devices` are its devices if not 0, 1, 2, …"""
     split: list[int] = []
-    # Where each part of each axis ended up: (axis, what comes before it) -> place in `split`.
+    # Index in `split` of each part of each axis: (axis, size of the parts before it).
     places: dict[tuple[int, int], int] = {}
     for number, size in enumerate(sizes):
         mine = [(before, before * part) for axis, before, part in axes if axis == number]
@@ -148,7 +148,7 @@ def _transposed(dims: list[int], order: list[int]) -> list[int]:
 
 
 def parse_groups(text: str) -> Groups:
-    """The groups that `text` spells, () for `{}`; ValueError when it can't be read."""
+    """The groups in a text, () for `{}`; ValueError if the notation is unknown."""
     if match := _IOTA.fullmatch(text):
         shape, reshape, order = (_ints(part or "") for part in match.groups())
         if len(shape) != 2:

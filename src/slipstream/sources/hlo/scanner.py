@@ -1,4 +1,4 @@
-"""Walking over HLO text: names, shapes, brackets, strings and comments, and where it went wrong."""
+"""Scans HLO text: names, shapes, brackets, strings and comments, with the place of an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipstream.profile.shapes import Shape, scan_shape
 _SPACE = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _NAME = re.compile(r"%?([\w.\-$:]+)|%?\"((?:\\.|[^\"\\])*)\"")
 _KEY = re.compile(r"([\w\-.$]+)\s*=\s*")
-# The pieces of a balanced value: strings whole, brackets, commas, line ends, and all else.
+# The pieces of a balanced value: whole strings, brackets, commas, line ends, and the rest.
 PIECE = re.compile(
     r'"(?:\\.|[^"\\])*"|/\*.*?\*/|[{(\[]|[\])}]|[,\n]|(?:[^"{(\[\])},\n/]|/(?!\*))+', re.S
 )
@@ -19,7 +19,7 @@ OPENING, CLOSING = "{([", "})]"
 
 
 class Scanner:
-    """A place in a text, and the steps forward from it."""
+    """A position in a text, and what can be read from there."""
 
     def __init__(self, text: str, source: str) -> None:
         self.text = text
@@ -46,7 +46,7 @@ class Scanner:
         return self.text.startswith(token, self.at)
 
     def take(self, token: str) -> bool:
-        """Steps over `token` if it is next, after spaces and comments."""
+        """Skip `token` if it comes next, after spaces and comments."""
         self.skip()
         if not self.peek(token):
             return False
@@ -70,7 +70,7 @@ class Scanner:
         return match[1] or match[2]
 
     def word_follows(self, word: str) -> bool:
-        """Steps over `word` if it is next and more follows on the line; names may begin like it."""
+        """Skip `word` if it comes next and a space follows: names may start with it too."""
         self.skip()
         end = self.at + len(word)
         if not self.peek(word) or self.text[end : end + 1] not in (" ", "\t"):
@@ -87,7 +87,7 @@ class Scanner:
         return shape
 
     def balanced(self, stop: str) -> str:
-        """Text up to one of the characters `stop` outside of brackets and strings."""
+        """Text up to one of the characters in `stop`, outside brackets and strings."""
         start = self.at
         depth = 0
         while (match := PIECE.match(self.text, self.at)) is not None:
@@ -102,7 +102,7 @@ class Scanner:
                     self.fail(f"one of {stop!r} before a closing bracket")
             self.at = match.end()
         if self.at < len(self.text) or "\n" not in stop or depth:
-            self.fail(f"one of {stop!r} to end what begins with {self.text[start : start + 20]!r}")
+            self.fail(f"one of {stop!r} to end what starts with {self.text[start : start + 20]!r}")
         return self.text[start : self.at].strip()
 
     def attributes(self) -> dict[str, str]:

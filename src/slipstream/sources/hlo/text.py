@@ -37,7 +37,7 @@ _INT = re.compile(r"-?\d+")
 _INTS = re.compile(r"\{[\d,\s]*\}")
 _CALLS = ("calls", "to_apply", "body", "condition", "true_computation", "false_computation")
 _CALL_LISTS = ("branch_computations", "called_computations")
-# Attributes that have a place of their own in an Instruction, or don't change what it computes.
+# Attributes that have their own field in an Instruction, or don't change what it computes.
 _ELSEWHERE = frozenset(
     (*_CALLS, *_CALL_LISTS, "metadata", "backend_config", "control-predecessors", "sharding",
      "frontend_attributes", "replica_groups", "channel_id", "source_target_pairs", "index", "kind",
@@ -54,12 +54,12 @@ def program_from_text(
     jaxlib_version: str | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> Program:
-    """The program that `text` spells; BadInput, with the line, when it spells none."""
+    """The program in HLO text; BadInput, with the line, if there is none."""
     reader = _Reader(text, source)
     try:
         return reader.program(jaxlib_version, flags or {})
     except ValueError as error:
-        reader.fail(f"numbers that make sense ({error})")
+        reader.fail(f"valid numbers ({error})")
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Reader(Scanner):
         drafts = list(self.computations())
         entry = [draft.name for draft in drafts if draft.is_entry]
         if not entry:
-            self.fail("a computation that begins with ENTRY")
+            self.fail("a computation that starts with ENTRY")
         built = {draft.name: draft for draft in drafts}
         computations = {draft.name: self.finish(draft, built) for draft in drafts}
         frontend = dict(_fields(header.get("frontend_attributes", "")))
@@ -187,7 +187,7 @@ class _Reader(Scanner):
         file = self.files.get(_number(location.get("file_name_id", "")) or 0, "")
         return file, _number(location.get("line", "")) if file else None
 
-    # What needs the whole text: shapes of operands, roots, and what an async-start wraps.
+    # The rest needs the whole text: shapes of operands, roots, and what an async-start wraps.
 
     def finish(self, draft: _Draft, drafts: Mapping[str, _Draft]) -> Computation:
         if not draft.instructions:
@@ -221,7 +221,7 @@ class _Reader(Scanner):
         try:
             groups = parse_groups(attributes.get("replica_groups", "{}"))
         except ValueError as error:
-            self.fail(f"replica groups of {instruction.name} that can be read ({error})")
+            self.fail(f"replica groups of {instruction.name} in a known notation ({error})")
         return describe_collective(
             instruction.opcode,
             instruction.shape,
@@ -237,7 +237,7 @@ class _Reader(Scanner):
 def _plain_async(
     instruction: Instruction, made: Mapping[str, Instruction], drafts: Mapping[str, _Draft]
 ) -> Instruction:
-    """`async-start` spelled as the operation it starts: `all-gather-start`."""
+    """`async-start` renamed after the operation it starts: `all-gather-start`."""
     if not instruction.opcode.startswith("async-"):
         return instruction
     end = instruction.opcode.removeprefix("async-")
@@ -254,7 +254,7 @@ def _plain_async(
 
 
 def _operands(text: str) -> tuple[str, ...]:
-    """The names in `f32[2]{0} %a, /*index=5*/%b`; shapes before names are an older habit."""
+    """The names in `f32[2]{0} %a, /*index=5*/%b`; older text has shapes before names."""
     names: list[str] = []
     depth = 0
     last = ""
@@ -307,13 +307,13 @@ def _value(text: str) -> Attribute:
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """`key="value" key=value` pairs inside braces, quotes taken off."""
+    """`key="value" key=value` pairs inside braces, without the quotes."""
     for key, quoted, bare in _FIELD.findall(text):
         yield key, _unescape(quoted) if quoted else bare
 
 
 def _config(text: str) -> str:
-    """A backend configuration as JSON; older text quotes it once more."""
+    """A backend configuration as JSON; older text quotes it."""
     return _unquote(text) if text.startswith('"') else text
 
 

@@ -1,8 +1,8 @@
 """nsys-jax archives: NVTX ranges projected onto the device, and the programs, in one zip.
 
-The archive has no kernels: each row of its projection is a range, with the time from the first to
+An archive has no kernels: each row of its projection is a range, with the time from the first to
 the last device operation that it launched. The ranges of instructions become the events here, so
-an instruction's gaps between its kernels count as its time.
+the gaps between an instruction's kernels count as its time.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _VERSIONS = {"NvDriverVersion": "driver_version", "CudaDriverVersion": "cuda_dri
 
 
 def read_archive(path: Path, dumps: Dumps | None = None) -> list[Profile]:
-    """The Profiles of an archive, one a process."""
+    """The Profiles of an archive, one for each process."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if _PROJECTION.search(name)]
             if not names:
                 raise BadInput(
-                    f"{path} holds no nvtx_gpu_proj_trace: it is no archive of nsys-jax; "
+                    f"{path} is not an nsys-jax archive: it contains no nvtx_gpu_proj_trace; "
                     "make one with: nsys-jax -o profile.zip -- python train.py"
                 )
             own = Dumps.of(_dumps(path, archive.namelist()), str(path))
             machine = _Machine.of(archive, path)
             tables = [_read_table(archive, name, _COLUMNS) for name in names]
     except zipfile.BadZipFile as error:
-        raise BadInput(f"{path} is not a whole zip file ({error}); copy it again") from None
+        raise BadInput(f"{path} is not a complete zip file ({error}); copy it again") from None
     parts = [part for table in tables for part in _by_process(table)]
     return [_Reader(path, part, machine, dumps or own, len(parts) > 1).profile() for part in parts]
 
@@ -74,7 +74,7 @@ def _read_program(path: Path, name: str) -> Program:
 
 @lru_cache(maxsize=32)
 def _program(data: bytes) -> Program:
-    """Processes of one run dump the same programs: each is parsed once."""
+    """Parse a program once: all processes of a run dump the same ones."""
     if data.startswith(b"HloModule"):
         return program_from_text(data.decode("utf-8", "replace"), source="a dump in the archive")
     return program_from_proto(data, source="a dump in the archive")
@@ -84,7 +84,7 @@ Columns = dict[str, Array]
 
 
 def _read_table(archive: zipfile.ZipFile, name: str, wanted: list[str]) -> Columns:
-    """Columns of a Parquet file in the archive; those it does not have are left out."""
+    """Columns of a Parquet file in the archive; missing ones are left out."""
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -104,7 +104,7 @@ def _by_process(table: Columns) -> list[Columns]:
 
 @dataclass(frozen=True)
 class _Machine:
-    """What the archive says of the machine."""
+    """The machine that was profiled."""
 
     name: str
     versions: dict[str, str]
@@ -125,7 +125,7 @@ _MODEL = "('TARGET_INFO_GPU', 'name')"
 
 
 def _pairs(archive: zipfile.ZipFile, file: str, key: str, value: str) -> list[tuple[Any, Any]]:
-    """Two columns of a table of the archive, where it has them."""
+    """Pairs from two columns of a table, if the archive has both."""
     found: list[tuple[Any, Any]] = []
     for name in archive.namelist():
         if name == file or name.startswith(f"{file}/"):
@@ -157,7 +157,7 @@ class _Reader:
         threads, thread = np.unique(self.table["TID"], return_inverse=True)
         ordinals = sorted(self.machine.models) or [0]
         devices = [Device(f"GPU:{one}", 0, one, "gpu", self._model(one)) for one in ordinals[:1]]
-        known, doubts = self._known_programs()
+        known, warnings_of_dumps = self._known_programs()
         lanes, lane = self._lanes(known)
         found = [Lane(f"{self._thread(one)}/{one}", 0, None, "thread") for one in threads.tolist()]
         return Profile(
@@ -167,7 +167,7 @@ class _Reader:
             self._events(lane),
             self._host_events(thread + len(lanes)),
             programs=known,
-            warnings=(*doubts, *self._doubts(len(ordinals))),
+            warnings=(*warnings_of_dumps, *self._warnings(len(ordinals))),
         )
 
     def _model(self, ordinal: int) -> str:
@@ -177,7 +177,7 @@ class _Reader:
         return self.machine.threads.get(thread) or "thread"
 
     def _instructions(self) -> tuple[Array, list[str]]:
-        """Rows of instructions that hold no other, and the program that each is of."""
+        """Rows of innermost instructions, and the program of each."""
         place = {int(one): row for row, one in enumerate(self.table["RangeId"].tolist())}
         parents = [place.get(p, -1) if p == p else -1 for p in self.table["ParentId"].tolist()]
         # None while XLA compiles; parents come before their children.
@@ -201,7 +201,7 @@ class _Reader:
         return self.dumps.programs([name for name in names if name not in graphs])
 
     def _graph_programs(self) -> set[str]:
-        """Programs with CUDA graphs, whose kernels the projection does not tell apart."""
+        """Programs with CUDA graphs, whose kernels the projection does not list."""
         pairs = zip(self._names(), self.programs, strict=True)
         return {program for label, program in pairs if graph_number(label) is not None}
 
@@ -209,7 +209,7 @@ class _Reader:
         return [self.labels[row].name for row in self.rows.tolist()]
 
     def _lanes(self, known: Programs) -> tuple[list[Lane], Array]:
-        """Streams are not recorded: as many lanes as it takes for none to overlap."""
+        """Streams are not recorded: make as many lanes as it takes for no two events to overlap."""
         keys = list(zip(self.programs, self._names(), strict=True))
         kinds = {
             key: "Communication" if _is_collective(*key, known) else "Compute" for key in set(keys)
@@ -242,7 +242,7 @@ class _Reader:
             "op": names,
             "program": self.texts.map(self.programs),
             "details": self.texts.map([f"device operations:{count}" for count in counts]),
-            # Ranges are numbered as they were opened, which is launch order.
+            # Ranges are numbered in the order they opened, which is launch order.
             "correlation": self.table["RangeId"][rows],
             "graph": nothing,
             "instruction": nothing,
@@ -264,31 +264,31 @@ class _Reader:
         return _table(HOST_COLUMNS, columns, self.texts)
 
     def _times(self, start: str, duration: str, rows: Array) -> Columns:
-        # Times on the host come as floating point, which holds nanoseconds of half a year.
+        # Host times are floating point, which is exact for half a year of nanoseconds.
         begin = np.nan_to_num(self.table[start][rows]).astype(np.int64)
         length = np.nan_to_num(self.table[duration][rows]).astype(np.int64)
         return {"start_ps": begin * 1000, "duration_ps": np.maximum(length, 0) * 1000}
 
-    def _doubts(self, devices: int) -> Iterator[ProfileWarning]:
+    def _warnings(self, devices: int) -> Iterator[ProfileWarning]:
         name = self.path.name
         if self._graph_programs():
             yield ProfileWarning(
                 "whole-graphs",
-                f"{name} gives one time for each CUDA graph, so what runs in them can't be told "
-                "apart; read the .sqlite export of the report instead",
+                f"{name} has one time for each CUDA graph, so the kernels in them are unknown; "
+                "read the .sqlite export of the report instead",
             )
         inside = int(self.table["NumGPUOps"][self.rows].sum())
         if self.outside > 0.005 * (inside + self.outside):
             yield ProfileWarning(
                 "no-launch",
-                f"{name}: {self.outside} device operations were launched outside any range, and "
-                f"are not counted beside {inside} of XLA's instructions",
+                f"{name}: {self.outside} device operations were launched outside any range and are "
+                f"not counted; XLA's instructions launched {inside}",
             )
         if devices > 1:
             yield ProfileWarning(
                 "one-device",
-                f"{name} is of a process with {devices} GPUs, and does not say what ran on which: "
-                "all is shown as one; read the .sqlite export of the report instead",
+                f"{name} is from a process with {devices} GPUs but does not say which ran what: "
+                "they are shown as one; read the .sqlite export of the report instead",
             )
 
 

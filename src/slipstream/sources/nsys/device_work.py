@@ -1,4 +1,4 @@
-"""Device work of an Nsight Systems export: kernels, copies, memsets, and graphs traced whole."""
+"""Device work in an Nsight Systems export: kernels, copies, memsets and whole CUDA graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MEMORY = ("pageable", "pinned", "device", "array", "managed", "device_static", 
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """Columns of device work of one table; texts are indices of the caller's."""
+    """Device work of one table; texts are indices into the caller's texts."""
 
     start_ns: Array
     end_ns: Array
@@ -52,7 +52,7 @@ class DeviceWork:
 
 
 def read_device_work(export: Export, texts: Texts) -> list[DeviceWork]:
-    """Everything that ran on devices, one part a table."""
+    """Everything that ran on devices, one element for each table."""
     parts = (
         _kernels(export, texts),
         _grouped(export, "MEMCPY", _COPY, texts, _copy),
@@ -82,7 +82,7 @@ def _kernels(export: Export, texts: Texts) -> DeviceWork:
 
 
 def _shape(values: tuple[Any, ...]) -> str:
-    """A kernel's launch in the words of JAX's profiler."""
+    """A kernel's launch as JAX's profiler describes it."""
     if values[3] is None:
         return ""
     regs, static, dynamic, *sizes = (0 if value is None else int(value) for value in values)
@@ -96,7 +96,7 @@ Describe = Callable[[tuple[Any, ...]], tuple[str, str]]
 def _grouped(
     export: Export, kind: str, columns: tuple[str, ...], texts: Texts, describe: Describe
 ) -> DeviceWork:
-    """Rows whose name and details follow from some columns, of which few combinations occur."""
+    """Work whose name and details follow from some columns, with few distinct values."""
     from slipstream.profile.grouping import group_pairs
 
     table = f"{_PREFIX}{kind}"
@@ -140,7 +140,7 @@ def _graphs(export: Export, texts: Texts) -> DeviceWork:
 def _work(rows: ExportRows, name: Array, details: Array, is_graph: bool = False) -> DeviceWork:
     node, graph = rows["graphNodeId"], rows["graphId"]
     if node.any():
-        # Without a column of its own, the graph is the upper half of the node's id.
+        # Without a column for the graph, its id is the upper half of the node's.
         of_node = np.maximum(node >> 32, node != 0)
         graph = np.where(graph > 0, graph, of_node)
     else:

@@ -1,4 +1,4 @@
-"""What an Nsight Systems export says of its machine: processes, devices, threads, clocks."""
+"""The machine in an Nsight Systems export: processes, devices, threads, clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.sources.nsys.tables import Export
 WALL_CLOCK_NS = 10**17
 """times beyond this are wall-clock times, not those of the machine's own clock"""
 MOST_NOTES = 8
-"""how many of the profiler's own complaints are passed on"""
+"""messages of the profiler that are passed on"""
 
 _WARNING, _ERROR = 2, 3
 _DROPPED = re.compile(r"drop|lost|lose|overflow|buffer|incomplete|not (been )?collected", re.I)
@@ -39,11 +39,11 @@ class ProfiledMachine:
     base_ns: int
     """where the profile's times begin"""
     start_ns: int | None
-    """what the wall clock said then"""
+    """the wall-clock time then"""
     gpus: Mapping[int, tuple[str, Mapping[str, int | float | str]]]
-    """model and properties by the GPU's number"""
+    """model and properties of each GPU, by its id"""
     visible: Mapping[tuple[int, int], int]
-    """GPU's number by process and the number that CUDA gave it there"""
+    """id of a GPU, by process and CUDA's device number there"""
     thread_names: Mapping[int, str]
     process_names: Mapping[int, str]
 
@@ -73,7 +73,7 @@ class ProfiledMachine:
         )
 
     def hosts(self, processes: Array) -> tuple[Host, ...]:
-        """One host a process; several processes of a machine have their numbers behind its name."""
+        """One host for each process; if there are several, their ids follow the machine's name."""
         ids = processes.tolist()
         alone = len(ids) < 2
         names = [self.name if alone else f"{self.name}/{_pid(process)}" for process in ids]
@@ -81,7 +81,7 @@ class ProfiledMachine:
         return tuple(made) or (Host(self.name, str(self.source), self.versions, self.start_ns),)
 
     def devices(self, found: Sequence[tuple[int, int]], processes: Array) -> tuple[Device, ...]:
-        """Devices by (number of the process, CUDA's number of the device)."""
+        """The devices of (index of a process, CUDA's device number) pairs."""
         made = []
         for process, ordinal in found:
             gpu = self.visible.get((_pid(int(processes[process])), ordinal), ordinal)
@@ -98,7 +98,7 @@ class ProfiledMachine:
 
 
 def diagnostics(export: Export, source: Path) -> Iterator[ProfileWarning]:
-    """What the profiler itself complained of."""
+    """Warnings and errors of the profiler itself."""
     said: dict[str, int] = {}
     for severity, text in export.select("DIAGNOSTIC_EVENT", "severity", "text"):
         if severity in (_WARNING, _ERROR) and text:
@@ -111,7 +111,7 @@ def diagnostics(export: Export, source: Path) -> Iterator[ProfileWarning]:
     if len(said) > MOST_NOTES:
         yield ProfileWarning(
             "profiler-warning",
-            f"{source.name}: Nsight Systems complained of {len(said) - MOST_NOTES} things more; "
+            f"{source.name}: Nsight Systems reported {len(said) - MOST_NOTES} more problems; "
             "see the table DIAGNOSTIC_EVENT",
         )
 
@@ -121,7 +121,7 @@ def _pid(process: int) -> int:
 
 
 def _clock(export: Export, first_ns: int) -> tuple[int, int | None]:
-    """(where times begin, what the wall clock said then)."""
+    """(where times start, the wall-clock time then)."""
     began = next(export.select("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs"), ())
     wall, own = began if began else (None, None)
     if first_ns > WALL_CLOCK_NS:
@@ -129,7 +129,7 @@ def _clock(export: Export, first_ns: int) -> tuple[int, int | None]:
         return base, base
     if own is None:
         own = next((one for (one,) in export.select("ANALYSIS_DETAILS", "startTime")), None)
-    # Where the export shifted its times, the session's own clock is of no use.
+    # If the export shifted its times, the session's own clock does not apply.
     base = own if own is not None and 0 <= own <= first_ns else 0
     return base, wall
 

@@ -1,6 +1,6 @@
 """Nsight Systems: a report's SQLite export as the Profile of its processes.
 
-A process is a host of the profile. Device work is put down to instructions by the NVTX ranges
+Each process is a host of the profile. Device work is attributed to instructions by the NVTX ranges
 around the call that launched it (see `ranges`); programs come from XLA's dumps.
 """
 
@@ -41,16 +41,16 @@ from slipstream.sources.nsys.tables import Export, damaged_export
 _PUSH_POP, _START_END = (59, 70), (60, 71)
 _CALLS = {"start": 0, "end": 0, "globalTid": 0, "correlationId": 0, "nameId": -1}
 _RANGES = {"start": 0, "end": -1, "eventType": 59, "globalTid": 0, "textId": -1}
-LOST = 0.005
-"""share of device time without a recorded launch from which on it is worth a warning"""
+_UNLAUNCHED_SHARE = 0.005
+"""share of device time without a recorded launch above which there is a warning"""
 
 
 def read_export(path: Path, dumps: Dumps, source: Path | None = None) -> Profile:
-    """The Profile of an export; `source` is what people call it if it is a temporary file."""
+    """The Profile of an export; `source` is the file the user named, if `path` is temporary."""
     with closing(Export(path)) as export:
         if not any(export.has(table) for table in ("StringIds", "META_DATA_EXPORT")):
             raise BadInput(
-                f"{source or path} is a SQLite file, but no export of Nsight Systems: it has no "
+                f"{source or path} is a SQLite file but not an Nsight Systems export: it has no "
                 "StringIds; make one with: nsys export --type sqlite report.nsys-rep"
             )
         try:
@@ -61,12 +61,12 @@ def read_export(path: Path, dumps: Dumps, source: Path | None = None) -> Profile
 
 @contextmanager
 def exported(report: Path) -> Iterator[Path]:
-    """The SQLite export of a report, made by the `nsys` on the PATH, for as long as it is used."""
+    """A temporary SQLite export of a report, made by the `nsys` on the PATH."""
     nsys = shutil.which("nsys")
     if nsys is None:
         raise Missing(
-            f"{report} can only be opened by Nsight Systems itself, and there is no nsys on the "
-            f"PATH; where it is installed, run: nsys export --type sqlite {report.name} "
+            f"only Nsight Systems itself can open {report}, and nsys is not on the PATH; where it "
+            f"is installed, run: nsys export --type sqlite {report.name} "
             "and read the .sqlite file that it writes"
         )
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
@@ -74,9 +74,9 @@ def exported(report: Path) -> Iterator[Path]:
         command = (nsys, "export", "--type", "sqlite", "--output", str(made), str(report))
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode or not made.exists():
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
             raise BadInput(
-                f"nsys export could not read {report} ({said[0]}); it reads reports of its own "
+                f"nsys export could not read {report} ({said[0]}); nsys reads reports of its own "
                 "and older versions: try the nsys that recorded it"
             )
         yield made
@@ -84,7 +84,7 @@ def exported(report: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class _Joined:
-    """Where each piece of device work comes from."""
+    """What launched each piece of device work."""
 
     process: Array
     call: Array
@@ -124,7 +124,7 @@ class _Reader:
         written = rows.texts["text"]
         self.range_labels = registered
         if written:
-            # Nothing written, or an empty text, means that the text is a registered one.
+            # No text, or an empty one, means that the text is a registered string.
             is_text = np.array([bool(text) for text in (*written, "")], bool)[columns["text"]]
             label = np.where(is_text, columns["text"] + len(self.label_texts), registered)
             self.range_labels = label.astype(np.int32)
@@ -133,13 +133,13 @@ class _Reader:
         self.ranges = columns
         open_ = columns["end"] < columns["start"]
         if open_.any():
-            # A range that was open when the recording ended goes on to there.
+            # A range still open when the recording ended lasts until then.
             both = [a.max() for a in (columns["end"], self.calls["end"]) if len(a)]
             end = np.where(open_, max(both), columns["end"])
             columns["end"] = np.maximum(end, columns["start"])
 
     def _number_threads(self) -> None:
-        """Numbers for threads and processes, over all tables."""
+        """Number the threads and processes of all tables."""
         call, of_calls = _numbered(self.calls["globalTid"])
         range_, of_ranges = _numbered(self.ranges["globalTid"])
         threads = np.unique(np.concatenate((of_calls, of_ranges)))
@@ -148,7 +148,7 @@ class _Reader:
         self.threads = threads
         parts = [np.unique(part.process) for part in self.work]
         busy = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-        # Processes that did nothing on a device come last.
+        # Processes without device work come last.
         idle = np.setdiff1d(np.unique(threads & PROCESS), busy)
         self.processes = np.concatenate((busy, idle))
         self.process_number = {int(one): i for i, one in enumerate(self.processes)}
@@ -163,12 +163,12 @@ class _Reader:
 
     def profile(self) -> Profile:
         self._join()
-        programs, doubts = self._programs()
+        programs, warnings_of_dumps = self._programs()
         devices, lanes, lane_parts = self._places()
         threads = self.machine.thread_lanes(self.threads, self.process_of_thread)
         events = self._events(lane_parts)
         host_events = self._host_events(len(lanes))
-        warnings = (*diagnostics(self.export, self.source), *doubts, *self._doubts())
+        warnings = (*diagnostics(self.export, self.source), *warnings_of_dumps, *self._warnings())
         return Profile(
             self.machine.hosts(self.processes),
             devices,
@@ -180,7 +180,7 @@ class _Reader:
         )
 
     def _join(self) -> None:
-        """Instruction and program of every piece of device work, by the call that launched it."""
+        """Find the instruction and program of all device work, by the call that launched it."""
         nested = _is_one_of(self.ranges["eventType"], _PUSH_POP)
         rows = slice(None) if nested.all() else np.flatnonzero(nested)
         ranges = Spans(
@@ -214,17 +214,17 @@ class _Reader:
         return np.append(self.texts.map(names), [0, 0]).astype(np.int32)
 
     def _programs(self) -> tuple[Programs, tuple[ProfileWarning, ...]]:
-        """Programs that ran or were compiled, where their dumps are known."""
+        """Programs that ran or were compiled, as far as their dumps are found."""
         kinds = (PROGRAM, COMPILE)
         names = {label.name: None for label in self.labels if label.kind in kinds and label.name}
-        # Within a graph that was traced whole nothing can be told apart, so nothing must try to.
+        # Kernels of a graph traced as a whole can't be attributed, so nothing must try to.
         for part, joined in zip(self.work, self.joined, strict=True):
             for index in np.unique(joined.program).tolist() if part.is_graph else ():
                 names.pop(self.texts.values[index], None)
         return self.dumps.programs(names)
 
     def _places(self) -> tuple[tuple[Device, ...], tuple[Lane, ...], list[Array]]:
-        """Devices and their streams as lanes, and the lane of each piece of work."""
+        """Devices, their streams as lanes, and the lane of each piece of work."""
         from slipstream.profile.grouping import group_pairs
 
         streams: dict[tuple[int, int, int], int] = {}
@@ -284,13 +284,13 @@ class _Reader:
             columns["is_step"][first_range:] = is_step[self.range_labels]
         return Table(HOST_COLUMNS, columns, self.texts.values)
 
-    def _doubts(self) -> Iterator[ProfileWarning]:
-        """What the reader of these numbers must know."""
+    def _warnings(self) -> Iterator[ProfileWarning]:
+        """What affects how to read the numbers."""
         if any(part.is_graph for part in self.work):
             yield ProfileWarning(
                 "whole-graphs",
-                f"{self.source.name}: CUDA graphs were traced whole, so what runs in them can't be "
-                "told apart; record with: nsys profile --cuda-graph-trace=node",
+                f"{self.source.name}: CUDA graphs were traced as a whole, so the kernels in them "
+                "are unknown; record with: nsys profile --cuda-graph-trace=node",
             )
         total = sum(int((part.end_ns - part.start_ns).sum()) for part in self.work)
         if not total:
@@ -298,20 +298,20 @@ class _Reader:
         if not any(label.kind == INSTRUCTION for label in self.labels):
             yield ProfileWarning(
                 "no-ranges",
-                f"{self.source.name} has no ranges of XLA's instructions, so device time can't be "
-                "put down to them; record a JAX program with: nsys profile --trace=cuda,nvtx",
+                f"{self.source.name} has no NVTX ranges of XLA's instructions, so device time "
+                "can't be attributed to them; record JAX with: nsys profile --trace=cuda,nvtx",
             )
             return
         lost = 0
         for part, joined in zip(self.work, self.joined, strict=True):
             missing = joined.call < 0
             lost += int((part.end_ns - part.start_ns)[missing].sum())
-        if lost > LOST * total:
+        if lost > _UNLAUNCHED_SHARE * total:
             yield ProfileWarning(
                 "no-launch",
                 f"{self.source.name}: the calls that launched {lost / total:.1%} of the device "
-                "time were not recorded, so it is of no program; record with --trace=cuda,nvtx "
-                "and begin before the first step",
+                "time were not recorded, so it belongs to no program; record with "
+                "--trace=cuda,nvtx and start before the first step",
             )
 
 
@@ -361,7 +361,7 @@ def _numbered(values: Array) -> tuple[Array, Array]:
 
 
 def _taken(values: Array, rows: Array) -> Array:
-    """Values of some rows; row -1 has none."""
+    """Values of some rows; row -1 stands for no range."""
     return np.append(values, np.int32(NO_RANGE))[rows]
 
 

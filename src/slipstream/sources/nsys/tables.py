@@ -1,8 +1,8 @@
-"""Tables of an Nsight Systems export as columns: whatever tables and columns it has.
+"""Tables of an Nsight Systems export as columns.
 
-Exports differ by release: tables appear when there is something in them, columns come and go, and
-a name is an index into `StringIds` or the text itself. Here a caller asks for columns and what
-stands for "not there"; native code reads them (see `sqlite_pages`), or SQL where it can't.
+Exports differ by release: empty tables are missing, columns come and go, and a name is an index
+into `StringIds` or the text itself. So callers name columns and their defaults; native code reads
+them (see `sqlite_pages`), or SQL where it can't.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from slipstream.sources.nsys.sqlite_pages import (
 )
 
 _AT_ONCE = 65536
-"""rows that SQL hands over at once"""
+"""rows fetched at once by SQL"""
 
 
 @dataclass(frozen=True)
 class ExportRows:
-    """Columns of one table by name; text columns are numbers of `texts`, -1 for none."""
+    """Columns of one table by name; text columns are indices into `texts`, -1 for none."""
 
     columns: Mapping[str, Array]
     texts: Mapping[str, list[str]] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class Export:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A log beside the file holds rows that the file itself does not have yet.
+        # A log next to the file holds rows that are not in the file yet.
         settled = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal"))
         options = "mode=ro&immutable=1" if settled else "mode=ro"
         try:
             self.connection = sqlite3.connect(
                 f"{path.resolve().as_uri()}?{options}", uri=True, check_same_thread=False
             )
-            # Names of kernels are what somebody's compiler made of them, not always UTF-8.
+            # Names of kernels are not always valid UTF-8.
             self.connection.text_factory = lambda text: text.decode("utf-8", "replace")
             found = self.connection.execute(
                 "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
@@ -79,14 +79,14 @@ class Export:
         return table in self._roots
 
     def columns(self, table: str) -> dict[str, str]:
-        """Name and declared type of a table's columns; none if there is no such table."""
+        """Declared type of each of a table's columns; empty if there is no such table."""
         if table not in self._columns:
             found = self.connection.execute(f'PRAGMA table_info("{table}")')
             self._columns[table] = {row[1]: row[2].upper() for row in found}
         return self._columns[table]
 
     def first_of(self, table: str, *names: str) -> str | None:
-        """The first of some columns that a table has: old and new names of one thing."""
+        """The first of these columns that the table has: new and old names of one column."""
         known = self.columns(table)
         return next((name for name in names if name in known), None)
 
@@ -97,59 +97,59 @@ class Export:
         texts: Sequence[str] = (),
         mixed: Sequence[str] = (),
     ) -> ExportRows:
-        """Columns of a table; `numbers` says what stands for NULL and for a missing column."""
+        """Columns of a table; `numbers` maps names to the default for NULL and missing columns."""
         known = self.columns(table)
         if not known:
             empty = np.empty(0, np.int64)
             return ExportRows(dict.fromkeys((*numbers, *texts), empty), {t: [] for t in texts})
-        asked = _Asked(
+        query = _Query(
             {name: fill for name, fill in numbers.items() if name in known},
             numbers,
             [name for name in texts if name in known],
             texts,
-            # A column goes to one place only.
+            # A column is read into one place only.
             [name for name in mixed if name in known and name not in numbers],
         )
-        rows = self._read_pages(table, asked) if self._pages else None
-        return asked.completed(rows or self._read_sql(table, asked))
+        rows = self._read_pages(table, query) if self._pages else None
+        return query.completed(rows or self._read_sql(table, query))
 
-    def _read_pages(self, table: str, asked: _Asked) -> ExportRows | None:
+    def _read_pages(self, table: str, query: _Query) -> ExportRows | None:
         known = list(self.columns(table))
         slots = np.full(len(known), IGNORED, np.int64)
         fills = np.zeros(len(known), np.int64)
-        for place, (name, fill) in enumerate(asked.numbers.items()):
+        for place, (name, fill) in enumerate(query.numbers.items()):
             slots[known.index(name)], fills[known.index(name)] = place + 2, fill
-        for place, name in enumerate(asked.texts):
-            slots[known.index(name)] = TEXT + 2 + len(asked.numbers) + 2 * place
-        for name in asked.mixed:
+        for place, name in enumerate(query.texts):
+            slots[known.index(name)] = TEXT + 2 + len(query.numbers) + 2 * place
+        for name in query.mixed:
             slots[known.index(name)] = MIXED
         assert self._pages is not None
-        count = 2 + len(asked.numbers) + 2 * len(asked.texts)
+        count = 2 + len(query.numbers) + 2 * len(query.texts)
         found = read_rows(self._pages, self._roots[table], slots, fills, count)
         if found is None:
             return None
-        columns = dict(zip(asked.numbers, found[2:], strict=False))
+        columns = dict(zip(query.numbers, found[2:], strict=False))
         texts = {}
-        for name in asked.texts:
+        for name in query.texts:
             at = int(slots[known.index(name)]) - TEXT
             columns[name], texts[name] = intern(self._pages.data, found[at], found[at + 1])
         return ExportRows(columns, texts, found[0], found[1])
 
-    def _read_sql(self, table: str, asked: _Asked) -> ExportRows:
-        names = (*asked.numbers, *asked.texts, *asked.mixed)
+    def _read_sql(self, table: str, query: _Query) -> ExportRows:
+        names = (*query.numbers, *query.texts, *query.mixed)
         listed = ", ".join(("rowid", *(f'"{name}"' for name in names)))
-        fills = [asked.numbers.get(name) for name in names]
-        words: dict[str, dict[str, int]] = {name: {} for name in asked.texts}
+        fills = [query.numbers.get(name) for name in names]
+        words: dict[str, dict[str, int]] = {name: {} for name in query.texts}
         pieces = []
         cursor = self.connection.execute(f'SELECT {listed} FROM "{table}"')
         while rows := cursor.fetchmany(_AT_ONCE):
-            pieces.append(_numbered(rows, asked, fills, words))
+            pieces.append(_numbered(rows, query, fills, words))
         table_ = np.concatenate(pieces, axis=1) if pieces else np.empty((len(names) + 2, 0), int)
-        columns = dict(zip((*asked.numbers, *asked.texts), table_[2:], strict=False))
+        columns = dict(zip((*query.numbers, *query.texts), table_[2:], strict=False))
         return ExportRows(columns, {n: list(w) for n, w in words.items()}, table_[0], table_[1])
 
     def select(self, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Rows of a small table, by SQL; a missing column is None everywhere."""
+        """Rows of a small table, by SQL; a missing column is None in every row."""
         known = self.columns(table)
         if not known:
             return iter(())
@@ -159,14 +159,14 @@ class Export:
     def rows_by_id(
         self, table: str, ids: Sequence[int], names: Sequence[str]
     ) -> list[tuple[Any, ...]]:
-        """Some rows of a table in the order asked for."""
+        """Rows of a table, in the order of `ids`."""
         known = self.columns(table)
         listed = ", ".join(f'"{name}"' if name in known else "NULL" for name in names)
         query = f'SELECT {listed} FROM "{table}" WHERE rowid = ?'
         return [self.connection.execute(query, (one,)).fetchone() for one in ids]
 
     def strings(self, ids: Array) -> dict[int, str]:
-        """The texts of some ids in `StringIds`."""
+        """Texts of `StringIds` by id."""
         wanted = set(ids.tolist())
         with suppress(sqlite3.Error):
             found = self.connection.execute("SELECT id, value FROM StringIds")
@@ -175,16 +175,16 @@ class Export:
 
 
 def damaged_export(path: Path, error: Exception) -> BadInput:
-    """The error for a file that SQLite itself can't read."""
+    """The error for a file that SQLite can't read."""
     return BadInput(
-        f"{path} is not a whole SQLite file ({error}); export it again with: "
+        f"{path} is not a complete SQLite file ({error}); export it again with: "
         "nsys export --type sqlite report.nsys-rep"
     )
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What to read of a table: only columns it has."""
+class _Query:
+    """What to read from a table: columns that it has, and those that were asked for."""
 
     numbers: Mapping[str, int]
     fills: Mapping[str, int]
@@ -193,7 +193,7 @@ class _Asked:
     mixed: Sequence[str]
 
     def completed(self, rows: ExportRows) -> ExportRows:
-        """With the columns that the table does not have."""
+        """Rows with the defaults of the columns that the table lacks."""
         columns = dict(rows.columns)
         for name, fill in self.fills.items():
             if name not in columns:
@@ -206,16 +206,16 @@ class _Asked:
 
 def _numbered(
     rows: list[tuple[Any, ...]],
-    asked: _Asked,
+    query: _Query,
     fills: list[int | None],
     words: dict[str, dict[str, int]],
 ) -> Array:
-    """Rows as whole numbers: rowid, digest, numbers, and texts by their number."""
-    numbers, texts = len(asked.numbers), len(asked.texts)
+    """Rows as integers: rowid, digest, numbers, and indices of texts."""
+    numbers, texts = len(query.numbers), len(query.texts)
     out = []
     for row in rows:
         values = [f if v is None else v for v, f in zip(row[1:], fills, strict=True)]
-        for place, name in enumerate(asked.texts, numbers):
+        for place, name in enumerate(query.texts, numbers):
             known = words[name]
             text = row[1 + place]
             values[place] = -1 if text is None else known.setdefault(str(text), len(known))

@@ -1,9 +1,9 @@
-"""Where the events of a line lie: one native walk over its fields, before anything is decoded.
+"""Where the events of a line lie: one native pass over its fields, before any decoding.
 
     XSpace { planes=1 }   XPlane { lines=3 }
     XLine  { id=1, name=2, timestamp_ns=3, events=4: XEvent*, display_name=11 }
 
-Needs no numpy, so that a long file is walked while Python still loads it (see `prefetch`).
+Needs no numpy, so that a long file can be walked while Python imports it (see `prefetch`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ EVENT_ID = 1 << 3 | VARINT
 CHUNK_EVENTS = 1 << 18
 """events that a thread decodes at a time: between two chunks it may wait for Python"""
 LONG_PART = 8 << 20
-"""bytes that are worth a thread to walk over"""
+"""bytes that are worth a thread"""
 _CERTAIN = 64
-"""events in a row that make a guess worth trying"""
+"""consecutive events that make a guess worth trying"""
 _PLANES, _LINES = 1 << 3 | BYTES, 3 << 3 | BYTES
 _ID, _NAME, _TIME = 1 << 3 | VARINT, 2 << 3 | BYTES, 3 << 3 | VARINT
 _TITLE = 11 << 3 | BYTES
@@ -75,7 +75,7 @@ def _scan(data, at, end, every, header, starts, counts, most, stopped):  # type:
 
 @native("i64(u8*, i64, i64, i64)")
 def _guess(data, at, end, wanted):  # type: ignore[no-untyped-def]
-    """An offset from which `wanted` events seem to follow one another; `end` if there is none."""
+    """An offset from which `wanted` events seem to follow each other; `end` if there is none."""
     while at < end:
         place = at
         count = 0
@@ -105,7 +105,7 @@ def _next(data, at, end):  # type: ignore[no-untyped-def]
 
 @native("i64(u8*, i64, i64, i64*, i64)")
 def _find(data, size, least, places, most):  # type: ignore[no-untyped-def]
-    """Lines of at least `least` bytes of a whole file, as (start, end); none after broken bytes."""
+    """Lines of at least `least` bytes in a file, as (start, end), up to the first invalid byte."""
     count = 0
     at = 0
     while at < size and count < most:
@@ -130,7 +130,7 @@ Scan = tuple[list[int], list[int], list[int], int, int]
 
 
 def long_lines(data: Any, size: int, most: int = 64) -> list[tuple[int, int]]:
-    """(start, end) of lines that are worth more than one thread."""
+    """(start, end) of the lines that are worth more than one thread."""
     places = (ctypes.c_int64 * (2 * most))()
     count = _find(data, size, 2 * LONG_PART, places, most)
     return [(places[2 * i], places[2 * i + 1]) for i in range(count)]
@@ -142,8 +142,8 @@ def scan_line(data: Any, start: int, end: int, every: int, parts: int = 1) -> Sc
     Returns (starts, counts, header, offset, status): where each chunk of `every` events starts,
     how many it has, and the line's (id, time, name offset, length, title offset, length).
 
-    Where a field ends is only known to those who walked there. A long line is walked in `parts`
-    at once, from guessed offsets: a guess was right if the walk before it ends exactly there.
+    Where a field ends is only known after walking up to it. So a long line is walked in `parts` at
+    once, from guessed offsets: a guess was right if the walk before it ends exactly there.
     """
     if parts < 2 or end - start < parts * LONG_PART:
         return _scan_part(data, start, end, every)
@@ -177,7 +177,7 @@ def _scan_parts(data: Any, bounds: list[int], every: int) -> list[Scan]:
 
 
 def _scan_part(data: Any, start: int, end: int, every: int) -> Scan:
-    # An event takes two bytes at least.
+    # An event takes at least two bytes.
     most = max(end - start, 0) // (2 * every) + 2
     starts, counts = (ctypes.c_int64 * most)(), (ctypes.c_int64 * most)()
     header, stopped = (ctypes.c_int64 * 6)(), (ctypes.c_int64 * 2)()

@@ -1,11 +1,11 @@
-"""What a plane says of itself: names of its events and stats, and its own stats.
+"""A plane's metadata: names of its events and stats, and its own stats.
 
     XPlane         { event_metadata=4: {key=1, value=2}*, stat_metadata=5: same, stats=6: XStat* }
     XEventMetadata { name=2, display_name=4, stats=5: XStat* }
     XStatMetadata  { name=2 }
     XStat          { metadata_id=1, double=2 | uint64=3 | int64=4 | str=5 | bytes=6 | ref=7 }
 
-Protobuf could read this too, but loading it takes longer than reading all this.
+Protobuf could read this too, but importing it takes longer than reading all of this.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DOUBLE, _UINT64, _INT64, _TEXT, _REF = 2, 3, 4, 5, 7
 
 @dataclass(frozen=True)
 class EventMetadata:
-    """One kind of event of a plane: its names, and stats that all such events share."""
+    """One kind of event of a plane: its names, and the stats that all its events share."""
 
     name: str = ""
     display_name: str = ""
@@ -51,7 +51,7 @@ class Metadata:
         self.stats = {name: value for _, name, value in own}
 
     def _entries(self, places: Places) -> dict[int, EventMetadata]:
-        """A map's messages by key; those of stats have a name alone."""
+        """A map's messages by key; those of stats only have a name."""
         keys = [0] * len(places)
         values: Places = [(at, 0) for at, _ in places]
         for i, number, kind, value, at in self._fields(places, "a map of XPlane"):
@@ -78,7 +78,7 @@ class Metadata:
         return dict(zip(keys, made, strict=True))
 
     def _stats(self, places: Places) -> Iterator[tuple[int, str, Value]]:
-        """(message, name, value) of stats; those of bytes say nothing to us."""
+        """(index of the message, name, value) of stats; stats of bytes are skipped."""
         keys = [0] * len(places)
         values: list[Value | None] = [None] * len(places)
         for i, number, kind, content, at in self._fields(places, "XStat"):
@@ -92,8 +92,8 @@ class Metadata:
 
     def _value(self, number: int, kind: int, content: int, place: int) -> Value | None:
         if (number, kind) == (_DOUBLE, wire.FIXED64):
-            number_there: float = struct.unpack("<d", bytes(self.data[place : place + 8]))[0]
-            return number_there
+            found: float = struct.unpack("<d", bytes(self.data[place : place + 8]))[0]
+            return found
         if (number, kind) == (_UINT64, wire.VARINT):
             return content % (1 << 64)
         if (number, kind) == (_INT64, wire.VARINT):
@@ -120,8 +120,8 @@ def fields(path: Path, data: Any, start: int, end: int, what: str) -> Rows:
 
 
 def broken(path: Path, at: int, status: int, what: str) -> BadInput:
-    """The error for bytes that are not what the format says."""
+    """The error for bytes that are not valid in this format."""
     return BadInput(
-        f"{path} is not a whole XPlane file: at byte {at:,}, inside {what}, expected "
+        f"{path} is not a complete XPlane file: at byte {at:,}, inside {what}, expected "
         f"{wire.PROBLEMS[status]}; was it cut short while copying? copy or record it again"
     )

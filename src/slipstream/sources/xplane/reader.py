@@ -4,7 +4,7 @@
     XPlane { id=1, name=2, lines=3, event_metadata=4, stat_metadata=5, stats=6 }
     XLine  { id=1, name=2, timestamp_ns=3, events=4, duration_ps=9, display_id=10, display_name=11 }
 
-Metadata is small and read at once (`metadata`); events are many and go through `events`.
+Metadata is small and read immediately (`metadata`); events are many and decoded by `events`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CONSTANT = (
 
 @dataclass(frozen=True)
 class XLine:
-    """Where a line's events lie, and what the line says of itself."""
+    """One line: its name and time, and where its events lie."""
 
     name: str
     id: int
@@ -71,7 +71,7 @@ class XPlane:
     name: str
     lines: tuple[XLine, ...]
     events: tuple[EventMetadata, ...]
-    """index 0 stands for events whose metadata is not in the file"""
+    """index 0 stands for events whose metadata is missing from the file"""
     event_index: dict[int, int]
     stat_names: dict[int, str]
     stats: dict[str, Value]
@@ -82,7 +82,7 @@ class XPlane:
 
 @dataclass(frozen=True)
 class XSpace:
-    """One XPlane file: its planes and what the profiler said of the recording."""
+    """One XPlane file: its planes, and the profiler's errors and warnings."""
 
     path: Path
     data: Array
@@ -129,16 +129,16 @@ class StatColumns:
 class DecodedEvents:
     """Columns of the events of some lines, in the order of the lines.
 
-    What all events of one tag share is held once: those columns have a row for each tag.
+    Values that all events of a tag share are stored once: those columns have a row for each tag.
     """
 
     tag: Array
     start_ps: Array
     duration_ps: Array
     varying: dict[str, Array]
-    """numbers that are each event's own"""
+    """numbers that each event has of its own"""
     line: Array
-    """index of the line, of each tag; and so on"""
+    """index of the line, for each tag; so are the columns below"""
     metadata: Array
     seen: Array
     """bits of the stats that the tag's events carry"""
@@ -181,7 +181,7 @@ def read_xspace(path: Path, data: Array, walk: FileWalk | None = None) -> XSpace
             notes[number].append(wire.text(data, payload, length))
     if not planes:
         raise BadInput(
-            f"{path} holds no XPlane: {len(data)} bytes and no plane in them; expected the "
+            f"{path} contains no XPlane: {len(data)} bytes without a plane; expected the "
             "*.xplane.pb that jax.profiler.stop_trace() writes"
         )
     errors, warnings, hostnames = (tuple(notes[number]) for number in (2, 3, 4))
@@ -315,7 +315,7 @@ def _read_plane(
         if (number, kind) == (3, 2)
     )
     if name == "/host:metadata":
-        # Its event metadata are whole programs, of megabytes each: found now, read when needed.
+        # Its event metadata are programs of megabytes each: found now, read when needed.
         programs = _find_programs(path, data, rows)
         rows = [row for row in rows if row[0] != 4]
     else:
@@ -341,7 +341,7 @@ def _read_line(path: Path, data: Array, start: int, end: int, walk: FileWalk | N
 def _find_programs(
     path: Path, data: Array, rows: list[tuple[int, ...]]
 ) -> dict[str, tuple[int, int]]:
-    """`name(id)` to the place of its HloProto: XEventMetadata{name=2, stats=5{bytes=6}}."""
+    """`name(id)` to where its HloProto lies: XEventMetadata{name=2, stats=5{bytes=6}}."""
     found = {}
     for number, kind, length, payload in rows:
         if number != 4 or kind != wire.BYTES:
@@ -364,5 +364,5 @@ def _find_programs(
 
 
 def _wrapped(value: int) -> int:
-    """A Python integer as int64 arithmetic would leave it; broken files hold such timestamps."""
+    """A Python integer wrapped to int64, as timestamps of damaged files need it."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,4 +1,4 @@
-"""One XPlane file as the Profile of one host: which lines mean what.
+"""One XPlane file as the Profile of one host: what its planes and lines mean.
 
 /device:GPU:N     one line a stream; kernels and copies carry their instruction's label
 /device:TPU:N     `XLA Ops` (nested), `Async XLA Ops`, `XLA Modules`, `Steps`
@@ -72,14 +72,14 @@ _HOST_STATS = StatColumns(
 _MARKER_STATS = StatColumns(varying=("step_num",))
 _MEGASCALE = "MegaScale:"
 _LARGE_PROGRAM = 16 << 20
-"""bytes of a program that is only read on demand"""
+"""bytes from which on a program is only read on demand"""
 _TABLES = {"events": EVENT_COLUMNS, "host": HOST_COLUMNS, "transfers": TRANSFER_COLUMNS}
 
 Progress = Callable[[int], None]
 
 
 class ProfileBuilder:
-    """Collects one file's devices, lanes and tables."""
+    """Collects the devices, lanes and tables of one file."""
 
     def __init__(self, space: XSpace, progress: Progress | None = None) -> None:
         self.space = space
@@ -179,11 +179,11 @@ class ProfileBuilder:
         )
 
     def _read_program(self) -> None:
-        """Read the largest program, which is the one everybody will ask for."""
+        """Read the largest program: nearly every analysis needs it."""
         sizes = {name: length for name, (_, length) in self.space.programs.items()}
         largest = max(sizes, key=lambda name: sizes[name], default=None)
         if largest is not None and sizes[largest] < _LARGE_PROGRAM:
-            # What is wrong with it concerns those who ask for it.
+            # If it can't be read, whoever needs it gets the error.
             with suppress(BadInput):
                 self.programs[largest]
 
@@ -198,7 +198,7 @@ class ProfileBuilder:
     ) -> None:
         first = len(self.lanes)
         device = len(self.devices) - 1
-        # What a launch is to a GPU, a run of the program is to a TPU or CPU.
+        # TPUs and CPUs have runs of the program where GPUs have launches.
         launch = "correlation_id" if role == "stream" else "run_id"
         self.lanes += [Lane(line.name, 0, device, role) for line in lines]
         tagged = {
@@ -223,19 +223,19 @@ class ProfileBuilder:
         tagged: dict[str, Array],
         columns: dict[str, Array],
     ) -> None:
-        """Rows of a table, or those of them that are selected."""
+        """Add rows to a table, all or those selected."""
         whole = Table(_TABLES[key], columns, self.texts.values, Tags(found.tag, tagged))
         self.tables[key].append(whole if rows is None else whole.take(rows))
 
     def _ops(self, plane: XPlane, found: DecodedEvents, role: str, names: Array) -> Array:
-        """Labels; a TPU plane says them in its metadata, or the event's name is the label."""
+        """Labels: a TPU plane has them in its metadata, or the event's name is the label."""
         stated = [str(m.stats.get("hlo_op", "")) for m in plane.events]
         if not any(stated) and role != "stream":
             stated = [_instruction_name(m.display_name or m.name) for m in plane.events]
         return self._own_or_shared(found, "op", found.texts.get("op"), stated)
 
     def _programs(self, plane: XPlane, found: DecodedEvents) -> Array:
-        """`name(id)` of each event's program, from its id and, if unknown, its module's name."""
+        """`name(id)` of each event's program: by its id, or by its module's name if unknown."""
         shared = [self._program_name(m.stats.get("program_id")) for m in plane.events]
         own = self._own_programs(found) if found.any("program_id") else None
         return self._own_or_shared(found, "program_id", own, shared)
@@ -247,7 +247,7 @@ class ProfileBuilder:
     def _own_or_shared(
         self, found: DecodedEvents, stat: str, own: Array | None, shared: list[str]
     ) -> Array:
-        """Texts that events state, or where they don't, that all events of their name share."""
+        """Texts of the events themselves, else those that all events of their name share."""
         if not any(shared):
             return _zeros(found, np.int32) if own is None else own
         of_name = self.texts.map(shared)[found.metadata]
@@ -265,7 +265,7 @@ class ProfileBuilder:
         return self.texts.map(named)
 
     def _add_markers(self, plane: XPlane, line: XLine, role: str) -> None:
-        """TPU lines that mark whole steps and whole executions of programs."""
+        """Add TPU lines that mark steps and executions of programs."""
         found = self._decode(plane, (line,), _MARKER_STATS)
         lane = len(self.lanes)
         self.lanes.append(Lane(line.name, 0, len(self.devices) - 1, role))
@@ -301,7 +301,7 @@ class ProfileBuilder:
         columns = {column: found.number(stat) for column, stat in _TRANSFER_NUMBERS.items()}
         timed = found.has("duration_us")[found.tag]
         duration = np.where(timed, found.number("duration_us") * 1_000_000, found.duration_ps)
-        # The event is recorded when the transfer ends, so its time stamp is the end.
+        # The event is recorded when the transfer ends, so its timestamp is the end.
         start = np.where(timed, found.start_ps - duration, found.start_ps)
         columns |= {"start_ps": start, "duration_ps": duration}
         tagged = {
@@ -330,7 +330,7 @@ def to_profile(space: XSpace, progress: Progress | None = None) -> Profile:
 
 
 def _zeros(found: DecodedEvents, dtype: type[np.generic]) -> Array:
-    """A column of the tags that says nothing."""
+    """An empty column of the tags."""
     return np.zeros(len(found.line), dtype)
 
 
@@ -340,7 +340,7 @@ def _instruction_name(label: str) -> str:
 
 
 def _is_device(plane: XPlane) -> bool:
-    """Planes of devices; `/device:CUSTOM:` planes hold what other tools measured of them."""
+    """Whether a plane is a device; `/device:CUSTOM:` planes hold measurements of other tools."""
     return plane.name.startswith("/device:") and not plane.name.startswith("/device:CUSTOM:")
 
 
@@ -349,9 +349,9 @@ def _step_number(label: str) -> int:
 
 
 def _base_ns(space: XSpace) -> int:
-    """What to take from line timestamps: nothing, unless they are wall-clock times.
+    """What to subtract from line timestamps: 0, unless they are wall-clock times.
 
-    Then times count from where the profile began, as they do in files that don't need it.
+    Then times count from where the profile started, as in files with relative timestamps.
     """
     stamps = [line.timestamp_ns for plane in space.planes for line in plane.lines if line.count]
     least = min(stamps, default=0)
@@ -359,7 +359,7 @@ def _base_ns(space: XSpace) -> int:
 
 
 def _start_ns(space: XSpace) -> int | None:
-    """Wall-clock time at which profiling began; None if the file doesn't say it in earnest."""
+    """Wall-clock time at which profiling started; None if the file has no plausible one."""
     environment = space.plane("Task Environment")
     start = environment.stats.get("profile_start_time") if environment else None
     return start if isinstance(start, int) and ABSOLUTE_NS < start < 1 << 63 else None
@@ -377,12 +377,12 @@ def _program_id(name: str) -> int | None:
 
 
 def _int64(number: int) -> int:
-    """Ids of programs are written as signed or unsigned, whoever writes them."""
+    """Ids of programs are written as signed or unsigned, depending on the writer."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _program_of(data: bytes, source: str) -> Program:
-    """A program as a recording holds it; simulations of text keep the text."""
+    """A program in a recording; simulated timelines of HLO text contain the text."""
     from slipstream.sources.hlo.reader import program_from_proto, program_from_text
 
     if data.startswith(b"HloModule"):
@@ -418,7 +418,7 @@ def _vendor(plane: XPlane) -> str:
 
 
 def _notes(space: XSpace) -> tuple[ProfileWarning, ...]:
-    """What the profiler itself said: its errors, and its warnings about dropped events."""
+    """The profiler's own errors and warnings."""
     notes = [
         ProfileWarning("profiler-error", f"{space.path.name}: {text}") for text in space.errors
     ]
@@ -433,10 +433,6 @@ def _notes(space: XSpace) -> tuple[ProfileWarning, ...]:
 def _negative_note(space: XSpace, count: int) -> tuple[ProfileWarning, ...]:
     if not count:
         return ()
-    seen = (
-        f"{count} event ends before it starts, and counts"
-        if count == 1
-        else (f"{count} events end before they start, and count")
-    )
-    text = f"{space.path.name}: {seen} as taking no time"
+    seen = "event ends before it starts" if count == 1 else "events end before they start"
+    text = f"{space.path.name}: {count} {seen}; durations below 0 are counted as 0"
     return (ProfileWarning("negative-durations", text),)
