@@ -107,7 +107,7 @@ def test_a_block_that_ends_early_is_saved_or_says_why_not(tmp_path, said, caplog
     assert recorded_steps(tmp_path) == 1 and hook.problem is None
     with slipstream.capture(tmp_path / "short") as hook:
         run_steps(hook, 3)
-    assert "the block ended after 3 steps, and recording begins with step 5" in hook.problem
+    assert "the block ended after 3 steps, and recording starts with step 5" in hook.problem
     assert "the block ended" in caplog.text
 
 
@@ -223,7 +223,7 @@ def test_threads_may_call_the_hook(tmp_path, said):
 
 
 def test_numbers_that_make_no_sense_are_refused():
-    with pytest.raises(BadInput, match="at least one step"):
+    with pytest.raises(BadInput, match="steps >= 1"):
         slipstream.capture("logs", steps=0)
 
 
@@ -237,7 +237,9 @@ def test_each_process_has_its_folder_and_one_announces(tmp_path, said, monkeypat
     with slipstream.capture(tmp_path, start=0, announce=said.append):
         captured_step(jnp.eye(16)).block_until_ready()
     (sentence,) = said
-    assert f"recorded {tmp_path}/process0, and of the other 1 processes beside it" in sentence
+    assert (
+        f"recorded {tmp_path}/process0 (the other 1 processes saved theirs beside it)" in sentence
+    )
 
 
 def test_a_job_that_ends_in_the_middle_saves_what_it_has(tmp_path):

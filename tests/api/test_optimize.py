@@ -132,7 +132,7 @@ def test_ahead_of_time_programs(tmp_path, kind, monkeypatch):
 def test_a_compiled_program_whose_lowering_is_gone_is_refused(tmp_path):
     compiled = jax.jit(f).lower(matrix(), matrix(1)).compile()
     gc.collect()  # garbage that is still there serves as well
-    with pytest.raises(BadInput, match="give optimize the lowered program"):
+    with pytest.raises(BadInput, match="pass the lowered program instead"):
         optimized(compiled, tmp_path)
     with pytest.raises(BadInput, match=r"write optimize\(jax.jit\(f\)\)"):
         optimized(f, tmp_path)
@@ -344,6 +344,38 @@ def test_a_recompile_that_fails_is_noted(tmp_path, monkeypatch):
     (receipt,) = step.receipts()
     assert (receipt.verdict, receipt.chosen) == ("can't tell", "original")
     assert "no fusion: planted" in receipt.why
+
+
+def test_a_bug_of_ours_while_comparing_ends_the_loop_by_name(tmp_path, caplog):
+    """It does not pass for a program that failed, and the job's calls all return."""
+
+    def timer(arm, run):
+        result = run()
+        if arm.name == "no fusion":
+            raise KeyError("planted")
+        return result, 1.0
+
+    step = optimized(jax.jit(f), tmp_path, timer)
+    results = settle(step, matrix(), matrix(1))
+    for result in results:
+        assert np.isfinite(result).all()
+    (receipt,) = step.receipts()
+    assert receipt.why == "internal error: KeyError: 'planted'" and receipt.chosen == "original"
+    assert not any(arm["error"] for arm in receipt.arms)
+    assert "Traceback" in caplog.text and "KeyError: 'planted'" in caplog.text
+    wait_until((tmp_path / "receipt.json").exists)
+
+
+def test_a_bug_of_ours_while_compiling_is_not_one_arm_less(tmp_path, monkeypatch, caplog):
+    def fails(program, flags, costs=None):
+        raise TypeError("planted")
+
+    monkeypatch.setattr(CompiledProgram, "recompile", fails)
+    step = optimized(jax.jit(f), tmp_path)
+    settle(step, matrix(), matrix(1))
+    (receipt,) = step.receipts()
+    assert receipt.why == "TypeError: planted" and receipt.chosen == "original"
+    assert "Traceback" in caplog.text
 
 
 def test_an_arm_that_does_not_fit_is_not_run(tmp_path, monkeypatch):

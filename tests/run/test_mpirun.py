@@ -63,7 +63,7 @@ def test_ranks_of_mpirun_agree_and_end_with_it(started, tmp_path):
     assert {"begun 0 of 2", "begun 1 of 2"} <= set(printed)
     assert said.read_text().count("verdict") == 1
     first, second = (
-        json.loads((out / "compare" / rank / "receipt.json").read_text()) for rank in RANKS
+        json.loads((out / "compare" / rank / "comparison.json").read_text()) for rank in RANKS
     )
     for key in ("chosen", "why", "verdict"):
         assert first[key] == second[key]

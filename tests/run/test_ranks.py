@@ -156,7 +156,7 @@ def test_costs_are_merged_and_all_compile_with_them(ranks):
     # More than one rank saw: each recorded three steps, of which the first may be cut.
     assert all(cost.executions is None or cost.executions > 3 for cost in one.costs.values())
     first, *others = (
-        json.loads((out / "compare" / f"rank{rank}" / "receipt.json").read_text())
+        json.loads((out / "compare" / f"rank{rank}" / "comparison.json").read_text())
         for rank in range(SIZE)
     )
     for other in others:

@@ -136,9 +136,9 @@ def conclude(folder, chosen):
     """Make it that of a run that came to a verdict: on a busy CPU they seldom do."""
     phase = folder / "compare" / "rank0"
     facts = done_facts(phase)
-    for file in (folder / "receipt.json", phase / "receipt.json"):
+    for file in (folder / "receipt.json", phase / "comparison.json"):
         write_json(file, read_json(file) | {"verdict": "faster", "chosen": chosen})
-    mark_done(phase, [phase / "receipt.json"], facts | {"verdict": "faster", "chosen": chosen})
+    mark_done(phase, [phase / "comparison.json"], facts | {"verdict": "faster", "chosen": chosen})
 
 
 def test_other_flags_make_another_profile(again, place, job):

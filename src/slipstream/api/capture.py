@@ -1,12 +1,12 @@
-"""`capture`: a few steps of a job recorded with JAX's profiler, whatever becomes of the recording.
+"""`capture`: record a few steps of a job with JAX's profiler.
 
     with slipstream.capture("logs") as step_done:
         for step, batch in enumerate(data):
             state = train(state, batch)
             step_done(step)
 
-Every process saves into a folder of its own; process 0 says where. What goes wrong is a warning in
-the log, never an exception in the job.
+Every process saves to its own folder, and process 0 says where. A failure is a warning in the log,
+never an exception in the job.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slipstream.api.uploads import Upload, is_remote
-from slipstream.errors import BadInput, SlipstreamError
+from slipstream.errors import BadInput, Missing, SlipstreamError
+from slipstream.jaxhooks.jax_types import ProfilerOptions, Results
 from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession, check_recorded
 from slipstream.jaxhooks.shutdown import at_shutdown, run_in_background
 
@@ -37,32 +37,32 @@ def capture(
     steps: int = 3,
     *,
     perfetto: bool = False,
-    options: Any = None,
+    options: ProfilerOptions = None,
     profiler: bool = True,
     start_step: int | None = None,
     num_steps: int | None = None,
     perfetto_link: bool | None = None,
     announce: Callable[[str], None] = print,
 ) -> Capture:
-    """Record `steps` steps of a job, beginning with step `start`.
+    """Record `steps` steps of a job, starting with step `start`.
 
-    `dir` is a folder, or a URL that fsspec knows (gs://, s3://, memory://). `options` are JAX's
+    `dir` is a folder, or a URL that fsspec supports (gs://, s3://, memory://). `options` are JAX's
     `ProfileOptions`. `profiler=False` records nothing; `start_step`, `num_steps` and
-    `perfetto_link` are the names that Levanter has for `start`, `steps` and `perfetto`.
+    `perfetto_link` are Levanter's names for `start`, `steps` and `perfetto`.
     """
     first = start if start_step is None else start_step
     count = steps if num_steps is None else num_steps
     if first < 0 or count < 1:
         raise BadInput(
-            f"capture got start={first} and steps={count}; expected a start of 0 or more, and at "
-            "least one step: capture('logs', start=5, steps=3)"
+            f"capture got start={first} and steps={count}; expected start >= 0 and "
+            "steps >= 1: capture('logs', start=5, steps=3)"
         )
     draws = perfetto if perfetto_link is None else perfetto_link
     return Capture(str(dir), first, count, draws, options, profiler, announce)
 
 
 class Capture:
-    """Called once a step; a context manager; and around an iterable of batches with `over`."""
+    """A recording: call it once a step, use it as a context manager, or wrap batches in `over`."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Capture:
         start: int,
         steps: int,
         perfetto: bool,
-        options: Any,
+        options: ProfilerOptions,
         is_on: bool,
         announce: Callable[[str], None],
     ) -> None:
         self.folder: Path | None = None
-        """where this process saved its recording, once it has"""
+        """where this process saved its recording; None before that"""
         self.problem: str | None = None
         """what went wrong, in a sentence"""
         self._dir = dir if is_remote(dir) else os.path.abspath(dir)  # the job may change its folder
@@ -91,10 +91,10 @@ class Capture:
         self._session: ProfilerSession | None = None
         self._after: threading.Thread | None = None
 
-    def __call__(self, step: int | None = None, wait_for: Any = None) -> None:
-        """A step is done, or about to begin: call it at the same place of each step.
+    def __call__(self, step: int | None = None, wait_for: Results = None) -> None:
+        """Count a step. Call it at the same place in each step, before or after its work.
 
-        `wait_for`, the step's result, makes the recording hold all of its work.
+        Pass the step's result as `wait_for` so that the recording holds all of its work.
         """
         with self._lock:
             number = self._calls if step is None else int(step)
@@ -122,20 +122,20 @@ class Capture:
         if was_on and self._first is None:
             self._warn(
                 f"nothing was recorded: the block ended after {self._calls} steps, and recording "
-                f"begins with step {self._start}; call what capture() returns once a step, "
-                "or begin at once with start=0"
+                f"starts with step {self._start}; call the object that capture() returns once a "
+                "step, or record from the beginning with start=0"
             )
         self.wait()
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, one a step, with the steps counted."""
+        """Iterate over the items, counting each as a step."""
         with self:
             for number, item in enumerate(items):
                 self(number)
                 yield item
 
     def close(self) -> None:
-        """End the recording if it runs, and save it."""
+        """Stop recording, if it has started, and save the recording."""
         self._close(in_background=True)
 
     def _close(self, in_background: bool) -> None:
@@ -150,7 +150,7 @@ class Capture:
                 self._warn(str(problem))
                 return
             self.folder = folder
-            # Older recordings may lie in the same folder.
+            # The folder may hold older recordings.
             recording = session.recording or folder
             if in_background:
                 self._after = run_in_background(
@@ -160,7 +160,7 @@ class Capture:
                 self._look_after(folder, None)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until the recording was checked, drawn and uploaded."""
+        """Wait until the recording is checked, converted and uploaded."""
         if self._after is not None:
             self._after.join(timeout_s)
 
@@ -177,8 +177,8 @@ class Capture:
         at_shutdown(self._end)
 
     def _end(self) -> None:
-        """The job is over while recording: what there is, is saved."""
-        # Python starts no threads any more, and reading a recording needs some.
+        """The job ended during the recording: save what there is."""
+        # Python starts no threads during shutdown, and reading a recording needs some.
         self._close(in_background=False)
 
     def _own_folder(self) -> Path:
@@ -186,7 +186,7 @@ class Capture:
         return Path(local) / _own_name()
 
     def _look_after(self, folder: Path, unchecked: Path | None) -> None:
-        """Beside the job: is anything in it, where does it go, how is it looked at?"""
+        """In a thread: check the recording, upload it, and say how to view it."""
         try:
             if unchecked is not None:
                 self._check(unchecked, folder)
@@ -216,7 +216,7 @@ class Capture:
 
     def _sentence(self, place: str) -> str:
         count = _process_count()
-        whose = "" if count == 1 else f", and of the other {count - 1} processes beside it"
+        whose = "" if count == 1 else f" (the other {count - 1} processes saved theirs beside it)"
         text = f"slipstream: recorded {place}{whose}; see: slipstream summary {place}"
         if (self.folder or Path()).joinpath(PERFETTO_FILE).exists():
             text += f"\nslipstream: drop {place}/{PERFETTO_FILE} onto https://ui.perfetto.dev"
@@ -227,8 +227,8 @@ class Capture:
         log.warning("slipstream: capture: %s", problem)
 
 
-def _finish_work(result: Any) -> None:
-    """What the devices still work on belongs to the steps before."""
+def _finish_work(result: Results) -> None:
+    """Wait for the devices: their pending work belongs to earlier steps."""
     import jax
 
     try:
@@ -239,12 +239,12 @@ def _finish_work(result: Any) -> None:
             if finish is not None:
                 finish()
     except Exception:
-        # Whatever it is, the job will meet it itself.
+        # The job will see the error itself.
         log.debug("slipstream: waiting for the devices failed", exc_info=True)
 
 
 def _own_name() -> str:
-    """The folder of this process; none where there is only one."""
+    """The folder name of this process; empty where there is only one."""
     return "" if _process_count() == 1 else f"process{_process()}"
 
 
@@ -258,3 +258,37 @@ def _process_count() -> int:
     import jax
 
     return int(jax.process_count())
+
+
+def is_remote(place: str) -> bool:
+    return "://" in place
+
+
+class Upload:
+    """Copies folders to a URL that fsspec supports."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    def copy(self, folder: Path, name: str) -> str:
+        """Copy every file of a folder, and return its URL."""
+        target = f"{self.url}/{name}" if name else self.url
+        system, root = self._system(target)
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                place = f"{root.rstrip('/')}/{file.relative_to(folder).as_posix()}"
+                system.makedirs(place.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(file), place)
+        return target
+
+    def _system(self, target: str) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+
+            system, root = url_to_fs(target)
+        except ImportError as error:
+            raise Missing(
+                f"writing to {self.url} needs {error.name or 'fsspec'}, which is not installed: "
+                "pip install 'slipstream[cloud]'"
+            ) from None
+        return system, str(root)

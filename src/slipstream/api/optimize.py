@@ -5,9 +5,9 @@
         state, loss = step(state, batch)      # the first calls are measured, then the best is kept
     print(step.report())
 
-Each signature (shapes, types, shardings, static arguments) is a program of its own to XLA, and has
-a loop of its own. The function stays JAX's: pytrees, donation, shardings and static arguments are
-as they were, and once a program is settled JAX's own fast path runs it.
+XLA compiles one program for each signature (shapes, types, shardings, static arguments), and each
+program has its own loop. Pytrees, donation, shardings and static arguments work as before, and once
+a program is settled JAX's own fast path runs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -32,9 +32,10 @@ from slipstream.jaxhooks import private_api, stages
 from slipstream.jaxhooks.compat import Feature, JaxChanged, warn_once
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.jax_types import Arguments, Results, RunCall
 
-ENOUGH = 20
-"""calls from elsewhere after which a program of the same name counts as another function's"""
+MAX_FOREIGN_CALLS = 20
+"""calls from elsewhere after which a program of the same name is taken for another function's"""
 
 
 def optimize(
@@ -47,26 +48,28 @@ def optimize(
     rounds: int = 30,
     policy: str = "typical",
 ) -> Optimized:
-    """The function, profiled and compiled anew while it is used, and kept only where faster.
+    """Profile and recompile a function while it is used, keeping a new program only if faster.
 
     `function` is what `jax.jit` returned, or a lowered or compiled program (`.lower(…)`,
-    `.lower(…).compile()`). After `start` calls, `steps` are profiled; then the program is compiled
-    with the costs that were seen, without command buffers, and with each of `flags`, and timed
-    against the original, call by call. `folder` keeps profiles, costs and receipts.
+    `.lower(…).compile()`). After `start` calls, `steps` calls are profiled. The program is then
+    compiled with the measured costs, without command buffers, and with each of `flags`, and each
+    result is timed against the original in interleaved calls. Profiles, costs and receipts are
+    written to `folder`.
     """
     more = tuple(Variant(_flags_name(one), dict(one)) for one in flags)
-    plan = ExperimentPlan(_folder(folder), start, steps, rounds, (*DEFAULT_VARIANTS, *more), policy)
+    variants = (*DEFAULT_VARIANTS, *more)
+    plan = ExperimentPlan(_folder(folder), start, steps, rounds, variants, policy)
     return Optimized(function, plan)
 
 
 class Optimized:
-    """What `optimize` returns: called like the function it was made from."""
+    """What `optimize` returns; call it like the original function."""
 
     def __init__(self, function: Any, plan: ExperimentPlan, timer: Timer | None = None) -> None:
         self.plan = plan
         self._timer = timer
         self._controllers: dict[int, Controller] = {}
-        self._strangers: WeakKeyDictionary[CompiledProgram, int] = WeakKeyDictionary()
+        self._foreign_calls: WeakKeyDictionary[CompiledProgram, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._now = threading.local()
         self._is_closed = False
@@ -101,24 +104,22 @@ class Optimized:
             now.is_inside = before
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # what is not set yet must not be looked for in itself
+        if name.startswith("_"):  # an attribute that is not set yet would recurse
             raise AttributeError(name)
         return getattr(self._function, name)
 
     def on_compile(self, program: CompiledProgram) -> None:
-        """Programs are looked at when they run."""
+        """Nothing to do: programs are measured when they run."""
 
     def wants(self, program: CompiledProgram) -> bool:
-        """Only the function's own programs; all others keep their fast path."""
-        return self._owns(program) and self._strangers.get(program, 0) < ENOUGH
+        """Whether a program is the function's own; all others keep their fast path."""
+        return self._owns(program) and self._foreign_calls.get(program, 0) < MAX_FOREIGN_CALLS
 
-    def on_call(
-        self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
-    ) -> Any:
+    def on_call(self, program: CompiledProgram, arguments: Arguments, run: RunCall) -> Results:
         if not getattr(self._now, "is_inside", False):
-            # Another function of this name, perhaps: it is not kept slow for long.
+            # Perhaps another function of the same name, which must not stay slow for long.
             if id(program) not in self._controllers:
-                self._strangers[program] = self._strangers.get(program, 0) + 1
+                self._foreign_calls[program] = self._foreign_calls.get(program, 0) + 1
             return run()
         controller = self._controller(program)
         if controller is None:
@@ -158,12 +159,12 @@ class Optimized:
         return is_measured or self._off is not None
 
     def receipts(self) -> list[Receipt]:
-        """One for each signature that is settled."""
+        """One receipt for each settled signature."""
         settled = [c for c in list(self._controllers.values()) if c.done.is_set()]
         return [receipt_when_ready(controller) for controller in settled]
 
     def report(self) -> str:
-        """What was found, in words."""
+        """The verdicts, one line for each program."""
         if self._off is not None:
             return self._off
         lines = [receipt.sentence() for receipt in self.receipts()]
@@ -173,15 +174,15 @@ class Optimized:
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Stop measuring; what is settled stays settled.
+        """Stop measuring; settled programs stay as they are.
 
-        Where other processes take part and have begun to compare, this ends at their next decision.
+        Where several processes are comparing already, measuring ends at their next decision.
         """
         with self._lock:
             self._is_closed = True
         for controller in list(self._controllers.values()):
             if not controller.done.is_set():
-                controller.stop("it was closed before the comparison was done")
+                controller.stop("it was closed before the comparison finished")
                 if controller.done.is_set():
                     self._on_settled(controller)
         self._stop_listening()
@@ -197,12 +198,12 @@ def _folder(given: str | Path | None) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix="slipstream-"))
     except OSError:
-        # The loop finds out, and leaves the function as it is.
+        # Writing will fail later, and the loop then leaves the function as it is.
         return Path(tempfile.gettempdir()) / f"slipstream-{os.getpid()}"
 
 
 def _callable(function: Any) -> Callable[..., Any]:
-    """What is called for a jitted function, a lowered program or a compiled one."""
+    """The callable for a jitted function, a lowered program or a compiled one."""
     from jax import stages as public
 
     if isinstance(function, public.Lowered):
@@ -216,13 +217,13 @@ def _callable(function: Any) -> Callable[..., Any]:
 
 
 def _ownership(call: Any) -> Callable[[CompiledProgram], bool]:
-    """Which programs are the function's own, not those it runs on the way (constants, say)."""
+    """Tells the function's own programs from those it runs on the side (constants, say)."""
     if stages.is_compiled(call):
         program = stages.program_of(call)
         if program is None:
             raise BadInput(
-                "this compiled program can't be compiled anew: what it was lowered to is gone; "
-                "give optimize the lowered program: optimize(jax.jit(f).lower(…))"
+                "this compiled program can't be recompiled: its lowered program no longer exists; "
+                "pass the lowered program instead: optimize(jax.jit(f).lower(…))"
             )
         return lambda other: other is program
     name = getattr(call, "__name__", None)

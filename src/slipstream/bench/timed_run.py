@@ -1,10 +1,10 @@
-"""A short run of a job: from its start until some steps were timed; then it is ended.
+"""A short run of a job: launch it, time some steps, stop it.
 
     command + variables ─► a fresh process group, with an agent inside ─► the time of a step
                              │ crash, hang, out of memory: TimedRunFailed, with the log
 
-The job is the user's command as it is, a launcher in front of it or not; what it prints goes into a
-log. All its ranks have the same request, and the first is timed.
+The job is the user's unchanged command, with or without a launcher; its output goes to a log. All
+its ranks get the same request, and the first rank is timed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from slipstream.run.run_dir import STATUS, done_facts, read_json
 
 HUNG, MEMORY, DIED = "hung", "memory", "died"
 GRACE_S = 3.0
-"""for a run that was timed, to end by itself"""
+"""how long a timed run may take to end by itself"""
 LAUNCHER_GRACE_S = 30.0
-"""for a launcher to end its ranks, on whatever nodes: those of an mpirun that is killed live on"""
+"""how long a launcher may take to stop its ranks: those of a killed mpirun would live on"""
 LOG = "log.txt"
 _KILLED = SIGNALLED + 9
 _TAIL_BYTES = 1 << 16
@@ -38,7 +38,7 @@ _COUNTERS = Path("/proc/vmstat")
 
 
 class TimedRunFailed(Exception):
-    """A run that came to no time: its kind, and what was seen."""
+    """A run without a step time: the kind of failure, and what was seen."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -48,7 +48,7 @@ class TimedRunFailed(Exception):
 
 @dataclass(frozen=True)
 class TimedRuns:
-    """How a job is run, again and again."""
+    """Runs one job repeatedly, and times its steps."""
 
     command: tuple[str, ...]
     start: int = 5
@@ -65,7 +65,7 @@ class TimedRuns:
         command: Sequence[str] | None = None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """What the agent wrote down: `step_s`, `content`, …; TimedRunFailed if it has none."""
+        """Run the job once; return what its agent wrote: `step_s`, `content` and more."""
         folder.mkdir(parents=True)
         names = tuple(dict.fromkeys([*variables, "XLA_FLAGS"]))
         request = Request(TIME, str(folder.absolute()), self.start, self.steps, variables=names)
@@ -108,7 +108,7 @@ def _grace_s(command: Sequence[str]) -> float:
 
 
 def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
-    """What ended a job, by its log, its exit code and the system's count of kills."""
+    """Why a job ended, from its log, its exit code and the kernel's count of OOM kills."""
     said = _last_lines(folder / LOG)
     ended = "ended with code 0 before its steps were timed"
     if code is not None and code > SIGNALLED:
@@ -120,7 +120,9 @@ def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
     if code and culprit is not None:
         return TimedRunFailed(MEMORY, f"the job {ended}: {culprit.strip()[:200]}; {place}")
     if code == _KILLED and is_killed:
-        return TimedRunFailed(MEMORY, f"the job {ended}, for want of the host's memory; {place}")
+        return TimedRunFailed(
+            MEMORY, f"the job {ended} because the host ran out of memory; {place}"
+        )
     status = read_json(folder / STATUS) or {}
     problem = folder / "request.json.problem"
     why = str(status.get("why") or "") or _own_problem(problem) or (said[-1] if said else "")
@@ -143,7 +145,7 @@ def _last_lines(file: Path) -> list[str]:
 
 
 def _kills() -> int:
-    """How often this system ended a process to get its memory, since it runs."""
+    """OOM kills of this system since boot."""
     try:
         found = re.search(r"^oom_kill (\d+)$", _COUNTERS.read_text(), re.M)
     except OSError:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("slipstream")
 
 FILE = "receipt.json"
+COMPARISON = "comparison.json"
+"""what the agent inside a job hands to its launcher: a receipt without what the profiles show and
+what the launcher knows. The launcher completes it and writes `receipt.json`, once."""
 _LOCK = threading.Lock()
 
 
@@ -69,9 +72,9 @@ class Receipt:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def write(self, folder: Path) -> Path:
+    def write(self, folder: Path, name: str = FILE) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / FILE
+        target = folder / name
         with atomic_write(target) as temporary:
             temporary.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
         return target

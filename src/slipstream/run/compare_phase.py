@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import SlipstreamError
-from slipstream.experiment.receipt import Receipt, bare_receipt, read_receipt
+from slipstream.experiment.receipt import COMPARISON, Receipt, bare_receipt, read_receipt
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.run import nsys
 from slipstream.run.agent.autopgle import variables
@@ -145,7 +145,7 @@ class ComparePhase:
     def _written(self, code: int) -> Receipt:
         """The receipt that the agent wrote; if there is none, one that says why."""
         try:
-            return read_receipt(self.phase)
+            return read_receipt(self.phase / COMPARISON)
         except (OSError, ValueError, TypeError):
             return bare_receipt(self.context.why_not(self.phase, code))
 

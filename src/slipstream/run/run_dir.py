@@ -5,7 +5,7 @@
       lock                  held (flock) by the `slipstream run` that works here
       profile/rank0/        the profile phase: profiles/, programs/, output.txt, log.txt, done.json
       costs/                costs.pb and its manifest, done.json
-      compare/rank0/        the job itself: profiles/, programs/, agent.log, receipt.json, done.json
+      compare/rank0/        the job: profiles/, programs/, agent.log, comparison.json, done.json
       receipt.json, .html   the verdict, and everything needed to repeat it
 
 Files are written atomically. A phase counts only with its `done.json`, which is written last and

@@ -204,7 +204,7 @@ def test_results_that_cannot_be_compared_are_said_to_be_unchecked(tmp_path, monk
     ("script", "kills", "kind", "said"),
     [
         ("kill -9 $$", 0, DIED, "ended by SIGKILL"),
-        ("kill -9 $$", 1, MEMORY, "for want of the host's memory"),
+        ("kill -9 $$", 1, MEMORY, "because the host ran out of memory"),
         ("echo slurmstepd: error: Detected 1 oom_kill event; exit 137", 0, MEMORY, "oom_kill"),
         ("echo not out of memory at all", 0, DIED, "ended with code 0"),
     ],

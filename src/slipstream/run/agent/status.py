@@ -16,8 +16,7 @@ from typing import Any
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.compare_outputs import write_results
 from slipstream.experiment.controller import Controller
-from slipstream.experiment.receipt import FILE as RECEIPT
-from slipstream.experiment.receipt import receipt_of
+from slipstream.experiment.receipt import COMPARISON, receipt_of
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.program_dump import content_of, save_program
 from slipstream.run.agent.recorder import job_facts
@@ -69,7 +68,7 @@ class AgentStatus:
         receipt = replace(receipt, files={**receipt.files, **files})
         if autopgle:
             receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(autopgle)})
-        receipt.write(self.folder)
+        receipt.write(self.folder, COMPARISON)
         facts = {
             "program": controller.watched.name,
             "content": content_of(controller.watched),
@@ -79,7 +78,7 @@ class AgentStatus:
             **job_facts(),
         }
         if is_whole:
-            mark_done(self.folder, [self.folder / RECEIPT, *program.values()], facts)
+            mark_done(self.folder, [self.folder / COMPARISON, *program.values()], facts)
 
     def recorded(self, facts: dict[str, Any] | None, why: str) -> None:
         """Mark the profile as done, or write why there is none."""
