@@ -219,16 +219,16 @@ class _DeviceGaps:
         before = label(profile, int(rows[place])).instruction if place >= 0 else ""
         after = label(profile, int(rows[self.after[i]])) if self.after[i] >= 0 else None
         return Gap(
-            device.name,
-            profile.hosts[device.host].name,
-            int(steps.number[step]),
-            float(self.start[i] - steps.start_ps[step]) / 1e6,
-            float(self.end[i] - self.start[i]) / 1e6,
-            max(self.causes, key=lambda cause: int(self.causes[cause][i])),
-            before,
-            after.instruction if after else "",
-            after.source if after else "",
-            self._doing(i),
+            device=device.name,
+            host=profile.hosts[device.host].name,
+            step=int(steps.number[step]),
+            start_us=float(self.start[i] - steps.start_ps[step]) / 1e6,
+            us=float(self.end[i] - self.start[i]) / 1e6,
+            cause=max(self.causes, key=lambda cause: int(self.causes[cause][i])),
+            before=before,
+            after=after.instruction if after else "",
+            after_source=after.source if after else "",
+            doing=self._doing(i),
         )
 
     def _doing(self, i: int) -> str:

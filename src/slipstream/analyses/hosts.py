@@ -83,15 +83,15 @@ def hosts(profile: Profile) -> Hosts:
     elif not len(matched):
         notes.append("no collective was recorded by two devices: waits between them are unknown")
     return Hosts(
-        len(profile.hosts),
-        len(profile.devices),
-        _clock(profile, matched),
-        len(matched),
-        None if apart is None else float(median(apart)) / 1e6,
-        None if apart is None else float(np.percentile(apart, 95)) / 1e6,
-        spread,
-        found,
-        tuple(notes),
+        hosts=len(profile.hosts),
+        devices=len(profile.devices),
+        clock=_clock(profile, matched),
+        matched=len(matched),
+        alignment_us=None if apart is None else float(median(apart)) / 1e6,
+        alignment_95_us=None if apart is None else float(np.percentile(apart, 95)) / 1e6,
+        compute_spread=spread,
+        rows=found,
+        notes=tuple(notes),
     )
 
 
@@ -118,19 +118,19 @@ def _rows(profile: Profile, matched: MatchedCollectives) -> list[HostRow]:
         offset = float(matched.offsets_ps[device.host]) if len(matched) else np.nan
         found.append(
             HostRow(
-                host,
-                device.name,
-                device.model,
-                len(own),
-                float(middle[0]),
-                float(middle[1]),
-                float(middle[3]),
-                float(middle[6]),
-                offset / 1e6 if np.isfinite(offset) else None,
-                skews.get(index),
-                late.last_share if late else None,
-                late.caused_us if late else None,
-                late.waited_us if late else None,
+                host=host,
+                device=device.name,
+                model=device.model,
+                steps=len(own),
+                step_us=float(middle[0]),
+                compute_us=float(middle[1]),
+                exposed_communication_us=float(middle[3]),
+                idle_us=float(middle[6]),
+                clock_offset_us=offset / 1e6 if np.isfinite(offset) else None,
+                start_skew_us=skews.get(index),
+                last_share=late.last_share if late else None,
+                caused_us=late.caused_us if late else None,
+                waited_us=late.waited_us if late else None,
             )
         )
     return found

@@ -106,33 +106,33 @@ def program_memory(program: Program, name: str = "") -> ProgramMemory:
     makers = sorted((*lasting, *liveness.alive), key=lambda buffer: -buffer.bytes)
     at = _label(program, name, liveness.peak_at)
     return ProgramMemory(
-        name or program.name,
-        liveness.total(ARGUMENT),
-        liveness.results_bytes,
-        liveness.aliased_bytes,
-        liveness.total(CONSTANT),
-        liveness.peak_bytes,
-        liveness.host_bytes,
-        liveness.peak_at,
-        at.source,
-        at.description,
-        tuple(_maker(program, name, buffer, liveness) for buffer in makers[:MAKERS]),
-        tuple(liveness.timeline),
+        program=name or program.name,
+        arguments_bytes=liveness.total(ARGUMENT),
+        results_bytes=liveness.results_bytes,
+        aliased_bytes=liveness.aliased_bytes,
+        constants_bytes=liveness.total(CONSTANT),
+        temporaries_bytes=liveness.peak_bytes,
+        host_bytes=liveness.host_bytes,
+        peak_at=liveness.peak_at,
+        peak_source=at.source,
+        peak_description=at.description,
+        makers=tuple(_maker(program, name, buffer, liveness) for buffer in makers[:MAKERS]),
+        timeline=tuple(liveness.timeline),
     )
 
 
 def _maker(program: Program, name: str, buffer: Buffer, liveness: Liveness) -> Maker:
     named = _label(program, name, buffer.instruction)
     return Maker(
-        buffer.instruction,
-        buffer.bytes,
-        buffer.kind,
-        buffer.shape,
-        liveness.last_use(buffer),
-        named.phase,
-        named.scope,
-        named.source,
-        named.description,
+        instruction=buffer.instruction,
+        bytes=buffer.bytes,
+        kind=buffer.kind,
+        shape=buffer.shape,
+        last_use=liveness.last_use(buffer),
+        phase=named.phase,
+        scope=named.scope,
+        source=named.source,
+        description=named.description,
     )
 
 

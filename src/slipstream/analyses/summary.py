@@ -92,18 +92,18 @@ def summary(profile: Profile) -> Summary:
     for op in by_op.ops:
         phases[op.phase or "other"] += op.per_step_us
     return Summary(
-        tuple(host.name for host in profile.hosts),
-        _versions(profile),
-        _devices(profile),
-        programs(profile),
-        steps.count if steps.basis != "recording" else 0,
-        times.wall_us,
-        steps.basis,
-        steps.rule,
-        times,
-        {phase: time for phase, time in phases.items() if time},
-        by_op.ops[:TOP],
-        profile.warnings,
+        hosts=tuple(host.name for host in profile.hosts),
+        versions=_versions(profile),
+        devices=_devices(profile),
+        programs=programs(profile),
+        step_count=steps.count if steps.basis != "recording" else 0,
+        step_median_us=times.wall_us,
+        step_basis=steps.basis,
+        step_rule=steps.rule,
+        per_step=times,
+        phases_us={phase: time for phase, time in phases.items() if time},
+        top=by_op.ops[:TOP],
+        warnings=profile.warnings,
     )
 
 

@@ -109,14 +109,14 @@ _INT = re.compile(r"\d+")
 def parse_shape(text: str) -> Shape:
     """Parse a shape; ValueError if `text` is not one."""
     shape, end = scan_shape(text, 0)
-    if _SKIP.match(text, end).end() != len(text):  # type: ignore[union-attr]
+    if _skip(text, end) != len(text):
         raise ValueError(f"not a shape: {text!r} has trailing text at character {end}")
     return shape
 
 
 def scan_shape(text: str, start: int) -> tuple[Shape, int]:
     """Parse the shape at `start` of `text`: (shape, end); ValueError if there is none."""
-    start = _SKIP.match(text, start).end()  # type: ignore[union-attr]
+    start = _skip(text, start)
     if text[start : start + 1] == "(":
         return _scan_tuple(text, start)
     match = _ARRAY.match(text, start)
@@ -125,12 +125,18 @@ def scan_shape(text: str, start: int) -> tuple[Shape, int]:
     return _array(match.group()), match.end()
 
 
+def _skip(text: str, at: int) -> int:
+    """The end of white space and comments."""
+    found = _SKIP.match(text, at)
+    return found.end() if found is not None else at
+
+
 def _scan_tuple(text: str, start: int) -> tuple[Shape, int]:
     # A stack instead of recursion, so that deeply nested input can't overflow Python's stack.
     stack: list[list[Shape]] = []
     at = start
     while True:
-        at = _SKIP.match(text, at).end()  # type: ignore[union-attr]
+        at = _skip(text, at)
         here = text[at : at + 1]
         if here == "(":
             stack.append([])

@@ -3,9 +3,23 @@ from pathlib import Path
 import pytest
 
 from recorded import recorded
+from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.dataflow import parameter_name
-from slipstream.profile.semantics.names import PHASES, label, phase, phase_of, primitive, scope
+from slipstream.profile.semantics.names import PHASES, describe, phase, phase_of, scope, source
 from slipstream.sources.hlo.reader import read_program
+
+
+def label(program: Program, instruction: Instruction) -> str:
+    """One line for an instruction: phase · scope · description · source."""
+    found = phase_of(program, instruction)
+    scopes = scope(instruction.op_name)
+    parts = (
+        found if found != "other" else "",
+        scopes if scopes != found else "",  # not "optimizer · optimizer"
+        describe(program, instruction),
+        source(program, instruction),
+    )
+    return " · ".join(part for part in parts if part)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +59,6 @@ def test_phase(op_name: str, expected: str) -> None:
 )
 def test_scope(op_name: str, expected: str) -> None:
     assert scope(op_name) == expected
-
-
-def test_primitive() -> None:
-    assert primitive("jit(f)/mlp/dot_general[precision=None]") == "dot_general"
-    assert primitive("jit(f)/while/body/jit(dynamic_index_in_dim)") == ""
-    assert primitive("params['w1']") == ""
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,8 @@ class _Matcher:
 
     def _forget_matched(self) -> None:
         used = {id(item) for group in self.groups for item in (*group.before, *group.after)}
-        self.left = tuple([i for i in side if id(i) not in used] for side in self.left)  # type: ignore[assignment]
+        before, after = ([i for i in side if id(i) not in used] for side in self.left)
+        self.left = (before, after)
 
 
 def _bucketed(items: Sequence[DiffOp], key: Key) -> dict[Hashable, list[DiffOp]]:

@@ -126,7 +126,15 @@ def _flow(profile: Profile, rows: Array, link: str, direction: str, size: Array)
     what = named.description or named.category
     owner = profile.event_devices[rows]
     return Flow(
-        link, direction, named.instruction, what, named.source, owner, start, duration, size
+        link=link,
+        direction=direction,
+        name=named.instruction,
+        description=what,
+        source=named.source,
+        owner=owner,
+        start_ps=start,
+        duration_ps=duration,
+        bytes=size,
     )
 
 
@@ -244,5 +252,17 @@ def transfer_flows(profile: Profile) -> list[Flow]:
             start, duration = (table[c][rows] for c in ("start_ps", "duration_ps"))
             owner, size = hosts[table["lane"][rows]], table["bytes"][rows].astype(np.float64)
             what = "transfers between slices"
-            found.append(Flow(DCN, direction, "MegaScale", what, "", owner, start, duration, size))
+            found.append(
+                Flow(
+                    link=DCN,
+                    direction=direction,
+                    name="MegaScale",
+                    description=what,
+                    source="",
+                    owner=owner,
+                    start_ps=start,
+                    duration_ps=duration,
+                    bytes=size,
+                )
+            )
     return found

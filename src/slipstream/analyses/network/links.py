@@ -128,18 +128,18 @@ class Link:
         bounds = _length(self.full)
         active = _length(self._inside(self.one.above(1e-300)))
         return Series(
-            self.flows[0].link,
-            self.flows[0].direction,
-            "host" if self.is_sliced else "device",
-            self.capacity,
-            self.capacity_of,
-            float(moved.sum()) / window.steps,
-            mean,
-            float(self.one.rates.max()) * 1e12,
-            mean / self.capacity if self.capacity else None,
-            active / (window.end - window.start),
-            bounds / (window.end - window.start) if self.capacity else None,
-            tuple((moved / span_s * BINS).tolist()),
+            link=self.flows[0].link,
+            direction=self.flows[0].direction,
+            per="host" if self.is_sliced else "device",
+            capacity=self.capacity,
+            capacity_of=self.capacity_of,
+            per_step_bytes=float(moved.sum()) / window.steps,
+            mean=mean,
+            peak=float(self.one.rates.max()) * 1e12,
+            demand=mean / self.capacity if self.capacity else None,
+            active_share=active / (window.end - window.start),
+            bound_share=bounds / (window.end - window.start) if self.capacity else None,
+            rates=tuple((moved / span_s * BINS).tolist()),
         )
 
     @cached_property

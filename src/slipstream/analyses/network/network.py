@@ -72,28 +72,28 @@ def network(
     collectives = slice_collectives(profile, slices)
     arrived = arrivals(profile, window.start, window.end)
     evidence = NetworkEvidence(
-        profile,
-        window.start,
-        window.end,
-        profile.steps.count,
-        window.step_us,
-        collectives,
-        arrived,
-        capacity,
-        sorted((start, end) for start, end in full),
+        profile=profile,
+        start_ps=window.start,
+        end_ps=window.end,
+        steps=profile.steps.count,
+        step_us=window.step_us,
+        collectives=collectives,
+        arrivals=arrived,
+        capacity=capacity,
+        saturated=sorted((start, end) for start, end in full),
     )
     is_sliced = bool(len(profile.transfers))
     return Network(
-        profile.steps.count if profile.steps.basis != "recording" else 0,
-        window.step_us,
-        (window.end - window.start) / BINS / 1e6,
-        assumed.spec if assumed is not None else "",
-        tuple(series),
-        tuple(sorted(regions, key=lambda region: (-region.exposed_us, region.start_us))),
-        latency(arrived, window.edges),
-        collectives,
-        network_problems(evidence) if is_sliced else (),
-        tuple(_notes(profile, machine, assumed, flows, capacity)),
+        steps=profile.steps.count if profile.steps.basis != "recording" else 0,
+        step_us=window.step_us,
+        bin_us=(window.end - window.start) / BINS / 1e6,
+        machine=assumed.spec if assumed is not None else "",
+        series=tuple(series),
+        regions=tuple(sorted(regions, key=lambda region: (-region.exposed_us, region.start_us))),
+        latency=latency(arrived, window.edges),
+        collectives=collectives,
+        troubles=network_problems(evidence) if is_sliced else (),
+        notes=tuple(_notes(profile, machine, assumed, flows, capacity)),
     )
 
 

@@ -173,21 +173,21 @@ class _Occurrences:
         size = self._bytes(kind, slices)
         stall = sum(mean.values())
         return SliceCollective(
-            name,
-            kind,
-            self.named.parts["send"],
-            self.named.parts["recv-done"],
-            self.count,
-            slack,
-            float((last - starts["send"]).mean()) / 1e6,
-            mean["send"],
-            mean["send-done"],
-            mean["recv"],
-            mean["recv-done"],
-            stall * self.count / self.operations.steps,
-            size,
-            size * 8 / slack / 1e3 if size is not None and slack > 0 else None,
-            source(self.named.program, self.named.send),
+            name=name,
+            transfer_type=kind,
+            send=self.named.parts["send"],
+            recv_done=self.named.parts["recv-done"],
+            occurrences=self.count,
+            slack_us=slack,
+            observed_us=float((last - starts["send"]).mean()) / 1e6,
+            send_us=mean["send"],
+            send_done_us=mean["send-done"],
+            recv_us=mean["recv"],
+            recv_done_us=mean["recv-done"],
+            per_step_us=stall * self.count / self.operations.steps,
+            bytes=size,
+            required_gbps=size * 8 / slack / 1e3 if size is not None and slack > 0 else None,
+            source=source(self.named.program, self.named.send),
         )
 
     def _bytes(self, kind: str, slices: int | None) -> float | None:

@@ -124,16 +124,16 @@ def _launch(program: Program, start: Instruction, optional: bool) -> Launch:
     is_copy = _is_copy(program, instruction)
     is_memset = instruction.opcode in ("partition-id", "replica-id")
     return Launch(
-        instruction.name,
-        _group(program, instruction),
-        is_library,
-        is_copy,
-        is_collective,
-        is_memset,
-        family,
-        _direction(program, instruction),
-        _moved_bytes(program, instruction) if is_copy else 0,
-        0.5 if optional else _skip_cost(start, is_collective, is_memset),
+        instruction=instruction.name,
+        group=_group(program, instruction),
+        is_library=is_library,
+        is_copy=is_copy,
+        is_collective=is_collective,
+        is_memset=is_memset,
+        family=family,
+        direction=_direction(program, instruction),
+        bytes=_moved_bytes(program, instruction) if is_copy else 0,
+        skip_cost=0.5 if optional else _skip_cost(start, is_collective, is_memset),
     )
 
 

@@ -7,10 +7,7 @@ JAX records where an operation comes from in its op name:
     program     transformations,      named              marks of remat        primitive
                 around a name         scopes
 
-`phase` and `scope` parse it.  `describe` says what an instruction does, from what it contains,
-and `label` joins all of it in one line:
-
-    backward · block/mlp · gelu′ · model.py:25
+`phase` and `scope` parse it; `describe` says what an instruction does, from what it contains.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from weakref import WeakKeyDictionary
 from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.profile.semantics.descriptions import describe
 
-__all__ = ["PHASES", "describe", "label", "phase", "phase_of", "primitive", "scope", "source"]
+__all__ = ["PHASES", "describe", "phase", "phase_of", "scope", "source"]
 
 PHASES = ("forward", "backward", "remat", "optimizer", "other")
 
@@ -84,14 +81,6 @@ def scope(op_name: str) -> str:
     return _scope(op_name)
 
 
-def primitive(op_name: str) -> str:
-    """The JAX primitive at the end of an op name, such as `dot_general`; empty if there is none."""
-    elements = _elements(op_name)
-    if not elements or _WRAPPED.match(elements[-1]) or len(elements) == 1:
-        return ""
-    return elements[-1].split("[")[0]
-
-
 def source(program: Program, instruction: Instruction) -> str:
     """The source line of an instruction, such as `model.py:24`; empty if unknown."""
     for candidate in (instruction, *_inside(program, instruction)):
@@ -99,19 +88,6 @@ def source(program: Program, instruction: Instruction) -> str:
             file = PurePosixPath(candidate.source_file.replace("\\", "/")).name
             return f"{file}:{candidate.source_line}" if candidate.source_line else file
     return ""
-
-
-def label(program: Program, instruction: Instruction) -> str:
-    """One line for an instruction: phase · scope · description · source."""
-    found = phase_of(program, instruction)
-    scopes = scope(instruction.op_name)
-    parts = (
-        found if found != "other" else "",
-        scopes if scopes != found else "",  # not "optimizer · optimizer"
-        describe(program, instruction),
-        source(program, instruction),
-    )
-    return " · ".join(part for part in parts if part)
 
 
 @lru_cache(maxsize=16384)
