@@ -15,7 +15,7 @@ from slipstream.experiment.receipt import bare_receipt
 from slipstream.run import nsys
 from slipstream.run.agent.request import PROFILE
 from slipstream.run.captured_output import CapturedStream
-from slipstream.run.context import SIGNALLED, Context, RunResult
+from slipstream.run.context import SIGNALLED, Context, RunResult, agent_problem
 from slipstream.run.cost_phase import Costs, make_costs, reused_costs
 from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
 from slipstream.run.preflight import Preflight
@@ -161,7 +161,8 @@ class ProfilePhase:
             self.context.say("profile", _captured(facts))
             return
         failed = read_json(phase / FAILED) or {}
-        why = failed.get("why", "it could not be written; is the disk full?")
+        why = failed.get("why") or agent_problem(phase)
+        why = why or "it could not be written; is the disk full?"
         self.context.warn(f"no profile: {why}")
 
     def _costs(self) -> Costs:
@@ -182,10 +183,10 @@ def _is_recorded(run_dir: RunDir) -> bool:
 
 
 def _is_over(run_dir: RunDir) -> bool:
-    """Done or failed; if the agent could write neither, it removed its request."""
+    """Done, failed or not started; an agent that can write none of these removes its request."""
     phase = run_dir.profile
-    said = (phase / DONE).exists() or (phase / FAILED).exists()
-    return said or (phase.exists() and not (phase / REQUEST).exists())
+    said = (phase / DONE).exists() or (phase / FAILED).exists() or agent_problem(phase)
+    return bool(said) or (phase.exists() and not (phase / REQUEST).exists())
 
 
 def _captured(facts: Mapping[str, Any]) -> str:

@@ -184,14 +184,14 @@ class Agent:
             program.is_settled = True
             self._applied(None)
             return None
-        ends = Callbacks(self._recorded, self._timed, self._applied)
-        return measurement_for(program, self.request, fits, ends)
+        callbacks = Callbacks(self._recorded, self._timed, self._applied)
+        return measurement_for(program, self.request, fits, callbacks)
 
     def _compare_autopgle(self, program: CompiledProgram) -> Measurement | None:
         """Compare JAX's second program with its first."""
-        plain = self._recompiled.first_of(program)
-        assert plain is not None
-        seen_us = self._recompiled.seen_us(program, plain)
+        first = self._recompiled.first_of(program)
+        assert first is not None
+        seen_us = self._recompiled.seen_us(program, first)
         self._auto = facts_of(program, seen_us)
         self._recompiled.clear()
         if len(program.processes) > 1:
@@ -206,7 +206,7 @@ class Agent:
             self.folder, 1, self.request.steps, self.request.rounds, (), is_recorded=True,
             checks=False,
         )  # fmt: skip
-        controller = Controller(program, plan, with_both_programs(program.original, plain.original))
+        controller = Controller(program, plan, with_both_programs(program.original, first.original))
         controller.outcome.notes.append(seen_note(seen_us))
         return controller
 
