@@ -48,10 +48,10 @@ def test_a_program_by_name(two):
 
 
 def test_what_is_no_archive(tmp_path):
-    with pytest.raises(BadInput, match="holds no program from before optimisation"):
+    with pytest.raises(BadInput, match="has no unoptimised program"):
         read_archived(archive(tmp_path / "empty.zip", **{"01__readme.txt": b""}))
     (tmp_path / "cut.zip").write_bytes(b"PK")
-    with pytest.raises(BadInput, match="is not a whole zip file"):
+    with pytest.raises(BadInput, match="is a damaged zip file"):
         read_archived(tmp_path / "cut.zip")
 
 

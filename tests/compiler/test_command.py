@@ -45,7 +45,7 @@ def test_exit_codes(step, tmp_path):
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith(f"error: {step}:raises raised ValueError: no such layer at ")
     ending = slipstream(f"{step}:build", "--flags", QUICK, "-o", str(tmp_path / "step.json"))
-    assert ending.returncode == 2 and "end it in .hlo.pb" in ending.stderr
+    assert ending.returncode == 2 and "expected .hlo.pb" in ending.stderr
     if visible_gpu() is None:
         assert slipstream(f"{step}:build", "--use-gpu").returncode == 3
 

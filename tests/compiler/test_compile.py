@@ -167,7 +167,7 @@ def test_a_program_that_does_not_fit_is_compiled_and_says_so(step, quick):
     first = found.messages[0]
     assert (first.code, first.severity) == ("memory-does-not-fit", "error")
     has = format_bytes(machine("8xA100").gpu.memory_bytes)
-    assert first.text.startswith("needs ") and f" of {has} on each A100: cut" in first.text
+    assert first.text.startswith("needs ") and f" of {has} on each A100: reduce" in first.text
     assert "memory-not-reduced" in codes(found)
 
 
@@ -180,7 +180,7 @@ def test_more_devices_than_there_are(quick):
     jitted = jax.jit(lambda x: x + 1, in_shardings=cut)
     with pytest.raises(BadInput) as error:
         compilation(jitted, (jax.ShapeDtypeStruct((64,), jnp.float32),), on="8xH200", flags=quick)
-    assert "is for 16 devices, and 8xH200 has 8; compile it for 16: --on 2x8xH200" in str(
+    assert "needs 16 devices, but 8xH200 has 8; compile it for 16: --on 2x8xH200" in str(
         error.value
     )
 
@@ -192,7 +192,7 @@ def test_flags_that_a_target_sets_too_late(tmp_path, step_folder, quick):
     step.write_text(setting + step.read_text())
     (message,) = compilation(f"{step}:build", on="2xH200", flags=quick).messages
     assert message.code == "flags-too-late"
-    assert "give them with: --flags '--xla_gpu_enable_command_buffer='" in message.text
+    assert "pass them with: --flags '--xla_gpu_enable_command_buffer='" in message.text
 
 
 def test_a_program_whose_results_are_wrong_is_told_of(step, quick):

@@ -48,21 +48,21 @@ def test_involuntary_rematerialization():
     assert found.instruction == "sharding_constraint.1"
     assert found.text.startswith(
         "jit(f)/sharding_constraint can't be resharded from {devices=[2,1,4]<=[8]} to "
-        "{devices=[1,8,1]<=[2,4]T(1,0)} piece by piece"
+        "{devices=[1,8,1]<=[2,4]T(1,0)} directly"
     )
 
 
 def test_memory_that_can_not_be_had():
     arguments, limit = parse_messages(MEMORY)
     assert (arguments.code, limit.code) == ("arguments-too-big", "memory-not-reduced")
-    assert "take 137 GB of the 120 GB" in arguments.text
-    assert "below 103 GB and gets it no lower than 481 GB" in limit.text
+    assert "need 137 GB of the 120 GB" in arguments.text
+    assert "below 103 GB, only to 481 GB" in limit.text
 
 
 def test_what_became_of_the_costs():
     assert parse_messages(PGLE) == (
-        CompilerMessage("pgle-used", "the scheduler uses the costs of /tmp/c.pbtxt"),
-        CompilerMessage("pgle-fallback", "where costs are missing: using SolLatencyEstimator"),
+        CompilerMessage("pgle-used", "the scheduler uses the costs in /tmp/c.pbtxt"),
+        CompilerMessage("pgle-fallback", "for missing costs: using SolLatencyEstimator"),
         CompilerMessage("pgle-found", "1 instructions have a cost in the file"),
         CompilerMessage(
             "pgle-missing",
@@ -106,9 +106,9 @@ def test_autotuning_results_that_are_of_no_use():
         "hits=2, misses=0 (strict_hits=0, in_memory_hits=0)"
     )
     (none,), (all_of_them,) = parse_messages(old), parse_messages(new)
-    assert none.text.startswith("0 of 1 kernels are tuned as in /a; it has no others")
+    assert none.text.startswith("0 of 1 kernels use the autotuning results in /a; it has no more")
     assert (none.severity, all_of_them.severity) == ("warning", "info")
-    assert all_of_them.text == "2 of 2 kernels are tuned as in /a"
+    assert all_of_them.text == "2 of 2 kernels use the autotuning results in /a"
 
 
 def test_spills_are_one_message() -> None:

@@ -53,11 +53,11 @@ def test_efforts_are_numbers():
     ("flags", "complaint"),
     [
         ("--xla_gpu_enable_triton_gem=true", "did you mean xla_gpu_enable_triton_gemm?"),
-        ("--something_else=1", "knows no flag something_else; see: slipstream flags list"),
+        ("--something_else=1", "has no flag something_else; see: slipstream flags list"),
         ("--xla_gpu_enable_async_all_gather=true", "rejects xla_gpu_enable_async_all_gather"),
         ("--xla_gpu_all_gather_combine_threshold_bytes=lots", "expected an integer"),
         ("--xla_gpu_enable_triton_gemm=perhaps", "expected"),
-        ("--xla_a='b", "can't be read"),
+        ("--xla_a='b", "can't be parsed"),
     ],
 )
 def test_flags_that_xla_would_refuse(flags, complaint):

@@ -54,7 +54,7 @@ def test_a_study_is_begun_shown_gone_on_with_and_applied(target, tmp_path):
         ("tune x.py:build --memory much", "'much' is not a size"),
         ("tune x.py:build --add xla_flag", "has no values"),
         ("tune x.py:build --objective speed", "there is no objective 'speed'"),
-        ("tune --on 8xH200 x.py:build", "x.py is not there"),
+        ("tune --on 8xH200 x.py:build", "x.py does not exist"),
         ("tune show nowhere", "holds no study"),
         ("tune x.py:build -- python train.py", "jobs need --measure"),
         ("tune x.py:build --measure --capture 0:1 -- python train.py", "expected START:COUNT"),

@@ -1,1 +1,1 @@
-"""Real XLA as a library: targets compiled for any cluster of GPUs, with no GPU."""
+"""The real XLA GPU compiler as a library: compiles for any GPU cluster without a GPU."""

@@ -1,4 +1,4 @@
-"""Programs that nsys-jax kept, to be compiled again: HLO, target configuration, autotuning.
+"""Programs in nsys-jax archives, to be recompiled: HLO, target configuration, autotuning.
 
 dump/module_0040.pjit_step.before_optimizations.hlo.pb.xz
 dump/module_0040.pjit_step.gpu_target_config.pbtxt.xz
@@ -26,7 +26,7 @@ _BEFORE = re.compile(
 
 @dataclass(frozen=True)
 class ArchivedProgram:
-    """One program of an archive, with what it was compiled for."""
+    """One program of an archive, with its target configuration and autotuning results."""
 
     target: Target
     target_config: str | None
@@ -34,7 +34,7 @@ class ArchivedProgram:
 
 
 def read_archived(path: str | Path, name: str | None = None) -> ArchivedProgram:
-    """The biggest program of an archive, or the one called `name`."""
+    """The largest program of an archive, or the one called `name`."""
     try:
         with zipfile.ZipFile(path) as archive:
             member = _choose(archive, Path(path), name)
@@ -44,7 +44,7 @@ def read_archived(path: str | Path, name: str | None = None) -> ArchivedProgram:
             config = _beside(archive, match["stem"], "gpu_target_config")
             results = _beside(archive, match["stem"], "autotune_results")
     except zipfile.BadZipFile as error:
-        raise BadInput(f"{path} is not a whole zip file ({error}); copy it again") from None
+        raise BadInput(f"{path} is a damaged zip file ({error}); copy it again") from None
     target = Target("hlo", f"{match['name']} of {Path(path).name}", content)
     return ArchivedProgram(target, config, _kept(results) if results else None)
 
@@ -53,7 +53,7 @@ def _choose(archive: zipfile.ZipFile, path: Path, name: str | None) -> str:
     found = {m["name"]: i for i in archive.infolist() if (m := _BEFORE.match(i.filename))}
     if not found:
         raise BadInput(
-            f"{path} holds no program from before optimisation; expected an archive of nsys-jax, "
+            f"{path} has no unoptimised program; expected an nsys-jax archive "
             "recorded with XLA_FLAGS=--xla_dump_hlo_as_proto"
         )
     if name is None:
@@ -79,7 +79,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _kept(results: str) -> Path:
-    """XLA reads them from a file; `.pbtxt` tells it that they are text."""
+    """Write autotuning results to a file for XLA; `.pbtxt` marks them as text."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{digest(results)}.autotune.pbtxt"

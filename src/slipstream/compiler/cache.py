@@ -1,13 +1,13 @@
-"""Compiled programs on disk, by the content of all that went into them.
+"""A cache of compiled programs on disk, keyed by the content of all inputs.
 
     <cache>/slipstream/compile/
-      <key>.json               what is known of one compile; names the two beside it
-      <digest>.hlo.pb          the program            } named after their own content, so that two
-      <digest>.log             what XLA wrote         } processes never overwrite each other's
+      <key>.json               facts about one compile; names the two files below
+      <digest>.hlo.pb          the program            } named by their content, so that processes
+      <digest>.log             XLA's log              } never overwrite each other's files
       <target>.inputs.json     files and variables that a Python target reads
 
-An entry counts from the moment its .json is there, which is written last. The least recently used
-go when all together are too big.
+An entry exists once its .json does, which is written last.  The least recently used entries are
+deleted when the cache is too large.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from slipstream.errors import BadInput
 from slipstream.writing import atomic_write
 
 FORMAT = 1
-"""of the entries; a new one makes the old ones unread"""
+"""version of the entries; entries of other versions are ignored"""
 LIMIT_BYTES = 2 * 10**9
 LIMIT_VARIABLE = "SLIPSTREAM_CACHE_BYTES"
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept."""
+    """The folder of the cache."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "slipstream" / "compile"
 
 
 def digest(*parts: object) -> str:
-    """A name for anything that JSON or bytes can say."""
+    """A hash of bytes and JSON values."""
     summary = hashlib.sha256(f"{FORMAT}\n".encode())
     for part in parts:
         data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode()
@@ -45,7 +45,7 @@ def digest(*parts: object) -> str:
 
 
 def find(key: str) -> dict[str, Any] | None:
-    """The entry, if it is whole; its `proto` and `log` are paths."""
+    """The entry, if it is complete; its `proto` and `log` are paths."""
     folder = cache_folder()
     file = folder / f"{key}.json"
     found = read_json(file)
@@ -54,7 +54,7 @@ def find(key: str) -> dict[str, Any] | None:
     paths = {name: folder / str(found.get(name)) for name in ("proto", "log")}
     if not all(path.is_file() for path in paths.values()):
         return None
-    # Used just now: the least recently used goes first.
+    # Mark it as recently used.
     with suppress(OSError):
         for path in (file, *paths.values()):
             os.utime(path)
@@ -62,13 +62,13 @@ def find(key: str) -> dict[str, Any] | None:
 
 
 def keep(key: str, entry: Mapping[str, Any], proto: bytes, log: str) -> dict[str, Any]:
-    """Store an entry; returns what `find` would."""
+    """Store an entry, and return it as `find` does."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
-            f"can't write to the cache {folder} ({error.strerror}); name another place with: "
+            f"can't write to the cache {folder} ({error.strerror}); choose another folder with: "
             "export XDG_CACHE_HOME=FOLDER"
         ) from None
     contents = {"proto": (proto, ".hlo.pb"), "log": (log.encode(), ".log")}
@@ -82,7 +82,7 @@ def keep(key: str, entry: Mapping[str, Any], proto: bytes, log: str) -> dict[str
 
 
 def read_json(file: Path) -> dict[str, Any] | None:
-    """A kept file; None where there is none, or a damaged one."""
+    """A cached JSON file; None if it is missing or damaged."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -103,12 +103,12 @@ def _write(target: Path, data: bytes) -> None:
 def _limit_bytes() -> int:
     given = os.environ.get(LIMIT_VARIABLE, "")
     if given and not given.isdigit():
-        raise BadInput(f"{LIMIT_VARIABLE} is {given!r}; expected a number of bytes, in digits")
+        raise BadInput(f"{LIMIT_VARIABLE} is {given!r}; expected a number of bytes in digits")
     return int(given) if given else LIMIT_BYTES
 
 
 def _evict(folder: Path) -> None:
-    """Other processes may do the same at the same time: what is gone already is fine."""
+    """Delete the oldest files until the cache is small enough; other processes may do the same."""
     files = []
     for entry in os.scandir(folder):
         with suppress(OSError):
@@ -118,7 +118,7 @@ def _evict(folder: Path) -> None:
     limit = _limit_bytes()
     newest = max((time for time, _, _ in files), default=0.0)
     for time, size, path in sorted(files):
-        # What was written this minute is in use.
+        # Files from the last minute may be in use.
         if total <= limit or time > newest - 60:
             return
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What has processes to end: closed when its `with` block is left."""
+"""Context managers that close themselves."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """A context manager by its `close`."""
+    """A context manager that calls `close` at the end."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what it has."""
+        """Release all processes and files."""
 
     def __enter__(self) -> Self:
         return self

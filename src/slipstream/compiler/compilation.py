@@ -1,4 +1,4 @@
-"""What a compile gives: the program, what XLA said, and what it needs of each device's memory."""
+"""The result of a compile: the program, XLA's messages, and the memory each device needs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from slipstream.sources.hlo.reader import program_from_proto
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What one device holds while the program runs, as XLA planned it."""
+    """Memory that one device needs to run the program, as planned by XLA."""
 
     arguments_bytes: int
     outputs_bytes: int
     temporaries_bytes: int
     code_bytes: int
     aliased_bytes: int
-    """outputs that take the place of arguments (donated buffers)"""
+    """outputs that reuse the buffers of donated arguments"""
     capacity_bytes: int
-    """what the device has"""
+    """the device's memory"""
     host_bytes: int = 0
-    """what is kept in the host's memory instead"""
+    """data kept in host memory instead"""
 
     @property
     def peak_bytes(self) -> int:
-        """All at once; arguments stay for the whole step."""
+        """The total; arguments stay allocated for the whole step."""
         lasting = self.arguments_bytes + self.outputs_bytes - self.aliased_bytes
         return lasting + self.temporaries_bytes + self.code_bytes
 
@@ -42,21 +42,21 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Compilation:
-    """One compiled program, with everything that is known of how it came about."""
+    """One compiled program, and how it was compiled."""
 
     proto: Path
     """the serialized HloModuleProto, in the cache"""
     log: Path
-    """all that XLA wrote, in the cache"""
+    """XLA's log, in the cache"""
     logged: tuple[CompilerMessage, ...]
-    """what XLA said of it, and what is to be said of the machine and its memory"""
+    """XLA's messages, and ours about the machine and its memory"""
     memory: MemoryUse
     seconds: float
-    """what lowering and compiling took, when they ran"""
+    """time for lowering and compiling, when they ran"""
     is_cached: bool
     machine: Machine
     target: str
-    """what was compiled, for people: `examples/gpt.py:build`"""
+    """what was compiled, such as `examples/gpt.py:build`"""
     versions: Mapping[str, str] = field(default_factory=dict)
     """of Python, jax, jaxlib and the GPU plugin"""
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Compilation:
 
     @cached_property
     def messages(self) -> tuple[CompilerMessage, ...]:
-        """All that is to be said: first whether the program is wrong, which XLA does not see."""
+        """All messages; first whether XLA miscompiled the program."""
         wrong = soundness(self.program)
         if wrong.is_sound:
             return self.logged

@@ -1,4 +1,4 @@
-"""Compile for any machine, with no GPU: the real XLA GPU compiler, in a process of its own."""
+"""Compile for any machine without a GPU: the real XLA GPU compiler, in a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compile(
     costs: Costs = None,
     autotuning: str | os.PathLike[str] | None = None,
 ) -> Program:
-    """The optimised, scheduled program of a target on a machine; `compilation` says more."""
+    """The optimised, scheduled program of a target on a machine; `compilation` returns more."""
     return compilation(target, args, on=on, flags=flags, costs=costs, autotuning=autotuning).program
 
 
@@ -45,8 +45,8 @@ def compilation(
 ) -> Compilation:
     """Compile a target: a function and its arguments, `train.py:build`, StableHLO or HLO.
 
-    `target_config` replaces the configuration that is known for the machine's GPU (text of a
-    GpuTargetConfigProto). With `use_gpu` both it and autotuning come from the GPU that is here.
+    `target_config` replaces the built-in configuration of the machine's GPU (text of a
+    GpuTargetConfigProto). With `use_gpu`, it and autotuning come from the local GPU.
     """
     with compiler(
         target,
@@ -73,13 +73,13 @@ def compiler(
 ) -> CompilerSession:
     """A session for several compiles of one target; use it in a `with` statement.
 
-    With `shares_kernels` machine code that one compile made serves the next, where this XLA can.
+    With `shares_kernels`, compiles reuse each other's machine code, if this XLA can.
     """
     machine = machine_of(on)
     if isinstance(target, (str, os.PathLike)) and os.fspath(target).endswith(".zip"):
         archived = read_archived(os.fspath(target))
         target = archived.target
-        # What it ran on is what it was made for; what is given counts more.
+        # Arguments override what the archive recorded.
         target_config = target_config or archived.target_config
         autotuning = autotuning or archived.autotuning
     if use_gpu:
@@ -98,7 +98,7 @@ def compiler(
 
 
 def machine_of(on: str | Machine) -> Machine:
-    """A machine by its name."""
+    """A machine by its spec."""
     if isinstance(on, Machine):
         return on
     from slipstream.machines.topology import machine

@@ -1,4 +1,4 @@
-"""A compiled program into a file of one's own: proto or text, by the file's ending."""
+"""Write a compiled program to a file, as proto or text by the file's ending."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def write_program(compilation: Compilation, path: str | os.PathLike[str]) -> Pat
     target = Path(path)
     if target.suffix not in PROTO + TEXT:
         raise BadInput(
-            f"{target.name} says not what to write: end it in .hlo.pb for a proto, or in .hlo or "
-            ".txt for text"
+            f"{target.name} has no known ending; expected .hlo.pb for a proto, or .hlo or .txt for "
+            "text"
         )
     data = compilation.proto.read_bytes()
     if target.suffix in TEXT:

@@ -1,4 +1,4 @@
-"""What a worker could not do, in one sentence, with the fix."""
+"""Errors for requests that a worker could not fulfil, each with its fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BYTES = re.compile(r"(?:allocate|requires|exceeds|needs)[^\d]{0,40}([\d.]+ ?[KM
 
 
 class CompileFailed(BadInput):
-    """A compile that came to nothing, and of which kind: `died`, `memory` or `refused`."""
+    """A compile that failed; its kind is `died`, `memory` or `refused`."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
@@ -43,16 +43,16 @@ def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
     unknown = _UNKNOWN_FLAG.search(failed.log)
     if unknown:
         return BadInput(
-            f"XLA refuses XLA_FLAGS: it knows no {unknown[1].strip()}; see: slipstream flags lint"
+            f"XLA rejects XLA_FLAGS: unknown {unknown[1].strip()}; see: slipstream flags lint"
         )
     if code == -9:
         return Missing(
-            "the compiler's process was killed, most likely because this machine ran out of "
-            f"memory; compile for fewer devices or layers, or on a bigger machine (log: {log})"
+            "the compiler process was killed, probably because this machine ran out of memory; "
+            f"compile for fewer devices or layers, or on a larger machine (log: {log})"
         )
-    last = next(_lines_from_the_end(failed.log), "it wrote nothing")
+    last = next(_lines_from_the_end(failed.log), "it logged nothing")
     return CompileFailed(
-        f"the compiler's process ended with code {code}: {last} (log: {log})", "died"
+        f"the compiler process exited with code {code}: {last} (log: {log})", "died"
     )
 
 
@@ -64,13 +64,13 @@ def _start(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
         )
     if "nknown backend" in text or "No such plugin" in text or "not in the list" in text:
         return Missing(
-            f"JAX can't load its GPU plugin ({_plain(text)}); install it again with: "
+            f"JAX can't load its GPU plugin ({_plain(text)}); reinstall it with: "
             f"pip install 'slipstream[compiler]' (log: {log})"
         )
     return BadInput(
         f"XLA can't build the topology {machine.topology} of {machine.gpu.name}, for "
         f"{machine.spec}: {_plain(text)}; expected slices × hosts × GPUs, all at least 1, and a "
-        f"target configuration that this plugin knows (log: {log})"
+        f"target configuration that this plugin supports (log: {log})"
     )
 
 
@@ -85,14 +85,14 @@ def _lower(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
         return BadInput(f"{target.module} has no function {target.function}; {guess}it has {known}")
     where = f" at {answer['place']}" if answer["place"] else ""
     return BadInput(
-        f"{target.label} raised {_shortened(answer['line'])}{where}; the whole traceback: {log}"
+        f"{target.label} raised {_shortened(answer['line'])}{where}; full traceback: {log}"
     )
 
 
 def _convert(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
     return BadInput(
-        f"{target.label} can't be turned into StableHLO ({_plain(failed.answer['line'])}); "
-        f"expected HLO before optimisation (log: {log})"
+        f"{target.label} can't be converted to StableHLO ({_plain(failed.answer['line'])}); "
+        f"expected unoptimised HLO (log: {log})"
     )
 
 
@@ -101,7 +101,7 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
     if answer["error"] == "TooManyDevices":
         wanted, has = answer["text"].split()
         return BadInput(
-            f"{target.label} is for {wanted} devices, and {machine.spec} has {has}; "
+            f"{target.label} needs {wanted} devices, but {machine.spec} has {has}; "
             f"compile it for {wanted}: --on {_bigger(machine, int(wanted))}"
         )
     line = answer["line"]
@@ -109,13 +109,14 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
         size = _BYTES.search(line)
         needs = f" (it needs {size[1]})" if size else ""
         return CompileFailed(
-            f"{target.label} does not fit in the memory of one {machine.gpu.name}{needs}: cut the "
-            f"batch, checkpoint more layers, or shard over more devices; XLA said: {_plain(line)}",
+            f"{target.label} does not fit in the memory of one {machine.gpu.name}{needs}: reduce "
+            "the batch size, checkpoint more layers, or shard over more devices; XLA's error: "
+            f"{_plain(line)}",
             "memory",
         )
     if answer["error"] in ("MLIRError", "ValueError") and "pars" in line.lower():
         return BadInput(
-            f"{target.label} is no StableHLO that this jaxlib can read ({_plain(line)}); write it "
+            f"{target.label} is not StableHLO that this jaxlib can read ({_plain(line)}); write it "
             f"with jax.jit(f).lower(…).as_text() (log: {log})"
         )
     text = f"XLA can't compile {target.label}: {_plain(line)} (log: {log})"
@@ -143,7 +144,7 @@ def _lines_from_the_end(log: str) -> Iterator[str]:
 
 
 def _keep_log(log: str) -> Path:
-    """A failure's log stays, in the place where the others are."""
+    """Keep the log of a failure in the cache."""
     folder = cache_folder()
     file = folder / f"{digest(log)}.failed.log"
     try:

@@ -1,4 +1,4 @@
-"""The GPU of this machine, if there is one: its exact configuration, and autotuning on it."""
+"""The local GPU, if there is one, for its exact configuration and autotuning on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def visible_gpu() -> str | None:
-    """The model of the first GPU, as the driver says it; None where none is."""
+    """The model of the first GPU, as the driver reports it; None if there is none."""
     return _asked() or _listed()
 
 
@@ -30,7 +30,7 @@ def _asked() -> str | None:
 
 
 def _listed() -> str | None:
-    """Containers may have the driver and not its tools."""
+    """From the driver, as containers may lack its tools."""
     for file in sorted(_DRIVER.glob("*/information")):
         for line in file.read_text(errors="replace").splitlines():
             if line.startswith("Model:"):
@@ -39,20 +39,20 @@ def _listed() -> str | None:
 
 
 def is_same_model(machine: Machine, model: str | None) -> bool:
-    """Whether a GPU is what the machine is made of: `NVIDIA H200` and `NVIDIA H200 NVL` are not."""
+    """Whether a machine has GPUs of this model; `NVIDIA H200` and `NVIDIA H200 NVL` differ."""
     return model is not None and model.casefold() == machine.gpu.full_name.casefold()
 
 
 def check_same_model(machine: Machine) -> None:
-    """Missing where no GPU is, BadInput where another one is."""
+    """Raise Missing without a GPU, BadInput if it is another model."""
     model = visible_gpu()
     if model is None:
         raise Missing(
-            "no GPU is visible here, so nothing can be tuned on it; leave the option out, or give "
-            "the results of a machine that has one: --autotuning FILE"
+            "no GPU is visible to autotune on; omit the option, or use the results of a machine "
+            "that has one: --autotuning FILE"
         )
     if not is_same_model(machine, model):
         raise BadInput(
-            f"the GPU here is a {model}, and {machine.spec} is made of {machine.gpu.full_name}; "
-            "leave the option out, or compile for the GPU that is here"
+            f"the local GPU is {model}, but {machine.spec} has {machine.gpu.full_name}; "
+            "omit the option, or compile for the local GPU"
         )

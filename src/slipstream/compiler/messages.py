@@ -1,7 +1,7 @@
-"""What XLA writes to its log, as messages; the rest of the log stays in its file.
+"""Messages parsed from XLA's log.
 
 W0815 12:00:00.000000  123 spmd_partitioner.cc:687] [SPMD] Involuntary full rematerialization. …
-▲ severity                 ▲ where in XLA            ▲ text, which may go on in further lines
+▲ severity                 ▲ where in XLA            ▲ text, possibly of several lines
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _MOST_NAMES = 5
 
 @dataclass(frozen=True)
 class CompilerMessage:
-    """One thing that XLA, or we about its result, had to say."""
+    """One message from XLA, or from us about its result."""
 
     code: str
-    """a name to tell messages apart by: `involuntary-remat`"""
+    """the kind of message: `involuntary-remat`"""
     text: str
     severity: str = "info"
     """one of SEVERITIES"""
     instruction: str | None = None
-    """the instruction it is about, where it is about one"""
+    """the instruction that it is about, if any"""
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One entry of the log: a first line, and those that go on with it."""
+    """One entry of the log: a first line and its continuation lines."""
 
     severity: str
     file: str
@@ -50,7 +50,7 @@ class LogEntry:
 
 
 def read_log(log: str) -> Iterator[LogEntry]:
-    """The entries of a log; lines before the first one, such as tracebacks, are left out."""
+    """The entries of a log; lines before the first entry are ignored."""
     head: re.Match[str] | None = None
     lines: list[str] = []
     for line in log.splitlines():
@@ -66,7 +66,7 @@ def read_log(log: str) -> Iterator[LogEntry]:
 
 
 def parse_messages(log: str) -> tuple[CompilerMessage, ...]:
-    """The messages of a log, each once, in the order in which they first came."""
+    """The messages in a log, without duplicates, in order of appearance."""
     entries = list(read_log(log))
     found = dict.fromkeys(message for entry in entries if (message := _message_of(entry)))
     found |= dict.fromkeys(_missing(entries))
@@ -85,7 +85,7 @@ def _message_of(entry: LogEntry) -> CompilerMessage | None:
         match = pattern.search(entry.text)
         if match is not None:
             return build(match)
-    # An error that we don't know is still an error.
+    # Report errors that we don't know.
     if entry.severity in "EF" and not any(known in entry.text for known in _HARMLESS):
         return CompilerMessage("xla-error", _first_line(entry.text), "warning")
     return None
@@ -97,7 +97,7 @@ def _first_line(text: str, most: int = 240) -> str:
 
 
 def _size(text: str) -> str:
-    """`135.62GiB` as XLA writes it, `145.6 GB` as we do."""
+    """`135.62GiB`, as XLA writes it, to `145.6 GB`."""
     from slipstream.units import format_bytes
 
     match = re.fullmatch(r"([\d.]+)\s*([KMGT]?)i?B?", text)
@@ -115,9 +115,8 @@ def _remat(match: re.Match[str]) -> CompilerMessage:
     between = f" from {way[1]} to {way[2]}" if way else ""
     return CompilerMessage(
         "involuntary-remat",
-        f"{what} can't be resharded{between} piece by piece, so every device gathers all of it "
-        "first (XLA: involuntary full rematerialization); give it, or what it is made of, "
-        "another sharding",
+        f"{what} can't be resharded{between} directly, so every device gathers all of it first "
+        "(XLA: involuntary full rematerialization); change its sharding, or that of its inputs",
         "warning",
         name[1] if name else None,
     )
@@ -127,8 +126,8 @@ def _memory(match: re.Match[str]) -> CompilerMessage:
     limit, least = _size(match["limit"]), _size(match["least"])
     return CompilerMessage(
         "memory-not-reduced",
-        f"XLA wants the program's memory below {limit} and gets it no lower than "
-        f"{least}; cut the batch, checkpoint more layers, or shard over more devices",
+        f"XLA can't reduce the program's memory below {limit}, only to {least}; reduce the batch "
+        "size, checkpoint more layers, or shard over more devices",
         "warning",
     )
 
@@ -139,14 +138,14 @@ def _arguments(match: re.Match[str]) -> CompilerMessage:
     size, limit = format_bytes(int(match["size"])), format_bytes(int(match["limit"]))
     return CompilerMessage(
         "arguments-too-big",
-        f"arguments and results alone take {size} of the {limit} that XLA plans with on each "
+        f"arguments and results alone need {size} of the {limit} that XLA plans for on each "
         "device; shard the parameters over more devices",
         "warning",
     )
 
 
 def _missing(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
-    """Instructions without a cost; their names follow the number as entries of their own."""
+    """Instructions without a cost; their names follow as separate entries."""
     for place, entry in enumerate(entries):
         match = _MISSING.search(entry.text)
         if match is None or entry.file != _CHECKER:
@@ -164,7 +163,7 @@ def _is_name(entry: LogEntry) -> bool:
 
 
 def _tuned(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
-    """How much of a file of autotuning results XLA could use: often none, and it says little."""
+    """How many of the given autotuning results XLA used; often none."""
     files = [match[1] for entry in entries if (match := _TUNING.search(entry.text))]
     stats = [match for entry in entries if (match := _TUNING_USED.search(entry.text))]
     hits, misses = (sum(int(one[group]) for one in stats) for group in (1, 2))
@@ -173,14 +172,14 @@ def _tuned(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
     if not stats:
         yield CompilerMessage("autotuning", f"autotuning results loaded from {files[0]}")
         return
-    text = f"{hits} of {hits + misses} kernels are tuned as in {files[0]}"
+    text = f"{hits} of {hits + misses} kernels use the autotuning results in {files[0]}"
     if misses:
-        text += "; it has no others for this GPU and jaxlib, and the rest take XLA's defaults"
+        text += "; it has no more for this GPU and jaxlib, so the rest use XLA's defaults"
     yield CompilerMessage("autotuning", text, "warning" if misses else "info")
 
 
 def _spilled(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
-    """Kernels with more values than registers; autotuning tries many, and keeps few of them."""
+    """Kernels that spill registers; autotuning tries many and keeps few of them."""
     spills = [entry.text for entry in entries if _SPILL.search(entry.text)]
     names = list(dict.fromkeys(m[1] for text in spills if (m := _SPILLER.search(text))))
     if not spills:
@@ -188,19 +187,19 @@ def _spilled(entries: list[LogEntry]) -> Iterator[CompilerMessage]:
     shown = ", ".join(names[:_MOST_NAMES]) + ("…" if len(names) > _MOST_NAMES else "")
     kernels = f"{len(names) or len(spills)} kernel{'' if len(names) == 1 else 's'}"
     text = f"{kernels} spill registers to memory{f': {shown}' if shown else ''}"
-    yield CompilerMessage("spilling", f"{text}; with autotuning, some were only tried", "info")
+    yield CompilerMessage("spilling", f"{text}; some may be autotuning candidates only", "info")
 
 
 def _say(code: str, text: str, severity: str) -> Callable[[re.Match[str]], CompilerMessage]:
-    """A message whose text may use the groups of the pattern."""
+    """A message whose text may refer to the groups of the pattern."""
     return lambda match: CompilerMessage(code, match.expand(text), severity)
 
 
 def _unified(match: re.Match[str]) -> CompilerMessage:
     return CompilerMessage(
         "estimator-fallback",
-        "XLA has no cost tables for this GPU and schedules by rough sizes instead "
-        f"({_first_line(match.string, 160)}); give it costs: --costs FILE",
+        "XLA has no cost tables for this GPU and schedules with rough estimates "
+        f"({_first_line(match.string, 160)}); provide costs: --costs FILE",
         "warning",
     )
 
@@ -220,30 +219,28 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], CompilerMessage]] 
         "pgle-found", r"\1 instructions have a cost in the file", "info"
     ),
     re.compile(r"Using PGLE profile from (\S+)"): _say(
-        "pgle-used", r"the scheduler uses the costs of \1", "info"
+        "pgle-used", r"the scheduler uses the costs in \1", "info"
     ),
     re.compile(r"PGLE profile file does not exist:? ?(\S*)"): _say(
         "pgle-absent", r"XLA found no cost file for this program (\1)", "warning"
     ),
-    re.compile(r"PGLE fallback: (.+)"): _say(
-        "pgle-fallback", r"where costs are missing: \1", "info"
-    ),
+    re.compile(r"PGLE fallback: (.+)"): _say("pgle-fallback", r"for missing costs: \1", "info"),
     re.compile(r"Cannot construct unified latency estimator"): _unified,
     OUT_OF_MEMORY: lambda match: CompilerMessage(
         "out-of-memory", _first_line(match.string), "error"
     ),
     re.compile(r"^(\S+) sets XLA_FLAGS=(.*)"): _say(
         "flags-too-late",
-        r"\1 sets XLA_FLAGS when XLA has started already, so they don't count here; "
-        r"give them with: --flags '\2'",
+        r"\1 sets XLA_FLAGS after XLA has started, so they have no effect here; "
+        r"pass them with: --flags '\2'",
         "warning",
     ),
     re.compile(r"No such compile option: '?([\w]+)"): _say(
-        "unknown-option", r"XLA knows no option \1", "error"
+        "unknown-option", r"XLA has no option \1", "error"
     ),
     re.compile(r"very slow compile|Constant folding an instruction is taking"): lambda match: (
         CompilerMessage("slow-compile", _first_line(match.string), "info")
     ),
 }
 _HARMLESS = ("cuInit", "libcuda", "Unable to register cu", "failed call to", "AutotuneCache")
-"""errors that don't matter to a compile: no GPU, or a file in the format of an older release"""
+"""errors that don't affect a compile: no GPU, or a file in the format of an older release"""

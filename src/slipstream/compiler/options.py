@@ -1,7 +1,7 @@
-"""Flags, divided by the way in which they reach XLA.
+"""Split flags by how they reach XLA.
 
-compiler options   with each compile; most flags
-XLA_FLAGS          with the process: maps, messages, `+NAME` and `-NAME` in lists, aliases
+compiler options   for each compile: most flags
+XLA_FLAGS          for the whole process: maps, messages, `+NAME` and `-NAME` in lists, aliases
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slipstream.flags.catalogue.values import (
 from slipstream.flags.settings import Setting, SourceLocation
 
 Flags = Mapping[str, object] | str | None
-"""by name, or as people write XLA_FLAGS"""
+"""by name, or in the syntax of XLA_FLAGS"""
 
 EFFORTS = {
     "optimization_level": int,
@@ -30,17 +30,17 @@ EFFORTS = {
     "exec_time_optimization_effort": float,
     "memory_fitting_effort": float,
 }
-"""options of a compile that are no flags of XLA, and take numbers"""
+"""compile options that are not XLA flags, and their types"""
 ONCE_A_PROCESS = frozenset(
     ("xla_gpu_load_autotune_results_from", "xla_dump_to", "xla_gpu_per_fusion_autotune_cache_dir")
 )
-"""what XLA reads once and keeps: another value needs another process"""
+"""flags that XLA reads once: another value needs another process"""
 _NOWHERE = SourceLocation("--flags", 1, 1, None)
 
 
 @dataclass(frozen=True)
 class SplitFlags:
-    """Settings in the form in which XLA takes them."""
+    """Flags as compile options and as XLA_FLAGS."""
 
     compiler_options: Mapping[str, str] = field(default_factory=dict)
     xla_flags: Mapping[str, str] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class SplitFlags:
 
     @property
     def text(self) -> str:
-        """What goes into XLA_FLAGS."""
+        """The value of XLA_FLAGS."""
         return " ".join(f"--{name}={value}" for name, value in self.xla_flags.items())
 
 
 def split_flags(flags: Flags, catalogue: Catalogue | None = None) -> SplitFlags:
-    """Each flag to its place; BadInput for one that the installed XLA would refuse."""
+    """Split flags; BadInput for a flag that the installed XLA would reject."""
     given = _parsed(flags)
     if not given:
         return SplitFlags()
@@ -86,7 +86,9 @@ def _parsed(flags: Flags) -> dict[str, str]:
     try:
         words = shlex.split(flags)
     except ValueError as error:
-        raise BadInput(f"flags {flags!r} can't be read ({error}); write --name=value …") from None
+        raise BadInput(
+            f"flags {flags!r} can't be parsed ({error}); expected --name=value …"
+        ) from None
     for word in words:
         name, equals, value = word.partition("=")
         found[name.removeprefix("--")] = value if equals else "true"
@@ -135,5 +137,5 @@ def _refused(name: str, value: str, catalogue: Catalogue) -> BadInput:
         return BadInput(f"{past.message}")
     guess = did_you_mean(name, catalogue.flags, cutoff=SIMILAR)
     return BadInput(
-        f"jaxlib {catalogue.jaxlib_version} knows no flag {name}; {guess}see: slipstream flags list"
+        f"jaxlib {catalogue.jaxlib_version} has no flag {name}; {guess}see: slipstream flags list"
     )

@@ -1,4 +1,4 @@
-"""Many compiles of one target: lowered once, kept workers, everything cached.
+"""Many compiles of one target: it is lowered once, workers are reused, and results are cached.
 
 with compiler("train.py:build", on="8xH200") as session:
     for flags in candidates:
@@ -44,7 +44,7 @@ _DEVICE_MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
 
 @dataclass(frozen=True)
 class _Module:
-    """The target as StableHLO in a file, and how to compile that."""
+    """The target as a StableHLO file, and how to compile it."""
 
     path: Path
     request: Mapping[str, Any]
@@ -80,7 +80,7 @@ class CompilerSession(Closing):
         self._shares_kernels = shares_kernels
 
     def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
-        """The program with these flags and costs, from the cache where it is in it."""
+        """The program with these flags and costs, from the cache if possible."""
         options = split_flags(flags)
         costs_path = self._costs_path(costs)
         found = cache.find(self._key(options, costs_path))
@@ -89,7 +89,7 @@ class CompilerSession(Closing):
         return self._compilation(self._compiled(options, costs_path), is_cached=False)
 
     def portable_target(self) -> Target:
-        """The target as what can be kept and compiled elsewhere: Python is lowered once."""
+        """The target in a form that can be stored and compiled elsewhere: Python is lowered."""
         if self.target.kind != "python":
             return self.target
         module = self._lowered(SplitFlags())
@@ -98,7 +98,7 @@ class CompilerSession(Closing):
         return Target("stablehlo", label, content, devices=order, options=module.options)
 
     def abort(self) -> None:
-        """End a compile that another thread waits for: it fails there, and the next one works."""
+        """Abort a compile that another thread waits for, which then fails there."""
         for worker in list(self._workers.values()):
             worker.kill()
 
@@ -108,7 +108,7 @@ class CompilerSession(Closing):
         self._workers.clear()
         self._folder.cleanup()
 
-    # What decides the result.
+    # Cache keys.
 
     def _key(self, options: SplitFlags, costs: Path | None) -> str:
         return cache.digest(
@@ -133,7 +133,7 @@ class CompilerSession(Closing):
 
     @property
     def _identity(self) -> list[Any]:
-        """A Python target without its contents: the files it reads are known by this."""
+        """A Python target without its contents, to look up the files that it reads."""
         module = self.target.module
         place = os.path.abspath(module) if module.endswith(".py") else [os.getcwd(), module]
         return [place, self.target.function, dict(self.target.keywords)]
@@ -149,7 +149,7 @@ class CompilerSession(Closing):
         if isinstance(costs, CostTable):
             path = Path(self._folder.name) / "costs.pb"
             costs.write(path)
-            # XLA may keep what it read under a name, so each content has its own.
+            # XLA may cache files by name, so each content gets its own name.
             named = path.with_name(f"{_content(path)}.pb")
             path.replace(named)
             return named
@@ -157,7 +157,7 @@ class CompilerSession(Closing):
         read_costs(path)
         return path
 
-    # The work.
+    # Compiling.
 
     def _compiled(self, options: SplitFlags, costs: Path | None) -> dict[str, Any]:
         module = self._lowered(options)
@@ -168,11 +168,11 @@ class CompilerSession(Closing):
             given[_COSTS_FLAG] = str(costs)
         out = Path(self._folder.name) / "program.pb"
         if self._use_gpu:
-            # Sharded autotuning waits for the processes of the other hosts, which don't exist.
+            # Sharded autotuning would wait for processes on other hosts, which don't exist.
             given.setdefault("xla_gpu_shard_autotuning", "False")
         if self._shares_kernels and _KERNELS_FLAG in installed_catalogue().flags:
-            # Most kernels of one candidate are those of another: machine code is made once. The
-            # program doesn't depend on it, and so neither does the key.
+            # Candidates share most kernels, so compile each only once. The program doesn't depend
+            # on it, so the key doesn't either.
             given[_KERNELS_FLAG] = str(Path(self._folder.name) / "kernels")
         request = {**module.request, "options": given, "use_gpu": self._use_gpu}
         answer, log = self._ask(worker, "compile", path=str(module.path), out=str(out), **request)
@@ -182,7 +182,7 @@ class CompilerSession(Closing):
             "seconds": round(module.seconds + answer["seconds"], 3),
             "flags": {**module.options, **options.all},
         }
-        # Only now is it known what the target reads, and so the key.
+        # The key includes what the target reads, which is known only now.
         return cache.keep(self._key(options, costs), entry, out.read_bytes(), module.log + log)
 
     def _worker(self, options: SplitFlags) -> WorkerProcess:
@@ -249,7 +249,7 @@ class CompilerSession(Closing):
                 worker.close()
             raise explain(failed, do, self.target, self.machine) from None
 
-    # The result.
+    # Results.
 
     def _compilation(self, entry: Mapping[str, Any], *, is_cached: bool) -> Compilation:
         memory = MemoryUse(**entry["memory"], capacity_bytes=self._capacity)
@@ -271,7 +271,7 @@ class CompilerSession(Closing):
 
     @property
     def _capacity(self) -> int:
-        """What this machine's devices have, which the target configuration may say better."""
+        """The memory of a device; the target configuration may be more exact than the machine."""
         stated = _DEVICE_MEMORY.search(self._config)
         return int(stated[1]) if stated else self.machine.gpu.memory_bytes
 
@@ -282,30 +282,30 @@ def _own_messages(machine: Machine, memory: MemoryUse, devices: int) -> list[Com
     if not memory.fits:
         needs, has = format_bytes(memory.peak_bytes), format_bytes(memory.capacity_bytes)
         text = (
-            f"needs {needs} of {has} on each {gpu}: cut the batch, checkpoint more layers, or "
-            "shard over more devices"
+            f"needs {needs} of {has} on each {gpu}: reduce the batch size, checkpoint more layers, "
+            "or shard over more devices"
         )
         found.append(CompilerMessage("memory-does-not-fit", text, "error"))
     if devices < machine.devices:
         text = (
             f"the program runs on {devices} of the {machine.devices} devices of {machine.spec}: "
-            "its shardings name no more"
+            "its shardings use no more"
         )
         found.append(CompilerMessage("few-devices", text, "warning"))
     if flags := os.environ.get("XLA_FLAGS"):
-        found.append(CompilerMessage("environment", f"XLA_FLAGS count too: {flags}", "info"))
+        found.append(CompilerMessage("environment", f"XLA_FLAGS is also applied: {flags}", "info"))
     return found
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
     found = Path(path).absolute()
     if not found.exists():
-        raise BadInput(f"{os.fspath(path)} is not there; check the path, or leave the option out")
+        raise BadInput(f"{os.fspath(path)} does not exist; check the path, or omit the option")
     return found
 
 
 def _content(path: Path | None) -> str | None:
-    """What is in a file or folder, for a key."""
+    """A hash of a file or folder, for a key."""
     if path is None:
         return None
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]

@@ -1,7 +1,7 @@
-"""What a Python target reads: files and environment variables, watched while it is built.
+"""Track the files and environment variables that a Python target reads while it is built.
 
-The next time, their contents alone tell whether the kept result is still right, and neither the
-target nor jax has to be imported for that.
+Next time, their contents tell whether the cached result is still valid, without importing the
+target or jax.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 ALWAYS = ("JAX_", "XLA_", "LIBTPU_", "NVTE_", "TF_")
-"""beginnings of variables that count whether or not the target was seen to read them"""
+"""prefixes of variables that always count as inputs"""
 _OURS = frozenset(("JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE"))
-"""what we set for the worker, whatever the user has"""
+"""variables that we set for the worker, whatever the user's values"""
 _NOT_INPUTS = ("/proc/", "/sys/", "/dev/", "/etc/")
 
 
 @dataclass(frozen=True)
 class TargetInputs:
-    """Names only; `state` says what is in them now."""
+    """Names of files and variables; `state` reads their contents."""
 
     files: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Any]:
-        """The content of every file and variable, for a key."""
+        """The contents of all files and variables, for a key."""
         names = sorted({*self.variables, *(n for n in os.environ if n.startswith(ALWAYS))} - _OURS)
         return {
             "files": {file: _content(file) for file in self.files},
@@ -54,21 +54,21 @@ class TargetInputs:
 
 @dataclass
 class _Seen:
-    is_watching: bool = False
+    is_active: bool = False
     files: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
 
 
 @contextmanager
 def tracking() -> Iterator[_Seen]:
-    """Collect what is read; for a process of our own, as the hooks stay."""
+    """Collect what is read; only for a worker process, since the hooks stay installed."""
     seen = _Seen(True)
     sys.addaudithook(lambda event, args: _note_file(seen, event, args))
     environ = type(os.environ)
     plain = environ.__getitem__
 
     def noted(self: Any, name: Any) -> Any:
-        if seen.is_watching:
+        if seen.is_active:
             seen.variables.add(str(name))
         return plain(self, name)
 
@@ -76,12 +76,12 @@ def tracking() -> Iterator[_Seen]:
     try:
         yield seen
     finally:
-        seen.is_watching = False
+        seen.is_active = False
         environ.__getitem__ = plain  # type: ignore[method-assign]
 
 
 def inputs_of(seen: _Seen) -> TargetInputs:
-    """What was seen, without what comes with Python, the packages and this process."""
+    """The tracked inputs, without those of Python, installed packages and this process."""
     modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     files = {*seen.files, *(os.path.abspath(file) for file in modules if file)}
     return TargetInputs(
@@ -91,7 +91,7 @@ def inputs_of(seen: _Seen) -> TargetInputs:
 
 
 def _note_file(seen: _Seen, event: str, args: tuple[Any, ...]) -> None:
-    if event != "open" or not seen.is_watching:
+    if event != "open" or not seen.is_active:
         return
     path, mode = args[0], args[1]
     is_name = isinstance(path, (str, os.PathLike))
@@ -106,7 +106,7 @@ def _is_input(file: str) -> bool:
 
 
 def _installed() -> tuple[str, ...]:
-    """Where packages live; their versions are in the key already."""
+    """The folders of packages, whose versions are already part of the key."""
     paths = {*sysconfig.get_paths().values(), str(Path(__file__).resolve().parents[1])}
     paths -= {sysconfig.get_paths()["data"], sysconfig.get_paths()["scripts"]}
     return tuple(f"{path}{os.sep}" for path in sorted(paths))

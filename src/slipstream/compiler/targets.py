@@ -1,9 +1,9 @@
-"""What people give to be compiled, and what it is.
+"""What can be compiled, and how it is recognised.
 
 train.py:build, package.train:build    a function that builds a jitted function and arguments
 a function and its arguments           lowered in this process
 .mlir, .stablehlo, bytes, text         StableHLO, as JAX writes it
-.hlo.pb, .pb, .txt, bytes, text        HLO before optimisation, as XLA dumps it
+.hlo.pb, .pb, .txt, bytes, text        unoptimised HLO, as XLA dumps it
 """
 
 from __future__ import annotations
@@ -21,36 +21,34 @@ from typing import Any
 from slipstream.errors import BadInput
 
 BYTECODE = b"ML\xefR"
-"""how MLIR's bytecode begins"""
+"""the first bytes of MLIR bytecode"""
 _PYTHON = re.compile(r"^(?P<module>.+?):(?P<function>[A-Za-z_]\w*)$")
 _MLIR_TEXT = re.compile(rb"^\s*(//[^\n]*\n\s*)*(#\w+ ?=|module\b|builtin\.module\b|func\.func\b)")
 _HLO_TEXT = re.compile(rb"^\s*(//[^\n]*\n\s*)*HloModule\b")
-_EXPECTED = (
-    "expected FILE.py:FUNCTION, StableHLO (.mlir) or HLO before optimisation (.hlo.pb, .txt)"
-)
+_EXPECTED = "expected FILE.py:FUNCTION, StableHLO (.mlir) or unoptimised HLO (.hlo.pb, .txt)"
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something to compile: either Python to import, or a program's text or bytes."""
+    """Something to compile: a Python function to import, or a program as text or bytes."""
 
     kind: str
     """`python`, `stablehlo` or `hlo`"""
     label: str
-    """for people"""
+    """its name in messages"""
     content: bytes = field(default=b"", repr=False)
     module: str = ""
     function: str = ""
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """further arguments of a Python target's function"""
+    """keyword arguments of a Python target's function"""
     devices: tuple[int, ...] = ()
-    """the device ids of the mesh, where lowering knew them"""
+    """the device ids of the mesh, if lowering knows them"""
     options: Mapping[str, str] = field(default_factory=dict)
-    """compiler options that the jitted function brings along"""
+    """compiler options of the jitted function itself"""
 
 
 def identify(target: Any, args: Any = None) -> Target:
-    """What a target is; functions are lowered here and now."""
+    """Recognise a target; functions are lowered immediately."""
     if isinstance(target, Target):
         return target
     if callable(target) or hasattr(target, "compiler_ir"):
@@ -78,16 +76,16 @@ def _function(target: Callable[..., Any], args: Any) -> Target:
 def _named(name: str, args: Any) -> Target:
     if Path(name).is_file():
         if name.endswith(".py"):
-            raise BadInput(f"{name} names no function; {_functions(Path(name))}")
+            raise BadInput(f"{name} does not name a function; {_functions(Path(name))}")
         return _program(_unpacked(Path(name)), name)
     match = _PYTHON.match(name)
     if match is None:
-        raise BadInput(f"{name} is not there; {_EXPECTED}")
+        raise BadInput(f"{name} does not exist; {_EXPECTED}")
     if match["module"].endswith(".py") and not Path(match["module"]).is_file():
-        raise BadInput(f"{match['module']} is not there, so {match['function']} can't be called")
+        raise BadInput(f"{match['module']} does not exist, so {match['function']} can't be called")
     if args is not None and not isinstance(args, Mapping):
         raise BadInput(
-            f"the arguments of {name} are its own to build; expected a mapping of further keywords"
+            f"{name} builds its own arguments; expected only a mapping of further keywords"
         )
     return Target(
         "python", name, module=match["module"], function=match["function"], keywords=args or {}
@@ -95,7 +93,7 @@ def _named(name: str, args: Any) -> Target:
 
 
 def _functions(file: Path) -> str:
-    """The functions of a file that could be meant."""
+    """Suggest functions of a file."""
     import ast
 
     try:
@@ -121,8 +119,8 @@ def _program(data: bytes, label: str) -> Target:
         return Target("stablehlo", label, data)
     if _is_scheduled(data, label):
         raise BadInput(
-            f"{label} is compiled already: it has a schedule; read it with slipstream simulate, or "
-            "give what XLA dumped before optimisation (*.before_optimizations.hlo.pb)"
+            f"{label} is already compiled: it has a schedule; read it with slipstream simulate, or "
+            "use the unoptimised dump (*.before_optimizations.hlo.pb)"
         )
     return Target("hlo", label, data)
 
@@ -144,5 +142,5 @@ def _unpacked(path: Path) -> bytes:
         if data[:6] == b"\xfd7zXZ\x00":
             return lzma.decompress(data)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput(f"{path} is compressed and damaged ({error}); copy it again") from None
+        raise BadInput(f"{path} is a damaged compressed file ({error}); copy it again") from None
     return data

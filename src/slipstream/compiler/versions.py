@@ -1,4 +1,4 @@
-"""What is installed: read from the packages' metadata, so that jax need not be imported."""
+"""Installed versions, from package metadata, without importing jax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PURPOSE = "compiling for GPUs"
 
 @lru_cache(maxsize=1)
 def installed_versions() -> dict[str, str]:
-    """Python, jax, jaxlib and the plugin with XLA's GPU compiler; Missing when one is not there."""
+    """Versions of Python, jax, jaxlib and the GPU plugin; Missing if one is not installed."""
     found = {"python": platform.python_version()}
     for package in ("jax", "jaxlib"):
         release = _release(package)
@@ -33,11 +33,11 @@ def installed_versions() -> dict[str, str]:
 
 
 def _check_fit(jaxlib: str, plugin: str, release: str) -> None:
-    """JAX ignores a plugin of another release, and then knows no GPU."""
+    """JAX ignores a plugin of another release, and then supports no GPU."""
     if _numbers(jaxlib) != _numbers(release):
         raise Missing(
-            f"{plugin} {release} does not go with jaxlib {jaxlib}: JAX uses a plugin of its own "
-            f"release only; install it with: pip install '{plugin}=={jaxlib}'"
+            f"{plugin} {release} does not match jaxlib {jaxlib}: JAX only uses a plugin of its own "
+            f"release; install it with: pip install '{plugin}=={jaxlib}'"
         )
 
 

@@ -1,4 +1,4 @@
-"""HLO before optimisation, as XLA dumps it or people write it."""
+"""Unoptimised HLO, as XLA dumps it or people write it."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_a_program_that_is_compiled_already(data):
     import gzip
 
     text = gzip.decompress((data / "off_default.hlo.gz").read_bytes()).decode()
-    with pytest.raises(BadInput, match="compiled already"):
+    with pytest.raises(BadInput, match="already compiled"):
         compilation(text, on="H200")
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_program(tmp_path):
     junk.write_bytes(b"\xff" * 40)
     with pytest.raises(BadInput, match="expected an HloProto"):
         compilation(str(junk))
-    with pytest.raises(BadInput, match="can't be turned into StableHLO"):
+    with pytest.raises(BadInput, match="can't be converted to StableHLO"):
         compilation("HloModule broken\n\nENTRY e {\n  x = f32[] nonsense()\n}\n")
-    with pytest.raises(BadInput, match="is no StableHLO that this jaxlib can read"):
+    with pytest.raises(BadInput, match="is not StableHLO that this jaxlib can read"):
         compilation("module {\n  func.func @main( {\n}\n")

@@ -1,1 +1,1 @@
-"""The process in which XLA compiles."""
+"""The worker process in which XLA runs."""

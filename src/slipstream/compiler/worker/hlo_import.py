@@ -1,4 +1,4 @@
-"""HLO before optimisation, as XLA dumps it or people publish it, into StableHLO.
+"""Convert unoptimised HLO, dumped by XLA or published, to StableHLO.
 
 What stands in the way, and what is done about it:
 

@@ -1,4 +1,4 @@
-"""Functions into StableHLO, for GPUs, whatever this process runs on.
+"""Lower functions to StableHLO for GPUs, on any platform.
 
 plain function ──jit──► jitted ──trace──► jaxpr ──lower for cuda──► StableHLO, device ids
 """
@@ -17,20 +17,20 @@ PLATFORM = "cuda"
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program before XLA saw it."""
+    """A program before it is compiled."""
 
     stablehlo: bytes
     devices: tuple[int, ...]
-    """ids in the order of the mesh; empty where the mesh was abstract, or one device is enough"""
+    """ids in the order of the mesh; empty for an abstract mesh or a single device"""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 class WrongTarget(Exception):
-    """A target function that exists and gives something that can't be compiled."""
+    """A target function that returns something that can't be compiled."""
 
 
 def lower(function: Any, arguments: tuple[Any, ...]) -> Lowered:
-    """A function, jitted or not, or what its `.lower()` or `.trace()` gave."""
+    """Lower a function, jitted or not, or the result of its `.lower()` or `.trace()`."""
     lowered = function if hasattr(function, "compiler_ir") else _lower(function, arguments)
     devices, options = lowered_for(lowered)
     return Lowered(bytecode(lowered.compiler_ir("stablehlo")), devices, options)
@@ -40,14 +40,14 @@ def _lower(function: Any, arguments: tuple[Any, ...]) -> Any:
     import jax
 
     if hasattr(function, "lower") and not hasattr(function, "trace"):
-        return function.lower(lowering_platforms=(PLATFORM,))  # what `.trace()` gave
+        return function.lower(lowering_platforms=(PLATFORM,))  # the result of `.trace()`
     jitted = function if hasattr(function, "trace") else jax.jit(function)
     abstract = jax.tree.map(_abstract, arguments)
     return jitted.trace(*abstract).lower(lowering_platforms=(PLATFORM,))
 
 
 def _abstract(value: Any) -> Any:
-    """Arrays by their shape: where they are now is not where they will be."""
+    """Replace arrays by their shapes: they will be on other devices."""
     import jax
 
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
@@ -57,7 +57,7 @@ def _abstract(value: Any) -> Any:
 
 
 def call_builder(build: Any, devices: list[Any], keywords: Mapping[str, Any]) -> Lowered:
-    """Call a target's function with the devices, or a mesh of them, as its parameters ask."""
+    """Call a target's function with devices or a mesh, depending on its parameters."""
     names = inspect.signature(build).parameters
     given: dict[str, Any] = dict(keywords)
     if "devices" in names:
@@ -106,7 +106,7 @@ def _binds(function: Any, arguments: tuple[Any, ...]) -> bool:
     except TypeError:
         return False
     except ValueError:
-        return True  # no signature to be had: let jax say what is wrong
+        return True  # without a signature, let jax report the error
     return True
 
 

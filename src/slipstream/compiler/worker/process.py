@@ -1,4 +1,4 @@
-"""A worker process, from the outside: requests, answers, and the log that XLA writes meanwhile."""
+"""The client of a worker process: requests, answers, and the log that XLA writes meanwhile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 VLOG = "gpu_hlo_schedule=1,autotuner_pass=1,config_assigner_pass=1"
-"""makes XLA say which estimator its scheduler uses, and whether autotuning results were of use"""
+"""makes XLA log which estimator its scheduler uses, and whether it used autotuning results"""
 _SOURCES = str(Path(__file__).resolve().parents[3])
 
 
 class WorkerFailed(Exception):
-    """What a worker answered instead of a result; `died` if it can't answer any more."""
+    """An error from a worker; `died` if the process has ended."""
 
     def __init__(self, answer: dict[str, Any], log: str, *, died: bool = False) -> None:
         super().__init__(answer.get("line", ""))
@@ -26,7 +26,7 @@ class WorkerFailed(Exception):
 
 
 class WorkerProcess:
-    """One worker; `log` is all it wrote since the last request."""
+    """One worker process."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class WorkerProcess:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._read = 0
         self._child = subprocess.Popen(
-            # -P: what lies in the current folder must not shadow packages.
+            # -P: files in the current folder must not shadow packages.
             [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -48,7 +48,7 @@ class WorkerProcess:
         )
 
     def ask(self, do: str, **request: Any) -> tuple[dict[str, Any], str]:
-        """An answer, and what was logged meanwhile; WorkerFailed when there is none."""
+        """Send a request; returns the answer and what was logged, or raises WorkerFailed."""
         assert self._child.stdin is not None and self._child.stdout is not None
         line = ""
         try:
@@ -73,7 +73,7 @@ class WorkerProcess:
         return data.decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End it at once; whoever waits for its answer learns that it died."""
+        """Kill the process; a thread that waits for its answer gets WorkerFailed."""
         self._child.kill()
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ def _environment(xla_flags: str, use_gpu: bool) -> dict[str, str]:
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {
         **os.environ,
-        # A plugin without a GPU fails its own checks unless the CPU is asked for.
+        # Without a GPU, the plugin's own checks fail unless the CPU is selected.
         "JAX_PLATFORMS": "cuda,cpu" if use_gpu else "cpu",
         "XLA_FLAGS": f"{theirs} {xla_flags}".strip(),
         "TF_CPP_MIN_LOG_LEVEL": "0",

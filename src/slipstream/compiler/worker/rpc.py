@@ -1,9 +1,8 @@
-"""A process that answers: requests come in as lines of JSON, each names a method; answers go out.
+"""Remote procedure calls over stdin and stdout, one line of JSON per request and answer.
 
-    {"do": "compile", …}   →   what the method returns, or {"error", "line", …}
+    {"do": "compile", …}   →   the return value of the method, or {"error", "line", …}
 
-Whoever started the process keeps its stderr, where XLA logs and where targets print, so that
-answers stay readable.
+XLA's log and the output of targets go to stderr, which the parent process keeps in a file.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ Answer = dict[str, Any]
 
 
 def serve_stdin(worker: object) -> None:
-    """Requests of stdin, until there are no more; then the process ends."""
-    # What targets print must not get between the answers.
+    """Answer requests from stdin until it ends, then exit."""
+    # Keep the output of targets out of the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(worker, sys.stdin, answers)
@@ -34,7 +33,7 @@ def serve(worker: object, requests: TextIO, answers: TextIO) -> None:
         try:
             answer = getattr(worker, request.pop("do"))(**request)
         except (Exception, SystemExit) as error:
-            # Whatever a target or XLA raises is an answer; the traceback goes to the log.
+            # Any error in a target or XLA is an answer; the traceback goes to the log.
             traceback.print_exc()
             answer = _failure(error)
         sys.stderr.flush()
@@ -42,7 +41,7 @@ def serve(worker: object, requests: TextIO, answers: TextIO) -> None:
 
 
 def _failure(error: BaseException) -> Answer:
-    """What went wrong, and where in the user's code: the last frame that is not in a package."""
+    """The error, and its place in the user's code: the last frame outside packages."""
     frames = traceback.extract_tb(error.__traceback__)
     packages = (
         os.sep + "site-packages" + os.sep,
@@ -54,7 +53,7 @@ def _failure(error: BaseException) -> Answer:
     return {
         "error": type(error).__name__,
         "text": str(error),
-        # Without the notes that JAX adds to every error.
+        # Without the notes that JAX adds to errors.
         "line": f"{type(error).__name__}: {error}",
         "place": f"{own[-1].filename}:{own[-1].lineno}" if own else "",
         "names": _near_names(error),

@@ -1,12 +1,11 @@
-"""The process in which XLA runs: requests come in as lines of JSON, answers go out likewise.
+"""The process in which XLA runs; requests and answers are lines of JSON.
 
     start    {topology, target_config, use_gpu}                  → {}
     lower    {module, function, keywords, out}                    → {devices, options, inputs}
     convert  {path, out}                                          → {partitions, …}
     compile  {path, options, devices, out, …}                     → {memory, seconds, devices}
 
-XLA writes its log to stderr, which whoever started this process keeps in a file. What targets
-print goes there too, so that answers stay readable.
+XLA's log and the output of targets go to stderr, which the parent process keeps in a file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from slipstream.compiler.worker.rpc import Answer, serve_stdin
 
 
 class Worker:
-    """Holds the topology between requests: building it takes longer than small compiles do."""
+    """Keeps the topology between requests: building it takes longer than a small compile."""
 
     def __init__(self) -> None:
         self.devices: list[Any] = []
@@ -49,7 +48,7 @@ class Worker:
             build = getattr(import_target(module), function)
             lowered = call_builder(build, self.devices, keywords)
         if os.environ.get("XLA_FLAGS") != flags:
-            # In the log's own form, so that it stays with all that is compiled from here.
+            # In the format of the log, so that it is kept with everything compiled from here.
             late = f"{module} sets XLA_FLAGS={os.environ.get('XLA_FLAGS')}"
             print(f"W0101 00:00:00.000000 0 worker.py:0] {late}", file=sys.stderr)
         Path(out).write_bytes(lowered.stablehlo)
@@ -85,7 +84,7 @@ class Worker:
 
 
 def import_target(module: str) -> Any:
-    """A file as a module of its own name, or a module by its dotted name."""
+    """Import a file as a module, or a module by its dotted name."""
     if not module.endswith(".py"):
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(module)
