@@ -41,7 +41,7 @@ def test_json_of_one_machine(data: Path) -> None:
     assert 0.3 < found["mfu"] < 0.6
     worst = found["waits"][0]
     assert worst["kind"] == "host copy"
-    assert worst["why"] == "a command buffer captures it, so it runs in line with the kernels"
+    assert worst["why"] == "a command buffer captures it, so it is serialised with the kernels"
 
 
 def test_json_of_several_machines_is_a_list(data: Path) -> None:

@@ -104,7 +104,7 @@ def test_an_empty_profile_says_what_to_do(data):
     profile = recording(data, "off_lhs_nocb")
     empty = profile.with_events(Table.empty(EVENT_COLUMNS))
 
-    with pytest.raises(BadInput, match="no event that belongs to an instruction"):
+    with pytest.raises(BadInput, match="no events that belong to an instruction"):
         extract_costs(empty)
 
 

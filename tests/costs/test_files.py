@@ -73,9 +73,9 @@ def test_the_manifest_says_what_the_costs_are_of(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"", "XLA would ignore it"),
-        ("a.pb", b"\xff\xff", "is no binary ProfiledInstructionsProto"),
-        ("a.pbtxt", b"costs { nome: 1 }", "is no text ProfiledInstructionsProto"),
+        ("a.txt", b"", "XLA ignores anything else"),
+        ("a.pb", b"\xff\xff", "is not a binary ProfiledInstructionsProto"),
+        ("a.pbtxt", b"costs { nome: 1 }", "is not a text ProfiledInstructionsProto"),
     ],
 )
 def test_what_can_not_be_read_is_refused(name, content, said, tmp_path):
@@ -102,7 +102,7 @@ def test_a_table_that_matches_nothing_is_not_written(tmp_path):
     entries = {"command_buffer_1": Cost("command_buffer_1", 9.0)}
     useless = ProgramCosts(None, "all programs", entries, looked_up=frozenset({"fusion.1"}))
 
-    with pytest.raises(BadInput, match="not written: nothing of it matches"):
+    with pytest.raises(BadInput, match="not written: none of the costs"):
         CostTable((useless,), "jax").write(tmp_path / "a.pb")
     assert list(tmp_path.iterdir()) == []
 

@@ -88,7 +88,7 @@ def test_without_a_header_reductions_tell_by_their_columns() -> None:
     found = nccl_tests(scatter, "x")[0]
     assert (found.kind, found.group) == ("reduce-scatter", Group(8))
     gather = scatter.replace("sum", "none")
-    with pytest.raises(BadInput, match="say it with --kind, one of: all-gather"):
+    with pytest.raises(BadInput, match="name it with --kind, one of: all-gather"):
         nccl_tests(gather, "x")
     assert nccl_tests(gather, "x", kind="all-gather")[0].group == Group(8)
 
@@ -96,7 +96,7 @@ def test_without_a_header_reductions_tell_by_their_columns() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no rows of nccl-tests"),
+        ("", "has no nccl-tests rows"),
         ("  8388608  2097152  float  sum  -1  81.28  103.2  180.6  0\n", "how many GPUs took part"),
         (
             printed("all_gather", GATHER.replace("22.88  0", "22.88  7"), ("a",), 4),
@@ -115,7 +115,7 @@ def test_the_gpu_is_in_the_text(tmp_path: Path, data: Path) -> None:
     assert device_of([str(text)]) == "NVIDIA H200"
     recording = str(data / "nccl2_lhs_r0.xplane.pb.gz")
     assert not is_text(recording)
-    with pytest.raises(BadInput, match="say it with --gpu"):
+    with pytest.raises(BadInput, match="name it with --gpu"):
         device_of([recording])
     with pytest.raises(BadInput, match="there is no file 'nowhere'"):
         is_text("nowhere")

@@ -80,7 +80,7 @@ def test_measured_points_and_what_lies_between() -> None:
 
     def at(size: int) -> float:
         found = collective_time(mine, Collective("all-gather", size))
-        assert (found.basis, found.why.rpartition(", as ")[2]) == ("calibrated", "all_gather.txt")
+        assert (found.basis, found.why.rpartition(", from ")[2]) == ("calibrated", "all_gather.txt")
         return found.us
 
     assert [at(size) for size in (2**20, 2**24, 2**30)] == pytest.approx([50.0, 100.0, 4000.0])
@@ -99,7 +99,7 @@ def test_other_groups_follow_the_model_scaled_to_what_was_measured() -> None:
     factor = 4000 / collective_time(plain, whole).us
     found = collective_time(mine, gather)
     assert found.us == pytest.approx(factor * collective_time(plain, gather).us)
-    assert (found.basis, f"× {factor:.2f}, as all_gather.txt" in found.why) == ("modelled", True)
+    assert (found.basis, f"× {factor:.2f}, from all_gather.txt" in found.why) == ("modelled", True)
     # Nothing across hosts was measured: there the plain model stands.
     both = calibrated("2x8xH100", CURVE)
     assert collective_time(both, whole) == collective_time(machine("2x8xH100"), whole)

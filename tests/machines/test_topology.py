@@ -39,7 +39,7 @@ def test_hosts_and_linked_sets_are_counted_over_slices() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("12xH200", "no multiple of that; write hosts × GPUs, like 2x8xH200"),
+        ("12xH200", "not a multiple of that; write hosts × GPUs, for example 2x8xH200"),
         ("8xH20", "did you mean H200"),
         ("", "names no GPU; expected H200, 8xH200"),
         ("8x", "names no GPU"),

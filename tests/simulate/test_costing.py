@@ -74,7 +74,7 @@ def test_models_are_scaled_by_what_the_recording_shows() -> None:
     other = program("ROOT %x = f32[8] exponential(%a)")
     found = costing(other, MACHINE, table(b=700, c=700), SOURCE)
     assert (found["x"].us, found["x"].basis) == (pytest.approx(728, abs=1), "calibrated")
-    assert found["x"].why.endswith("× 0.73, as loop kernels of the recording")
+    assert found["x"].why.endswith("× 0.73, like the recorded loop kernels")
     slow = costing(other, MACHINE, table(b=1e-3, c=1e-3), SOURCE)
     assert slow["x"].us == pytest.approx(1000, rel=0.01)
 

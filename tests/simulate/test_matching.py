@@ -49,5 +49,5 @@ def test_a_product_of_another_kernel_costs_what_the_models_say_it_costs_more() -
     found = costing(target, H200, costs, source)["product"]
     assert found.basis == "calibrated"
     assert found.us == pytest.approx(100 * models[1] / models[0])
-    assert found.why == f"the same product, by another kernel × {models[1] / models[0]:.2f}"
+    assert found.why == f"the same matmul, in another kernel × {models[1] / models[0]:.2f}"
     assert costing(source, H200, costs, source)["product"].us == 100

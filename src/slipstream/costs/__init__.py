@@ -1,1 +1,1 @@
-"""Profile to cost table: what each instruction costs, in the words of XLA's scheduler."""
+"""Profile to cost table: the cost of each instruction, under the names XLA's scheduler uses."""

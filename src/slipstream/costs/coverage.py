@@ -1,4 +1,4 @@
-"""The doctor: does a cost file fit a program, and what happens where it does not?"""
+"""Does a cost table fit a program, and what does the scheduler use where it doesn't?"""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NO_SOL_KINDS = ("ragged-all-to-all", "collective-broadcast", "collective-reduce
 
 @dataclass(frozen=True)
 class MissingCost:
-    """An instruction the scheduler will ask for in vain."""
+    """An instruction whose cost the scheduler looks up and doesn't find."""
 
     name: str
     us: float | None
-    """its device time in a step, where a profile tells"""
+    """its device time per step, if a profile shows it"""
     closest: tuple[str, ...]
-    """names in the file that look like it"""
+    """similar names in the file"""
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,26 @@ class Coverage:
     program: str
     share: float
     basis: str
-    """what the share is of: `device time` or, without a profile, `instructions`"""
+    """what the share refers to: `device time` or, without a profile, `instructions`"""
     found: int
     missing: tuple[MissingCost, ...]
     unused: tuple[str, ...]
-    """names in the file that the program does not have"""
+    """names in the file that the program doesn't have"""
     stale: tuple[str, ...]
-    """reasons to think that the costs are of something else"""
+    """reasons to believe that the costs belong to another program"""
     fallback: str
-    """what the scheduler takes for a missing cost"""
+    """what the scheduler uses for a missing cost"""
 
 
 def check_program(table: CostTable, program: Program, device: str = "") -> Coverage:
-    """Costs against a program: the share of instructions the scheduler finds."""
+    """Compare costs with a program: the share of instructions that they cover."""
     costs = table.of(program.fingerprint)
     names: dict[str, float | None] = {i.name: None for i in looked_up(program)}
     return _coverage(table, program, costs, names, "instructions", device)
 
 
 def check_profile(table: CostTable, profile: Profile) -> Coverage:
-    """Costs against the hottest program of a profile: the share of device time they cover."""
+    """Compare costs with the hottest program of a profile: the share of device time they cover."""
     name = _hottest(profile)
     program = profile.programs[name]
     costs = table.of(program.fingerprint)
@@ -79,20 +79,26 @@ def _coverage(
     unused = tuple(sorted(costs.keys() - used))
     total = sum(weights.values())
     covered = sum(weights[name] for name in found)
-    # Sums in another order differ in the last digit; nothing missing is everything.
+    # Avoid rounding: if nothing is missing, the share is 1.
     share = 1.0 if found and len(found) == len(times) else covered / total if total else 0.0
     lost = sorted(times.keys() - found, key=lambda name: (-weights[name], name))
     missing = tuple(
         MissingCost(name, times[name], close_matches(name, unused, 2, 0.7)) for name in lost
     )
     return Coverage(
-        program.name, share, basis, len(found), missing, unused,
-        tuple(_stale(table, program, device)), _fallback(program, device),
-    )  # fmt: skip
+        program=program.name,
+        share=share,
+        basis=basis,
+        found=len(found),
+        missing=missing,
+        unused=unused,
+        stale=tuple(_stale(table, program, device)),
+        fallback=_fallback(program, device),
+    )
 
 
 def _names(program: Program, name: str) -> set[str]:
-    """All names under which the scheduler may find an instruction's cost."""
+    """All names under which the scheduler may look up an instruction's cost."""
     if name not in program:
         return {name}
     instruction = program.instruction(name)
@@ -116,13 +122,13 @@ def _hottest(profile: Profile) -> str:
     from slipstream.errors import BadInput
 
     raise BadInput(
-        "the profile holds no program to check against; give the program itself: "
+        "the profile holds no program to check against; pass the program itself: "
         "slipstream costs check COSTS --against PROGRAM.hlo"
     )
 
 
 def _times(profile: Profile, program: str) -> dict[str, float]:
-    """Device time of one run, in microseconds, by instruction of a program."""
+    """Mean device time of one run, in microseconds, by instruction of a program."""
     return {
         measured.instruction: float(measured.us.sum() / len(measured.us))
         for measured in measure(profile)
@@ -155,17 +161,21 @@ def _stale(table: CostTable, program: Program, device: str) -> list[str]:
 
 
 def _fallback(program: Program, device: str) -> str:
-    """Which estimator XLA falls back to, by the rules of its scheduler."""
+    """Which estimator XLA's scheduler falls back to."""
     kinds = {i.collective.kind for i in program.runnable if i.collective is not None}
     if any(name in device for name in _NO_SOL_DEVICES):
-        return f"T-shirt sizes (1, 1000 or 5000 µs): XLA has no performance table for {device}"
+        return (
+            f"T-shirt sizes (1, 1000 or 5000 µs), since XLA has no performance table for {device}"
+        )
     if kinds & set(_NO_SOL_KINDS):
-        return f"T-shirt sizes: the program has {', '.join(sorted(kinds & set(_NO_SOL_KINDS)))}"
+        return (
+            f"T-shirt sizes, since the program has {', '.join(sorted(kinds & set(_NO_SOL_KINDS)))}"
+        )
     if any(_offloads(i) for i in program.runnable):
-        return "T-shirt sizes (1, 1000 or 5000 µs): the program copies to or from host memory"
+        return "T-shirt sizes (1, 1000 or 5000 µs), since the program copies to or from host memory"
     if not device or any(name in device for name in _SOL_DEVICES):
         return "XLA's analytical (speed of light) estimator, on Hopper and Blackwell"
-    return f"T-shirt sizes (1, 1000 or 5000 µs): {device} is not Hopper or Blackwell"
+    return f"T-shirt sizes (1, 1000 or 5000 µs), since {device} is not Hopper or Blackwell"
 
 
 def _offloads(instruction: Instruction) -> bool:

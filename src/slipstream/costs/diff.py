@@ -1,4 +1,4 @@
-"""Two cost tables compared, name by name."""
+"""Differences between two cost tables, name by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slipstream.costs.table import CostTable
 
 @dataclass(frozen=True)
 class CostChange:
-    """One instruction's cost in two tables; None where a table has none."""
+    """One instruction's cost in two tables; None if missing."""
 
     program: str
     name: str
@@ -27,11 +27,11 @@ class CostDiff:
 
     changes: tuple[CostChange, ...]
     same: int
-    """names whose cost is within a part in a million"""
+    """names whose costs are equal, within one part in a million"""
 
 
 def diff_costs(before: CostTable, after: CostTable) -> CostDiff:
-    """What changed from one table to another; programs are paired by fingerprint."""
+    """Compare two tables; programs are paired by fingerprint."""
     changes, same = [], 0
     for program, one, other in _pairs(before, after):
         for name in dict.fromkeys((*one, *other)):
@@ -47,7 +47,7 @@ Costs = dict[str, float]
 
 
 def _pairs(before: CostTable, after: CostTable) -> list[tuple[str, Costs, Costs]]:
-    """(program, costs before, costs after); costs of no certain program are compared with all."""
+    """(program, costs before, costs after); without fingerprints, one pair of all costs."""
     if len(before.programs) == len(after.programs) == 1:
         name = after.programs[0].program
         return [(name, _costs(before, None), _costs(after, None))]

@@ -1,4 +1,4 @@
-"""Costs out of a profile."""
+"""Costs extracted from a profile."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from slipstream.profile.program import Program
 
 
 def extract_costs(profile: Profile, policy: str = "typical") -> CostTable:
-    """What each instruction costs, per program: the sum of its kernels, by the policy.
+    """The cost of each instruction, by program: the sum of its kernels, reduced by the policy.
 
-    `policies` says what each policy is for.
+    See `costs.policies` for the policies.
     """
     programs = _as_jax(profile) if policy == "jax" else _by_program(profile, policy)
     table = CostTable(tuple(programs), policy, _facts(profile))
     if not len(table):
         raise BadInput(
-            "the profile has no event that belongs to an instruction, so there are no costs in it"
+            "the profile has no events that belong to an instruction, so it contains no costs"
             f"{_why(profile)}"
         )
     return table
@@ -57,10 +57,10 @@ def _by_program(profile: Profile, policy: str) -> list[ProgramCosts]:
 
 
 def _joined(before: Cost | None, cost: Cost, is_another_execution: bool) -> Cost:
-    """The cost of a name that several instructions share.
+    """The combined cost of instructions that share a name.
 
-    A rematerialised clone is one more execution of it, so the mean counts; other instructions of
-    one name are parts that later passes split it into, so the sum counts.
+    A rematerialised clone is another execution, so costs are averaged; other instructions with the
+    same name are parts that later passes split it into, so costs are added.
     """
     if before is None:
         return cost
@@ -72,7 +72,7 @@ def _joined(before: Cost | None, cost: Cost, is_another_execution: bool) -> Cost
 
 
 def _as_jax(profile: Profile) -> list[ProgramCosts]:
-    """JAX's way: the mean over all kernels that carry a label, whatever program they are of."""
+    """As JAX does it: the mean over all kernels with a label, across programs."""
     events = profile.events
     rows = np.flatnonzero((events["op"] != 0) & (events["program"] != 0))
     counts = np.bincount(events["op"][rows])
@@ -88,7 +88,7 @@ def _as_jax(profile: Profile) -> list[ProgramCosts]:
 
 
 def _asked(program: Program | None) -> frozenset[str] | None:
-    """The names the scheduler looks up, wrapped operations included; None without a program."""
+    """The names that the scheduler looks up, with wrapped operations; None without a program."""
     if program is None:
         return None
     names = set()
@@ -100,7 +100,7 @@ def _asked(program: Program | None) -> frozenset[str] | None:
 
 
 def _facts(profile: Profile) -> dict[str, object]:
-    """What decides whether the costs still fit, and where they come from."""
+    """Where the costs come from, and what decides whether they still fit."""
     versions = {k: v for host in profile.hosts for k, v in host.versions.items()}
     models = sorted({device.model for device in profile.devices})
     flags: dict[str, str] = {}
@@ -134,5 +134,5 @@ def _source(path: str) -> dict[str, str]:
 
 
 def _why(profile: Profile) -> str:
-    """The profile's own warnings, which mostly say why it is empty."""
+    """The profile's warnings, which usually explain why it is empty."""
     return "".join(f"; {warning.message}" for warning in profile.warnings)

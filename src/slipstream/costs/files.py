@@ -1,7 +1,7 @@
 """Cost files as XLA reads them: `.pb`, `.pbtxt`, or a folder of `<fingerprint>.pb`.
 
-XLA ignores a file of any other ending in silence, so none is ever written. Beside each file lies a
-manifest, `<file>.json`, with what decides whether the costs still fit.
+XLA silently ignores files with other endings, so they are never written. Each file has a manifest
+next to it, `<file>.json`, with the facts that decide whether the costs still fit.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _FINGERPRINT = re.compile(r"^[0-9a-f]{32}$")
 
 
 def write_costs(table: CostTable, path: str | os.PathLike[str]) -> list[Path]:
-    """Write a table to a file or, where the path has no ending, to a folder XLA can search."""
+    """Write a table to a file or, if the path has no ending, to a folder that XLA can search."""
     target = Path(path)
     _refuse_useless(table, target)
     if target.suffix in ENDINGS:
         return [_write_file(table, target), _write_manifest(table, target)]
     if target.suffix and not target.is_dir():
         raise BadInput(
-            f"XLA ignores {target.name}: it reads files that end in .pb or .pbtxt, and folders of "
+            f"XLA ignores {target.name}: it only reads .pb and .pbtxt files, and folders of "
             f"<fingerprint>.pb; write to {target.with_suffix('.pb').name} instead"
         )
     return _write_folder(table, target)
 
 
 def _refuse_useless(table: CostTable, target: Path) -> None:
-    """XLA takes a file that matches nothing, says so in one log line, and uses none of it."""
+    """Refuse costs that match nothing: XLA would accept the file and ignore its contents."""
     useful = [p for p in table.programs if p.looked_up is None or p.looked_up & p.costs.keys()]
     if useful:
         return
-    seen = ", ".join([name for p in table.programs for name in p.costs][:3]) or "no cost at all"
+    seen = ", ".join([name for p in table.programs for name in p.costs][:3]) or "no costs"
     raise BadInput(
-        f"not written: nothing of it matches the program (it has {seen}), and XLA would take "
-        f"{target.name} and use none of it; the policies other than jax attribute kernels inside "
+        f"not written: none of the costs ({seen}) match the program, so XLA would read "
+        f"{target.name} and use none of it; other policies than jax attribute kernels inside "
         "command buffers, try: --policy typical"
     )
 
@@ -57,8 +57,8 @@ def read_costs(path: str | os.PathLike[str]) -> CostTable:
         return _read_folder(source)
     if source.suffix not in ENDINGS:
         raise BadInput(
-            f"{source} is no cost file: expected one that ends in .pb or .pbtxt, or a folder of "
-            "<fingerprint>.pb; XLA would ignore it"
+            f"{source} is not a cost file; expected a .pb or .pbtxt file, or a folder of "
+            "<fingerprint>.pb: XLA ignores anything else"
         )
     try:
         data = source.read_bytes()
@@ -86,7 +86,7 @@ def _write_folder(table: CostTable, folder: Path) -> list[Path]:
 
 
 def serialized(table: CostTable, fingerprint: str | None) -> bytes:
-    """What XLA takes as the profile of one program, handed over in memory (`fdo_profile`)."""
+    """The costs of one program in the form that XLA takes in memory (`fdo_profile`)."""
     proto = message("ProfiledInstructionsProto")()
     for cost in table.of(fingerprint).values():
         proto.costs.add(name=cost.name, cost_us=cost.us)
@@ -136,7 +136,7 @@ def _read_folder(folder: Path) -> CostTable:
     files = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
     if not files:
         raise BadInput(
-            f"{folder} holds no cost file: expected <fingerprint>.pb or .pbtxt in it; "
+            f"{folder} holds no cost files; expected <fingerprint>.pb or .pbtxt; "
             f"make one with: slipstream costs PROFILE -o {folder}"
         )
     tables = []
@@ -160,8 +160,8 @@ def _parse(source: Path, data: bytes) -> list[tuple[str, float]]:
     except (DecodeError, text_format.ParseError) as error:
         kind = "text" if source.suffix == ".pbtxt" else "binary"
         raise BadInput(
-            f"{source} is no {kind} ProfiledInstructionsProto ({error}); was it written for the "
-            "other ending, or cut short? make it again with: slipstream costs PROFILE -o OUT"
+            f"{source} is not a {kind} ProfiledInstructionsProto ({error}); it may have the wrong "
+            "ending or be truncated; make it again with: slipstream costs PROFILE -o OUT"
         ) from None
     return [(cost.name, cost.cost_us) for cost in proto.costs]
 
@@ -173,7 +173,9 @@ def _read_manifest(source: Path) -> dict[str, Any]:
     try:
         found = json.loads(manifest.read_text())
     except (OSError, ValueError) as error:
-        raise BadInput(f"{manifest} is no manifest ({error}); delete it or make it again") from None
+        raise BadInput(
+            f"{manifest} is not a manifest ({error}); delete it or make it again"
+        ) from None
     return found if isinstance(found, dict) else {}
 
 

@@ -4,8 +4,8 @@ run 0 of the program                      run 1
 memset nvjet · memset nvjet · …           …          kernels of one instruction in a loop
 └── execution 0  └── execution 1                     `Measured.us[run, execution]`
 
-A kernel counts for what it adds to its stream. One that is launched before the one before it ends
-(programmatic dependent launch) is on the device for a while and waits:
+A kernel counts for the time that it adds to its stream. With programmatic dependent launch, a
+kernel may start, and wait, before the previous one ends:
 
 kernel 1  ██████████
 kernel 2        ░░░░████████      8, not 12
@@ -34,13 +34,13 @@ class Measured:
     device: Array
     """device of each run"""
     start_ps: Array
-    """when each run's first event of this instruction began"""
+    """start of this instruction's first event in each run"""
     us: Array
-    """one row a run, one column an execution within the run"""
+    """one row per run, one column per execution within the run"""
 
 
 def measure(profile: Profile) -> Iterator[Measured]:
-    """Every instruction's durations in whole steps, without warm-up."""
+    """The durations of every instruction in complete steps, without warm-up."""
     events = profile.events
     rows = np.flatnonzero(_counted(profile) & (events["instruction"] != 0))
     if not len(rows):
@@ -67,7 +67,7 @@ def measure(profile: Profile) -> Iterator[Measured]:
 
 
 def added_ps(profile: Profile) -> Array:
-    """What each event adds to the time of its stream: from where those before it have ended."""
+    """The time that each event adds to its stream after the end of earlier events."""
     events = profile.events
     added: Array = events["duration_ps"].copy()
     lanes = events["lane"]
@@ -101,7 +101,7 @@ def _measured(profile: Profile, rows: Array, added: Array, is_communication: boo
     program, instruction = (events.text(c, rows[0]) for c in ("program", "instruction"))
     times = added / 1e6
     usual = int(np.bincount(sizes).argmax())
-    # A run that lost events, or took another branch, says nothing about one execution.
+    # Skip runs that lost events or took another branch.
     whole = sizes == usual
     kept = np.repeat(whole, sizes)
     executions = _executions(profile, program, instruction, usual, events["name"][rows[kept]])
@@ -117,13 +117,13 @@ def _measured(profile: Profile, rows: Array, added: Array, is_communication: boo
 
 
 def _executions(profile: Profile, program: str, instruction: str, events: int, names: Array) -> int:
-    """How often the instruction runs in one run of its program, given its events in one run."""
+    """How often the instruction runs in one run of its program, given its number of events."""
     found = profile.programs.get(program)
     if found is not None and instruction in found:
         start = found.starter(instruction)
         stated = found.executions(start.name if start else instruction)
         if stated and events % stated == 0:
             return stated
-    # Without trip counts, the rarest of its kernels comes once an execution.
+    # Without trip counts: the rarest of its kernels runs once per execution.
     rarest = int(np.unique(names[:events], return_counts=True)[1].min())
     return rarest if events % rarest == 0 else 1

@@ -1,4 +1,4 @@
-"""Several cost tables as one: more runs, more hosts."""
+"""Several cost tables merged into one: more runs, or more hosts."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from slipstream.errors import BadInput
 
 
 def merge_costs(tables: Sequence[CostTable]) -> CostTable:
-    """One table of several recordings of the same programs.
+    """Merge the costs of several recordings of the same programs.
 
-    Programs are the same where their fingerprints are. The policy of the tables decides how their
-    figures join: hosts wait for each other in collectives, so `typical` takes the least of them.
+    Programs are paired by fingerprint. The tables' policy decides how costs are combined: hosts
+    wait for each other in collectives, so `typical` takes the minimum there.
     """
     policies = sorted({table.policy for table in tables})
     if len(policies) > 1:
         raise BadInput(
-            f"these costs were made by different policies ({', '.join(policies)}) and don't join; "
-            "make them again with the same --policy"
+            f"these costs were extracted with different policies ({', '.join(policies)}) and can't "
+            "be merged; extract them again with the same --policy"
         )
     grouped: dict[str, list[ProgramCosts]] = {}
     for table in tables:
         for program in table.programs:
             grouped.setdefault(program.fingerprint or program.program, []).append(program)
-    _refuse_strangers(tables, grouped)
+    _refuse_unrelated(tables, grouped)
     programs = [_merged(parts, policies[0]) for parts in grouped.values()]
     bound = len(programs) > 1
     programs = [replace(p, is_bound=bound and p.fingerprint is not None) for p in programs]
     return CostTable(tuple(programs), policies[0], _facts(tables))
 
 
-def _refuse_strangers(tables: Sequence[CostTable], grouped: dict[str, list[ProgramCosts]]) -> None:
-    """Costs of programs that have nothing in common are no runs of one program."""
+def _refuse_unrelated(tables: Sequence[CostTable], grouped: dict[str, list[ProgramCosts]]) -> None:
+    """BadInput if the tables have no program and no instruction in common."""
     if len(tables) < 2 or any(len(parts) > 1 for parts in grouped.values()):
         return
     names = [set().union(*(p.costs for p in table.programs)) for table in tables]
@@ -71,7 +71,7 @@ def _joined(costs: Sequence[Cost], policy: str) -> Cost:
 
 
 def _facts(tables: Sequence[CostTable]) -> dict[str, object]:
-    """The first table's facts, with all sources; what tables disagree on is dropped."""
+    """The first table's facts, with the sources of all; conflicting facts become None."""
     facts = dict(tables[0].facts)
     for table in tables[1:]:
         for key in list(facts):

@@ -1,12 +1,13 @@
-"""Policies: how an instruction's many durations become one cost.
+"""Policies: how an instruction's durations are reduced to one cost.
 
-typical            the median execution; of collectives, the fastest participant of each one.
-                   For almost everything: waiting for a late peer is not what a transfer costs.
+typical            the median execution; for collectives, of the fastest participant each time.
+                   The right choice for almost everything: waiting for a late peer is not part
+                   of a transfer's cost.
 percentile:N       the N-th percentile over executions, picked as JAX picks it
                    (JAX_PGLE_AGGREGATION_PERCENTILE): for comparison with AutoPGLE, or to plan
                    for slow executions with a high N.
-max-communication  the slowest execution of collectives, the fastest of the rest, as nsys-jax
-                   does: starts collectives as early as it can, at the price of memory.
+max-communication  the slowest execution of collectives and the fastest of the rest, like
+                   nsys-jax: starts collectives as early as possible, at the cost of memory.
 jax                what JAX's extractor computes, defects included (mean per kernel instead of
                    sum per instruction, programs mixed): for comparison only.
 """
@@ -27,7 +28,7 @@ Policy = Callable[[Measured], float]
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of a name; `jax` is none of these, since it does not look at executions."""
+    """The policy with a name; not `jax`, which doesn't look at executions."""
     if name == "typical":
         return typical
     if name == "max-communication":
@@ -39,14 +40,14 @@ def policy_named(name: str) -> Policy:
 
 
 def typical(measured: Measured) -> float:
-    """The median; of a collective, of what its fastest participant took each time."""
+    """The median; for a collective, of the fastest participant's times."""
     if not measured.is_communication:
         return float(np.median(measured.us))
     return float(np.median(fastest_participants(measured)))
 
 
 def max_communication(measured: Measured) -> float:
-    """The slowest execution of communication, the fastest of anything else."""
+    """The slowest execution of communication, the fastest of everything else."""
     return float(measured.us.max() if measured.is_communication else measured.us.min())
 
 
@@ -56,10 +57,10 @@ def percentile(values: Array, number: int) -> float:
 
 
 def fastest_participants(measured: Measured) -> Array:
-    """For each execution of a collective, the time of the participant that waited least.
+    """For each execution of a collective, the time of the participant that waited the least.
 
-    late    ·········████      enters last, waits for nobody: the transfer
-    early   █████████████      the same transfer, and the wait
+    late    ·········████      arrives last and waits for nobody: the transfer
+    early   █████████████      the wait, then the same transfer
     """
     devices, counts = np.unique(measured.device, return_counts=True)
     first = measured.device == devices[0]
@@ -70,7 +71,7 @@ def fastest_participants(measured: Measured) -> Array:
         us, began = measured.us[own], measured.start_ps[own]
         runs = np.arange(len(us))
         if len(set(counts.tolist())) > 1:
-            # Hosts that recorded more or fewer runs: those that began nearest belong together.
+            # Hosts recorded different numbers of runs: pair those with the nearest start.
             runs = np.abs(starts[None, :] - began[:, None]).argmin(axis=1)
         np.minimum.at(least, runs, us)
     return least

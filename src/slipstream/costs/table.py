@@ -1,4 +1,4 @@
-"""A cost table: microseconds for each instruction, per program, and where they come from."""
+"""A cost table: microseconds per instruction, by program, and where they come from."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SEPARATOR = "::"
-"""between fingerprint and name, where one file serves several programs"""
+"""between fingerprint and name, in files with several programs"""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one execution of an instruction costs."""
+    """The cost of one execution of an instruction."""
 
     name: str
     """the name under which XLA's scheduler looks it up"""
     us: float
     executions: int | None = None
-    """how many executions the figure rests on; None where a file does not say"""
+    """number of executions behind the figure; None if unknown"""
     is_communication: bool = False
 
 
@@ -27,13 +27,13 @@ class ProgramCosts:
     """The costs of one program's instructions, by name."""
 
     fingerprint: str | None
-    """what XLA calls `fingerprint_before_lhs`; None for costs that are meant for any program"""
+    """XLA's `fingerprint_before_lhs`; None for costs that apply to any program"""
     program: str
     costs: Mapping[str, Cost]
     is_bound: bool = False
-    """whether XLA takes them for this fingerprint only: prefixed names, or a folder's file"""
+    """whether XLA uses them for this fingerprint only: prefixed names, or a file in a folder"""
     looked_up: frozenset[str] | None = None
-    """the names that the program's scheduler asks for, where the program is known"""
+    """the names that the scheduler looks up, if the program is known"""
 
     @property
     def total_us(self) -> float:
@@ -42,18 +42,18 @@ class ProgramCosts:
 
 @dataclass(frozen=True)
 class CostTable:
-    """Costs of one or more programs, with the facts that say whether they still fit."""
+    """Costs of one or more programs, with the facts that decide whether they still fit."""
 
     programs: tuple[ProgramCosts, ...]
     policy: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
-    """versions, device, flags, sources and date of the recordings: what the manifest holds"""
+    """versions, device, flags, sources and date of the recordings, as in the manifest"""
 
     def __len__(self) -> int:
         return sum(len(program.costs) for program in self.programs)
 
     def of(self, fingerprint: str | None) -> Mapping[str, Cost]:
-        """The costs that XLA would take for a program: its own, and those bound to none."""
+        """The costs that XLA would use for a program: its own, and unbound ones."""
         found: dict[str, Cost] = {}
         for program in self.programs:
             if not program.is_bound or program.fingerprint == fingerprint:
@@ -61,9 +61,9 @@ class CostTable:
         return found
 
     def write(self, path: str | os.PathLike[str]) -> list[str]:
-        """Write a `.pb`, a `.pbtxt`, or a folder of `<fingerprint>.pb`, with manifests beside.
+        """Write a `.pb`, a `.pbtxt`, or a folder of `<fingerprint>.pb`, with manifests.
 
-        Returns the files written. A table without any cost is never written.
+        Returns the written files. A table without costs is never written.
         """
         from slipstream.costs.files import write_costs
 

@@ -1,8 +1,7 @@
-"""Measurements of one's own machine: what `nccl-tests` printed, and what profiles recorded.
+"""Calibration of a machine: from the output of `nccl-tests`, and from profiles.
 
-nccl-tests text ──► curves ─┐
-costs of a program ─► curves ├─► a machine file (TOML), whose curves `collective_time` follows
-                            ┘
+nccl-tests output ──► curves ─┬─► a machine file (TOML), which `collective_time` uses
+costs of a program ─► curves ─┘
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ TESTS = {
     "sendrecv": "collective-permute",
     "broadcast": "collective-broadcast",
 }
-"""programs of nccl-tests, without `_perf`, to the kinds that XLA has"""
+"""nccl-tests programs, without `_perf`, to XLA's kinds of collectives"""
 TYPE_BYTES = {
     1: ("int8", "uint8", "fp8e4m3", "fp8e5m2", "f8e4m3", "f8e5m2"),
     2: ("half", "bfloat16"),
     4: ("int32", "uint32", "float"),
     8: ("int64", "uint64", "double"),
 }
-"""types of nccl-tests by their size"""
+"""element types of nccl-tests by size"""
 
-EXPECTED = "expected nccl-tests output, or a profile whose programs were recorded too"
+EXPECTED = "expected nccl-tests output, or a profile that contains its programs"
 
 _PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
 _STARTS = re.compile(r"nThread \d+ nGpus (\d+)")
@@ -47,8 +46,8 @@ _RANK = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+(\d+) \[[^\]]*\] (.+)"
 )
 _NUMBER = r"\s+([\d.]+(?:e[+-]?\d+)?)"
-# size count type redop [root] time algbw busbw wrong time algbw busbw wrong; launchers put their
-# own words in front.
+# size count type redop [root] time algbw busbw wrong time algbw busbw wrong; launchers may prefix
+# lines.
 _ROW = re.compile(
     r"(?:^|[\s:>\]])(\d+)\s+(\d+)\s+([a-z]\w*)\s+(sum|prod|min|max|avg|mulsum|none)"
     r"(?:\s+(-?\d+))?" + _NUMBER * 3 + r"\s+(\S+)" + rf"(?:{_NUMBER * 3}\s+(\S+))?\s*$"
@@ -57,46 +56,46 @@ _ROW = re.compile(
 
 @dataclass
 class _Test:
-    """One run of one test, as far as its lines were read."""
+    """One run of one test."""
 
     kind: str = ""
     gpus: int = 0
-    """what the header says that each process has"""
+    """GPUs per process, according to the header"""
     ranks: dict[int, str] = field(default_factory=dict)
     """host of each rank"""
     device: str = ""
     rows: list[tuple[int, int, str, str, float]] = field(default_factory=list)
-    """size, count, type, operation, microseconds out of place"""
+    """size, count, type, operation, out-of-place microseconds"""
 
 
 def nccl_tests(
     text: str, source: str, kind: str | None = None, link_domain: int = 0
 ) -> list[CollectiveCurve]:
-    """The curves in what `nccl-tests` printed; several tests may follow one another.
+    """The curves in the output of `nccl-tests`, which may contain several tests.
 
-    `link_domain` is the machine's: hosts of one rack of NVLink count as one.
+    `link_domain` is the machine's: hosts in one NVLink rack count as one.
     """
     tests = [test for test in _tests(text, source) if test.rows]
     found = [_curve(test, source, kind, link_domain) for test in tests]
     if not found:
         raise BadInput(
-            f"{source} has no rows of nccl-tests (size, count, type, redop, root, time, algbw, "
-            "busbw, #wrong); make it with: all_gather_perf -b 1M -e 1G -f 2 -g 8 > all_gather.txt"
+            f"{source} has no nccl-tests rows (size, count, type, redop, root, time, algbw, busbw, "
+            "#wrong); make it with: all_gather_perf -b 1M -e 1G -f 2 -g 8 > all_gather.txt"
         )
     return found
 
 
 def device_of(files: Iterable[str]) -> str:
-    """The GPU that the first text which names one ran on."""
+    """The GPU named by the first text that names one."""
     for file in files:
         matched = _RANK.search(read_text(file)) if is_text(file) else None
         if matched is not None:
             return matched[4].strip()
-    raise BadInput("which GPU was measured is not said in the files; say it with --gpu H200")
+    raise BadInput("the files don't name the measured GPU; name it with --gpu H200")
 
 
 def is_text(path: str) -> bool:
-    """Whether a file is text, as nccl-tests prints it; recordings hold bytes that text doesn't."""
+    """Whether a file is text, like nccl-tests output; recordings are binary."""
     if not Path(path).exists():
         raise BadInput(f"there is no file {path!r}; expected nccl-tests output, or a profile")
     if not Path(path).is_file():
@@ -128,11 +127,11 @@ def _tests(text: str, source: str) -> list[_Test]:
 
 def _add_row(test: _Test, row: re.Match[str], place: str) -> None:
     size, count = int(row[1]), int(row[2])
-    # Old versions print the largest relative error here, like 2e-07; new ones count values.
+    # Old versions print the largest relative error here (2e-07); new ones count wrong values.
     if row[9].isdecimal() and int(row[9]) > 0:
         raise BadInput(
             f"{place}: {row[9]} wrong values in a {size}-byte collective; "
-            "the fabric corrupts data: repair that before you calibrate with it"
+            "the fabric corrupts data: repair it before calibrating"
         )
     if size > 0:
         test.rows.append((size, count, row[3], row[4], float(row[6])))
@@ -144,12 +143,12 @@ def _curve(test: _Test, source: str, kind: str | None, link_domain: int) -> Coll
     if found is None:
         raise BadInput(
             f"{source} doesn't say which test it is (its header is missing); "
-            f"say it with --kind, one of: {', '.join(sorted(set(TESTS.values())))}"
+            f"name it with --kind, one of: {', '.join(sorted(set(TESTS.values())))}"
         )
     if not ranks:
         raise BadInput(
             f"{source} doesn't say how many GPUs took part (no `Rank …` lines); "
-            "keep the header that nccl-tests prints, or run it with one process (-g 8)"
+            "keep the header of nccl-tests, or run it with one process (-g 8)"
         )
     hosts = len(set(test.ranks.values())) or 1
     domains = math.ceil(ranks / link_domain) if link_domain else hosts
@@ -164,7 +163,7 @@ def _curve(test: _Test, source: str, kind: str | None, link_domain: int) -> Coll
 
 
 def _ranks_of_rows(test: _Test) -> int:
-    """From the columns: an all-gather's size is count × type × ranks; else what -g said."""
+    """Ranks, by the columns (all-gather: size = count × type × ranks), otherwise by -g."""
     for size, count, kind, _, _ in test.rows:
         width = _width(kind)
         if count and size != count * width and size % (count * width) == 0:
@@ -177,7 +176,7 @@ def _width(kind: str) -> int:
 
 
 def _kind_of_rows(test: _Test, ranks: int) -> str | None:
-    """Without a name: reductions tell by their count; gathers and exchanges look the same."""
+    """The kind without a header: reductions differ in their count; gathers are ambiguous."""
     size, count, kind, operation, _ = test.rows[-1]
     if operation == "none" or ranks < 2:
         return None
@@ -187,7 +186,7 @@ def _kind_of_rows(test: _Test, ranks: int) -> str | None:
 def program_curves(
     program: Program, us_by_name: Mapping[str, float], machine: Machine, source: str
 ) -> list[CollectiveCurve]:
-    """The curves of a program's collectives, from what each took (a cost table's figures)."""
+    """The curves of a program's collectives, from their times in a cost table."""
     times: dict[tuple[str, Group], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for instruction in program.scheduled:
         collective = instruction.collective
@@ -216,7 +215,7 @@ def machine_data(
     network: str | None = None,
     kernels: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """What `files.write_machine` writes: the GPU, how many, and what was measured."""
+    """The data for `files.write_machine`: the GPU, counts, and calibration."""
     hosts, gpus_per_host = counts
     kept: dict[tuple[str, Group], CollectiveCurve] = {}
     for curve in curves:
@@ -243,7 +242,7 @@ def machine_data(
 
 
 def counts_of(curves: Iterable[CollectiveCurve], measured: Machine) -> tuple[int, int]:
-    """Hosts and GPUs per host: as stated, else those of the largest group that was measured."""
+    """(hosts, GPUs per host): as stated, otherwise of the largest measured group."""
     if measured.devices > 1:
         return measured.slices * measured.hosts, measured.gpus_per_host
     group = max((curve.group for curve in curves), key=lambda g: g.size, default=Group(1))
@@ -251,7 +250,7 @@ def counts_of(curves: Iterable[CollectiveCurve], measured: Machine) -> tuple[int
 
 
 def read_text(path: str) -> str:
-    """The text of a file that nccl-tests wrote."""
+    """The text of an nccl-tests output file."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -1,8 +1,7 @@
-"""How long a collective takes on a machine: measured where it was calibrated, else modelled.
+"""How long a collective takes on a machine: calibrated if possible, otherwise modelled.
 
-replica groups ──► who takes part, in how many hosts ──► NCCL's model (`nccl`)
-                                                    └──► curves of the machine's own, between
-                                                         whose points we interpolate
+replica groups ──► participants and hosts ──┬──► the NCCL model (`nccl`)
+                                            └──► the machine's calibration curves, interpolated
 """
 
 from __future__ import annotations
@@ -13,19 +12,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.machines.machine import Estimate, Machine
-from slipstream.machines.nccl import KINDS, TRANSFERS, Choice, Group, Links, nccl_time
+from slipstream.machines.nccl import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    KINDS,
+    REDUCE_SCATTER,
+    TRANSFERS,
+    Choice,
+    Group,
+    Links,
+    nccl_time,
+)
 from slipstream.profile.program import Collective, Instruction
 from slipstream.units import format_bytes
 
 KIND = "collective"
 FAMILIES = {8: "nvlink3", 9: "nvlink4"}
-"""generation of NVLink by the major compute capability; newer ones are `nvlink5`"""
+"""NVLink generation by major compute capability; newer ones are `nvlink5`"""
 OLDEST_NVLINK = 8
+
+SAMPLE_SIZES = (2**20, 2**25, 2**30)
+SAMPLE_KINDS = (ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, "all-to-all")
 
 
 @dataclass(frozen=True)
 class CollectiveCurve:
-    """Measured times of one collective by size, smallest first."""
+    """Measured times of one kind of collective, by size, smallest first."""
 
     kind: str
     group: Group
@@ -34,23 +46,41 @@ class CollectiveCurve:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class CollectiveSample:
+    """One collective of one size."""
+
+    kind: str
+    group: int
+    bytes: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class MachineOverview:
+    """A machine, and how long its collectives take."""
+
+    machine: Machine
+    samples: tuple[CollectiveSample, ...]
+
+
 def collective_time(
     machine: Machine,
     collective: Collective,
     instruction: Instruction | None = None,
     program_devices: int | None = None,
 ) -> Estimate:
-    """One execution of a collective, its slowest group, with everybody there at once."""
-    del instruction  # what a collective costs doesn't depend on where it stands
+    """The time of one execution: of its slowest group, if all participants arrive at once."""
+    del instruction  # the time doesn't depend on the position in the program
     groups = groups_of(machine, collective, program_devices or machine.devices)
     if not groups or collective.bytes == 0:
-        return Estimate(0.0, "modelled", KIND, "nothing to move")
+        return Estimate(0.0, "modelled", KIND, "no data to move")
     found = [_of_group(machine, collective, group) for group in groups]
     return max(found, key=lambda estimate: estimate.us)
 
 
 def links_of(machine: Machine) -> Links:
-    """A machine as NCCL's model sees it."""
+    """A machine's links, for the NCCL model."""
     gpu, network = machine.gpu, machine.network
     family = "pcie" if gpu.link == "pcie" else _family(gpu.compute_capability[0])
     return Links(
@@ -63,16 +93,16 @@ def links_of(machine: Machine) -> Links:
 
 
 def curves_of(machine: Machine) -> list[CollectiveCurve]:
-    """The curves of the machine's calibration."""
+    """The machine's calibration curves."""
     stated = machine.calibration.get("collectives", ())
     return [curve_from(item) for item in stated] if isinstance(stated, Sequence) else []
 
 
 def curve_from(item: Mapping[str, Any]) -> CollectiveCurve:
-    """A curve as a machine file has it; ValueError, KeyError or TypeError where it is none."""
+    """A curve from a machine file; raises ValueError, KeyError or TypeError if invalid."""
     points = sorted(zip(item["bytes"], item["us"], strict=True))
     if not points or min(min(size, us) for size, us in points) <= 0:
-        raise ValueError("sizes and times must be there, and positive")
+        raise ValueError("sizes and times must be present and positive")
     return CollectiveCurve(
         kind=str(item["kind"]),
         group=Group(int(item["group"]), int(item.get("hosts", 1))),
@@ -92,7 +122,7 @@ def _of_group(machine: Machine, collective: Collective, group: Group) -> Estimat
     if same is not None:
         us = _on_curve(machine, same, collective.bytes)
         return Estimate(
-            us, "calibrated", KIND, f"{_what(machine, collective, group)}, as {same.source}"
+            us, "calibrated", KIND, f"{_what(machine, collective, group)}, from {same.source}"
         )
     near = _nearest_curve(curves or curves_of(machine), group)
     why = _why(machine, collective, group, choice)
@@ -100,18 +130,18 @@ def _of_group(machine: Machine, collective: Collective, group: Group) -> Estimat
         basis = "modelled" if collective.kind in KINDS else "default"
         return Estimate(choice.us, basis, KIND, why)
     factor = _on_curve(machine, near, collective.bytes) / _model(machine, near, collective.bytes)
-    why += f" × {factor:.2f}, as {near.source}"
+    why += f" × {factor:.2f}, from {near.source}"
     return Estimate(choice.us * factor, "modelled", KIND, why)
 
 
 def _alone(machine: Machine, collective: Collective) -> Estimate:
-    """A group of one: its data is read and written once."""
+    """A group of one device: its data is read and written once."""
     us = 1e6 * 2 * collective.bytes / machine.gpu.memory_bandwidth
     return Estimate(us, "modelled", KIND, f"{format_bytes(collective.bytes)}, one GPU: a copy")
 
 
 def _on_curve(machine: Machine, curve: CollectiveCurve, size: int) -> float:
-    """Between two points a straight line in logarithms; beyond the ends the model's shape."""
+    """Log-linear interpolation between points; beyond the ends, the shape of the model."""
     nearest = min(max(size, curve.bytes[0]), curve.bytes[-1])
     us = _interpolated(curve, nearest)
     if nearest != size:
@@ -134,13 +164,13 @@ def _model(machine: Machine, curve: CollectiveCurve, size: int) -> float:
 
 
 def _nearest_curve(curves: Iterable[CollectiveCurve], group: Group) -> CollectiveCurve | None:
-    """The curve whose group is most like this one, inside hosts or across them as it is."""
+    """The curve with the most similar group size, also within or across hosts."""
     alike = [curve for curve in curves if (curve.group.domains > 1) == (group.domains > 1)]
     return min(alike, key=lambda curve: abs(math.log(curve.group.size / group.size)), default=None)
 
 
 def groups_of(machine: Machine, collective: Collective, devices: int) -> list[Group]:
-    """The kinds of group that take part, each once."""
+    """The distinct groups that take part."""
     if collective.kind in TRANSFERS:
         return _pairs(machine, collective)
     members = collective.replica_groups
@@ -156,7 +186,7 @@ def groups_of(machine: Machine, collective: Collective, devices: int) -> list[Gr
 
 
 def _pairs(machine: Machine, collective: Collective) -> list[Group]:
-    """A transfer inside hosts, or between them if any pair of the permutation does that."""
+    """Transfers within hosts, and between hosts if any pair of the permutation crosses them."""
     pairs = collective.source_target_pairs
     if not pairs:
         return [Group(2, 1 if machine.devices <= machine.link_domain else 2)]
@@ -185,3 +215,22 @@ def _why(machine: Machine, collective: Collective, group: Group, choice: Choice)
         f"{_what(machine, collective, group)}: {choice.algorithm} ({choice.protocol}) over {over}, "
         f"{rate:.3g} GB/s"
     )
+
+
+def overview(machine: Machine) -> MachineOverview:
+    """Sample times of collectives: within a host, and over all GPUs if there are more."""
+    groups = dict.fromkeys((min(machine.gpus_per_host, machine.devices), machine.devices))
+    samples = [
+        CollectiveSample(
+            kind, group, size, collective_time(machine, _sample_collective(kind, size, group))
+        )
+        for group in groups
+        if group > 1
+        for kind in SAMPLE_KINDS
+        for size in SAMPLE_SIZES
+    ]
+    return MachineOverview(machine, tuple(samples))
+
+
+def _sample_collective(kind: str, size: int, group: int) -> Collective:
+    return Collective(kind, size, group, (tuple(range(group)),))

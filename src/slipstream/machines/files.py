@@ -1,10 +1,10 @@
-"""Machines in TOML files: one's own GPUs, network, and what was measured on them.
+"""Machine files in TOML: your own GPUs, network and calibration.
 
 gpu = "H200"                     hosts = 4        gpus_per_host = 8
 
-[gpu]                            instead: facts of a GPU, over those of `base`
+[gpu]                            instead: properties that override those of `base`
 base = "H200"
-[network]                        facts of the network, over those of `base` (ndr, hdr, efa, …)
+[network]                        properties that override those of `base` (ndr, hdr, efa, …)
 base = "ethernet"
 gbps = 200
 [[calibration.collectives]]      curves that `slipstream machines calibrate` wrote

@@ -1,4 +1,4 @@
-"""What is inside a fusion: its arithmetic, its tiles, and the order in which it reads."""
+"""Features of fusions: arithmetic, tiles, and the order of reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INTEGER = frozenset(
 REPEATING = INTEGER | ARITHMETIC | TRANSCENDENTAL | frozenset(
     ("broadcast", "bitcast", "reshape", "transpose", "copy")
 )  # fmt: skip
-"""operations that ask their operands for one element for each of their own"""
+"""operations that read one operand element for each of their own"""
 PLACEHOLDERS = ("parameter", "bitcast", "broadcast", "constant")
 
 
 def contents(program: Program, fusion: Instruction) -> Iterator[Instruction]:
-    """Its operations, those of fusions inside it among them."""
+    """The operations of a fusion, including those of nested fusions."""
     for name in fusion.called:
         for inner in program.computations[name].instructions:
             if inner.opcode == "fusion":
@@ -35,7 +35,7 @@ def contents(program: Program, fusion: Instruction) -> Iterator[Instruction]:
 def arithmetic(
     program: Program, inside: list[Instruction], counts: Mapping[str, int]
 ) -> tuple[int, int]:
-    """(operations on elements, transcendental functions); `counts` says how often each is done."""
+    """(elementwise operations, transcendental functions); `counts` has evaluations by name."""
     operations = transcendentals = 0
     for instruction in inside:
         count = max(instruction.shape.size, counts.get(instruction.name, 0))
@@ -51,17 +51,17 @@ def arithmetic(
 
 
 def evaluations(program: Program, fusion: Instruction) -> dict[str, int]:
-    """How often each operation of a fusion is computed, where that is more than its elements.
+    """How often each operation of a fusion is evaluated, if more often than its elements.
 
-    XLA's own emitters compute an element whenever it is asked for: what is broadcast, a mask say,
-    is made anew for every element of the result.
+    XLA's emitters recompute an element for every use: a broadcast operand, such as a mask, is
+    recomputed for every element of the result.
     """
     counts: dict[str, int] = {}
     for name in fusion.called:
         inside = program.computations[name].instructions
         spread = (program.operands(i)[0] for i in inside if i.opcode == "broadcast")
         if all(operand.opcode in ("parameter", "constant") for operand in spread):
-            continue  # most fusions broadcast what they are given
+            continue  # most fusions only broadcast parameters and constants
         for user in reversed(inside):
             count = max(counts.get(user.name, 0), user.shape.size)
             for operand in program.operands(user):
@@ -75,7 +75,7 @@ def evaluations(program: Program, fusion: Instruction) -> dict[str, int]:
 
 
 def reduction(program: Program, inside: list[Instruction], has_rows: bool) -> str:
-    """The kind of a kernel that reduces: see `KernelFeatures.kind`."""
+    """The kind of a reduction kernel: see `KernelFeatures.kind`."""
     if has_rows:
         return "rows"
     for reduce in (i for i in inside if i.opcode == "reduce"):
@@ -87,7 +87,7 @@ def reduction(program: Program, inside: list[Instruction], has_rows: bool) -> st
 
 
 def pressure(program: Program, fusion: Instruction, inside: list[Instruction]) -> float:
-    """Elements of a tile that a thread has, times the values computed for each of them."""
+    """Elements of a tile per thread, times the values computed for each element."""
     tile, threads = _tile(fusion)
     if not tile or not threads:
         return 0.0
@@ -100,60 +100,64 @@ def pressure(program: Program, fusion: Instruction, inside: list[Instruction]) -
 
 
 def _tile(fusion: Instruction) -> tuple[list[int], int]:
-    """(sizes of the tile of the result that a program of Triton computes, its threads)."""
+    """(tile sizes of a Triton program, its threads)."""
     config = backend_config(fusion, "fusion_backend_config").get("block_level_fusion_config", {})
     tiles = config.get("output_tiles") or [{}]
     return [int(size) for size in tiles[0].get("sizes", ())], 32 * int(config.get("num_warps") or 0)
 
 
 def apart(fusion: Instruction, inside: list[Instruction]) -> int:
-    """Stretches of rows that a tile consists of, where they share a mask made out of positions.
+    """Contiguous blocks of rows in a tile, if the rows share a mask computed from positions.
 
-    tile 1 × 1 × 16 × row     ████████████████  of one head             1 stretch
-    tile 1 × 16 × 1 × row     █ · █ · █ · █ ··  one row of 16 heads    16 stretches
+    tile 1 × 1 × 16 × row     ████████████████  of one head             1 block
+    tile 1 × 16 × 1 × row     █ · █ · █ · █ ··  one row of 16 heads    16 blocks
     """
     tile, dims = _tile(fusion)[0], next(fusion.shape.leaves()).dims
     if len(tile) != len(dims) or not any(i.opcode == "iota" for i in inside):
         return 1
     rows = [i.shape.dims for i in inside if i.opcode == "reduce"]
     outer = list(zip(tile, dims, strict=True))[: max(map(len, rows), default=len(dims))]
-    stretch = 1
+    block = 1
     for size, whole in reversed(outer):
-        stretch *= size
+        block *= size
         if size < whole:
             break
-    return max(math.prod(size for size, _ in outer) // stretch, 1)
+    return max(math.prod(size for size, _ in outer) // block, 1)
 
 
 def strided(program: Program, fusion: Instruction) -> int:
-    """Elements that a transpose takes from another transpose.
+    """Elements that a transpose reads through another transpose.
 
-    XLA's emitter brings one transpose of a fusion through shared memory; one before it decides
-    only where the elements come from, and they come from everywhere.
+    XLA's emitter moves one transpose of a fusion through shared memory; an earlier transpose then
+    scatters the reads.
     """
     seen: set[tuple[str, bool]] = set()
     found: dict[str, int] = {}
     roots = [program.computations[name].root for name in fusion.called]
     left = [(root, False) for root in roots]
     while left:
-        instruction, is_turned = left.pop()
-        if (instruction.name, is_turned) in seen:
+        instruction, after_transpose = left.pop()
+        if (instruction.name, after_transpose) in seen:
             continue
-        seen.add((instruction.name, is_turned))
-        is_turn = instruction.opcode in ("transpose", "copy") and turns(program, instruction)
-        if is_turn and is_turned:
+        seen.add((instruction.name, after_transpose))
+        is_transpose = instruction.opcode in ("transpose", "copy") and changes_order(
+            program, instruction
+        )
+        if is_transpose and after_transpose:
             found[instruction.name] = instruction.shape.size
-        left += [(operand, is_turned or is_turn) for operand in program.operands(instruction)]
+        left += [
+            (operand, after_transpose or is_transpose) for operand in program.operands(instruction)
+        ]
     return sum(found.values())
 
 
 def keeps_rows(fusion: Instruction, inside: list[Instruction]) -> bool:
-    """Whether a row is read, reduced and used again: softmax, norms, their gradients."""
+    """Whether rows are read, reduced and used again: softmax, norms and their gradients."""
     return any(i.opcode == "broadcast" for i in inside) or fusion.shape.is_tuple
 
 
-def turns(program: Program, instruction: Instruction) -> bool:
-    """Whether data changes places: a transpose whose fastest dimension is another one."""
+def changes_order(program: Program, instruction: Instruction) -> bool:
+    """Whether a transpose or copy changes which dimension is the fastest."""
     if instruction.opcode == "copy":
         return not keeps_layout(program, instruction)
     order = instruction.attributes.get("dimensions", ())
@@ -166,13 +170,13 @@ def turns(program: Program, instruction: Instruction) -> bool:
 
 
 def keeps_layout(program: Program, instruction: Instruction) -> bool:
-    """Whether a copy leaves data in its order."""
+    """Whether a copy keeps the layout."""
     operands = program.operands(instruction)
     return not operands or operands[0].shape.layout == instruction.shape.layout
 
 
 def largest(instruction: Instruction, program: Program | None = None) -> int:
-    """Elements of the largest result; of an update in place, the update's."""
+    """Elements of the largest result; for an in-place update, of the update."""
     if program is not None and instruction.called:
         root = program.computations[instruction.called[0]].root
         while root.opcode in ("bitcast", "convert", "copy", "reshape", "transpose"):

@@ -1,8 +1,8 @@
-"""Matrix products: which one an instruction is, and how long tiles of it take on all cores.
+"""GEMMs: the dimensions of an instruction's matmul, and how long its tiles take on all SMs.
 
-result m × n        ┌───┬───┬───┐      one tile a core at a time; a wave is one tile on every
-                    │ 1 │ 2 │ 3 │      core, and a last wave that is not full takes as long as
-                    ├───┼───┼───┤      a full one.  Few tiles and a deep k: k is split.
+result m × n        ┌───┬───┬───┐      one tile per SM at a time; a wave is one tile on every SM,
+                    │ 1 │ 2 │ 3 │      and an incomplete last wave takes as long as a full one.
+                    ├───┼───┼───┤      With few tiles and a deep k, k is split.
                     │ 4 │ 5 │ 6 │
                     └───┴───┴───┘
 """
@@ -27,16 +27,16 @@ SPLITS = (1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class Gemm:
-    """`batch` products of m × k with k × n."""
+    """`batch` matmuls of m × k with k × n."""
 
     batch: int
     m: int
     n: int
     k: int
     dtype: str
-    """of the operands; `tf32` for f32 that goes through tensor cores"""
+    """of the operands; `tf32` for f32 on tensor cores"""
     shallow: int = 0
-    """operands whose fastest dimension is not k, which is how tensor cores take tf32"""
+    """number of operands whose fastest dimension is not k, as tensor cores need it for tf32"""
 
     @property
     def flops(self) -> int:
@@ -44,7 +44,7 @@ class Gemm:
 
 
 def gemm_of_dot(program: Program, dot: Instruction) -> Gemm | None:
-    """The product that a `dot` is."""
+    """The GEMM of a `dot`."""
     shapes = [operand.shape for operand in program.operands(dot)]
     dims = {
         key: _ints(dot.attributes.get(f"{key}_dims", ()))
@@ -55,7 +55,7 @@ def gemm_of_dot(program: Program, dot: Instruction) -> Gemm | None:
 
 
 def gemm_of_call(program: Program, call: Instruction) -> Gemm | None:
-    """The product that a call of cuBLAS is."""
+    """The GEMM of a cuBLAS call."""
     shapes = [operand.shape for operand in program.operands(call)]
     config = backend_config(call, "gemm_backend_config")
     numbers = config.get("dot_dimension_numbers", {})
@@ -67,7 +67,7 @@ def gemm_of_call(program: Program, call: Instruction) -> Gemm | None:
 
 
 def gemm_of_convolution(program: Program, call: Instruction) -> Gemm | None:
-    """The product that a convolution of cuDNN computes without ever writing its operands."""
+    """The implicit GEMM of a cuDNN convolution."""
     labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(call.attributes.get("dim_labels", "")))
     shapes = [operand.shape for operand in program.operands(call)]
     if labels is None or len(shapes) < 2:
@@ -85,9 +85,9 @@ def gemm_of_convolution(program: Program, call: Instruction) -> Gemm | None:
 
 
 def tensor_dtype(dtype: str, precision: str = "") -> str:
-    """The rate at which tensor cores take a type: f32 as tf32 unless the program forbids it.
+    """The type whose tensor-core rate applies: tf32 for f32, unless the program forbids it.
 
-    `precision` may name an algorithm: `dot_bf16_bf16_f32` rounds operands of f32 to bf16.
+    `precision` may name an algorithm: `dot_bf16_bf16_f32` rounds f32 operands to bf16.
     """
     if dtype.startswith("f8"):
         return "f8"
@@ -99,7 +99,7 @@ def tensor_dtype(dtype: str, precision: str = "") -> str:
 
 
 def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
-    """Microseconds that the arithmetic takes, without reading or writing memory."""
+    """Microseconds of arithmetic, without memory traffic."""
     peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["f32"]
     rate = peak * parameters["efficiency"].get(gemm.dtype, parameters["efficiency"]["bf16"])
     if gemm.dtype == "tf32" and gemm.shallow:
@@ -114,7 +114,7 @@ def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
             waves = _waves(tiles * split, gpu.cores, parameters["raggedness"])
             us = waves * 2 * tile_m * tile_n * k / (each * speed) * 1e6
             if split > 1:
-                # Partial results are written and read again, in f32.
+                # Partial results are written and read back in f32.
                 us += split * gemm.batch * gemm.m * gemm.n * 8 / gpu.memory_bandwidth * 1e6
             best = min(best, us)
             if gemm.k / split < 512:
@@ -123,7 +123,7 @@ def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
 
 
 def backend_config(instruction: Instruction, key: str) -> dict[str, Any]:
-    """One part of an instruction's backend configuration; empty where there is none."""
+    """One part of an instruction's backend configuration; empty if absent."""
     try:
         config = json.loads(instruction.backend_config or "{}")
     except ValueError:
@@ -133,7 +133,7 @@ def backend_config(instruction: Instruction, key: str) -> dict[str, Any]:
 
 
 def _waves(tiles: int, cores: int, raggedness: float) -> float:
-    """Rounds of tiles; schedulers hide a part of what the last, ragged one costs."""
+    """The number of waves; part of the incomplete last one is hidden."""
     exact = tiles / cores
     if exact <= 1:
         return 1.0

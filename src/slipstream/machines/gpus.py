@@ -14,12 +14,12 @@ from slipstream.errors import BadInput
 from slipstream.machines.machine import Fabric, Gpu
 
 _EXTRAS = ("aliases", "network", "sources")
-"""what gpus.json says of a GPU that isn't a field of `Gpu` as it stands"""
+"""keys of gpus.json that are not plain fields of `Gpu`"""
 
 
 @cache
 def gpus() -> Mapping[str, Gpu]:
-    """Every GPU by the name people use."""
+    """Every known GPU, by its usual name."""
     file = _read("gpus.json")
     found = {}
     for name, facts in file["gpus"].items():
@@ -61,7 +61,7 @@ def network(name: str) -> Fabric:
 
 
 def usual_network(gpu_name: str) -> Fabric:
-    """What hosts of this GPU are usually joined by; InfiniBand NDR for GPUs of one's own."""
+    """The usual network between hosts with this GPU; InfiniBand NDR for custom GPUs."""
     facts = _read("gpus.json")["gpus"].get(gpu_name)
     return networks()[facts["network"] if facts else "ndr"]
 
@@ -73,7 +73,7 @@ def gpu_from(facts: Mapping[str, Any]) -> Gpu:
 
 
 def _names() -> dict[str, str]:
-    """Every spelling, reduced to letters and digits, to the GPU it stands for."""
+    """Every spelling, reduced to letters and digits, to the GPU's name."""
     found = {}
     for name, facts in _read("gpus.json")["gpus"].items():
         for spelling in (name, facts["full_name"], *facts["aliases"]):

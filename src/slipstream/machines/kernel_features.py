@@ -1,4 +1,4 @@
-"""What an instruction asks of a GPU: the class of its kernel, its bytes and its arithmetic."""
+"""The features of an instruction's kernel: its kind, its bytes and its arithmetic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from slipstream.machines.fusions import (
     apart,
     arithmetic,
+    changes_order,
     contents,
     evaluations,
     keeps_layout,
@@ -16,7 +17,6 @@ from slipstream.machines.fusions import (
     pressure,
     reduction,
     strided,
-    turns,
 )
 from slipstream.machines.gemm_model import (
     Gemm,
@@ -33,39 +33,39 @@ from slipstream.profile.shapes import BITS
 
 @dataclass(frozen=True)
 class KernelFeatures:
-    """The work of one execution."""
+    """The work of one execution of a kernel."""
 
     kind: str
     """gemm, attention, convolution, copy, host copy, loop, reduce (along the fastest dimension),
-    columns (along others), rows (reduced and used again), transpose, strided (one that is a loop),
-    scatter, sort, free, or other (a call of something unknown)"""
+    columns (a reduction along others), rows (reduced and used again), transpose, strided (a
+    transpose in a loop kernel), scatter, sort, free, or other (an unknown call)"""
     bytes: int = 0
     written: int = 0
-    """of these, by a product"""
+    """bytes of these that a matmul writes"""
     added: int = 0
-    """of these, read at the end of a library's GEMM, to be added to the result"""
+    """bytes of these that a library's GEMM reads at its end, to add to the result"""
     elements: int = 0
-    """written by the largest result"""
+    """elements of the largest result"""
     operations: int = 0
-    """arithmetic on single elements, of floats and integers, outside products"""
+    """elementwise arithmetic on floats and integers, outside matmuls"""
     transcendentals: int = 0
     gemm: Gemm | None = None
     is_triton: bool = False
     form: str = "forward"
-    """of attention: forward or backward; of a convolution: forward, input or filter"""
+    """for attention: forward or backward; for a convolution: forward, input or filter"""
     is_causal: bool = False
     channels: int = 0
-    """input features of a convolution; of a scatter, bits of an element, 1 for lone elements"""
+    """input features of a convolution; for a scatter, bits per element, 1 for single elements"""
     pressure: float = 0.0
-    """values that each thread of a Triton kernel works on at once: many don't fit in registers"""
+    """live values per thread of a Triton kernel: many don't fit in registers"""
     apart: int = 1
-    """rows of a tile that lie apart and share a mask made out of positions (causal attention)"""
+    """separate rows of a tile that share a mask computed from positions (causal attention)"""
     strided: int = 0
-    """elements that a transpose reads through another transpose, against the grain"""
+    """elements that a transpose reads through another transpose, with a stride"""
 
 
 def kernel_features(program: Program, instruction: Instruction) -> KernelFeatures:
-    """What one execution of an instruction asks for; of an asynchronous one, its start."""
+    """The features of one execution of an instruction; for an asynchronous one, of its start."""
     if instruction.is_start and (wrapped := program.wrapped(instruction.name)) is not None:
         return kernel_features(program, wrapped)
     if instruction.is_done or instruction.opcode in FREE:
@@ -121,7 +121,7 @@ def _call(program: Program, call: Instruction, read: int) -> KernelFeatures:
 
 
 def _addend(program: Program, call: Instruction) -> int:
-    """Bytes of the matrix that cuBLAS adds to a product (its C, where beta is not zero)."""
+    """Bytes of the matrix that cuBLAS adds to the result (C, if beta is not zero)."""
     operands = program.operands(call)
     has_addend = bool(backend_config(call, "gemm_backend_config").get("beta"))
     return operands[2].shape.bytes if has_addend and len(operands) > 2 else 0
@@ -155,10 +155,10 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     inside = list(contents(program, fusion))
     opcodes = {instruction.opcode for instruction in inside}
     is_triton = "__triton" in fusion.backend_config
-    products = [gemm_of_dot(program, i) for i in inside if i.opcode == "dot"]
+    gemms = [gemm_of_dot(program, i) for i in inside if i.opcode == "dot"]
     counts = {} if is_triton else evaluations(program, fusion)
     operations, transcendentals = arithmetic(program, inside, counts)
-    gemm = max(filter(None, products), key=lambda p: p.flops, default=None)
+    gemm = max(filter(None, gemms), key=lambda p: p.flops, default=None)
     kind = "loop"
     if gemm is not None:
         kind = "gemm"
@@ -173,8 +173,8 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
         kind = "sort"
     elif "reduce" in opcodes:
         kind = reduction(program, inside, is_triton and keeps_rows(fusion, inside))
-    elif any(i.opcode in ("transpose", "copy") and turns(program, i) for i in inside):
-        # XLA's loop emitter goes by one side's order and strides through the other's.
+    elif any(i.opcode in ("transpose", "copy") and changes_order(program, i) for i in inside):
+        # XLA's loop emitter follows one side's layout and strides through the other's.
         kind = "strided" if fusion.fusion_kind == "kLoop" else "transpose"
     return KernelFeatures(
         kind,
@@ -196,7 +196,7 @@ def _scatter(
 ) -> KernelFeatures:
     scatter = next(i for i in inside if i.opcode == "scatter")
     updates = program.operands(scatter)[-1].shape
-    # A window of one element is an atomic addition by itself; rows go side by side.
+    # A window of one element is a single atomic addition; rows are coalesced.
     window = updates.dims[-1] if updates.dims else 1
     bits = BITS.get(updates.dtype, 32)
     return KernelFeatures(
@@ -205,14 +205,14 @@ def _scatter(
 
 
 def _moved(program: Program, instruction: Instruction, read: int) -> int:
-    """Bytes over the link to the host: what is read is written as well."""
+    """Bytes over the link to the host: everything read is also written."""
     if instruction.opcode == "copy-start":
         return instruction.shape.elements[0].bytes if instruction.shape.elements else read // 2
     return read // 2
 
 
 def _touched(program: Program, call: Instruction, read: int) -> int:
-    """Bytes of a convolution; one that strides further than it looks leaves pixels out."""
+    """Bytes of a convolution; with a stride larger than its window it skips pixels."""
     window = str(call.attributes.get("window", ""))
     sizes = _numbers(window, "size")
     strides = _numbers(window, "stride")

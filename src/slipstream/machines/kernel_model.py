@@ -1,8 +1,8 @@
-"""How long a kernel takes that nobody measured: a roofline with a few fitted efficiencies.
+"""The time of a kernel that was not measured: a roofline with fitted efficiencies.
 
-Everything is a share of what the GPU's data sheet promises (its `Gpu` facts), so that a figure
-fitted on one GPU scales to another; `kernels.json` holds the shares, where they come from, and
-how far they are off on kernels that were left out of the fit (`scripts/fit_kernels.py`).
+All parameters are shares of the GPU's data sheet (`Gpu`), so that figures fitted on one GPU scale
+to another. `kernels.json` holds the shares, their origin, and their error on kernels left out of
+the fit (`scripts/fit_kernels.py`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ CLASSES = {
     "sort": "other",
     "free": "other",
 }
-"""class of an Estimate, where it is not the kernel's own kind"""
+"""kind of the Estimate, if it differs from the kernel's kind"""
 
 
 LANES = 128
-"""of the GPU that the rates were fitted on: see `_lanes`"""
+"""lanes of the GPU that the rates were fitted on: see `_lanes`"""
 
 
 def kernel_time(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
-    """One execution of an instruction that is no collective; of an asynchronous one, its start."""
+    """The time of one execution of an instruction other than a collective."""
     features = kernel_features(program, instruction)
     us = kernel_us(features, machine.gpu, parameters())
     kind = CLASSES.get(features.kind, features.kind)
@@ -53,7 +53,7 @@ def kernel_time(machine: Machine, program: Program, instruction: Instruction) ->
 
 
 def launch_overhead_us(machine: Machine, command_buffers: bool) -> float:
-    """Time of one kernel's launch that the device waits for when the host is not ahead."""
+    """How long the device waits for one kernel's launch if the host is not ahead."""
     launch = parameters()["launch"]
     return float(launch["graph_us"] if command_buffers else launch["kernel_us"])
 
@@ -61,9 +61,9 @@ def launch_overhead_us(machine: Machine, command_buffers: bool) -> float:
 def kernel_scales(
     machine: Machine, program: Program, us_by_name: Mapping[str, float]
 ) -> dict[str, float]:
-    """Measured over modelled time by class: what `calibration["kernels"]["scales"]` holds.
+    """Measured over modelled time by kind, for `calibration["kernels"]["scales"]`.
 
-    `us_by_name` is what each instruction took (a cost table's figures).
+    `us_by_name` holds each instruction's time, as in a cost table.
     """
     measured: dict[str, float] = {}
     modelled: dict[str, float] = {}
@@ -83,7 +83,7 @@ def kernel_scales(
 
 @cache
 def parameters() -> Parameters:
-    """The fitted shares; see `kernels.json`."""
+    """The fitted parameters of `kernels.json`."""
     data = json.loads(files("slipstream.machines").joinpath("kernels.json").read_text("utf-8"))
     return dict(data["parameters"])
 
@@ -111,36 +111,36 @@ def _matmul_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
     if features.kind == "convolution":
         compute /= own["share"]
         if features.channels % 8:
-            # Tensor cores take eight channels at a time; without, the plain cores do it.
+            # Tensor cores need multiples of eight channels; otherwise the CUDA cores are used.
             rate = gpu.peak_flops["f32"] * own["plain"][features.form]
             compute = features.gemm.flops / rate * 1e6
     elif features.is_triton:
         compute /= own["triton"]
         compute += _arithmetic_us(features, gpu, parameters) * own["fused"]
-    # Results leave in bursts, at the end of a tile; operands stream in all the time.
+    # Results are written in bursts at the end of a tile; operands are read all the time.
     moved = features.bytes - features.added + features.written * own.get("bursts", 0.0)
     memory = moved / (gpu.memory_bandwidth * own["memory"]) * 1e6
     us = own["latency_us"] + _joined(compute, memory, own["overlap"])
     if features.added:
-        # What is added is read when a tile is done, with nothing left to compute beside it.
+        # The addend is read when a tile is done, with no compute left to overlap with.
         us += features.added / (gpu.memory_bandwidth * own["added"]) * 1e6
     return float(us)
 
 
 def _attention_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
-    """Pairs of a query and a key: two products (five backward) and an exponential for each."""
+    """Per pair of query and key: two matmuls (five in the backward pass) and an exponential."""
     gemm = features.gemm
     assert gemm is not None
     own = parameters["attention"][features.form]
     pairs = gemm.batch * gemm.m * gemm.n
     if features.is_causal:
-        # Blocks on the diagonal are computed whole.
+        # Blocks on the diagonal are computed completely.
         causal = parameters["attention"]["causal"]
         pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / gemm.n)
     pairs *= 1 + own["ramp"] / gemm.n
-    products = 5 if features.form == "backward" else 2
+    matmuls = 5 if features.form == "backward" else 2
     peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["bf16"]
-    arithmetic = pairs * products * 2 * gemm.k / (peak * own["share"])
+    arithmetic = pairs * matmuls * 2 * gemm.k / (peak * own["share"])
     exponentials = pairs / (gpu.cores * gpu.clock_hz * own["exponentials"])
     memory = features.bytes / (gpu.memory_bandwidth * own["memory"])
     return float(own["latency_us"] + _joined(_joined(arithmetic, exponentials, 2), memory, 2) * 1e6)
@@ -150,7 +150,7 @@ def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
     own = parameters.get(features.kind, parameters["loop"])
     memory = features.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
     if features.pressure:
-        # What does not fit in registers goes through memory once more.
+        # Values that don't fit in registers spill to memory.
         pressure = features.pressure * (1 + own["apart"] * math.log2(features.apart))
         memory *= 1 + (pressure / own["registers"]) ** own["spilling"]
     compute = _arithmetic_us(features, gpu, parameters)
@@ -161,7 +161,7 @@ def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
         compute = max(compute, features.strided / (cycles * own["elements"]))
     if features.kind == "scatter":
         rates = own["elements"]
-        # Atomic additions of 16 bits are loops of compare and swap.
+        # 16-bit atomic additions are compare-and-swap loops.
         width = (
             "single" if features.channels <= 1 else "half" if features.channels <= 16 else "full"
         )
@@ -180,18 +180,18 @@ def _arithmetic_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -
 
 
 def _lanes(gpu: Gpu) -> float:
-    """Additions of f32 that one core does in a cycle: an A100's has 64 units, later ones' 128."""
+    """f32 additions per SM and cycle: 64 on an A100, 128 on later GPUs."""
     return gpu.peak_flops["f32"] / 2 / (gpu.cores * gpu.clock_hz)
 
 
 def _joined(one: float, other: float, power: float) -> float:
-    """The longer of two times that overlap, and a part of the shorter; less, the higher power."""
+    """The longer of two overlapping times, plus a part of the shorter: less, the higher `power`."""
     longer, shorter = max(one, other), min(one, other)
     return longer * (1 + (shorter / longer) ** power) ** (1 / power) if longer else 0.0
 
 
 def _scales(machine: Machine) -> Mapping[str, float]:
-    """What calibration says of this GPU's kernels: measured over modelled time, by class."""
+    """The calibration of this GPU's kernels: measured over modelled time, by kind."""
     kernels = machine.calibration.get("kernels")
     scales = kernels.get("scales") if isinstance(kernels, Mapping) else None
     return scales if isinstance(scales, Mapping) else {}
@@ -201,7 +201,7 @@ def _why(features: KernelFeatures, gpu: Gpu, us: float) -> str:
     if not us:
         return "no work of its own"
     if features.kind == "other":
-        return "a call of an unknown kind: its bytes at the speed of memory"
+        return "an unknown call: its bytes at memory bandwidth"
     if features.gemm is not None and features.kind in ("gemm", "convolution"):
         p = features.gemm
         peak = gpu.peak_flops.get(p.dtype) or gpu.peak_flops["f32"]
@@ -212,7 +212,7 @@ def _why(features: KernelFeatures, gpu: Gpu, us: float) -> str:
         )
     if features.kind == "attention" and features.gemm is not None:
         p = features.gemm
-        return f"attention, {p.batch} × {p.m} × {p.n}, heads of {p.k}"
+        return f"attention, {p.batch} × {p.m} × {p.n}, head dimension {p.k}"
     rate = gpu.host_bandwidth if features.kind == "host copy" else gpu.memory_bandwidth
     share = features.bytes / us * 1e6 / rate
     return f"{features.bytes / 1e6:.3g} MB at {share:.0%} of {rate / 1e12:.3g} TB/s"

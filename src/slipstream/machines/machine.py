@@ -1,4 +1,4 @@
-"""A machine: which GPUs, how many, and what connects them.
+"""A machine: its GPUs, and the links and network between them.
 
 2x4x8xH100      2 slices × 4 hosts × 8 GPUs      inside a host: NVLink; between: the network
   4x8xH200      1 slice  × 4 hosts × 8 GPUs
@@ -11,31 +11,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 BASES = ("measured", "calibrated", "modelled", "default")
-"""where a cost comes from, best first: a profile of this program, measurements of this machine's
-kernels or links, a model with published figures, or a guess that stands for not knowing"""
+"""the basis of a cost, best first: a profile of this program, measurements of this machine's
+kernels or links, a model with published figures, or a guess"""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long one execution of an instruction takes, and what that rests on."""
+    """The time of one execution of an instruction, and its basis."""
 
     us: float
     basis: str
     """one of BASES"""
     kind: str = ""
-    """class of work: gemm, fusion, attention, convolution, copy, collective, launch, other"""
+    """kind of work: gemm, fusion, attention, convolution, copy, collective, launch, other"""
     why: str = ""
-    """half a sentence for people: `512 MB at 71% of 4.8 TB/s`"""
+    """short explanation: `512 MB at 71% of 4.8 TB/s`"""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One model of GPU; rates are peaks as published, per second, dense, one direction."""
+    """One GPU model; rates are published peaks: per second, dense, one direction."""
 
     name: str
-    """as people say it: `H200`"""
+    """the usual name: `H200`"""
     full_name: str
-    """as the driver says it: `NVIDIA H200`"""
+    """the driver's name: `NVIDIA H200`"""
     compute_capability: tuple[int, int]
     memory_bytes: int
     memory_bandwidth: float
@@ -45,7 +45,7 @@ class Gpu:
     """streaming multiprocessors"""
     clock_hz: float
     link_bandwidth: float
-    """to the other GPUs of its host, all NVLinks together; PCIe where there is none"""
+    """to the other GPUs of the host: all NVLinks together, or PCIe"""
     host_bandwidth: float
     """to and from host memory"""
     link: str = "nvlink"
@@ -53,14 +53,14 @@ class Gpu:
     sources: tuple[str, ...] = ()
     l2_bytes: int = 0
     link_domain: int = 0
-    """how many GPUs the link joins where it reaches beyond a host (72 in an NVL72 rack); else 0"""
+    """GPUs that the link connects if it reaches beyond a host (72 in an NVL72 rack); otherwise 0"""
     gpus_per_host: int = 8
-    """as the vendor builds hosts: what `64xH200` is divided by"""
+    """as vendors build hosts; `64xH200` is divided by it"""
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """What connects hosts; bandwidth is per GPU and direction."""
+    """The network between hosts; bandwidth is per GPU and direction."""
 
     name: str
     """`infiniband`, `ethernet` (RoCE), `efa` or `sockets`"""
@@ -72,7 +72,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs, hosts and slices, and the measurements that sharpen the models."""
+    """GPUs, hosts and slices, and the measurements that calibrate the models."""
 
     spec: str
     gpu: Gpu
@@ -82,7 +82,7 @@ class Machine:
     """hosts of one slice"""
     gpus_per_host: int = 1
     calibration: Mapping[str, object] = field(default_factory=dict)
-    """what `machines calibrate` measured; empty for a machine that is only described"""
+    """what `machines calibrate` measured; empty if uncalibrated"""
 
     @property
     def devices(self) -> int:
@@ -90,18 +90,18 @@ class Machine:
 
     @property
     def topology(self) -> str:
-        """As XLA spells it: partitions × hosts × devices of a host."""
+        """In XLA's notation: partitions × hosts × devices per host."""
         return f"{self.slices}x{self.hosts}x{self.gpus_per_host}"
 
     @property
     def link_domain(self) -> int:
-        """How many GPUs in a row the link joins: those of a host, or of a rack."""
+        """The number of consecutive GPUs that the link connects: those of a host, or of a rack."""
         return max(self.gpus_per_host, self.gpu.link_domain)
 
     def host_of(self, device: int) -> int:
-        """The host that a device is in, counted over all slices."""
+        """The host of a device, counted over all slices."""
         return device // self.gpus_per_host
 
     def domain_of(self, device: int) -> int:
-        """The set of linked GPUs that a device is in; only the network joins two of them."""
+        """The link domain of a device; only the network connects two domains."""
         return device // self.link_domain

@@ -1,16 +1,16 @@
-"""How long NCCL takes: its algorithms and protocols over links and networks, the fastest counts.
+"""A model of NCCL: its algorithms and protocols over links and networks; the fastest is used.
 
-    ring       every GPU hands chunks to the next           S/G per step, G-1 steps (twice: reduce)
+    ring       every GPU passes chunks to the next          S/G per step, G-1 steps (twice: reduce)
     tree       up to a root and down again, host by host    few steps, twice the wire of a ring
-    nvls       the switch adds and multicasts               each GPU sends its data once
+    nvls       the switch reduces and multicasts            each GPU sends its data once
     nvlstree   nvls inside a host, a tree between hosts
 
     µs  │ LL ─── LL128 ──── Simple      latency + steps × hop + bytes on the wire / bandwidth
-        │      ╲      ╲                 each protocol trades latency for bandwidth; NCCL picks by
-        └────────────── bytes           size, and so does `nccl_time`
+        │      ╲      ╲                 each protocol trades latency for bandwidth; NCCL chooses
+        └────────────── bytes           by size, and so does `nccl_time`
 
-The shape is NCCL's; the parameters (`links.json`) are fitted to published tables by
-`benchmarks/collectives.py --fit`, which also prints the error on tables that were held out.
+The terms follow NCCL; the parameters (`links.json`) are fitted to published tables by
+`benchmarks/collectives.py --fit`, which also prints the error on held-out tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Links:
-    """What NCCL has to work with: rates are bytes a second and direction, per GPU."""
+    """The links that NCCL uses; rates are in bytes per second, per GPU and direction."""
 
     family: str
     """key of links.json: `nvlink4`, `pcie`, …"""
@@ -48,7 +48,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Group:
-    """Who takes part: how many GPUs, in how many linked sets (hosts, or racks of NVLink)."""
+    """The participants: number of GPUs, and of link domains (hosts, or NVLink racks)."""
 
     size: int
     domains: int = 1
@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way of doing it, and how long that takes."""
+    """One algorithm and protocol, and its time."""
 
     us: float
     algorithm: str
@@ -83,13 +83,13 @@ def nccl_time(
     parameters: Parameters | None = None,
     algorithm: str | None = None,
 ) -> Choice:
-    """The fastest way, or the fastest of one algorithm.  `size` is as nccl-tests counts it."""
+    """The fastest choice, or the fastest of one algorithm; `size` as nccl-tests counts it."""
     parameters = parameters or fitted()
     found = list(choices(kind, size, group, links, parameters))
     if algorithm is None:
         nvls = _nvls_terms(kind, group, links, parameters["links"][links.family])
         if group.domains == 1 and nvls is not None and nvls.get("replaces_ring"):
-            # The published bandwidths show NCCL taking it even where a ring would be faster.
+            # Published bandwidths show that NCCL uses it even if a ring would be faster.
             algorithm = "nvls"
     allowed = [c for c in found if algorithm is None or c.algorithm == algorithm]
     return min(allowed or found, key=lambda choice: choice.us)
@@ -125,7 +125,7 @@ def _ring(
     link = parameters["links"][links.family]
     terms = link[protocol]
     steps = (group.size - 1) * (2 if kind == ALL_REDUCE else 1)
-    # A chunk of a broadcast goes all the way round; else everybody has a chunk on the way.
+    # A broadcast sends every chunk around the whole ring; otherwise each GPU starts with one chunk.
     sent = size if kind in BROADCASTS else size * steps / group.size
     copied = size / group.size * link["copies"].get(kind, link["copies"][ALL_GATHER])
     bandwidth = links.link_bandwidth * link["efficiency"] * terms["share"]
@@ -150,14 +150,14 @@ def _nvls(kind: str, size: int, group: Group, links: Links, link: Parameters) ->
 
 
 def _nvls_terms(kind: str, group: Group, links: Links, link: Parameters) -> Parameters | None:
-    """Parameters of the reduction in the switch, where hosts have one and NCCL would use it."""
+    """Parameters of in-switch reduction, if the hosts support it and NCCL would use it."""
     terms: Parameters | None = link.get("nvls", {}).get(kind) if links.has_nvls else None
     return terms if terms is not None and group.local >= terms["least_group"] else None
 
 
 def _nvls_us(size: int, count: int, links: Links, terms: Parameters) -> float:
     us: float = terms["latency_us"] + terms["hop_us"] * math.log2(count)
-    # Below some size NCCL takes fewer channels: more bytes may then take hardly longer.
+    # Below some size NCCL uses fewer channels, so that more bytes may take hardly longer.
     few = min(size, terms["few_channels_bytes"]) / terms["few_channels"]
     us += 1e6 * max(size / terms["efficiency"], few) / links.link_bandwidth
     return us
@@ -169,7 +169,7 @@ def _trees(
     link = parameters["links"][links.family]
     network = parameters["network"][protocol]
     rails = _rails(group, links, parameters, protocol)
-    # Of two hosts each is the root of one half; of more, an inner one sends up and to two below.
+    # With two hosts each is the root of one half; with more, inner ones send up and to two below.
     sends = 1
     if group.domains > 2:
         sends = 2
@@ -193,7 +193,7 @@ def _trees(
 def _exchange(
     size: int, group: Group, links: Links, link: Parameters, parameters: Parameters
 ) -> Choice:
-    """Everybody sends everybody else a part: those of the host by the link, the rest by network."""
+    """Every GPU sends a part to every other: within the host by link, otherwise by network."""
     terms = link["pairs"]
     bandwidth = links.link_bandwidth * terms["efficiency"]
     us: float = terms["latency_us"] + terms["hop_us"] * (group.size - 1)
@@ -209,7 +209,7 @@ def _exchange(
 def _transfer(
     size: int, group: Group, links: Links, link: Parameters, parameters: Parameters
 ) -> Choice:
-    """One GPU to another: few channels below some size, so that more bytes may take no longer."""
+    """One GPU to another; small sizes use few channels, so more bytes may take no longer."""
     terms = link["pairs"]
     bandwidth = links.link_bandwidth * terms["efficiency"]
     few = links.link_bandwidth * terms["few_channels"]
@@ -223,7 +223,7 @@ def _transfer(
 
 
 def _rails(group: Group, links: Links, parameters: Parameters, protocol: str) -> float:
-    """What the network cards of one host carry together: one for each GPU that takes part."""
+    """The combined bandwidth of a host's network cards, one per participating GPU."""
     network = parameters["network"]
     share: float = network["efficiency"] * network[protocol]["share"]
     return group.local * links.network_bandwidth * share

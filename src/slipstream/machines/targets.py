@@ -1,7 +1,7 @@
-"""What XLA's GPU compiler wants to know of a GPU: its target configuration, as text.
+"""GPU target configurations for XLA's compiler, as text.
 
-Written with the fields that every supported plugin knows (jaxlib 0.10.2 to 0.12.0.1): a single
-field that a plugin doesn't know makes it refuse the whole configuration.
+They only use fields that every supported plugin knows (jaxlib 0.10.2 to 0.12.0.1): a plugin rejects
+the whole configuration because of a single unknown field.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from slipstream.machines.machine import Gpu, Machine
 
 CUDA_MAJOR = 13
 DNN_VERSION = (9, 19)
-"""of cuDNN; what jaxlib's plugins for CUDA 13 are built with, so that no pass turns itself off"""
+"""the cuDNN that jaxlib's CUDA 13 plugins are built with, so that no pass disables itself"""
 
 ARCHITECTURES = {
     (8, 0): {"shared": 167936, "optin": 166912, "fpus": 64, "extension": ""},
@@ -23,14 +23,14 @@ ARCHITECTURES = {
 
 
 def target_config(machine: Machine | Gpu, exact: str | None = None) -> str:
-    """GpuTargetConfigProto as text; `exact`, what a GPU at hand said of itself, goes first."""
+    """GpuTargetConfigProto as text; `exact`, a local GPU's own configuration, takes precedence."""
     if exact is not None:
         return exact
     gpu = machine.gpu if isinstance(machine, Machine) else machine
     architecture = ARCHITECTURES.get(gpu.compute_capability)
     if architecture is None:
         raise BadInput(
-            f"no target configuration is known for compute capability "
+            f"there is no target configuration for compute capability "
             f"{'.'.join(map(str, gpu.compute_capability))} ({gpu.name}); known: "
             + ", ".join(".".join(map(str, known)) for known in ARCHITECTURES)
         )

@@ -1,9 +1,9 @@
-"""Machines as people write them.
+"""Machine specs, as in `--on`.
 
 H200                 one GPU                        8xH200       one host of 8
-64xH200              8 hosts of 8: what a host of them usually holds
+64xH200              8 hosts of 8, the usual number of GPUs per host
 4x8xH100             hosts × GPUs                   2x4x8xB200   slices × hosts × GPUs
-cluster.toml         one's own, from a file         16xcluster.toml   the same GPUs, 16 of them
+cluster.toml         your own, from a file          16xcluster.toml   16 of the same GPUs
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_DEVICES = 1_000_000
 
 
 def machine(spec: str) -> Machine:
-    """The machine that `spec` describes; BadInput says what else could have been meant."""
+    """The machine that `spec` describes."""
     text = spec.strip()
     matched = _SPEC.match(text)
     if matched is None or re.fullmatch(r"[\dx×*\s]+", text):
@@ -39,12 +39,12 @@ def machine(spec: str) -> Machine:
     base = _described(matched["name"], bool(counts))
     found = _counted(base, counts, text)
     if found.devices > MOST_DEVICES:
-        raise BadInput(f"{spec!r} is {found.devices:,} GPUs; at most {MOST_DEVICES:,} make sense")
+        raise BadInput(f"{spec!r} has {found.devices:,} GPUs; the limit is {MOST_DEVICES:,}")
     return replace(found, spec=text)
 
 
 def _described(name: str, is_counted: bool) -> Machine:
-    """The machine of one GPU that a name stands for, or what a file says."""
+    """One GPU by name, or the machine in a file."""
     if name.endswith(".toml") or Path(name).is_file():
         found = read_machine(name)
         return replace(found, slices=1, hosts=1, gpus_per_host=1) if is_counted else found
@@ -63,7 +63,7 @@ def _counted(base: Machine, counts: list[int], spec: str) -> Machine:
         return replace(base, gpus_per_host=count)
     if count % usual:
         raise BadInput(
-            f"{spec!r}: a host usually holds {usual} {base.gpu.name}, and {count} is no multiple "
-            f"of that; write hosts × GPUs, like {-(-count // usual)}x{usual}x{base.gpu.name}"
+            f"{spec!r}: a host usually has {usual} {base.gpu.name}, and {count} is not a multiple "
+            f"of that; write hosts × GPUs, for example {-(-count // usual)}x{usual}x{base.gpu.name}"
         )
     return replace(base, hosts=count // usual, gpus_per_host=usual)

@@ -1,12 +1,12 @@
-"""The clock: runs a task graph's nodes in order and says when each of them is on the device.
+"""The clock: runs the nodes of a task graph in order and computes when each is on the device.
 
-One thread launches in schedule order.  Work on the compute stream starts when the one before it
-has ended; asynchronous work starts when all compute launched before it has ended, its stream has
-come to it, and its engine is free; among those that wait for an engine, the one that has waited
-longest is next.  A wait holds the compute stream until what it waits for has ended.
+One thread launches in schedule order. Work on the compute stream starts when the previous work has
+ended. Asynchronous work starts when all compute launched before it has ended, its stream has
+reached it, and its engine is free; of several that wait for an engine, the longest-waiting one is
+next. A done node holds the compute stream until its operation has ended.
 
-Asynchronous work is settled as late as possible: only when the compute stream has reached the
-time at which it starts, or waits for it.  What is launched later can't start earlier than that.
+The start of asynchronous work is settled as late as possible: only when the compute stream reaches
+that time, or waits for it. Work launched later can't start earlier.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slipstream.simulate.streams import CORES, ENGINES
 from slipstream.simulate.task_graph import DONE, PS_PER_US, READ, START, TaskGraph
 
 MOST_WAITING = 4096
-"""asynchronous operations launched and not settled; when it is full, the next is settled"""
+"""limit of launched and unsettled asynchronous operations; at the limit, the next is settled"""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class NodeTimes:
     """When each execution of a node ran: one entry for each entry of the graph's order."""
 
     start_ps: Array
-    """-1 for what does no work: waits"""
+    """-1 for nodes without work: waits"""
     end_ps: Array
     wait_ps: Array
-    """how long the compute stream waited there"""
+    """how long the compute stream waited at this node"""
 
 
 _NEVER = 1 << 62
@@ -41,13 +41,13 @@ _NEVER = 1 << 62
 _KIND, _DURATION, _HOST, _STREAM, _ENGINE, _SLOT, _TALKS, _GAP, _NODE_SIZE = range(9)
 _NODE, _READY, _PLACE, _QUEUE_SIZE = range(4)
 _BEGUN, _ENDED, _WAITED, _OUT_SIZE = range(4)
-# The state: how many operations wait, until when a collective runs, a stamp, stamps of streams.
+# The state: waiting operations, end of the last collective, a stamp, the stamps of the streams.
 _WAITING, _TALKING, _STAMP, _STAMPS = range(4)
 
 
 @inner
 def _ready(item, nodes, queue, streams):  # type: ignore[no-untyped-def]
-    """When a waiting operation is next in its stream."""
+    """When a waiting operation's stream reaches it."""
     stream = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _STREAM]
     return max(queue[_QUEUE_SIZE * item + _READY], streams[stream])
 
@@ -83,7 +83,7 @@ def _next(nodes, state, queue, streams, engines):  # type: ignore[no-untyped-def
 
 @inner
 def _settle(item, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
-    """Start a waiting operation for good."""
+    """Fix the start of a waiting operation."""
     row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
     place = _OUT_SIZE * queue[_QUEUE_SIZE * item + _PLACE]
     begin = _begin(item, nodes, queue, streams, engines)
@@ -104,7 +104,7 @@ def _settle(item, nodes, state, queue, streams, engines, ends, out):  # type: ig
 
 @inner
 def _opening(at, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
-    """When a kernel that could start at `at` does: what runs on the cores already comes first."""
+    """When a kernel that is ready at `at` starts: work already on the cores comes first."""
     while True:
         item = _next(nodes, state, queue, streams, engines)
         if item < 0 or _begin(item, nodes, queue, streams, engines) > at:
@@ -117,7 +117,7 @@ def _opening(at, nodes, state, queue, streams, engines, ends, out):  # type: ign
 
 @inner
 def _closing(at, left, slowdown, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
-    """When a kernel ends that starts at `at` and runs `left`, longer beside a collective.
+    """When a kernel ends that starts at `at` and takes `left`, more while collectives run.
 
     collective     ████████      ████
     kernel      ▒▒▒░░░░░░░░▒▒▒▒▒▒░░        ░ slower
@@ -182,7 +182,7 @@ def _run(  # type: ignore[no-untyped-def]
             out[_OUT_SIZE * place + _BEGUN] = at
             left = nodes[row + _DURATION]
             if slowdown[node] > 0.0:
-                engines[CORES] = _NEVER  # nothing else gets the cores while this runs
+                engines[CORES] = _NEVER  # nothing else gets the cores meanwhile
                 free = _closing(
                     at, left, slowdown[node], nodes, state, queue, streams, engines, ends, out
                 )
@@ -197,8 +197,8 @@ def _run(  # type: ignore[no-untyped-def]
 
 
 def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
-    """Run a task graph; `slowdown` is the share of its speed that a modelled kernel loses beside a
-    collective."""
+    """Run a task graph; `slowdown` is the share of speed that a modelled kernel loses while a
+    collective runs."""
     columns = [
         (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
         for n in graph.nodes

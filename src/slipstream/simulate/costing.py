@@ -1,4 +1,4 @@
-"""What every instruction of a program costs on a machine, and what that figure rests on."""
+"""The cost of every instruction of a program on a machine, and its basis."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slipstream.profile.semantics.signatures import Signature
 from slipstream.simulate.matching import CostMatcher, Model
 
 MOST_SCALE = 2.5
-"""a model that is further off is wrong about something else than the machine's speed"""
+"""largest scale: a model that is further off is wrong about more than the machine's speed"""
 LIKELY_SCALE = 0.2
-"""how far a machine's kernels of a kind usually are from the models, as a logarithm"""
+"""typical deviation of a machine's kernels of one kind from the models, as a logarithm"""
 MODEL_ERROR = 0.1
-"""how far one kernel usually is from the model of its kind (`held_out_error` in kernels.json)"""
+"""typical error of the model for one kernel (`held_out_error` in kernels.json)"""
 START_US = 2.0
-"""of a kernel's time, what its start may take more or less"""
+"""uncertainty of a kernel's time due to its start"""
 CONTROL_FLOW = ("while", "conditional", "call")
 
 
@@ -31,14 +31,13 @@ def costing(
     costs: CostTable | None,
     source: Program | None = None,
 ) -> Mapping[str, Estimate]:
-    """An estimate for each instruction that does something, by its name (a start's, of a pair).
+    """An estimate for each instruction that does work, by name (for a pair, the start's).
 
-    CostMatcher costs come first, then the machine's models. `source` is the program that the costs
-    were measured on, where it is known: then instructions that got other names are found too, and
-    models are scaled by how far they are off on that program's kernels of the same kind.
+    Measured costs come first, then the machine's models. If `source`, the program that the costs
+    were measured on, is known, renamed instructions are found too, and models are scaled by their
+    error on that program's kernels of the same kind.
     """
-
-    model = _remembered(machine)
+    model = _cached_model(machine)
     measured = CostMatcher(program, costs, source, model) if costs is not None else None
     scales = _scales(model, measured)
     found: dict[str, Estimate] = {}
@@ -57,7 +56,7 @@ def costing(
 def working(program: Program) -> Iterable[Instruction]:
     """The instructions that have a cost: all that launch work, asynchronous ones as starts.
 
-    The conditions of loops have none: where the trip count is known nobody evaluates them.
+    Loop conditions have none: with a known trip count they are never evaluated.
     """
     conditions = {i.called[1] for i in program.runnable if i.opcode == "while" and i.called[1:]}
     for instruction in program.scheduled:
@@ -67,7 +66,7 @@ def working(program: Program) -> Iterable[Instruction]:
 
 
 def modelled(program: Program, machine: Machine, instruction: Instruction) -> Estimate:
-    """What the machine's models say of one instruction."""
+    """The estimate of the machine's models for one instruction."""
     from slipstream.machines.collectives import collective_time
     from slipstream.machines.kernel_model import kernel_time
 
@@ -77,8 +76,8 @@ def modelled(program: Program, machine: Machine, instruction: Instruction) -> Es
     return kernel_time(machine, program, instruction)
 
 
-def _remembered(machine: Machine) -> Model:
-    """The machine's models; each instruction is asked about once."""
+def _cached_model(machine: Machine) -> Model:
+    """The machine's models, with a cache."""
     found: dict[tuple[int, str], Estimate] = {}
 
     def model(program: Program, instruction: Instruction) -> Estimate:
@@ -91,7 +90,7 @@ def _remembered(machine: Machine) -> Model:
 
 
 def _scales(model: Model, measured: CostMatcher | None) -> dict[str, float]:
-    """How much longer kernels of each kind took in the recording than the models say."""
+    """Measured over modelled time by kind of kernel, in the recording."""
     if measured is None or measured.source is None:
         return {}
     found: dict[str, dict[Signature, tuple[float, float]]] = {}
@@ -101,17 +100,17 @@ def _scales(model: Model, measured: CostMatcher | None) -> dict[str, float]:
         expected = model(measured.source, instruction)
         if us and expected.us and expected.basis != "default":
             kind = _kind(measured.source, instruction)
-            # The same kernel twelve times is one piece of evidence.
+            # Identical kernels count once.
             key = measured.works[instruction.name]
             found.setdefault(kind, {})[key] = (math.log(us / expected.us), us)
     return {kind: _scale(list(kernels.values())) for kind, kernels in found.items()}
 
 
 def _scale(kernels: Sequence[tuple[float, float]]) -> float:
-    """One factor out of several kernels' (logarithm of measured over modelled, microseconds).
+    """One factor from several kernels' (log of measured over modelled, microseconds).
 
-    It counts as far as the kernels agree, are many, and are long enough to say something about
-    more than their start; where they don't, the models stand.
+    The more kernels there are, the more they agree and the longer they are, the more the factor
+    counts; otherwise the models stay unscaled.
     """
     logs = [log for log, _ in kernels]
     spread = max(statistics.pstdev(logs), MODEL_ERROR)
@@ -127,7 +126,7 @@ def _scaled(
     kind = _kind(program, instruction)
     if _collective(program, instruction) is not None or kind not in scales:
         return estimate
-    why = f"{estimate.why}; × {scales[kind]:.2f}, as {kind} kernels of the recording"
+    why = f"{estimate.why}; × {scales[kind]:.2f}, like the recorded {kind} kernels"
     return replace(estimate, us=estimate.us * scales[kind], basis="calibrated", why=why)
 
 
@@ -140,7 +139,7 @@ def _kind(program: Program, instruction: Instruction) -> str:
 def basis_shares(
     estimates: Mapping[str, Estimate], executions: Mapping[str, int]
 ) -> dict[str, float]:
-    """The share of all instructions' time that rests on each basis; the best basis first."""
+    """The share of all instructions' time by basis, the best basis first."""
     times = dict.fromkeys(BASES, 0.0)
     for name, estimate in estimates.items():
         times[estimate.basis] += estimate.us * executions.get(name, 0)

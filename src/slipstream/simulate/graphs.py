@@ -3,8 +3,8 @@
     copy  fusion  gemm  fusion-start  fusion  fusion-done │ all-gather-start │ fusion  fusion
     └──────────── five commands or more: captured ───────┘                    └─ too few ──┘
 
-Inside a graph everything runs in one line, so an asynchronous fusion that is captured is no longer
-asynchronous.  `copy-start` and, unless the flag says so, collectives are not captured.
+Inside a graph everything is serialised, so a captured asynchronous fusion is no longer
+asynchronous. `copy-start` and, unless the flag says so, collectives are not captured.
 Seen in recordings on an H200 with jaxlib 0.11.2; flags: xla.proto of github.com/openxla/xla.
 """
 
@@ -27,7 +27,7 @@ _NOT_FUSIONS = {"while", "conditional", "call", "copy-start", "send", "recv", "i
 
 
 def captured_kinds(flags: Mapping[str, str]) -> frozenset[str]:
-    """The kinds of commands that the flags let graphs capture; none turns graphs off."""
+    """The kinds of commands that graphs may capture, by the flags; none turns graphs off."""
     if FLAG not in flags:
         return DEFAULT_KINDS
     listed = [kind.strip().upper() for kind in flags[FLAG].strip("\"'").split(",")]
@@ -39,7 +39,7 @@ def captured_kinds(flags: Mapping[str, str]) -> frozenset[str]:
 
 
 def regions(program: Program, name: str, kinds: frozenset[str]) -> dict[str, int]:
-    """Instructions of a computation that run in graphs, each with the number of its graph."""
+    """The instructions of a computation that run in graphs, each with its graph's number."""
     if not kinds:
         return {}
     text = program.flags.get(SIZE_FLAG, "")
@@ -59,7 +59,7 @@ def regions(program: Program, name: str, kinds: frozenset[str]) -> dict[str, int
 def _runs(
     program: Program, instructions: Sequence[Instruction], kinds: frozenset[str], refused: set[str]
 ) -> list[list[Instruction]]:
-    """Stretches of the schedule that hold commands and nothing that isn't one."""
+    """Runs of consecutive commands in the schedule."""
     runs: list[list[Instruction]] = [[]]
     for instruction in instructions:
         if instruction.is_done:
@@ -83,7 +83,7 @@ def _is_sync(start: Instruction | None) -> bool:
 
 
 def _open_starts(program: Program, run: Sequence[Instruction]) -> set[str]:
-    """Starts whose wait is in another stretch: a graph can't begin what it doesn't end."""
+    """Starts whose done is in another run: a graph can't contain only one of the two."""
     names = {i.name for i in run}
     found = set()
     for instruction in run:
@@ -116,5 +116,5 @@ def _library(target: str) -> str:
     if target.startswith("__cublas"):
         return "CUBLAS"
     if target.startswith("__cudnn$conv"):
-        return "CONVOLUTION"  # seen outside graphs in every recording; no flag has this kind
+        return "CONVOLUTION"  # never captured in any recording; no flag has this kind
     return "CUDNN" if target.startswith("__cudnn") else "CUSTOM_CALL"

@@ -1,11 +1,10 @@
 """Measured costs for a program's instructions: by name, or by what they compute.
 
-Names are XLA's to choose: another flag, another version, and `fusion.12` is something else.  Where
-the program that was measured is known, a name counts only if it stands for the same work there;
-an instruction whose name is new takes the mean cost of those that do the same work.  A product that
-another kernel did (Triton's for cuBLAS's, say) is better known from that than from a model, but the
-two move other bytes and compute other things beside it: the models say how much longer the one
-takes than the other.
+XLA chooses names: with another flag or version, `fusion.12` is something else. If the measured
+program is known, a name only counts if it stands for the same work there; an instruction with a new
+name takes the mean cost of those that do the same work. A matmul that another kernel ran (Triton
+instead of cuBLAS, say) is better known from that than from a model; since the two kernels move
+different bytes and fuse different operations, its time is scaled by the ratio of the models.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from slipstream.profile.semantics.signatures import Signature, product_signature
 
 Model = Callable[[Program, Instruction], Estimate]
 MOST_RATIO = 4.0
-"""two kernels that the models put further apart have more than a product in common or less"""
+"""kernels whose modelled times differ by more are too different to compare"""
 
 
 class CostMatcher:
-    """What a recording says an instruction of a program costs."""
+    """Finds the measured cost of a program's instructions in a recording."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class CostMatcher:
         fingerprint = source.fingerprint if source is not None else program.fingerprint
         self.costs: Mapping[str, Cost] = costs.of(fingerprint)
         self.works: dict[str, Signature] = {}
-        """what the measured instructions compute, by their names"""
+        """signatures of the measured instructions, by name"""
         self.by_work: dict[Signature, list[float]] = {}
         self.by_product: dict[Signature, list[tuple[Instruction, float]]] = {}
         if source is not None:
@@ -52,7 +51,7 @@ class CostMatcher:
                     self.by_product.setdefault(key, []).append((instruction, us))
 
     def estimate(self, instruction: Instruction) -> Estimate | None:
-        """What one execution costs; None where nothing that was measured fits."""
+        """The measured cost of one execution; None if nothing measured matches."""
         named = self._by_name(self.program, instruction)
         if self.source is None:
             return _measured(named, "in the recording") if named is not None else None
@@ -68,9 +67,9 @@ class CostMatcher:
     def _from_another_kernel(
         self, instruction: Instruction, alike: list[tuple[Instruction, float]]
     ) -> Estimate:
-        """What the product took in other kernels, by the models' ratio of this kernel to those."""
+        """The matmul's time in other kernels, scaled by the ratio of the modelled times."""
         ratios = [self._ratio(instruction, other) for other, _ in alike]
-        # The more a kernel is like this one, the more it says.
+        # Use the most similar kernels.
         best = min(abs(math.log(ratio)) for ratio in ratios)
         found = [
             (us * ratio, ratio)
@@ -78,7 +77,7 @@ class CostMatcher:
             if abs(math.log(ratio)) <= best + 1e-6
         ]
         us, ratio = (sum(column) / len(found) for column in zip(*found, strict=True))
-        why = "the same product, by another kernel"
+        why = "the same matmul, in another kernel"
         return Estimate(us, "calibrated", "", f"{why} × {ratio:.2f}" if ratio != 1 else why)
 
     def _ratio(self, instruction: Instruction, other: Instruction) -> float:

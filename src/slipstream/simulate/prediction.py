@@ -1,8 +1,8 @@
-"""`predict`: how long a step would take, where it would wait, and the most that could be won."""
+"""`predict`: how long a step takes on a machine, where it waits, and what overlap could save."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slipstream.analyses.bounds import bounds
 from slipstream.analyses.summary import StepTimes, step_times
@@ -11,11 +11,16 @@ from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.flops import work
-from slipstream.results.prediction import Notice, Prediction
+from slipstream.profile.semantics.names import describe, source
+from slipstream.results.prediction import Notice, Prediction, WorstWait
 from slipstream.simulate.costing import basis_shares, costing
-from slipstream.simulate.engine import Simulation, simulation
-from slipstream.simulate.waits import worst_waits
+from slipstream.simulate.engine import Simulation, Wait, simulation
+from slipstream.simulate.streams import communicates
+
+WAITS = 10
+"""number of waits that a prediction lists"""
 
 
 def predict(
@@ -27,44 +32,44 @@ def predict(
     compilation: Compilation | None = None,
     command_buffers: bool | None = None,
 ) -> Prediction:
-    """The prediction for an optimised program.
+    """Predict the step of an optimised program on a machine.
 
-    `source` is the program that the costs were measured on; `compilation` is what the program
-    came from, for its memory and for what XLA said.
+    `source` is the program that the costs were measured on; `compilation` is the compile that the
+    program came from, for its memory use and XLA's messages.
     """
     estimates = costing(program, machine, costs, source)
     step = simulation(program, machine, estimates=estimates, command_buffers=command_buffers)
     times = step_times(step.profile)
     memory = compilation.memory.peak_bytes if compilation is not None else None
     return Prediction(
-        machine.spec,
-        machine.devices,
-        program.name,
-        times.wall_us,
-        times.compute_us,
-        times.communication_us,
-        times.exposed_communication_us,
-        times.copy_us,
-        times.exposed_copy_us,
-        times.idle_us,
-        memory,
-        machine.gpu.memory_bytes,
-        _utilisation(program, machine, step, times),
-        bounds(program, estimates, machine),
-        basis_shares(estimates, step.executions),
-        worst_waits(program, step),
-        (*_said(compilation), *_assumptions(step.profile)),
-        step.profile,
+        machine=machine.spec,
+        devices=machine.devices,
+        program=program.name,
+        step_us=times.wall_us,
+        compute_us=times.compute_us,
+        communication_us=times.communication_us,
+        exposed_communication_us=times.exposed_communication_us,
+        copy_us=times.copy_us,
+        exposed_copy_us=times.exposed_copy_us,
+        idle_us=times.idle_us,
+        memory_bytes=memory,
+        memory_capacity_bytes=machine.gpu.memory_bytes,
+        mfu=_utilisation(program, machine, step, times),
+        bounds=bounds(program, estimates, machine),
+        basis=basis_shares(estimates, step.executions),
+        waits=worst_waits(program, step),
+        messages=(*_messages(compilation), *_assumptions(step.profile)),
+        timeline=step.profile,
     )
 
 
-def _said(compilation: Compilation | None) -> tuple[Notice, ...]:
+def _messages(compilation: Compilation | None) -> tuple[Notice, ...]:
     messages = compilation.messages if compilation is not None else ()
     return tuple(Notice(m.code, m.text, m.severity, m.instruction) for m in messages)
 
 
 def _assumptions(profile: Profile) -> tuple[Notice, ...]:
-    """What the simulation assumed, beside what XLA said."""
+    """The assumptions of the simulation."""
     return tuple(
         Notice(warning.code, warning.message, "warning")
         for warning in profile.warnings
@@ -75,7 +80,7 @@ def _assumptions(profile: Profile) -> tuple[Notice, ...]:
 def _utilisation(
     program: Program, machine: Machine, step: Simulation, times: StepTimes
 ) -> float | None:
-    """Floating-point work against the peak of the type that most of it is done in."""
+    """FLOP utilisation, relative to the peak of the element type with the most work."""
     peaks = machine.gpu.peak_flops
     by_type: dict[str, float] = {}
     for name, count in step.executions.items():
@@ -90,7 +95,7 @@ def _utilisation(
 
 
 def _element_type(program: Program, instruction: Instruction, peaks: Mapping[str, float]) -> str:
-    """The type that an instruction multiplies in: that of its first array operand."""
+    """The element type in which an instruction multiplies: that of its first array operand."""
     inner = program.wrapped(instruction.name) if instruction.is_start else None
     for operand in program.operands(inner or instruction):
         for leaf in operand.shape.leaves():
@@ -98,3 +103,46 @@ def _element_type(program: Program, instruction: Instruction, peaks: Mapping[str
             if kind in peaks:
                 return kind
     return "bf16"
+
+
+def worst_waits(program: Program, step: Simulation) -> tuple[WorstWait, ...]:
+    """The longest waits of a step, and why they are not hidden."""
+    return tuple(_described(program, step, wait) for wait in _all_waits(step)[:WAITS])
+
+
+def _all_waits(step: Simulation) -> Sequence[Wait]:
+    """Waits for asynchronous operations, and communication and copies on the compute stream."""
+    found = list(step.waits)
+    for name in step.inline:
+        count, estimate = step.executions[name], step.estimates.get(name)
+        if estimate is not None:
+            found.append(Wait(name, estimate.us * count, count))
+    return sorted((w for w in found if w.us > 0), key=lambda wait: -wait.us)
+
+
+def _described(program: Program, step: Simulation, wait: Wait) -> WorstWait:
+    start = program.instruction(wait.instruction)
+    inner = program.wrapped(start.name) or start
+    collective = start.collective or inner.collective
+    return WorstWait(
+        instruction=start.name,
+        kind=category(program, start),
+        us=wait.us,
+        times=wait.times,
+        bytes=collective.bytes if collective is not None else None,
+        source=source(program, inner) or source(program, start),
+        why=_why(start, step, wait, communicates(program, start)),
+        description=describe(program, start),
+    )
+
+
+def _why(start: Instruction, step: Simulation, wait: Wait, is_communication: bool) -> str:
+    estimate = step.estimates.get(start.name)
+    total = estimate.us * wait.times if estimate is not None else 0.0
+    if start.name in step.inline:
+        if is_communication:
+            return "XLA runs it synchronously: nothing overlaps with it"
+        return "a command buffer captures it, so it is serialised with the kernels"
+    if total and wait.us >= 0.95 * total:
+        return "nothing to hide it behind"
+    return f"{1 - wait.us / total:.0%} of it is hidden" if total else ""

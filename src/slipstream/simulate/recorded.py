@@ -1,4 +1,4 @@
-"""Costs from wherever they are: a cost file, or a recording, which also has the program."""
+"""Costs from a cost file or a recording, which also has the program."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from slipstream.profile.program import Program
 
 @dataclass(frozen=True)
 class RecordedCosts:
-    """Costs, and the program that they were measured on where it is known."""
+    """Costs, and the program that they were measured on, if known."""
 
     for_scheduler: CostTable
-    """by the names that XLA's scheduler looks up"""
+    """under the names that XLA's scheduler looks up"""
     costs: CostTable
-    """by the names of instructions: what the simulation takes"""
+    """under the names of instructions, for the simulation"""
     source: Program | None = None
 
 
 def recorded_costs(path: str, load: Callable[[str], Profile]) -> RecordedCosts:
-    """The costs at a path; `load` reads it where it is a recording."""
+    """The costs at a path; `load` reads recordings."""
     if is_cost_file(path):
         table = read_costs(path)
         return RecordedCosts(table, table)
@@ -39,8 +39,8 @@ def recorded_costs(path: str, load: Callable[[str], Profile]) -> RecordedCosts:
 def costs_of(profile: Profile, policy: str = "percentile:50") -> RecordedCosts:
     """The costs of a profile's hottest program.
 
-    The scheduler wants what a collective takes if nobody is late; a step takes what it took, so
-    the simulation goes by the median, waits for peers included.
+    The scheduler needs a collective's time without late peers; the simulation needs its actual
+    time, so it uses the median, including waits for peers.
     """
     name = hottest_name(profile)
     table = extract_costs(profile)
@@ -50,7 +50,7 @@ def costs_of(profile: Profile, policy: str = "percentile:50") -> RecordedCosts:
 
 
 def own_costs(profile: Profile, name: str, policy: str = "percentile:50") -> CostTable:
-    """What the instructions of one program took, by the names of instructions."""
+    """The costs of one program's instructions, by instruction."""
     program, statistic = profile.programs[name], policy_named(policy)
     costs = {}
     for measured in measure(profile):
@@ -63,13 +63,13 @@ def own_costs(profile: Profile, name: str, policy: str = "percentile:50") -> Cos
 
 
 def hottest_program(profile: Profile) -> Program | None:
-    """The program that took the most device time, where the profile has it."""
+    """The program with the most device time, if the profile has it."""
     name = hottest_name(profile)
     return profile.programs[name] if name is not None else None
 
 
 def hottest_name(profile: Profile) -> str | None:
-    """Its name, as events have it."""
+    """The name of the hottest program, as in the events."""
     runs = profile.runs
     times = np.bincount(runs.program, runs.busy_ps, 1)
     for index in np.argsort(-times).tolist():
@@ -80,7 +80,7 @@ def hottest_name(profile: Profile) -> str | None:
 
 
 def is_cost_file(path: str) -> bool:
-    """Whether a path names costs as XLA reads them: by its ending, or by what a folder holds."""
+    """Whether a path is a cost file, or a folder of cost files, as XLA reads them."""
     file = Path(path)
     if file.is_dir():
         names = [entry.name for entry in file.iterdir() if entry.suffix in ENDINGS]

@@ -1,16 +1,16 @@
-"""Which stream and which engine each asynchronous operation runs on.
+"""The stream and the engine of each asynchronous operation.
 
-XLA deals asynchronous fusions and copies to four streams in turn, walking computations from the
-entry outwards, copies of a computation first.  Within a computation it takes instructions in post
-order (control predecessors, the last first, then operands), not in schedule order, so that
+XLA assigns asynchronous fusions and copies to four streams round-robin, walking computations from
+the entry outwards, copies of a computation first. Within a computation it visits instructions in
+post order (control predecessors, the last first, then operands), not in schedule order, so
 unrelated copies may queue behind each other:
 
     stream 4    H2D ████████████  D2D ██      the D2D copy waits for a stream, not for an engine
     stream 3    D2D ██
 
 Source: execution_stream_assignment.cc of github.com/openxla/xla, and recordings on an H200, where
-every copy of two programs ran on the stream this gives.  Collectives have one stream, or as many
-as `xla_gpu_experimental_parallel_collective_overlap_limit` says; sends and receives have two.
+every copy of two programs ran on the predicted stream. Collectives have one stream, or as many as
+`xla_gpu_experimental_parallel_collective_overlap_limit` allows; sends and receives have two.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from slipstream.profile.semantics.signatures import result_shape
 
 ASYNC_STREAMS = 4
 COMPUTE = 0
-"""the stream of everything that is not asynchronous"""
+"""the stream of all synchronous work"""
 OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
-# Engines: what can do one thing at a time. Copies in one direction share one.
+# Engines do one thing at a time. Copies in the same direction share one.
 NO_ENGINE, CORES, TO_DEVICE, TO_HOST, SAME_SIDE = range(5)
 ENGINES = 5
 
@@ -34,7 +34,7 @@ _COLLECTIVE, _SEND, _RECEIVE = "communication", "send", "receive"
 
 
 def post_order(computation: Computation) -> Iterator[Instruction]:
-    """Instructions in the order in which XLA lists them: what they need comes before them."""
+    """Instructions in XLA's post order: operands come before their users."""
     by_name = computation.by_name
     seen: set[str] = set()
     stack = [(computation.root, False)]
@@ -61,11 +61,11 @@ class Streams:
         self._collectives = 0
         self._limit = max(1, _whole_number(program.flags.get(OVERLAP_LIMIT, "1")))
         for computation in _outwards(program):
-            self._deal(computation)
+            self._assign(computation)
 
-    def _deal(self, computation: Computation) -> None:
+    def _assign(self, computation: Computation) -> None:
         starts = [i for i in post_order(computation) if i.is_start]
-        # Starts that nothing leads to from the root (sends, say) come last, as scheduled.
+        # Starts that the root doesn't depend on (sends, for example) come last, as scheduled.
         listed = {i.name for i in starts}
         starts += [i for i in computation.instructions if i.is_start and i.name not in listed]
         starts.sort(key=lambda start: start.opcode != "copy-start")
@@ -89,7 +89,7 @@ class Streams:
 
 
 def communicates(program: Program, instruction: Instruction) -> bool:
-    """Whether an instruction, or what its start wraps, talks to other devices."""
+    """Whether an instruction, or the operation that its start wraps, is a collective."""
     if instruction.collective is not None:
         return True
     inner = program.wrapped(instruction.name) if instruction.is_start else None
@@ -97,14 +97,14 @@ def communicates(program: Program, instruction: Instruction) -> bool:
 
 
 def engine(program: Program, instruction: Instruction) -> int:
-    """What an asynchronous operation keeps busy."""
+    """The engine that an asynchronous operation occupies."""
     if communicates(program, instruction):
         return NO_ENGINE
     return direction(program, instruction) if is_copy(program, instruction) else CORES
 
 
 def is_copy(program: Program, instruction: Instruction) -> bool:
-    """Whether a copy engine does it: plain copies, and asynchronous fusions that only slice."""
+    """Whether a copy engine runs it: plain copies, and asynchronous fusions that only slice."""
     if instruction.is_start or instruction.opcode == "copy":
         return launch_of(program, instruction).is_copy
     return False
@@ -119,7 +119,7 @@ def direction(program: Program, instruction: Instruction) -> int:
 
 
 def _outwards(program: Program) -> Iterator[Computation]:
-    """The entry and what it calls, breadth first, each computation once."""
+    """The entry and the computations it calls, breadth first, each once."""
     found = {program.entry.name: None}
     queue = [program.entry]
     while queue:

@@ -1,6 +1,6 @@
-"""Program and estimates as plain arrays: what `clock` runs.
+"""The task graph of a program and its estimates: what `clock` runs.
 
-A node is an instruction that does something at run time; `order` is the schedule with its loops
+A node is an instruction that does something at run time; `order` is the schedule with loops
 unrolled, as indices of nodes.
 """
 
@@ -21,9 +21,9 @@ from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import COMPUTE, CORES, NO_ENGINE, Streams, communicates, engine
 
 KERNEL, START, DONE, READ = range(4)
-"""kinds of nodes: work on the compute stream, work beside it, a wait, the host's wait"""
+"""kinds of nodes: work on the compute stream, asynchronous work, a wait, the host's wait"""
 MOST_NODES = 20_000_000
-"""executed instructions a simulation takes: some 2 GB"""
+"""limit of executed instructions in a simulation: about 2 GB"""
 PS_PER_US = 1_000_000
 
 
@@ -35,22 +35,22 @@ class Node:
     instruction: Instruction
     duration_ps: int = 0
     host_ps: int = 0
-    """what it keeps the launching thread busy for"""
+    """how long it occupies the launching thread"""
     stream: int = COMPUTE
     engine: int = NO_ENGINE
     slot: int = -1
-    """which asynchronous operation it begins or waits for"""
+    """the asynchronous operation that it starts or waits for"""
     is_communication: bool = False
     is_modelled: bool = False
-    """whether its duration leaves out what collectives beside it take"""
+    """whether its duration excludes the slowdown by concurrent collectives"""
     graph: int = 0
     gap_ps: int = 0
-    """between the kernel before it and itself"""
+    """between the previous kernel and this one"""
 
 
 @dataclass
 class TaskGraph:
-    """Nodes, the order in which they are launched, and what was assumed."""
+    """Nodes, their launch order, and the assumptions behind them."""
 
     program: Program
     streams: list[str]
@@ -58,7 +58,7 @@ class TaskGraph:
     order: Array = field(default_factory=lambda: np.empty(0, np.int32))
     slots: int = 0
     assumptions: list[tuple[str, str]] = field(default_factory=list)
-    """(code, sentence) of what the program doesn't say"""
+    """(code, sentence) for what the program doesn't state"""
 
 
 def task_graph(
@@ -67,7 +67,7 @@ def task_graph(
     kinds: frozenset[str],
     overheads: Overheads | None = None,
 ) -> TaskGraph:
-    """What runs, where, for how long and in what order; `kinds` is what graphs capture."""
+    """Build the task graph; `kinds` are the commands that CUDA graphs capture."""
     return _Builder(program, estimates, kinds, overheads or Overheads()).build()
 
 
@@ -97,7 +97,7 @@ class _Builder:
     def _order(self, name: str) -> Array:
         """The nodes of one run of a computation, in launch order."""
         if name not in self.orders:
-            self.orders[name] = np.empty(0, np.int32)  # for computations that call themselves
+            self.orders[name] = np.empty(0, np.int32)  # stops recursion
             self.orders[name] = self._made_order(self.program.computations[name])
         return self.orders[name]
 
@@ -138,7 +138,10 @@ class _Builder:
             _refuse_huge(self.program, len(body) * loop.trip_count)
             return np.tile(body, loop.trip_count)
         self.graph.assumptions.append(
-            ("unknown-trip-count", f"{loop.name} runs an unknown number of times, counted as once")
+            (
+                "unknown-trip-count",
+                f"the trip count of {loop.name} is unknown; it is simulated once",
+            )
         )
         return np.concatenate((self._read(loop), body))
 
@@ -149,7 +152,7 @@ class _Builder:
         self.graph.assumptions.append(
             (
                 "conditional",
-                f"{conditional.name} has {len(branches)} branches; the longest counts "
+                f"{conditional.name} has {len(branches)} branches; the longest is simulated "
                 f"({conditional.called[longest]})",
             )
         )
@@ -163,7 +166,7 @@ class _Builder:
     # Single instructions.
 
     def _node(self, instruction: Instruction, graph: int, is_inside: bool) -> Node | None:
-        """The node of an instruction; `is_inside` a graph that an earlier one launches."""
+        """The node of an instruction; `is_inside`: an earlier node launches the same CUDA graph."""
         if instruction.is_done:
             start = self.program.partner(instruction.name) or self._by_channel(instruction)
             waits = start is not None and start.name in self.slots
@@ -173,19 +176,19 @@ class _Builder:
         estimate = self.estimates.get(instruction.name)
         duration_ps = round(estimate.us * PS_PER_US) if estimate is not None else 0
         modelled = estimate is not None and estimate.basis != "measured"
-        talks = communicates(self.program, instruction)
+        is_communication = communicates(self.program, instruction)
         host_us = self.overheads.launch_us if not graph else self.overheads.graph_us
         host_ps = 0 if graph and is_inside else round(host_us * PS_PER_US)
         if not instruction.is_start or graph or _is_sync(instruction):
             return Node(
-                KERNEL, instruction, duration_ps, host_ps, is_communication=talks,
+                KERNEL, instruction, duration_ps, host_ps, is_communication=is_communication,
                 is_modelled=modelled, graph=graph, gap_ps=self._gap(instruction, graph),
             )  # fmt: skip
         slot = self.slots.setdefault(instruction.name, len(self.slots))
         stream = self.streams.of[instruction.name]
         busy = engine(self.program, instruction)
         return Node(
-            START, instruction, duration_ps, host_ps, stream, busy, slot, talks,
+            START, instruction, duration_ps, host_ps, stream, busy, slot, is_communication,
             modelled and busy == CORES,
         )  # fmt: skip
 
@@ -196,7 +199,7 @@ class _Builder:
         return round(us * PS_PER_US)
 
     def _by_channel(self, done: Instruction) -> Instruction | None:
-        """The send or receive that a loop carries to its wait: the one of the same channel."""
+        """The send or receive with the same channel, if a loop carries it to its done."""
         channel = done.collective.channel_id if done.collective is not None else None
         if channel is None:
             return None

@@ -21,7 +21,7 @@ SpecArgument = Annotated[
 
 def show(spec: SpecArgument, json: JsonOption = False) -> None:
     """Show a machine: facts, sources, and times of collectives."""
-    from slipstream.machines.overview import overview
+    from slipstream.machines.collectives import overview
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.machines import overview_json, render_overview
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.machines.collectives import CollectiveCurve
+from slipstream.machines.collectives import CollectiveCurve, CollectiveSample, MachineOverview
 from slipstream.machines.machine import Fabric, Gpu, Machine
-from slipstream.machines.overview import Overview, Sample
 from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
 from slipstream.units import format_bytes
@@ -26,7 +25,7 @@ def list_json(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric]) -> dict[s
     }
 
 
-def overview_json(found: Overview) -> dict[str, Any]:
+def overview_json(found: MachineOverview) -> dict[str, Any]:
     """What `machines show --json` prints."""
     machine = found.machine
     return {
@@ -120,7 +119,7 @@ def render_list(gpus: Mapping[str, Gpu], networks: Mapping[str, Fabric], width: 
     return Text("\n".join(lines))
 
 
-def render_overview(found: Overview, width: int = 80) -> Text:
+def render_overview(found: MachineOverview, width: int = 80) -> Text:
     """One machine: its facts, their sources, and times of collectives."""
     machine = found.machine
     gpu, network = machine.gpu, machine.network
@@ -190,9 +189,9 @@ def _calibrated(machine: Machine) -> str:
     return ", ".join(parts) or nothing
 
 
-def _sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
+def _sample_lines(samples: Sequence[CollectiveSample], width: int) -> list[str]:
     sizes = list(dict.fromkeys(sample.bytes for sample in samples))
-    by_row: dict[tuple[int, str], dict[int, Sample]] = {}
+    by_row: dict[tuple[int, str], dict[int, CollectiveSample]] = {}
     for sample in samples:
         by_row.setdefault((sample.group, sample.kind), {})[sample.bytes] = sample
     rows = []
