@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serve.plain import Slice, Tile, plain_tiles
 from slipstream.profile.events import Array
-from slipstream.serve.tiles import FANS, Tiles, pyramid, tiles
+from slipstream.serve.tiles import LARGE_GROUP, Tiles, pyramid, tiles
 from slipstream.serve.tracks import Tracks
 
 
@@ -60,7 +60,7 @@ def test_many_events_take_what_is_known_of_groups(
     seed: int, pixels: int, begin: float, share: float
 ) -> None:
     random = np.random.default_rng(seed)
-    count = int(random.integers(2 * FANS[1], 4 * FANS[1]))
+    count = int(random.integers(2 * LARGE_GROUP, 4 * LARGE_GROUP))
     durations = random.integers(0, 50, count)
     durations[random.random(count) < 0.0005] = 40_000
     tracks, slices = track_of(

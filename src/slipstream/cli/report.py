@@ -58,9 +58,9 @@ def report(
         found = results(
             profile,
             Path(path).name,
-            other,
-            Path(against).name if against is not None else "",
-            diagnose(profile),
+            against=other,
+            against_name=Path(against).name if against is not None else "",
+            diagnosis=diagnose(profile),
             progress=progress,
         )
         size = write_report(found, output)

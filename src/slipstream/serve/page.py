@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from slipstream.outputs.html.markup import Html, tag
-from slipstream.outputs.html.page import MARK, asset
-from slipstream.outputs.html.timeline_assets import SCRIPTS, STYLE
+from slipstream.outputs.html.page import (
+    MARK,
+    THEME_SCRIPT,
+    TIMELINE_SCRIPTS,
+    TIMELINE_STYLE,
+    asset,
+)
 
-VIEWER_STYLES = ("theme.css", STYLE, "viewer.css")
-VIEWER_SCRIPTS = (*SCRIPTS, "viewer_source.js", "viewer_perfetto.js", "viewer.js", "page.js")
-FIRST_SCRIPT = "theme.js"
-"""runs before anything is drawn, so that a dark page does not flash"""
+VIEWER_STYLES = ("theme.css", TIMELINE_STYLE, "viewer.css")
+VIEWER_SCRIPTS = (
+    *TIMELINE_SCRIPTS,
+    "viewer_source.js",
+    "viewer_perfetto.js",
+    "viewer.js",
+    "page.js",
+)
 SCRIPT, STYLES = "viewer.js", "viewer.css"
 """all scripts and all styles, each as one file, to save requests before the first view"""
 POLICY = (
@@ -32,7 +41,7 @@ KEYS = (
 def assets() -> dict[str, tuple[str, str]]:
     """Every asset by name: (type, text)."""
     return {
-        FIRST_SCRIPT: ("text/javascript", asset(FIRST_SCRIPT)),
+        THEME_SCRIPT: ("text/javascript", asset(THEME_SCRIPT)),
         SCRIPT: ("text/javascript", "\n".join(map(asset, VIEWER_SCRIPTS))),
         STYLES: ("text/css", "\n".join(map(asset, VIEWER_STYLES))),
     }
@@ -46,7 +55,7 @@ def viewer_page() -> str:
         tag("title", "Slipstream"),
         tag("link", rel="icon", href="data:,"),
         tag("link", rel="stylesheet", href=f"assets/{STYLES}"),
-        tag("script", src=f"assets/{FIRST_SCRIPT}"),
+        tag("script", src=f"assets/{THEME_SCRIPT}"),
         tag("script", src=f"assets/{SCRIPT}", defer=True),
     )
     body = tag("body", _header(), _main(), _keys())

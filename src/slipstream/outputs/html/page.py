@@ -19,6 +19,20 @@ from slipstream.outputs.html.markup import Html, embedded, join, tag
 
 STYLES = ("theme.css", "page.css")
 SCRIPTS = ("page.js",)
+TIMELINE_STYLE = "timeline.css"
+TIMELINE_SCRIPTS = (
+    "timeline_time.js",
+    "timeline_memory.js",
+    "timeline_colours.js",
+    "timeline_axis.js",
+    "timeline_paint.js",
+    "timeline_input.js",
+    "timeline_panel.js",
+    "timeline_answers.js",
+    "timeline_select.js",
+    "timeline.js",
+)
+"""the timeline, in the order in which a page loads it; `assets/timeline.js` says how to use it"""
 THEME_SCRIPT = "theme.js"
 """runs before anything is drawn, so that a dark page does not flash"""
 KEYS = (

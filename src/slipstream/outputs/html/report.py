@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from slipstream.outputs.formatting import plural, time_text
-from slipstream.outputs.html.page import Page, Section, page
+from slipstream.outputs.html.page import (
+    TIMELINE_SCRIPTS,
+    TIMELINE_STYLE,
+    Page,
+    Section,
+    page,
+)
 from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.sections.collectives import collectives_section
 from slipstream.outputs.html.sections.diff import diff_section
@@ -30,8 +36,6 @@ from slipstream.outputs.html.sections.programs import program_section
 from slipstream.outputs.html.sections.roofline import roofline_section
 from slipstream.outputs.html.sections.timeline import timeline_section
 from slipstream.outputs.html.step_data import StepView, window
-from slipstream.outputs.html.timeline_assets import SCRIPTS as TIMELINE_SCRIPTS
-from slipstream.outputs.html.timeline_assets import STYLE as TIMELINE_STYLE
 from slipstream.writing import atomic_write
 
 KEYS = (
@@ -52,14 +56,14 @@ def report_page(found: Results) -> str:
     times = time_text(found.summary.per_step.wall_us)
     return page(
         Page(
-            f"{name} · {times} · slipstream",
-            name,
-            _facts(found),
-            list(_sections(found, view)),
-            _data(found, view),
-            (TIMELINE_STYLE, "report.css"),
-            (*TIMELINE_SCRIPTS, "treemap.js", "ops.js", "report.js"),
-            KEYS,
+            title=f"{name} · {times} · slipstream",
+            heading=name,
+            facts=_facts(found),
+            sections=list(_sections(found, view)),
+            data=_data(found, view),
+            styles=(TIMELINE_STYLE, "report.css"),
+            scripts=(*TIMELINE_SCRIPTS, "treemap.js", "ops.js", "report.js"),
+            keys=KEYS,
         )
     )
 

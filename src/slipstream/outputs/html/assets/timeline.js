@@ -1,6 +1,6 @@
 // A timeline on a canvas: SlipstreamTimeline.mount(element, source, options).
 //
-// Needs the other timeline_*.js before it in the page; slipstream.outputs.html.timeline_assets has them in
+// Needs the other timeline_*.js before it in the page; slipstream.outputs.html.page has them in
 // order.
 //
 // source: {

@@ -57,14 +57,14 @@ def _lede(predictions: Sequence[Prediction]) -> Html:
 def times_of(one: Prediction) -> StepTimes:
     """The step of a prediction, in a summary's form."""
     return StepTimes(
-        one.step_us,
-        one.compute_us,
-        one.communication_us,
-        one.exposed_communication_us,
-        one.copy_us,
-        one.exposed_copy_us,
-        one.idle_us,
-        0.0,
+        wall_us=one.step_us,
+        compute_us=one.compute_us,
+        communication_us=one.communication_us,
+        exposed_communication_us=one.exposed_communication_us,
+        copy_us=one.copy_us,
+        exposed_copy_us=one.exposed_copy_us,
+        idle_us=one.idle_us,
+        unattributed_us=0.0,
     )
 
 

@@ -1,4 +1,4 @@
-"""`slipstream machines calibrate FILE… -o my.toml`: a machine file from measurements."""
+"""`slipstream machines`: GPUs, how they are connected, and what was measured on them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.common import JsonOption, echo, open_profile, show_json
+from slipstream.cli.common import JsonOption, echo, open_profile, show, show_json
+from slipstream.cli.group import CommandGroup
 from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
     from slipstream.machines.collectives import CollectiveCurve
     from slipstream.profile.program import Program
 
+SpecArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SPEC",
+        help="Machine: 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs), or "
+        "a .toml file.",
+    ),
+]
 FilesArgument = Annotated[
     list[str],
     typer.Argument(
@@ -44,6 +53,39 @@ KindOption = Annotated[
 ]
 
 
+machines = typer.Typer(
+    cls=CommandGroup,
+    help="List, describe and calibrate GPUs and networks.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@machines.command("list")
+def list_machines(json: JsonOption = False) -> None:
+    """List all known GPUs and networks, with their peaks."""
+    from slipstream.machines.gpus import gpus, networks
+    from slipstream.outputs.terminal.machines import list_json, render_list
+
+    if json:
+        return show_json(list_json(gpus(), networks()))
+    show(lambda width: render_list(gpus(), networks(), width))
+
+
+@machines.command("show")
+def show_machine(spec: SpecArgument, json: JsonOption = False) -> None:
+    """Show a machine: facts, sources, and times of collectives."""
+    from slipstream.machines.collectives import overview
+    from slipstream.machines.topology import machine
+    from slipstream.outputs.terminal.machines import overview_json, render_overview
+
+    found = overview(machine(spec))
+    if json:
+        return show_json(overview_json(found))
+    show(lambda width: render_overview(found, width))
+
+
+@machines.command()
 def calibrate(
     files: FilesArgument,
     out: OutOption,
