@@ -64,7 +64,7 @@ def test_the_guides_figure_is_436_mb(params):
 
     assert found.as_the_guide.bytes == guide(6_738_415_616, 32, 2) == 436_000_000
     assert found.as_the_guide.basis == (
-        "as the guide computes it: 7 billion weights, embeddings included (6,738,415,616 rounded), "
+        "as in the guide: 7 billion weights with embeddings (6,738,415,616 rounded), "
         "over 32 layers, 218 million each, times 2 bytes"
     )
     assert found.all_gather.bytes >= found.as_the_guide.bytes
@@ -128,7 +128,8 @@ def test_axes_that_weights_are_not_gathered_over_cut_them():
     assert found.layer_weights.bytes == 2 * 1024 * 4096 * 2 // 4
     assert found.notes == (
         "a layer is gathered along different dimensions (2.1 MB along dimension 1, 2.1 MB along "
-        "dimension 2): leave xla_gpu_enable_all_gather_combine_by_dim at false, or they stay apart",
+        "dimension 2): keep xla_gpu_enable_all_gather_combine_by_dim false, or they are not "
+        "combined",
     )
 
 
@@ -143,7 +144,7 @@ def test_a_model_without_layers_says_so():
 @pytest.mark.parametrize(
     ("params", "complaint"),
     [
-        ({}, "holds no arrays"),
+        ({}, "has no arrays"),
         ({"a": {"b": "text"}}, "a.b is a str; expected a dict"),
         ({"a": Array((2, 2), "bfloat17")}, "a has the type 'bfloat17'"),
     ],
@@ -169,7 +170,7 @@ def test_a_sharded_program_with_a_scan(data):
     assert found.layer_weights.bytes == pytest.approx(matrices * 2, rel=0.001)
     assert found.all_gradients.bytes == pytest.approx((4 * matrices + 8192 * 1024) * 2, rel=0.001)
     assert found.flags == dict.fromkeys(found.flags, 32 * MIB)
-    assert found.notes[0] == "as compiled it has 8 all-gathers, the largest of 268 MB"
+    assert found.notes[0] == "the program has 8 all-gathers, the largest of 268 MB"
 
 
 def test_a_program_on_one_device_has_nothing_to_combine(data):
@@ -177,7 +178,7 @@ def test_a_program_on_one_device_has_nothing_to_combine(data):
 
     assert (found.layers, found.layer_weights.bytes) == (8, 805_339_136)
     assert found.notes == (
-        "as compiled it has nothing to combine, so these thresholds change nothing in it",
+        "the program has no collectives to combine, so these thresholds have no effect on it",
     )
 
 
@@ -205,7 +206,7 @@ def test_numbers_in_names_are_layers_and_a_batch_is_no_weight():
     found = thresholds(program_from_text(UNROLLED))
 
     assert (found.layers, found.layer_weights.bytes) == (2, 1024 * 1024 * 2)
-    assert found.layer_weights.basis == ("the 1 array of params.layers.0, the heaviest of 2 layers")
+    assert found.layer_weights.basis == ("the 1 array of params.layers.0, the largest of 2 layers")
     assert found.all_gradients.bytes == (2 * 1024 * 1024 + 128 * 64) * 2
     assert "the program reduces none" in found.all_gradients.basis
 
@@ -221,8 +222,8 @@ def test_every_figure_is_shown_with_its_basis():
     text = str(render_thresholds(found))
 
     assert text.splitlines()[0] == "parameters · 32 layers"
-    assert "weights of a layer          405 MB  9 arrays, each with 32 layers stacked" in text
-    assert "all-gather threshold        436 MB  holds the weights of one layer" in text
+    assert "weights of a layer          405 MB  9 arrays, each with 32 stacked layers" in text
+    assert "all-gather threshold        436 MB  fits the weights of one layer" in text
     assert "  16 32 64 128 256 512 1024 2048 4096 8192 16384\n" in text
     assert text.endswith(
         'export XLA_FLAGS="$XLA_FLAGS \\\n'

@@ -1,1 +1,1 @@
-"""Combine thresholds computed from a model's layers."""
+"""Combine thresholds computed from the size of a model's layers."""

@@ -1,6 +1,6 @@
-"""Parameter trees into weights: nested mappings, sequences and objects with arrays at the ends.
+"""Weights from parameter trees: nested mappings, sequences and dataclasses of arrays.
 
-Nothing here imports jax: an array is whatever has a shape and a dtype, or a shape alone.
+jax is not imported: an array is anything with a shape and a dtype, or a shape alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = {"float": "f", "uint": "u", "int": "s", "bfloat": "bf", "bool": "pred",
 
 @dataclass(frozen=True)
 class Sharding:
-    """How arrays are cut: the mesh's axes and sizes, and those that weights are gathered over."""
+    """The mesh's axes and sizes, and the axes that weights are gathered over."""
 
     mesh: Mapping[str, int]
     gathered_over: frozenset[str]
@@ -33,12 +33,12 @@ def weights_of_tree(
     specs: Any = None,
     sharding: Sharding | None = None,
 ) -> list[Weight]:
-    """The arrays of a parameter tree; `dtype` is for those that are shapes alone."""
+    """The arrays of a parameter tree; `dtype` is the type of shapes without one."""
     weights = [_weight(path, leaf, dtype) for path, leaf in _leaves(tree, ())]
     if not weights:
         raise BadInput(
-            "the parameter tree holds no arrays; expected a nested dict or list of things with a "
-            "shape and a dtype, such as jax.eval_shape(init, key) gives"
+            "the parameter tree has no arrays; expected a nested dict or list of objects with a "
+            "shape and a dtype, such as the result of jax.eval_shape(init, key)"
         )
     weights = _stacked(weights, layers)
     if specs is not None and sharding is not None:
@@ -102,10 +102,10 @@ def _bits(dtype: Any, path: tuple[str, ...]) -> int:
 
 
 def _stacked(weights: list[Weight], layers: int | None) -> list[Weight]:
-    """Weights that hold all layers, one behind the other, with how many those are.
+    """Mark weights that contain all layers, with the number of layers.
 
-    Told how many layers there are, any array with a dimension of that size is stacked.  Else a
-    part of the tree is whose arrays all begin with one size, and some have three dimensions.
+    If the number of layers is given, an array with such a dimension is stacked.  Otherwise, a
+    subtree is stacked if all its arrays have the same first dimension and some have three.
     """
     if layers is not None:
         if layers < 1:
@@ -125,7 +125,7 @@ def _stacked(weights: list[Weight], layers: int | None) -> list[Weight]:
 
 
 def _prefixes(weights: Sequence[Weight]) -> list[tuple[str, ...]]:
-    """Every part of the tree, outermost first, without those inside numbered layers."""
+    """All subtrees, outermost first, except those in numbered layers."""
     numbered = {w.path for w in with_layers(weights) if w.layer}
     paths = [w.path for w in weights if w.path not in numbered]
     prefixes = {path[:depth] for path in paths for depth in range(len(path))}
@@ -133,7 +133,7 @@ def _prefixes(weights: Sequence[Weight]) -> list[tuple[str, ...]]:
 
 
 def _sharded(weight: Weight, specs: Any, sharding: Sharding) -> Weight:
-    """What is left of a weight on one device once it is gathered, and along which dimension."""
+    """A weight as one device has it once gathered, and the dimension it is gathered along."""
     cut, dimension = 1, None
     for place, entry in enumerate(_spec_at(specs, weight.path)):
         axes = (entry,) if isinstance(entry, str) else tuple(entry or ())
@@ -153,7 +153,7 @@ def _sharded(weight: Weight, specs: Any, sharding: Sharding) -> Weight:
 
 
 def _spec_at(specs: Any, path: tuple[str, ...]) -> tuple[Any, ...]:
-    """The entry of a tree of specs at a path; a spec higher up is for everything below it."""
+    """The spec at a path; a spec applies to everything below it."""
     at = specs
     for key in path:
         children = _children(at)

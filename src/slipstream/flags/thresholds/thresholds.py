@@ -1,9 +1,8 @@
-"""Combine thresholds from the model: large enough for one layer, and no guess.
+"""Combine thresholds computed from the size of a model's layers.
 
-XLA joins collectives until they reach a threshold, counted by their results: the whole of what
-is gathered, one device's share of what is scattered.  A threshold that holds a whole layer gives
-one all-gather and one reduce-scatter a layer; a smaller one cuts layers in pieces, a larger one
-makes a layer wait for the next.
+XLA combines collectives up to a threshold, by the size of their results: the gathered array, or one
+device's share of the scattered one.  A threshold of one layer gives one all-gather and one
+reduce-scatter per layer; a smaller one splits layers, a larger one makes a layer wait for the next.
 
     weights of one layer            ─► all-gather threshold       rounded up to 32 MiB
     gradients of one layer          ─► reduce-scatter threshold   rounded up to 32 MiB
@@ -31,14 +30,14 @@ ALL_REDUCE = "xla_gpu_all_reduce_combine_threshold_bytes"
 MIB = 1 << 20
 MILLION, BILLION = 10**6, 10**9
 STEP_BYTES = 32 * MIB
-"""thresholds are whole multiples of this: a bias more or less does not change them"""
+"""thresholds are multiples of this, so that small arrays such as biases don't change them"""
 FIRST_RUNG_BYTES = 16 * MIB
-"""where the ladder of all-reduce thresholds begins, as the guide has it"""
+"""the smallest all-reduce threshold to try, from the guide"""
 
 
 @dataclass(frozen=True)
 class ExplainedSize:
-    """A size, and the sentence that says where it comes from."""
+    """A size, and a sentence on how it was computed."""
 
     bytes: int
     basis: str
@@ -46,17 +45,17 @@ class ExplainedSize:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a layer weighs, and the combine thresholds that follow."""
+    """The size of a layer, and the combine thresholds computed from it."""
 
     source: str
     layers: int | None
-    """None when no layers were found: the figures are then of the whole model"""
+    """None if no layers were found: the sizes are then of the whole model"""
     layer_weights: ExplainedSize
     layer_gradients: ExplainedSize
     weights_by_layer: ExplainedSize
-    """all weights, spread evenly over the layers"""
+    """the size of all weights divided by the number of layers"""
     as_the_guide: ExplainedSize
-    """the guide's arithmetic: the size in the model's name over the layers, in whole millions"""
+    """computed as in the guide: the nominal model size divided by the layers, in whole millions"""
     all_gradients: ExplainedSize
     all_gather: ExplainedSize
     reduce_scatter: ExplainedSize
@@ -67,12 +66,12 @@ class Thresholds:
 
     @property
     def flags(self) -> Mapping[str, int]:
-        """The two flags with one right answer; all-reduce is for a search."""
+        """The two flags with a definite value; all-reduce thresholds must be tried."""
         return {ALL_GATHER: self.all_gather.bytes, REDUCE_SCATTER: self.reduce_scatter.bytes}
 
     @property
     def xla_flags(self) -> str:
-        """The same as `XLA_FLAGS` takes it."""
+        """The same flags as a string for `XLA_FLAGS`."""
         return " ".join(f"--{name}={value}" for name, value in self.flags.items())
 
 
@@ -82,7 +81,7 @@ def thresholds(program: Program) -> Thresholds:
     if not weights:
         raise BadInput(
             f"{program.name}: none of its {len(program.entry.parameters)} parameters looks like a "
-            "weight; expected a training step whose arguments are a tree, as in params['w']; from "
+            "weight; expected a training step whose arguments are a tree, such as params['w']; in "
             "Python, use slipstream.flags.thresholds.thresholds.thresholds_of_params"
         )
     gradient_type, basis = _gradient_type(program)
@@ -101,11 +100,11 @@ def thresholds_of_params(
     mesh: Mapping[str, int] | None = None,
     gathered_over: Sequence[str] = ("data", "fsdp"),
 ) -> Thresholds:
-    """Combine thresholds for a parameter tree: arrays, shapes, or what jax.eval_shape gives.
+    """Combine thresholds for a parameter tree: arrays, shapes, or the result of jax.eval_shape.
 
-    `layers` says how many layers stacked arrays hold, where that can't be seen.  `specs` is a
-    tree of PartitionSpecs (tuples of axis names do) and `mesh` the sizes of the axes: weights are
-    gathered over `gathered_over` and stay cut along all others.
+    `layers` is the number of layers in stacked arrays, if it can't be detected.  `specs` is a tree
+    of PartitionSpecs (or tuples of axis names) and `mesh` the sizes of the axes: weights are
+    gathered over `gathered_over` and stay sharded along all other axes.
     """
     sharding = Sharding(mesh or {}, frozenset(gathered_over))
     weights = weights_of_tree(params, dtype, layers, specs, sharding)
@@ -117,7 +116,7 @@ def thresholds_of_params(
     return _propose("parameters", weights, bits, basis, tuple(_sharding_notes(weights)))
 
 
-# What follows from the weights.
+# From weights to thresholds.
 
 
 def _propose(
@@ -137,25 +136,25 @@ def _propose(
         source,
         count or None,
         ExplainedSize(layer_bytes, _layer_basis(heaviest, layer, count)),
-        ExplainedSize(layer_gradients, f"as many numbers as the layer has weights; {gradients}"),
+        ExplainedSize(layer_gradients, f"one gradient per weight of the layer; {gradients}"),
         ExplainedSize(spread, _spread_basis(total, count)),
         _as_the_guide(weights, count),
-        ExplainedSize(all_gradients, f"one gradient for each weight; {gradients}"),
+        ExplainedSize(all_gradients, f"one gradient per weight; {gradients}"),
         ExplainedSize(_rounded(gathered), _threshold_basis("weights", gathered, count)),
         ExplainedSize(
             _rounded(scattered),
             _threshold_basis("gradients", scattered, count)
-            + "; XLA counts the result of a reduce-scatter, one device's share, so this is ample",
+            + "; more than enough, since XLA counts only one device's share of a reduce-scatter",
         ),
         _ladder(all_gradients),
-        f"doubling from 16 MiB until all {format_bytes(all_gradients)} of gradients fit: large is "
-        "efficient, small overlaps better, so measure",
+        f"powers of two from 16 MiB until all {format_bytes(all_gradients)} of gradients fit: "
+        "large ones use the network better, small ones overlap better, so measure",
         notes,
     )
 
 
 def _layer(weights: list[Weight]) -> tuple[str, list[Weight]]:
-    """The heaviest layer: its name and its weights; all weights where there are no layers."""
+    """The name and the weights of the largest layer; all weights if there are no layers."""
     layers: dict[str, list[Weight]] = defaultdict(list)
     for weight in weights:
         if weight.key:
@@ -167,7 +166,7 @@ def _layer(weights: list[Weight]) -> tuple[str, list[Weight]]:
 
 
 def _as_the_guide(weights: list[Weight], count: int) -> ExplainedSize:
-    """What the guide computes for Llama 2 7B, with its rounding.
+    """The size of a layer as the guide computes it for Llama 2 7B, with its rounding.
 
     7 billion weights / 32 layers ~ 218 million each, 2 bytes each = 436 MB.
     """
@@ -178,14 +177,14 @@ def _as_the_guide(weights: list[Weight], count: int) -> ExplainedSize:
     each -= each % MILLION if each > MILLION else 0
     layers = f"{count} layers" if count > 1 else "1 layer"
     basis = (
-        f"as the guide computes it: {name} weights, embeddings included ({elements:,} rounded), "
-        f"over {layers}, {each / MILLION:.3g} million each, times {width:.3g} bytes"
+        f"as in the guide: {name} weights with embeddings ({elements:,} rounded), over {layers}, "
+        f"{each / MILLION:.3g} million each, times {width:.3g} bytes"
     )
     return ExplainedSize(round(each * width), basis)
 
 
 def _nominal(elements: int) -> tuple[int, str]:
-    """A model's size as its name gives it: 7 billion for 6.74, 125 million for 124.6."""
+    """The nominal size of a model: 7 billion for 6.74 billion, 125 million for 124.6 million."""
     for unit, name in ((BILLION, "billion"), (MILLION, "million")):
         if elements >= unit:
             return round(elements / unit) * unit, f"{round(elements / unit)} {name}"
@@ -193,7 +192,7 @@ def _nominal(elements: int) -> tuple[int, str]:
 
 
 def _count(weights: list[Weight]) -> int:
-    """Layers, not counting numbered parts that weigh next to nothing."""
+    """The number of layers, without numbered parts of negligible size."""
     sizes: dict[str, int] = defaultdict(int)
     times: dict[str, int] = {}
     for weight in weights:
@@ -219,31 +218,37 @@ def _ladder(total: int) -> tuple[int, ...]:
     return tuple(rungs)
 
 
-# Sentences.
+# Explanations.
 
 
 def _layer_basis(name: str, layer: list[Weight], count: int) -> str:
     arrays = f"{len(layer)} arrays" if len(layer) != 1 else "1 array"
     if not count:
-        return f"no layers found (nothing stacked, no numbers in names): all {arrays} of the model"
+        return (
+            f"no layers found (no stacked arrays, no numbers in names): all {arrays} of the model"
+        )
     if layer[0].stacked > 1:
-        return f"{arrays}, each with {layer[0].stacked} layers stacked (scan), divided by that"
-    return f"the {arrays} of {name}, the heaviest of {count} layers"
+        return (
+            f"{arrays}, each with {layer[0].stacked} stacked layers (scan), divided by their number"
+        )
+    return f"the {arrays} of {name}, the largest of {count} layers"
 
 
 def _spread_basis(total: int, count: int) -> str:
     if not count:
         return f"all weights, {format_bytes(total)}"
-    return f"all weights, {format_bytes(total)}, embeddings included, over {count} layers"
+    return f"all weights, {format_bytes(total)} with embeddings, over {count} layers"
 
 
 def _threshold_basis(what: str, size: int, count: int) -> str:
-    scope = "one layer and its even share of what is outside layers" if count else "the whole model"
-    return f"holds the {what} of {scope}, {format_bytes(size)}, rounded up to 32 MiB"
+    scope = (
+        "one layer and an equal share of the weights outside layers" if count else "the whole model"
+    )
+    return f"fits the {what} of {scope}, {format_bytes(size)}, rounded up to 32 MiB"
 
 
 def _gradient_type(program: Program) -> tuple[str, str]:
-    """The type that most gradient bytes are reduced in."""
+    """The type in which most gradient bytes are reduced."""
     sizes: dict[str, int] = defaultdict(int)
     for instruction in program.runnable:
         collective = instruction.collective
@@ -253,13 +258,13 @@ def _gradient_type(program: Program) -> tuple[str, str]:
             if operand.shape.is_float and operand.shape.dims:
                 sizes[operand.shape.dtype] += operand.shape.bytes
     if not sizes:
-        return "", "the program reduces none, so they are taken to have the type of the weights"
+        return "", "the program reduces none, so they are assumed to have the type of the weights"
     largest = max(sizes, key=lambda dtype: sizes[dtype])
     return largest, f"the program reduces them in {largest}"
 
 
 def _present(program: Program) -> list[str]:
-    """What the program does now."""
+    """The collectives of the program as compiled."""
     sizes: dict[str, list[int]] = defaultdict(list)
     for instruction in program.runnable:
         collective = instruction.collective
@@ -268,13 +273,15 @@ def _present(program: Program) -> list[str]:
             sizes[collective.kind].append(collective.bytes)
     order = ("all-gather", "reduce-scatter", "all-reduce")
     if not any(sizes[kind] for kind in order):
-        return ["as compiled it has nothing to combine, so these thresholds change nothing in it"]
+        return [
+            "the program has no collectives to combine, so these thresholds have no effect on it"
+        ]
     if not sizes["all-gather"] and not sizes["reduce-scatter"]:
         return [
-            "as compiled it only has all-reduces: the other two thresholds change nothing in it"
+            "the program has only all-reduces, so the other two thresholds have no effect on it"
         ]
     return [
-        f"as compiled it has {len(sizes[kind])} {kind}{'s' if len(sizes[kind]) > 1 else ''}, "
+        f"the program has {len(sizes[kind])} {kind}{'s' if len(sizes[kind]) > 1 else ''}, "
         f"the largest of {format_bytes(max(sizes[kind]))}"
         for kind in order
         if sizes[kind]
@@ -294,8 +301,8 @@ def _sharding_notes(weights: list[Weight]) -> list[str]:
             for dim, size in sorted(by_dimension.items())
         )
         notes.append(
-            f"a layer is gathered along different dimensions ({parts}): leave "
-            "xla_gpu_enable_all_gather_combine_by_dim at false, or they stay apart"
+            f"a layer is gathered along different dimensions ({parts}): keep "
+            "xla_gpu_enable_all_gather_combine_by_dim false, or they are not combined"
         )
     if len({weight.groups for weight in layer if weight.is_gathered}) > 1:
         notes.append(

@@ -1,12 +1,12 @@
-"""The weights of a model, and which layer each belongs to: from a program or a parameter tree.
+"""The weights of a model and their layers, from a program or a parameter tree.
 
-A layer shows in one of two ways:
+Layers are stored in one of two ways:
 
     params['layers']['q']   bf16[32,4096,4096]     `scan`: one array holds all layers, stacked
     params['layers'][7]['q']  bf16[4096,4096]      unrolled: a number in the path names the layer
 
-In a compiled program a stacked array is one that a loop slices, and a sharded one is one that is
-gathered before use: what one device holds, times the devices it is gathered from, is the weight.
+In a compiled program, a stacked array is one that a loop slices, and a sharded array is one that is
+gathered before use: its size is one device's share times the number of devices.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _NUMBERED = re.compile(r"(.*?)(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One array of the model, as a device holds it while it computes with it."""
+    """One array of the model, as large as it is when a device computes with it."""
 
     path: tuple[str, ...]
     shape: tuple[int, ...]
     elements: int
     bytes: int
     stacked: int = 1
-    """how many layers the array holds, one behind the other"""
+    """the number of layers in the array"""
     layer: str = ""
-    """the layer it belongs to, where layers have arrays of their own"""
+    """the layer it belongs to, if layers have separate arrays"""
     is_gathered: bool = False
     """whether it is sharded, and gathered before use"""
     groups: str = ""
-    """the devices it is gathered from: collectives of different groups never become one"""
+    """the devices it is gathered from; collectives of different groups are never combined"""
     dimension: int | None = None
     """the dimension it is gathered along"""
 
     @property
     def key(self) -> str:
-        """The layer it counts for; empty when it is in none (embeddings, the output layer)."""
+        """The layer it counts towards; empty for embeddings and the output layer."""
         return f"stack of {self.stacked}" if self.stacked > 1 else self.layer
 
     @property
@@ -62,9 +62,9 @@ def path_of(op_name: str) -> tuple[str, ...]:
 
 
 def with_layers(weights: Sequence[Weight]) -> list[Weight]:
-    """Weights that belong to numbered layers, with the layer's name.
+    """Add the layer's name to weights that belong to numbered layers.
 
-    A number in a path is a layer's if another number there leads to an array of equal shape.
+    A number in a path is that of a layer if another number there leads to an array of equal shape.
     """
     numbers: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for weight in weights:
@@ -86,7 +86,7 @@ def with_layers(weights: Sequence[Weight]) -> list[Weight]:
 
 
 def _numbered(path: tuple[str, ...]) -> Iterable[tuple[int, str, str]]:
-    """Where a path has a number: its place, what stands before the number, the number."""
+    """The numbers in a path: position, text before the number, number."""
     for place, part in enumerate(path):
         match = _NUMBERED.fullmatch(part)
         # `w1` at the end of a path is one of several arrays of a layer, not a layer.
@@ -103,7 +103,7 @@ def _around(weight: Weight, place: int, head: str) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Gather:
-    """One weight in one all-gather: what went in, what came out."""
+    """One weight in one all-gather."""
 
     elements: int
     bytes: int
@@ -113,7 +113,7 @@ class _Gather:
 
 
 def weights_of(program: Program) -> list[Weight]:
-    """The model's weights among a program's parameters, as large as they are when gathered."""
+    """The weights among a program's parameters, with their gathered sizes."""
     gathers = _gathers(program)
     stacks = _stacks(program)
     found = []
@@ -132,7 +132,7 @@ def weights_of(program: Program) -> list[Weight]:
 
 
 def _gathered(weight: Weight, gathers: list[_Gather]) -> Weight:
-    # A cast before the gather changes the bytes, not the elements; the largest gather counts.
+    # A cast before the gather changes the bytes but not the elements; use the largest gather.
     largest = max(gathers, key=lambda gather: gather.bytes / gather.elements)
     return replace(
         weight,
@@ -145,7 +145,7 @@ def _gathered(weight: Weight, gathers: list[_Gather]) -> Weight:
 
 
 def _parameters(program: Program, gathers: dict[str, list[_Gather]]) -> list[Instruction]:
-    """The entry parameters that are weights: by name, by being updated, or by being gathered."""
+    """The entry parameters that are weights: named so, updated, or gathered."""
     floats = [p for p in program.entry.parameters if p.shape.is_float and p.shape.dims]
     named = [p for p in floats if is_weight(p.op_name)]
     if not named:
@@ -175,7 +175,7 @@ def _gathers(program: Program) -> dict[str, list[_Gather]]:
         for operand in operands:
             size, size_bytes = operand.shape.size, operand.shape.bytes
             parameter = origin(program, operand) if size else None
-            # What is larger than the weight was made of it: a norm's scale, broadcast.
+            # An operand larger than the weight is derived from it: the broadcast scale of a norm.
             if parameter is not None and size <= parameter.shape.size:
                 groups = str(collective.replica_groups)
                 gather = _Gather(size, size_bytes * times, times, groups, dimension)
@@ -184,7 +184,7 @@ def _gathers(program: Program) -> dict[str, list[_Gather]]:
 
 
 def _stacks(program: Program) -> dict[str, int]:
-    """How many layers each entry parameter holds: those that a loop takes a slice of."""
+    """The number of layers in each entry parameter that a loop slices."""
     found: dict[str, int] = {}
     for instruction in program.instructions:
         if instruction.opcode != "dynamic-slice":
@@ -203,5 +203,5 @@ def _stacks(program: Program) -> dict[str, int]:
 
 
 def _fits(trips: int | None, layers: int) -> bool:
-    """Whether a loop may go through so many layers: it may be unrolled twice, or peeled."""
+    """Whether a loop can iterate over so many layers; it may be unrolled by two, or peeled."""
     return layers > 1 and (trips is None or trips <= layers <= 2 * trips + 2)
