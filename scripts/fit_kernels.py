@@ -116,18 +116,11 @@ def seldom():
 
 
 def read_off(recording, parameters, gpu):
-    """Launches and copies to and from the host, which need no fit."""
-    launches = recording["launches"]
-    empty, kernels = launches["empty"]["wall_us"], launches["plain"]["kernels"] - 1
-    step = {arm: (launches[arm]["wall_us"] - empty) / kernels for arm in ("graphs", "plain")}
+    """Copies to and from the host, which need no fit."""
     small, large = recording["copies"][0], recording["copies"][-1]
     us = [sum(each["us"].values()) / len(each["us"]) for each in (small, large)]
     rate = large["bytes"] / us[1]
     made = copy.deepcopy(parameters)
-    made["launch"] = {
-        "graph_us": max(0.0, step["graphs"] - launches["graphs"]["kernel_us"]),
-        "kernel_us": step["plain"],
-    }
     made["host_copy"] = {
         "latency_us": us[0] - small["bytes"] / rate,
         "share": rate * 1e6 / gpu.host_bandwidth,

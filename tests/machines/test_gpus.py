@@ -46,7 +46,7 @@ def test_other_spellings(spelling: str, name: str) -> None:
 
 
 def test_an_unknown_gpu_names_the_nearest() -> None:
-    with pytest.raises(BadInput, match=r"no GPU 'H2000' here; did you mean H200\? choose from: A"):
+    with pytest.raises(BadInput, match=r"no GPU 'H2000'; did you mean H200\? choose from: A"):
         gpu("H2000")
 
 

@@ -16,7 +16,6 @@ from slipstream.machines.kernel_model import (
     kernel_scales,
     kernel_time,
     kernel_us,
-    launch_overhead_us,
     parameters,
 )
 from slipstream.machines.machine import Machine
@@ -264,10 +263,6 @@ def test_what_is_broadcast_is_computed_for_every_element() -> None:
         found = program_from_text(MASKED.replace("CONFIG", text))
         # Two positions, a comparison, a choice, a sum.
         assert kernel_features(found, found.instruction("fusion")).operations == expected
-
-
-def test_launches() -> None:
-    assert 0 <= launch_overhead_us(H200, True) < 1 < launch_overhead_us(H200, False) < 10
 
 
 def test_calibration_scales_classes_to_what_was_measured() -> None:

@@ -271,9 +271,9 @@ class Evidence:
 
     @cached_property
     def flags(self) -> FlagAdvice:
-        said = dict(self.program.flags) if self.program is not None else {}
-        known = bool(said) or self.settings is not None
-        return FlagAdvice(self.whole, {**said, **(self.settings or {})}, known)
+        recorded = dict(self.program.flags) if self.program is not None else {}
+        is_known = bool(recorded) or self.settings is not None
+        return FlagAdvice(self.whole, {**recorded, **(self.settings or {})}, is_known)
 
     def flag(self, name: str, value: str, note: str = "") -> Remedy | None:
         """The change that sets a flag; None if the run's jaxlib doesn't accept it."""

@@ -20,7 +20,7 @@ from slipstream.machines.nccl import (
     TRANSFERS,
     Choice,
     Group,
-    Links,
+    NcclLinks,
     nccl_time,
 )
 from slipstream.profile.program import Collective, Instruction
@@ -79,11 +79,11 @@ def collective_time(
     return max(found, key=lambda estimate: estimate.us)
 
 
-def links_of(machine: Machine) -> Links:
+def links_of(machine: Machine) -> NcclLinks:
     """A machine's links, for the NCCL model."""
     gpu, network = machine.gpu, machine.network
     family = "pcie" if gpu.link == "pcie" else _family(gpu.compute_capability[0])
-    return Links(
+    return NcclLinks(
         family=family,
         link_bandwidth=gpu.link_bandwidth,
         network_bandwidth=network.bandwidth,

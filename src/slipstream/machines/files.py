@@ -113,8 +113,7 @@ def _network(stated: Any, model: Gpu, file: Path) -> Fabric:
 
 def _calibration(stated: Any, file: Path) -> Mapping[str, object]:
     if isinstance(stated, str):
-        beside = file.parent / stated
-        stated = _load(beside).get("calibration", {})
+        stated = _load(file.parent / stated).get("calibration", {})
     if not isinstance(stated, dict):
         raise BadInput(f"calibration of {file} is neither a table nor the name of a file; {NEXT}")
     for number, item in enumerate(stated.get("collectives", ()), 1):

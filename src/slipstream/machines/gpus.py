@@ -47,7 +47,7 @@ def gpu(name: str) -> Gpu:
     found = names.get(_plain(name))
     if found is None:
         raise BadInput(
-            f"there is no GPU {name!r} here; {did_you_mean(name, gpus())}choose from: "
+            f"there is no GPU {name!r}; {did_you_mean(name, gpus())}choose from: "
             f"{', '.join(gpus())}; or describe your own in a TOML file (docs/machines.md)"
         )
     return gpus()[found]

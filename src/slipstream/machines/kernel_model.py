@@ -52,12 +52,6 @@ def kernel_time(machine: Machine, program: Program, instruction: Instruction) ->
     return Estimate(us, basis, kind, _why(features, machine.gpu, us))
 
 
-def launch_overhead_us(machine: Machine, command_buffers: bool) -> float:
-    """How long the device waits for one kernel's launch if the host is not ahead."""
-    launch = parameters()["launch"]
-    return float(launch["graph_us"] if command_buffers else launch["kernel_us"])
-
-
 def kernel_scales(
     machine: Machine, program: Program, us_by_name: Mapping[str, float]
 ) -> dict[str, float]:

@@ -34,7 +34,7 @@ Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Links:
+class NcclLinks:
     """The links that NCCL uses; rates are in bytes per second, per GPU and direction."""
 
     family: str
@@ -79,7 +79,7 @@ def nccl_time(
     kind: str,
     size: int,
     group: Group,
-    links: Links,
+    links: NcclLinks,
     parameters: Parameters | None = None,
     algorithm: str | None = None,
 ) -> Choice:
@@ -96,7 +96,7 @@ def nccl_time(
 
 
 def choices(
-    kind: str, size: int, group: Group, links: Links, parameters: Parameters
+    kind: str, size: int, group: Group, links: NcclLinks, parameters: Parameters
 ) -> Iterator[Choice]:
     """Every algorithm and protocol that NCCL could use."""
     link = parameters["links"][links.family]
@@ -118,7 +118,7 @@ def _ring(
     kind: str,
     size: int,
     group: Group,
-    links: Links,
+    links: NcclLinks,
     parameters: Parameters,
     protocol: str,
 ) -> Choice:
@@ -143,19 +143,21 @@ def _ring(
     return Choice(us + wire_us, "ring", protocol)
 
 
-def _nvls(kind: str, size: int, group: Group, links: Links, link: Parameters) -> Iterator[Choice]:
+def _nvls(
+    kind: str, size: int, group: Group, links: NcclLinks, link: Parameters
+) -> Iterator[Choice]:
     terms = _nvls_terms(kind, group, links, link)
     if terms is not None:
         yield Choice(_nvls_us(size, group.size, links, terms), "nvls", "Simple")
 
 
-def _nvls_terms(kind: str, group: Group, links: Links, link: Parameters) -> Parameters | None:
+def _nvls_terms(kind: str, group: Group, links: NcclLinks, link: Parameters) -> Parameters | None:
     """Parameters of in-switch reduction, if the hosts support it and NCCL would use it."""
     terms: Parameters | None = link.get("nvls", {}).get(kind) if links.has_nvls else None
     return terms if terms is not None and group.local >= terms["least_group"] else None
 
 
-def _nvls_us(size: int, count: int, links: Links, terms: Parameters) -> float:
+def _nvls_us(size: int, count: int, links: NcclLinks, terms: Parameters) -> float:
     us: float = terms["latency_us"] + terms["hop_us"] * math.log2(count)
     # Below some size NCCL uses fewer channels, so that more bytes may take hardly longer.
     few = min(size, terms["few_channels_bytes"]) / terms["few_channels"]
@@ -164,7 +166,7 @@ def _nvls_us(size: int, count: int, links: Links, terms: Parameters) -> float:
 
 
 def _trees(
-    size: int, group: Group, links: Links, parameters: Parameters, protocol: str
+    size: int, group: Group, links: NcclLinks, parameters: Parameters, protocol: str
 ) -> Iterator[Choice]:
     link = parameters["links"][links.family]
     network = parameters["network"][protocol]
@@ -191,7 +193,7 @@ def _trees(
 
 
 def _exchange(
-    size: int, group: Group, links: Links, link: Parameters, parameters: Parameters
+    size: int, group: Group, links: NcclLinks, link: Parameters, parameters: Parameters
 ) -> Choice:
     """Every GPU sends a part to every other: within the host by link, otherwise by network."""
     terms = link["pairs"]
@@ -207,7 +209,7 @@ def _exchange(
 
 
 def _transfer(
-    size: int, group: Group, links: Links, link: Parameters, parameters: Parameters
+    size: int, group: Group, links: NcclLinks, link: Parameters, parameters: Parameters
 ) -> Choice:
     """One GPU to another; small sizes use few channels, so more bytes may take no longer."""
     terms = link["pairs"]
@@ -222,7 +224,7 @@ def _transfer(
     return Choice(us + wire_us, "pairs", "Simple")
 
 
-def _rails(group: Group, links: Links, parameters: Parameters, protocol: str) -> float:
+def _rails(group: Group, links: NcclLinks, parameters: Parameters, protocol: str) -> float:
     """The combined bandwidth of a host's network cards, one per participating GPU."""
     network = parameters["network"]
     share: float = network["efficiency"] * network[protocol]["share"]

@@ -181,16 +181,27 @@ class _Builder:
         host_ps = 0 if graph and is_inside else round(host_us * PS_PER_US)
         if not instruction.is_start or graph or _is_sync(instruction):
             return Node(
-                KERNEL, instruction, duration_ps, host_ps, is_communication=is_communication,
-                is_modelled=modelled, graph=graph, gap_ps=self._gap(instruction, graph),
-            )  # fmt: skip
-        slot = self.slots.setdefault(instruction.name, len(self.slots))
-        stream = self.streams.of[instruction.name]
+                KERNEL,
+                instruction,
+                duration_ps=duration_ps,
+                host_ps=host_ps,
+                is_communication=is_communication,
+                is_modelled=modelled,
+                graph=graph,
+                gap_ps=self._gap(instruction, graph),
+            )
         busy = engine(self.program, instruction)
         return Node(
-            START, instruction, duration_ps, host_ps, stream, busy, slot, is_communication,
-            modelled and busy == CORES,
-        )  # fmt: skip
+            START,
+            instruction,
+            duration_ps=duration_ps,
+            host_ps=host_ps,
+            stream=self.streams.of[instruction.name],
+            engine=busy,
+            slot=self.slots.setdefault(instruction.name, len(self.slots)),
+            is_communication=is_communication,
+            is_modelled=modelled and busy == CORES,
+        )
 
     def _gap(self, instruction: Instruction, graph: int) -> int:
         us = self.overheads.graph_gap_us if graph else self.overheads.gap_us

@@ -9,9 +9,8 @@ import pytest
 from slipstream.results.tuning import CRASH, DIFFERENT, HANG, OUT_OF_MEMORY, REFUSED
 from slipstream.tune.measure.ab_window import (
     BASELINE,
-    LOOKS,
     NULL,
-    WARM_ROUNDS,
+    STEPS,
     ArmFailed,
     outcome_of,
     run_ab_window,
@@ -65,7 +64,7 @@ def test_a_window_finds_the_faster_drops_the_slower_and_the_null_arm_is_noise():
     assert window.comparisons["fast"].verdict == "faster"
     assert window.comparisons["slow"].verdict == "slower"
     assert window.comparisons["same"].verdict == "no different"
-    assert len(window.times_s["slow"]) == LOOKS[0] < len(window.times_s["same"])
+    assert len(window.times_s["slow"]) == STEPS.looks[0] < len(window.times_s["same"])
     floor = window.noise_floor
     assert floor is not None and floor.is_clean and abs(floor.change) < 0.01
     fast = outcome_of(window, "fast", 7)
@@ -76,8 +75,8 @@ def test_a_window_finds_the_faster_drops_the_slower_and_the_null_arm_is_noise():
 
 def test_a_window_ends_when_nobody_can_win_any_more():
     window = run_ab_window(["slow", "slower"], clock(slow=1.1, slower=1.3))
-    assert window.rounds == LOOKS[0]
-    assert len(window.times_s[BASELINE]) == len(window.times_s[NULL]) == LOOKS[0]
+    assert window.rounds == STEPS.looks[0]
+    assert len(window.times_s[BASELINE]) == len(window.times_s[NULL]) == STEPS.looks[0]
 
 
 def test_an_arm_that_fails_is_out_and_the_others_go_on():
@@ -85,7 +84,7 @@ def test_an_arm_that_fails_is_out_and_the_others_go_on():
     turns = itertools.count()
 
     def time_one(name: str) -> float:
-        if name == "broken" and next(turns) > WARM_ROUNDS:
+        if name == "broken" and next(turns) > STEPS.warm_rounds:
             raise ArmFailed(CRASH, "signal 11")
         return steady(name)
 

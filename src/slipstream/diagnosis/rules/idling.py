@@ -49,7 +49,7 @@ def check_launches(evidence: Evidence) -> RuleResults:
     if not us and graphs is None:
         yield from _unknown(evidence, LAUNCH)
         return
-    said = (
+    idle = (
         f"the device is idle for {format_time(us * 1e6)} of the step while the host launches"
         if us
         else f"the device is idle for {format_time(evidence.step.idle_us * 1e6)} of the step; the "
@@ -66,7 +66,7 @@ def check_launches(evidence: Evidence) -> RuleResults:
     yield Finding(
         LAUNCH,
         title="the device waits for launches",
-        evidence=f"{said}: {kernels} kernels and copies per step, {evidence.gaps.count} gaps, "
+        evidence=f"{idle}: {kernels} kernels and copies per step, {evidence.gaps.count} gaps, "
         f"{'with' if evidence.in_graphs else 'without'} CUDA graphs.",
         gain=graphs or bound,
         changes=_launch_changes(evidence, graphs is not None),

@@ -46,8 +46,8 @@ def check(evidence: Evidence) -> RuleResults:
 
 def _changes(evidence: Evidence, is_known: bool) -> tuple[Remedy, ...]:
     if not is_known:
-        said = "report the dumped program at github.com/openxla/xla/issues"
-        return (Remedy("setting", "XLA_FLAGS=--xla_dump_to=DIR", said),)
+        note = "report the dumped program at github.com/openxla/xla/issues"
+        return (Remedy("setting", "XLA_FLAGS=--xla_dump_to=DIR", note),)
     set_before = evidence.flags.settings.get(FLAG, "")
     off = ",".join([*(one for one in set_before.split(",") if one), PASS])
     flag = evidence.flag(FLAG, off, COST)

@@ -43,7 +43,6 @@ STEPS = LookSchedule(2, (10, 15, 22, 30))
 """a round is one step of each arm"""
 JOBS = LookSchedule(0, (10, 14, 20), (3, 6))
 """a round is one run of each arm's job, which warms up by itself"""
-WARM_ROUNDS, LOOKS = STEPS.warm_rounds, STEPS.looks
 Time = Callable[[str], float]
 """the duration of one step of an arm, in seconds; raises ArmFailed"""
 Prune = Callable[[str, float, int], bool]

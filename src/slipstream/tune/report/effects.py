@@ -48,9 +48,9 @@ def effects(knobs: Sequence[Knob], samples: Sequence[Sample]) -> dict[str, Effec
     found = _fit(design.astype(float), scores)
     random = np.random.default_rng(0)
     resampled = np.empty((RESAMPLES, len(columns)))
-    for turn in range(RESAMPLES):
+    for sample in range(RESAMPLES):
         rows = random.integers(0, len(samples), len(samples))
-        resampled[turn] = _fit(design[rows].astype(float), scores[rows])
+        resampled[sample] = _fit(design[rows].astype(float), scores[rows])
     low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     best: dict[str, Effect] = {}
     for position, (name, value) in enumerate(columns):

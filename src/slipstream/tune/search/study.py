@@ -209,8 +209,8 @@ class Study:
 
     def programs(self) -> dict[str, Outcome]:
         """The outcome of each simulated program, by hash."""
-        told = [row.outcome for row in self.rows() if row.outcome is not None]
-        return {outcome.program: outcome for outcome in told if outcome.is_ok}
+        outcomes = [row.outcome for row in self.rows() if row.outcome is not None]
+        return {outcome.program: outcome for outcome in outcomes if outcome.is_ok}
 
     def note(self, name: str, text: str) -> None:
         """Keep a text with the study."""
