@@ -19,10 +19,10 @@ from typing import Any
 
 from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.run.agent.request import TIME, Request
-from slipstream.run.context import SIGNALLED, signal_name
+from slipstream.run.context import SIGNALLED, agent_problem, signal_name
 from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.rank import LAUNCHERS
-from slipstream.run.run_dir import STATUS, done_facts, read_json
+from slipstream.run.run_dir import REQUEST, STATUS, done_facts, read_json
 
 HUNG, MEMORY, DIED = "hung", "memory", "died"
 GRACE_S = 3.0
@@ -69,7 +69,7 @@ class TimedRuns:
         folder.mkdir(parents=True)
         names = tuple(dict.fromkeys([*variables, "XLA_FLAGS"]))
         request = Request(TIME, str(folder.absolute()), self.start, self.steps, variables=names)
-        path = request.write(folder.absolute() / "request.json")
+        path = request.write(folder.absolute() / REQUEST)
         environment = job_environment(self.base, path, variables)
         kills = _kills()
         with (folder / LOG).open("wb") as log:
@@ -90,7 +90,10 @@ class TimedRuns:
             code = job.poll()
             if code is not None:
                 return code
-            if not (folder / "request.json").exists():
+            problem = agent_problem(folder)
+            if problem is not None:
+                raise TimedRunFailed(DIED, problem)
+            if not (folder / REQUEST).exists():
                 raise TimedRunFailed(
                     DIED, f"the time could not be written into {folder}; disk full?"
                 )
@@ -124,17 +127,10 @@ def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
             MEMORY, f"the job {ended} because the host ran out of memory; {place}"
         )
     status = read_json(folder / STATUS) or {}
-    problem = folder / "request.json.problem"
-    why = str(status.get("why") or "") or _own_problem(problem) or (said[-1] if said else "")
+    why = str(status.get("why") or agent_problem(folder) or (said[-1] if said else ""))
     return TimedRunFailed(
         DIED, f"the job {ended}{f': {why.strip()[:200]}' if why else ''}; {place}"
     )
-
-
-def _own_problem(file: Path) -> str:
-    if not file.exists():
-        return ""
-    return f"Slipstream did not start inside it: {file.read_text(errors='replace').strip()}"
 
 
 def _last_lines(file: Path) -> list[str]:

@@ -68,26 +68,32 @@ def run(
     """
     from slipstream.outputs.terminal.run import PhaseReporter
     from slipstream.run.run import run as run_job
-    from slipstream.run.settings import (
-        Settings,
-        parse_capture,
-        parse_rank,
-        profiler_attributes,
-    )
+    from slipstream.run.settings import Settings, parse_capture, parse_rank, profiler_attributes
 
     start, steps = parse_capture(capture)
     settings = Settings(
-        tuple(command), Path(out), tuple(preset or ()), tuple(flags or ()), start, steps,
-        rounds or (LAYOUT_ROUNDS if compare_layouts else 30), in_place=in_place, auto=auto,
-        nsys=nsys, layouts=compare_layouts, simulate=simulate, again=again, rank=parse_rank(rank),
+        tuple(command),
+        out=Path(out),
+        presets=tuple(preset or ()),
+        flags=tuple(flags or ()),
+        start=start,
+        steps=steps,
+        rounds=rounds or (LAYOUT_ROUNDS if compare_layouts else 30),
+        in_place=in_place,
+        auto=auto,
+        nsys=nsys,
+        layouts=compare_layouts,
+        simulate=simulate,
+        again=again,
+        rank=parse_rank(rank),
         is_json=json,
         profiler=profiler_attributes(os.environ),
-    )  # fmt: skip
-    with PhaseReporter() as telling:
+    )
+    with PhaseReporter() as reporter:
         try:
-            ended = run_job(settings, telling.say)
+            result = run_job(settings, reporter.say)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-    if json and ended.receipt is not None:
-        show_json(ended.receipt.to_json())
-    raise typer.Exit(ended.code)
+    if json and result.receipt is not None:
+        show_json(result.receipt.to_json())
+    raise typer.Exit(result.code)

@@ -135,7 +135,7 @@ def agent_problem(phase: Path) -> str | None:
     file = phase / f"{REQUEST}.problem"
     if not file.exists():
         return None
-    return f"Slipstream did not start inside the job: {file.read_text().strip()}"
+    return f"Slipstream did not start inside the job: {file.read_text(errors='replace').strip()}"
 
 
 def signal_name(code: int) -> str:
