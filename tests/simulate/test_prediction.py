@@ -73,10 +73,10 @@ def test_the_screen() -> None:
         "memory                 of 1 GB",
         "basis of the times: 100% measured",
         "",
-        "! g (64 B) waits 197 µs a step: 34% of it is hidden; all of them: --waits",
+        "! g (64 B) waits 197 µs per step: 34% of it is hidden; all of them: --waits",
         "",
-        "waits on 2xToy  source  a step  times  why",
-        "g                       197 µs      1  34% of it is hidden",
+        "waits on 2xToy  source  per step  times  why",
+        "g                         197 µs      1  34% of it is hidden",
         "1 wait, the longest first",
     ]
 

@@ -23,11 +23,11 @@ from slipstream.profile.timeline.intervals import IntervalUnion
 
 CAUSES = {
     "compilation": "the host compiles",
-    "input": "the host makes or sends input",
-    "launch": "the host launches, and the device is faster",
-    "host": "the host does something else before it launches",
-    "latency": "the work is launched and has not begun: latency between kernels, or a wait",
-    "unknown": "no host event tells",
+    "input": "the host prepares or sends input",
+    "launch": "the host launches slower than the device runs",
+    "host": "the host does other work before launching",
+    "latency": "launched but not started: latency or a wait",
+    "unknown": "no host event explains it",
 }
 """causes of idle time, and what each means"""
 LONGEST = 20

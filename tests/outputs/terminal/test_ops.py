@@ -16,7 +16,7 @@ def text(result, width=80, **options):
 def test_ops():
     assert text(OPS, top=2) == (
         """\
-device time by instruction · 79 ms a step · 3 steps counted
+device time by instruction · 79 ms per step · 3 steps counted
 99.8% attributed to instructions
 
 instruction             what                     source       count    ms  share

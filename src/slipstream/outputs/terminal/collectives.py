@@ -65,10 +65,10 @@ def render_collectives(result: Collectives, width: int = WIDTH, top: int | None 
 def _table(rows: tuple[CollectiveRow, ...], width: int, top: int | None) -> list[Line]:
     has_waits = any(row.wait_us is not None for row in rows)
     has_algorithm = any(row.algorithm for row in rows)
-    headings = ["bytes", "group", "a step", "exposed", *(["waits"] * has_waits), "bus", "of link"]
+    headings = ["bytes", "group", "per step", "exposed", *(["waits"] * has_waits), "bus", "of link"]
     columns = [TextColumn("collective", min_width=14)]
     columns += [TextColumn(head, right=True) for head in headings]
-    columns += [TextColumn("algorithm", min_width=4)] * has_algorithm
+    columns += [TextColumn("algo", min_width=4)] * has_algorithm
     texts = []
     for row in rows:
         waits = "–" if row.wait_us is None else time_text(row.wait_us)

@@ -145,7 +145,7 @@ def _missing_lines(coverage: Coverage, width: int) -> list[str]:
     ]
     columns = (
         TextColumn("missing", min_width=20),
-        TextColumn("µs a step", right=True),
+        TextColumn("µs per step", right=True),
         TextColumn("closest in the file", min_width=12),
     )
     lines = table(columns, rows, width)

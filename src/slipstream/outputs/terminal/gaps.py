@@ -48,7 +48,7 @@ def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Tex
     lines = heading(parts, width)
     columns = [
         TextColumn("idle cause"),
-        TextColumn("a step", right=True),
+        TextColumn("per step", right=True),
         TextColumn("share", right=True),
         TextColumn("meaning", min_width=20),
     ]
@@ -58,7 +58,7 @@ def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Tex
     ]
     if result.waiting_us:
         share = share_text(ratio(result.waiting_us, result.wall_us))
-        said = "not idle: compute waits for communication or copies, see overlap"
+        said = "not idle: see slipstream overlap"
         rows.append(["(other streams)", time_text(result.waiting_us), share, said])
     lines += table_lines(columns, rows, width)
     if result.longest:

@@ -64,8 +64,8 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
     ]
     lines = [*heading(parts, width), *table_lines(columns, rows, width)]
     said = [
-        f"{row.device} of {row.host} computes for {time_text(row.compute_us)} a step, longer than "
-        "the others: the device itself is slow"
+        f"{row.device} of {row.host} computes for {time_text(row.compute_us)} per step, longer "
+        "than the others: the device itself is slow"
         for row in result.slow
     ]
     return styled_text([*lines, *note_lines([*said, *result.notes], width)])

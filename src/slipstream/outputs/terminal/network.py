@@ -86,7 +86,7 @@ def _series(series: Sequence[Series], width: int) -> list[Line]:
         lines.append((f"{name} · up to {_rate(most)}", ""))
         lines.append((f"  ▕{sparkline(one.rates, width - 4, most)}▏", "cyan"))
         facts = [
-            f"{format_bytes(one.per_step_bytes)} a step",
+            f"{format_bytes(one.per_step_bytes)} per step",
             f"{_rate(one.mean)} on average",
             f"{_rate(one.peak)} at the peak",
         ]
@@ -108,7 +108,7 @@ def _regions(found: Network, width: int) -> list[Line]:
     columns = [
         TextColumn("saturated while exposed", min_width=16),
         TextColumn("times", right=True),
-        TextColumn("exposed a step", right=True),
+        TextColumn("exposed per step", right=True),
         TextColumn("rate", right=True),
         TextColumn("of link", right=True),
     ]
@@ -133,11 +133,11 @@ def _regions(found: Network, width: int) -> list[Line]:
 
 def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
     columns = [
-        TextColumn("between slices", min_width=12),
+        TextColumn("collective", min_width=12),
         TextColumn("type", min_width=8),
         TextColumn("slack", right=True),
         TextColumn("recv-done", right=True),
-        TextColumn("stall a step", right=True),
+        TextColumn("stall per step", right=True),
         TextColumn("bytes", right=True),
         TextColumn("needs", right=True),
     ]

@@ -48,7 +48,7 @@ def render_ops(ops: Ops, width: int = WIDTH, top: int | None = None) -> Text:
 def _header(ops: Ops) -> list[str]:
     parts = [f"device time by {ops.by}"]
     if ops.steps:
-        parts.append(f"{time_text(sum(op.per_step_us for op in ops.ops))} a step")
+        parts.append(f"{time_text(sum(op.per_step_us for op in ops.ops))} per step")
         parts.append(f"{plural(ops.steps, 'step')} counted")
     else:
         parts.append(f"{time_text(ops.total_us)} in the whole recording")

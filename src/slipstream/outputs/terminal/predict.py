@@ -153,7 +153,7 @@ def _worst(wait: WorstWait) -> str:
     size = f"{format_bytes(wait.bytes)}, " if wait.bytes is not None else ""
     place = f"{size}{file_name(wait.source)}".removesuffix(", ")
     where = f" ({place})" if place else ""
-    return f"{wait.instruction}{where} waits {time_text(wait.us)} a step: {wait.why}"
+    return f"{wait.instruction}{where} waits {time_text(wait.us)} per step: {wait.why}"
 
 
 def _waits(prediction: Prediction, width: int) -> list[Line]:
@@ -162,7 +162,7 @@ def _waits(prediction: Prediction, width: int) -> list[Line]:
     columns = [
         TextColumn(f"waits on {prediction.machine}", min_width=12),
         TextColumn("source"),
-        TextColumn("a step", right=True),
+        TextColumn("per step", right=True),
         TextColumn("times", right=True),
         TextColumn("why", min_width=10),
     ]

@@ -42,7 +42,7 @@ def flops_text(flops: float) -> str:
 def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None) -> Text:
     """All ops, or the `top` that lose most time against the roof."""
     width = max(width, MIN_WIDTH)
-    parts = [f"step {time_text(result.step_us)}", f"{flops_text(result.flops)} a step"]
+    parts = [f"step {time_text(result.step_us)}", f"{flops_text(result.flops)} per step"]
     if result.mfu is not None and result.hfu is not None:
         parts.append(f"MFU {share_text(result.mfu)}")
         if result.remat_flops:
@@ -58,7 +58,7 @@ def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None
         TextColumn("largest loss", min_width=14),
         TextColumn("what", min_width=14),
         TextColumn("source", min_width=10, max_width=20),
-        TextColumn("a step", right=True),
+        TextColumn("per step", right=True),
         TextColumn("of roof", right=True),
         TextColumn("bound"),
     ]

@@ -182,7 +182,7 @@ def _troubles(found: Sequence[NetworkProblem]) -> Html | None:
     items = [
         tag(
             "li",
-            tag("div", time_text(one.per_step_us), tag("small", "of a step"), class_="gain"),
+            tag("div", time_text(one.per_step_us), tag("small", "per step"), class_="gain"),
             tag(
                 "div",
                 tag("h3", _sentence(one.title, "")),
