@@ -102,12 +102,12 @@ def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
     found = Explanation(
         name,
         known.jaxlib_version,
-        known.flags.get(name),
-        past,
-        past is not None and past.last == history().newest,
-        notes().get(name),
-        replacement_of(name),
-        ENV_VARS.get(name),
+        flag=known.flags.get(name),
+        history=past,
+        is_current=past is not None and past.last == history().newest,
+        note=notes().get(name),
+        replacement=replacement_of(name),
+        setting=ENV_VARS.get(name),
     )
     if not any((found.flag, found.history, found.replacement, found.setting)):
         raise _unknown(name, {*known.flags, *history().flags, *REPLACEMENTS, *ENV_VARS})

@@ -68,7 +68,7 @@ def test_the_guides_figure_is_436_mb(params):
         "over 32 layers, 218 million each, times 2 bytes"
     )
     assert found.all_gather.bytes >= found.as_the_guide.bytes
-    assert "the guide's figure          436 MB  as the guide" in str(render_thresholds(found))
+    assert "the guide's figure          436 MB  as in the guide" in str(render_thresholds(found))
     assert thresholds_json(found)["as_the_guide"]["bytes"] == 436_000_000
 
 

@@ -48,15 +48,6 @@ class History:
     def newest(self) -> str:
         return self.versions[-1]
 
-    def is_retired(self, name: str) -> bool:
-        """Whether `XLA_FLAGS` accepted a flag in the past but no longer does."""
-        found = self.flags.get(name)
-        return (
-            found is not None
-            and found.accepted_last is not None
-            and found.accepted_last != self.newest
-        )
-
 
 @cache
 def history() -> History:

@@ -65,12 +65,6 @@ def harvested_releases() -> tuple[str, ...]:
     return tuple(_data())
 
 
-def harvested_counts(version: str) -> tuple[int, int]:
-    """How many values of flags and of compile options were tested with a release."""
-    found = _data()[version]
-    return found["tried"], found.get("options_tried", 0)
-
-
 def _untested(flag: Flag) -> Grammar:
     """By the flag's type; for enums, any suffix of a member's name is accepted."""
     words = tuple(end for member in flag.enum_values for end in _ends(member))

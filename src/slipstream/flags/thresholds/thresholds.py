@@ -122,7 +122,7 @@ def thresholds_of_params(
 def _propose(
     source: str, weights: list[Weight], bits: int | None, gradients: str, notes: tuple[str, ...]
 ) -> Thresholds:
-    heaviest, layer = _layer(weights)
+    largest, layer = _layer(weights)
     count = _count(weights)
     total = sum(weight.bytes for weight in weights)
     spread = total // count if count else total
@@ -134,22 +134,26 @@ def _propose(
     scattered = max(layer_gradients, spread_gradients)
     return Thresholds(
         source,
-        count or None,
-        ExplainedSize(layer_bytes, _layer_basis(heaviest, layer, count)),
-        ExplainedSize(layer_gradients, f"one gradient per weight of the layer; {gradients}"),
-        ExplainedSize(spread, _spread_basis(total, count)),
-        _as_the_guide(weights, count),
-        ExplainedSize(all_gradients, f"one gradient per weight; {gradients}"),
-        ExplainedSize(_rounded(gathered), _threshold_basis("weights", gathered, count)),
-        ExplainedSize(
+        layers=count or None,
+        layer_weights=ExplainedSize(layer_bytes, _layer_basis(largest, layer, count)),
+        layer_gradients=ExplainedSize(
+            layer_gradients, f"one gradient per weight of the layer; {gradients}"
+        ),
+        weights_by_layer=ExplainedSize(spread, _spread_basis(total, count)),
+        as_the_guide=_as_the_guide(weights, count),
+        all_gradients=ExplainedSize(all_gradients, f"one gradient per weight; {gradients}"),
+        all_gather=ExplainedSize(_rounded(gathered), _threshold_basis("weights", gathered, count)),
+        reduce_scatter=ExplainedSize(
             _rounded(scattered),
             _threshold_basis("gradients", scattered, count)
             + "; more than enough, since XLA counts only one device's share of a reduce-scatter",
         ),
-        _ladder(all_gradients),
-        f"powers of two from 16 MiB until all {format_bytes(all_gradients)} of gradients fit: "
-        "large ones use the network better, small ones overlap better, so measure",
-        notes,
+        all_reduce=_ladder(all_gradients),
+        all_reduce_basis=(
+            f"powers of two from 16 MiB until all {format_bytes(all_gradients)} of gradients fit: "
+            "large ones use the network better, small ones overlap better, so measure"
+        ),
+        notes=notes,
     )
 
 

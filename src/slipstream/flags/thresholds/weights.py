@@ -51,10 +51,6 @@ class Weight:
     def layer_bytes(self) -> int:
         return self.bytes // self.stacked
 
-    @property
-    def layer_elements(self) -> int:
-        return self.elements // self.stacked
-
 
 def path_of(op_name: str) -> tuple[str, ...]:
     """`params['layers'][3]['q']` as its keys: params, layers, 3, q."""
