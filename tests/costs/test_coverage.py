@@ -60,7 +60,7 @@ def test_a_renamed_cost_is_pointed_at(table, profile):
     assert "fusion.97" in coverage.unused
 
 
-def test_staleness_is_told_from_content(table, profile, data):
+def test_staleness_depends_on_content(table, profile, data):
     program = replace(table.programs[0], fingerprint="f" * 32)
     facts = {**table.facts, "jaxlib_version": "0.9.0", "device": "NVIDIA A100"}
 

@@ -50,7 +50,7 @@ def test_a_folder_has_a_file_for_each_fingerprint(tmp_path):
     assert read_costs(tmp_path / "all").of(OTHER)["dot"].us == 4.0
 
 
-def test_the_manifest_says_what_the_costs_are_of(tmp_path):
+def test_the_manifest_describes_the_costs(tmp_path):
     table = CostTable(costs(dot=3.0).programs, "typical", {"jaxlib_version": "0.11.2"})
     table.write(tmp_path / "a.pb")
 
@@ -78,7 +78,7 @@ def test_the_manifest_says_what_the_costs_are_of(tmp_path):
         ("a.pbtxt", b"costs { nome: 1 }", "is not a text ProfiledInstructionsProto"),
     ],
 )
-def test_what_can_not_be_read_is_refused(name, content, said, tmp_path):
+def test_unreadable_files_are_refused(name, content, said, tmp_path):
     (tmp_path / name).write_bytes(content)
 
     with pytest.raises(BadInput, match=said):
@@ -128,7 +128,7 @@ def test_merging_other_policies():
     }
 
 
-def test_merging_what_does_not_belong_together_is_refused():
+def test_merging_unrelated_costs_is_refused():
     with pytest.raises(BadInput, match="different policies"):
         merge_costs([costs(dot=1.0), costs(policy="jax", dot=1.0)])
     with pytest.raises(BadInput, match="no program and no instruction in common"):

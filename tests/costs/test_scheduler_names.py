@@ -53,12 +53,12 @@ def program():
     return program_from_text(TEXT)
 
 
-def test_the_scheduler_asks_for_these(program):
+def test_names_that_the_scheduler_looks_up(program):
     names = {"ags", "fusion.9", "fusion.9.remat2", "buffer", "compare.1", "fusion.7"}
     assert {i.name for i in looked_up(program)} == names
 
 
-def test_what_the_device_does_nothing_for_is_free(program):
+def test_instructions_that_never_run_cost_nothing(program):
     assert {i.name for i in never_run(program)} == {"buffer", "compare.1"}
 
 

@@ -48,7 +48,7 @@ def diagnosis(name: str) -> Diagnosis:
     return diagnose(recording(name))
 
 
-def test_serialised_host_copies_come_first_and_win_what_was_measured() -> None:
+def test_serialised_host_copies_come_first_with_the_measured_gain() -> None:
     found = diagnosis("off_default")
     first = found.findings[0]
     assert first.rule == "host-copies"
@@ -66,7 +66,7 @@ def test_serialised_host_copies_come_first_and_win_what_was_measured() -> None:
     assert gain.high_us / found.step_us > ON_DEVICE
 
 
-def test_the_gain_is_the_simulators() -> None:
+def test_the_gain_comes_from_the_simulator() -> None:
     """Between `predict` with graphs and without, give or take its error; copies slow down."""
     made = recording("off_default")
     costs = costs_of(made)
@@ -87,7 +87,7 @@ def test_host_copies_are_not_blamed_elsewhere(name: str) -> None:
     assert "host-copies" not in rules(diagnosis(name))
 
 
-def test_recordings_have_what_they_were_made_with() -> None:
+def test_each_recording_shows_its_planted_problems() -> None:
     found = {name: set(rules(diagnosis(name))) for name in RECORDINGS}
     for name in RECORDINGS:
         # All models but these have a softmax between two products; `mixer` is all in float32.
@@ -106,7 +106,7 @@ def test_recordings_have_what_they_were_made_with() -> None:
         assert not found[name] & {"input-bound", "compile-pauses", "straggler", "host-bound"}, name
 
 
-def test_graphs_win_what_was_measured_where_launches_are_slow() -> None:
+def test_graphs_gain_what_was_measured_if_launches_are_slow() -> None:
     """25.2 to 24.8 ms by the clock, 24.5 to 22.8 ms on the device (tests/data/accuracy)."""
     gain = only(diagnosis("accuracy/resnet.no_graphs"), "launch-bound").gain
     assert gain.us is not None and gain.high_us is not None
@@ -123,7 +123,7 @@ def test_every_rule_is_accounted_for(name: str) -> None:
     assert found.notes == ()
 
 
-def test_the_surest_comes_first() -> None:
+def test_certain_gains_come_first() -> None:
     for found in (
         *map(diagnosis, RECORDINGS),
         *(diagnose(sick()) for sick, _, _ in TWINS.values()),
@@ -153,7 +153,7 @@ def recommended() -> set[str]:
     return {change.text for change in changes if change.kind == "flag"}
 
 
-def test_no_flag_is_recommended_that_a_jaxlib_would_refuse() -> None:
+def test_recommended_flags_are_accepted_by_the_jaxlib() -> None:
     texts = recommended()
     assert len(texts) >= 5
     refused = set()
@@ -191,7 +191,7 @@ def test_the_flags_are_those_of_the_release_that_was_recorded() -> None:
 # Predictions, and long recordings.
 
 
-def test_a_predicted_timeline_is_diagnosed_as_a_recorded_one() -> None:
+def test_a_predicted_timeline_is_diagnosed_like_a_recording() -> None:
     program = read_program(DATA / "off_default.hlo.gz")
     with_graphs, without = (
         predict(program, machine("H200"), command_buffers=on).timeline for on in (True, False)

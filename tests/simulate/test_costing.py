@@ -56,7 +56,7 @@ def test_renamed_instructions_are_found_by_what_they_compute() -> None:
     assert {name: e.us for name, e in found.items()} == {"c": 2, "g.7": 30, "b2": 2, "b": 5}
 
 
-def test_without_the_program_that_was_measured_names_must_do() -> None:
+def test_without_the_measured_program_costs_match_by_name() -> None:
     renamed = program(kernel("c", "a"), kernel("x", "c", root=True))
     found = costing(renamed, MACHINE, table(b=2, c=5))
     assert {name: e.us for name, e in found.items()} == {"c": 5, "x": 1000}
@@ -79,7 +79,7 @@ def test_models_are_scaled_by_what_the_recording_shows() -> None:
     assert slow["x"].us == pytest.approx(1000, rel=0.01)
 
 
-def test_a_scale_counts_as_far_as_kernels_agree_and_are_long() -> None:
+def test_a_scale_counts_more_if_kernels_agree_and_are_long() -> None:
     log = math.log(0.7)
     many = module._scale([(log, 500.0)] * 20)
     assert many == pytest.approx(0.7, rel=0.01)

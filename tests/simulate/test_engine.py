@@ -194,7 +194,7 @@ def looped(loop: str) -> Program:
     )
 
 
-def test_a_loop_runs_as_often_as_it_says() -> None:
+def test_a_loop_runs_as_often_as_its_trip_count() -> None:
     result = simulated(looped(COUNTED), costs(g=5, b=2))
     assert rows(result) == [
         (lane, name, at + 5 * turn, end + 5 * turn)
@@ -205,7 +205,7 @@ def test_a_loop_runs_as_often_as_it_says() -> None:
     assert result.executions == {"g": 3, "b": 3}
 
 
-def test_a_loop_that_does_not_say_runs_once_and_is_told() -> None:
+def test_a_loop_without_a_trip_count_runs_once_with_a_warning() -> None:
     result = simulated(looped(WHILE), costs(g=5, b=2))
     assert [row[1] for row in rows(result)] == ["g", "b"]
     assert [w.code for w in result.profile.warnings] == ["simulated", "unknown-trip-count"]

@@ -40,7 +40,7 @@ def program(product: str) -> Program:
     return program_from_text(TEXT.replace("PRODUCT", product))
 
 
-def test_a_product_of_another_kernel_costs_what_the_models_say_it_costs_more() -> None:
+def test_the_cost_of_a_matmul_in_another_kernel_is_scaled_by_the_models() -> None:
     """Triton's adds a matrix, which cuBLAS's doesn't read; copying its time would forget that."""
     source, target = program(CUBLAS), program(TRITON)
     models = [kernel_time(H200, p, p.instruction("product")).us for p in (source, target)]

@@ -1,4 +1,4 @@
-"""`slipstream tune` as it is typed: begun, shown, gone on with, applied."""
+"""The `slipstream tune` commands: start, show, resume, apply."""
 
 import json
 import shlex
@@ -24,7 +24,7 @@ def invoke(line: str) -> str:
     return done.stdout
 
 
-def test_a_study_is_begun_shown_gone_on_with_and_applied(target, tmp_path):
+def test_a_study_is_started_shown_resumed_and_applied(target, tmp_path):
     study = tmp_path / "study"
     options = f"--only {GRAPHS} --only {SIZE} --jobs 1 --trials 4"
     begun = json.loads(invoke(f"tune {target} --on 1xH200 {options} --study {study} --json"))
@@ -63,7 +63,7 @@ def test_a_study_is_begun_shown_gone_on_with_and_applied(target, tmp_path):
         ("tune x.py:build --measure -- no-such-job", "no-such-job can't be started"),
     ],
 )
-def test_what_cannot_be_used_is_said(line, seen, tmp_path, monkeypatch):
+def test_invalid_input_is_refused_with_the_reason(line, seen, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=seen):
         CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
@@ -80,14 +80,14 @@ def won_by(settings: dict[str, str]) -> Tuning:
     )  # fmt: skip
 
 
-def test_a_winner_with_many_members_is_shown_whole_and_in_lines():
+def test_a_long_winning_value_is_wrapped_and_not_cut():
     members = [f"MEMBER_{number}" for number in range(20)]
     lines = render_tuning(won_by({GRAPHS: ",".join(members)}), 80).plain.splitlines()
     assert max(map(len, lines)) <= 80
     assert all(any(f"{member}," in f"{line}," for line in lines) for member in members)
 
 
-def test_what_is_applied_is_what_xla_flags_takes():
+def test_applied_settings_are_spelled_for_xla_flags():
     settings = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
     known = installed_catalogue()
     ((name, value),) = winning_settings(won_by(settings)).xla_flags.items()

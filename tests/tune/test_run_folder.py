@@ -83,7 +83,7 @@ def test_a_run_is_tuned_with_its_costs_and_measured_by_its_own_job(run, tmp_path
         measure(other)
 
 
-def test_folders_that_are_no_runs(tmp_path, run):
+def test_folders_without_a_run_are_refused(tmp_path, run):
     assert as_target("x.py:build") == ("x.py:build", None)
     assert recorded_job(str(tmp_path)) is None and job_spec("x.py:build", (), 5, 10).command == ()
     with pytest.raises(BadInput, match="is a folder without a program"):

@@ -1,4 +1,4 @@
-"""Every rule finds its planted trouble, and nothing is found in the twin without it."""
+"""Every rule finds its planted problem, and nothing in the twin without it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TWINS: dict[str, tuple[Make, Make, set[str]]] = {
         set(),
     ),
 }
-"""rule: the step with the trouble, the same without it, and what else the trouble shows as"""
+"""rule: the step with the problem, the same without it, and other rules that find it"""
 
 
 def rules(found: Diagnosis) -> list[str]:
@@ -83,14 +83,14 @@ def only(found: Diagnosis, rule: str) -> Finding:
 
 
 @pytest.mark.parametrize("rule", TWINS)
-def test_a_planted_trouble_is_found_and_its_twin_is_healthy(rule: str) -> None:
+def test_a_planted_problem_is_found_and_its_twin_is_healthy(rule: str) -> None:
     sick, healthy, symptoms = TWINS[rule]
     assert set(rules(diagnose(sick()))) == {rule, *symptoms}
     assert rules(diagnose(healthy())) == []
 
 
 @pytest.mark.parametrize("rule", TWINS)
-def test_a_finding_is_whole(rule: str) -> None:
+def test_findings_are_complete(rule: str) -> None:
     found = diagnose(TWINS[rule][0]())
     one = only(found, rule)
     assert one.title and one.evidence and one.changes and one.exhibits
@@ -129,7 +129,7 @@ def test_attention_is_modelled() -> None:
     assert one.changes[0].text == 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
 
 
-def test_full_float32_wins_more_than_tf32() -> None:
+def test_full_float32_gains_more_than_tf32() -> None:
     full = only(diagnose(planted.products("f32", "highest")), "float32")
     half = only(diagnose(planted.products("f32")), "float32")
     assert full.title == "matmuls run in full float32: TF32 is off"
@@ -217,7 +217,7 @@ def test_a_run_with_costs_is_asked_for_them() -> None:
     )
 
 
-def test_a_slow_link_is_told_from_a_network_where_the_machine_is_known() -> None:
+def test_a_slow_link_differs_from_a_network_if_the_machine_is_known() -> None:
     """64 MiB in 1 ms: much for NVLink, little for a network of 50 GB/s."""
     made = planted.gathers(1, 64, us=1_000.0)
     found = diagnose(made)
@@ -238,14 +238,14 @@ def test_a_large_collective_is_not_small() -> None:
     assert "small-collectives" not in rules(diagnose(planted.gathers(4, 512, us=3_000.0)))
 
 
-def test_who_is_late() -> None:
+def test_the_straggler_is_named() -> None:
     one = only(diagnose(planted.straggling(300)), "straggler")
     assert one.title == "the other devices wait for GPU:1 of other"
     assert one.gain.us == pytest.approx(300, rel=0.01)
     assert "It computes for 1.3 ms per step, more than the others." in one.evidence
 
 
-def test_idle_time_is_put_down_to_what_the_host_did() -> None:
+def test_idle_time_is_attributed_to_host_activity() -> None:
     one = only(diagnose(planted.idle(200, "$api.py:99 device_put")), "input-bound")
     assert one.exhibits[0].name == "$api.py:99 device_put"
     assert one.gain.us == pytest.approx(195)
@@ -260,7 +260,7 @@ def test_idle_time_is_put_down_to_what_the_host_did() -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_the_guide_of_megascale_knows(trouble: str, tmp_path: Path) -> None:
+def test_problems_of_megascales_guide_are_found(trouble: str, tmp_path: Path) -> None:
     found = diagnose(megascale_profile(tmp_path, TROUBLES[trouble]), slice_gbps=GBPS)
     assert set(rules(found)) == {f"megascale-{code}" for code in EXPECTED[trouble]}
     if trouble == "map-dma-buffer":
@@ -274,7 +274,7 @@ def test_a_healthy_run_of_slices(tmp_path: Path) -> None:
     assert rules(diagnose(megascale_profile(tmp_path, HEALTHY), slice_gbps=GBPS)) == []
 
 
-def test_without_the_program_rules_that_need_it_say_so() -> None:
+def test_rules_that_need_the_program_abstain_without_it() -> None:
     built = profile(known=False)
     for _ in range(3):
         built.kernel("dot.1", 100).all_reduce(50).execution_of()
@@ -296,7 +296,7 @@ def test_without_the_program_rules_that_need_it_say_so() -> None:
     }
 
 
-def test_rules_of_gpus_do_not_speak_of_tpus(tmp_path: Path) -> None:
+def test_gpu_rules_abstain_on_tpus(tmp_path: Path) -> None:
     found = diagnose(megascale_profile(tmp_path, HEALTHY))
     said = {one.rule for one in found.abstained if one.why.startswith("it applies to GPUs")}
     assert {"host-copies", "attention", "scheduler-off", "launch-bound", "slow-links"} <= said
@@ -318,7 +318,7 @@ def test_an_unknown_gpu() -> None:
     ]
 
 
-def test_wrong_results_come_before_all_that_is_slow() -> None:
+def test_wrong_results_come_before_slow_steps() -> None:
     found = diagnose(planted.summed("f32"))
     first = found.findings[0]
     assert (first.rule, first.is_wrong) == ("wrong-results", True)

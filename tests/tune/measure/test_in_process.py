@@ -73,13 +73,13 @@ def test_a_window_finds_the_faster_drops_the_slower_and_the_null_arm_is_noise():
     assert fast.interval_us[0] < fast.step_us < fast.interval_us[1] and fast.memory_bytes == 7
 
 
-def test_a_window_ends_when_nobody_can_win_any_more():
+def test_a_window_ends_when_no_arm_can_win():
     window = run_ab_window(["slow", "slower"], clock(slow=1.1, slower=1.3))
     assert window.rounds == STEPS.looks[0]
     assert len(window.times_s[BASELINE]) == len(window.times_s[NULL]) == STEPS.looks[0]
 
 
-def test_an_arm_that_fails_is_out_and_the_others_go_on():
+def test_a_failing_arm_is_removed_and_the_others_continue():
     steady = clock(fast=0.9)
     turns = itertools.count()
 
@@ -108,7 +108,7 @@ FLAG = {"xla_gpu_graph_min_graph_size": "7"}
 THEIRS = "--xla_cpu_fast_math_honor_nans=false --xla_cpu_fast_math_honor_infs=false"
 
 
-def test_real_steps_on_the_cpu_and_what_goes_wrong_with_them(job, monkeypatch):
+def test_real_steps_on_the_cpu_and_their_failures(job, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", THEIRS)
     mark = job.with_name("mark")
     with InProcess(str(job), "build", use_gpu=False, timeout_s=60) as measure:
@@ -141,7 +141,7 @@ def test_real_steps_on_the_cpu_and_what_goes_wrong_with_them(job, monkeypatch):
         assert hung.value.status == HANG
 
 
-def test_the_best_of_a_screen_is_run_against_the_baseline(target, tmp_path):
+def test_the_best_simulated_candidates_are_timed_against_the_baseline(target, tmp_path):
     from slipstream.tune.space.space import SpaceOptions
     from slipstream.tune.studies import TuneOptions, measure, tune
 

@@ -70,7 +70,7 @@ def failed(measure: Launched, name: str, settings: dict[str, str]) -> ArmFailed:
     return found.value
 
 
-def test_jobs_are_timed_and_what_goes_wrong_is_told_apart(tmp_path, job):
+def test_jobs_are_timed_and_failures_are_classified(tmp_path, job):
     measure = launched(tmp_path / "study", job, XLA_FLAGS=THEIRS)
     assert measure.time(BASELINE) > 0 and measure.time(NULL) > 0
     measure.prepare("fine", {"xla_gpu_graph_min_graph_size": "7", "MY_VARIABLE": "1"})
@@ -129,7 +129,7 @@ def test_a_study_whose_candidates_are_jobs(target, tmp_path, job):
     assert "TROUBLE" not in found["left_out"]
 
 
-def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path):
+def test_a_hanging_run_is_ended_with_its_child_processes(tmp_path):
     pid = tmp_path / "pid"
     script = f"sleep 600 & echo $! > {shlex.quote(str(pid))}; wait"
     measure = launched(tmp_path / "study", ["sh", "-c", script], timeout_s=0.5)
@@ -140,12 +140,12 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     assert not is_alive(int(pid.read_text()))
 
 
-def test_a_baseline_that_cannot_be_timed_ends_all_with_the_reason(tmp_path):
+def test_a_baseline_that_cannot_be_timed_ends_the_search(tmp_path):
     with pytest.raises(BadInput, match="can't be measured as it is: the job ended with code 3"):
         launched(tmp_path / "study", ["sh", "-c", "exit 3"]).time(BASELINE)
 
 
-def test_what_the_user_set_stays_and_comes_last():
+def test_the_users_own_flags_stay_and_come_last():
     base = {"XLA_FLAGS": "--xla_a=1 --xla_b", "NCCL_PROTO": "LL"}
     command = ("srun", "--ntasks-per-node={processes}", "python", "train.py", "{other}")
     settings = {"xla_c": "2", "NCCL_MAX_CTAS": "8", "processes": "4"}
@@ -177,7 +177,7 @@ class Told:
         return {"environment": dict(variables), **self.said}
 
 
-def test_settings_that_do_not_arrive_are_an_error_and_not_a_measurement(tmp_path, monkeypatch):
+def test_settings_that_do_not_reach_the_job_are_an_error(tmp_path, monkeypatch):
     measure, runs = launched(tmp_path, ["true"]), Told(monkeypatch)
     runs.said["environment"] = {"XLA_FLAGS": "--xla_of_the_script=1"}
     measure.time(BASELINE)
@@ -186,7 +186,7 @@ def test_settings_that_do_not_arrive_are_an_error_and_not_a_measurement(tmp_path
         measure.time("one")
 
 
-def test_results_that_cannot_be_compared_are_said_to_be_unchecked(tmp_path, monkeypatch):
+def test_results_that_cannot_be_compared_are_reported_as_unchecked(tmp_path, monkeypatch):
     measure, runs = launched(tmp_path, ["true"]), Told(monkeypatch)
     measure.time(BASELINE)
     measure.prepare("one", {})

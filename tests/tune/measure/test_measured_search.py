@@ -107,7 +107,7 @@ def tried(folder, name=MEASURED):
         return [row for row in study.rows() if row.state == "done" and row.repeat_of is None]
 
 
-def test_the_screens_best_come_first_then_what_only_a_run_tells_on_top_of_the_best(folder):
+def test_simulated_winners_come_first_then_knobs_that_must_be_measured(folder):
     table = Table(**{"xla_a=1": -0.05, "xla_b=y": 0.03, "NCCL_D=16": -0.04})
     why = measure_candidates(
         launched_folder(folder), AS_JOB, table, trials=8, budget_s=60, space=FACTS.space
@@ -134,7 +134,7 @@ def row(number: int, settings: dict[str, str], low: float, high: float) -> Trial
     return TrialRow(number, settings, "search", "done", outcome, None, 0.0)
 
 
-def test_winners_are_put_together_and_where_they_differ_the_better_counts():
+def test_winners_are_combined_and_the_better_ones_values_count():
     measured = [
         row(0, {"xla_a": "1"}, -0.06, -0.04),
         row(1, {"xla_a": "2", "xla_b": "y"}, -0.03, -0.01),
@@ -179,7 +179,7 @@ def test_candidates_that_fail_are_recorded_as_such_and_never_win(folder):
     assert best is not None and dict(best.settings) == {"xla_a": "1"}
 
 
-def test_a_budget_that_ends_inside_a_window_leaves_its_candidates_to_be_tried_again(folder):
+def test_a_budget_that_ends_inside_a_window_releases_its_candidates(folder):
     table = Table()
     why = measure_candidates(folder, FACTS, table, trials=9, budget_s=0.005)
     assert why.startswith("the budget of 0 s")
@@ -188,7 +188,7 @@ def test_a_budget_that_ends_inside_a_window_leaves_its_candidates_to_be_tried_ag
     assert [dict(row.settings) for row in tried(folder)][:2] == [SCREENED[2], SCREENED[1]]
 
 
-def test_optunas_pruner_sends_away_who_is_no_match_for_those_before(folder):
+def test_optunas_pruner_drops_candidates_worse_than_earlier_ones(folder):
     with closing(open_study(folder, FACTS, MEASURED)) as study:
         for change in (-0.10, -0.11, -0.09, -0.10):
             candidate = study.ask()
@@ -204,7 +204,7 @@ def test_optunas_pruner_sends_away_who_is_no_match_for_those_before(folder):
     )
 
 
-def test_of_whole_jobs_the_slower_ones_leave_after_three_rounds(tmp_path):
+def test_slower_jobs_are_dropped_after_three_rounds(tmp_path):
     table = Table(JOBS, **{"k=slow": 0.05, "k=fast": -0.05})
     table.arms |= {"slow": {"k": "slow"}, "fast": {"k": "fast"}}
     window = run_ab_window(["slow", "fast"], table.time, schedule=JOBS)
@@ -214,7 +214,7 @@ def test_of_whole_jobs_the_slower_ones_leave_after_three_rounds(tmp_path):
     assert table.timed.count("fast") == table.timed.count(NULL) == JOBS.looks[0]
 
 
-def test_in_the_finals_luck_does_not_count(folder, monkeypatch):
+def test_finals_use_fresh_times(folder, monkeypatch):
     lucky = {"xla_b": "y"}
     with monkeypatch.context() as patch:
         patch.setattr("slipstream.tune.measure.finals.FINALISTS", 0)
@@ -278,7 +278,7 @@ def test_the_fastest_is_proposed_with_fewer_settings_the_strongest_alone_first()
         measured += [row(n, one, -0.01, 0.01) for n, one in enumerate(simpler, turn + 1)]
 
 
-def test_winners_whose_additions_bring_nothing_sure_are_neither_gone_on_with_nor_put_together():
+def test_redundant_winners_are_neither_extended_nor_combined():
     measured = [
         row(0, {"xla_a": "1", "xla_b": "y"}, -0.07, -0.04),
         row(1, {"xla_a": "1"}, -0.06, -0.04),
@@ -312,9 +312,7 @@ def test_among_the_finalists_are_the_best_with_one_setting_and_with_two():
         (0.0, 0.2, "can't tell", False),
     ],
 )
-def test_who_stands_in_for_the_fastest_must_be_known_to_be_as_fast(
-    slower, noise, verdict, is_as_fast
-):
+def test_a_simpler_finalist_must_be_as_fast_as_the_fastest(slower, noise, verdict, is_as_fast):
     random_ = random.Random(2)
     table = {"baseline": 1.0, "null": 1.0, "trial 3": 0.5, "trial 5": 0.5 * (1 + slower)}
     window = run_ab_window(
@@ -339,7 +337,7 @@ def test_without_a_winner_there_are_no_finals(folder):
     assert show(folder).best == show(folder).baseline
 
 
-def test_what_won_in_the_command_is_applied_there(tmp_path, capsys):
+def test_winning_placeholder_values_are_applied_in_the_command(tmp_path, capsys):
     knobs = (*KNOBS[3:], Knob("processes", ("8", "1"), "asked for", "measurement"))
     order = JobSpec(("srun", "--ntasks-per-node={processes}", "python", "train.py"))
     facts = replace(FACTS, space=Space(knobs), measure=order)

@@ -119,7 +119,7 @@ def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
     assert results(on_ray) == results(here)
 
 
-def test_a_node_without_slipstream_says_so(tmp_path):
+def test_a_node_without_slipstream_reports_it(tmp_path):
     from ray import cloudpickle
 
     (tmp_path / "worker").write_bytes(cloudpickle.dumps(worker_class()))
@@ -133,7 +133,7 @@ with open({str(tmp_path / "worker")!r}, "rb") as file:
 """
     command = [sys.executable, "-S", "-c", code]
     said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
-    assert said.stdout == "Slipstream is not there (No module named 'slipstream')\n"
+    assert said.stdout == "Slipstream is not installed (No module named 'slipstream')\n"
 
 
 def test_a_node_with_other_versions_is_named_with_what_to_install():
@@ -147,8 +147,10 @@ def test_a_node_with_other_versions_is_named_with_what_to_install():
     assert lacking(versions()) == ""
 
 
-def test_a_cluster_that_is_not_there_is_said_at_once():
-    with pytest.raises(BadInput, match="'nonsense' is no address of a Ray cluster; expected auto"):
+def test_an_unreachable_cluster_fails_at_once():
+    with pytest.raises(
+        BadInput, match="'nonsense' is not the address of a Ray cluster; expected auto"
+    ):
         Connection("nonsense").open()
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
@@ -231,7 +233,7 @@ def test_a_compiler_that_dies_with_its_node_is_not_the_candidates_crash(monkeypa
         assert "3 workers were lost" in runner.evaluate({}).note
 
 
-def test_workers_that_cannot_start_and_nodes_that_lack_something_end_the_search(monkeypatch):
+def test_failing_starts_and_missing_packages_end_the_search(monkeypatch):
     _, cluster = stand_in(monkeypatch, {"start": None})
     with (
         cluster,

@@ -10,7 +10,7 @@ from slipstream.tune.report.report import MEASURED_ERROR, MODELLED_ERROR
 PAGE = (Path(__file__).parents[3] / "docs" / "accuracy.md").read_text()
 
 
-def test_the_margins_are_those_of_the_page() -> None:
+def test_error_margins_match_the_accuracy_page() -> None:
     table = PAGE.partition("### With no profile at all")[2]
     errors = re.findall(r"\| [\w.]+ \| [\d.]+ \| [\d.]+ \| ([+-][\d.]+)% \|", table)
     assert len(errors) > 20

@@ -46,7 +46,7 @@ def compiled(tmp_path_factory, step_file, session_cache, quick):
     return found, target
 
 
-def test_knobs_are_those_that_the_program_can_feel(compiled):
+def test_knobs_are_those_that_can_affect_the_program(compiled):
     traits = traits_of(compiled[0].program, machine_of(MACHINE))
     assert traits.loops == 2 and traits.matmuls > 0 and traits.host_copies == 0
     assert "all-gather" in traits.in_loops and "collective-permute" not in traits.collectives
@@ -73,7 +73,7 @@ def test_without_collectives_or_loops_there_are_no_knobs_for_them():
     assert "triton_gemm" in names
 
 
-def test_every_value_is_one_that_this_jaxlib_takes(compiled):
+def test_this_jaxlib_accepts_every_value(compiled):
     traits = traits_of(compiled[0].program, machine_of(MACHINE))
     catalogue = installed_catalogue()
     for knob in space_of(traits, catalogue, is_measured=True).knobs:
@@ -108,7 +108,7 @@ def test_users_add_and_forbid_knobs(compiled):
             space_of(traits, catalogue, options=wrong)
 
 
-def test_the_first_suggestions_are_the_default_and_the_presets(compiled):
+def test_seeds_start_with_the_default_and_the_presets(compiled):
     traits = traits_of(compiled[0].program, machine_of(MACHINE))
     space = space_of(traits, installed_catalogue())
     found = seeds(space, traits, installed_catalogue(), "H200", 5)
@@ -142,7 +142,7 @@ def test_outcomes_of_the_screen(compiled):
     assert tight.status == NO_FIT and "of 1 kB" in tight.note
 
 
-def test_what_is_wrong_never_wins_and_a_wrong_baseline_is_told_of(compiled, monkeypatch):
+def test_wrong_results_never_win_and_a_wrong_baseline_is_reported(compiled, monkeypatch):
     found = Soundness((WrongBitcast("b", "bf16[2]", "f32[2]", 4, 8, "feeds"),))
     monkeypatch.setattr(slipstream.tune.search.screen, "soundness", lambda program: found)
     with Screen(compiled[1], machine_of(MACHINE)) as screen:
@@ -186,7 +186,7 @@ def _kill_first_worker(session) -> None:
     os.kill(worker._child.pid, signal.SIGSEGV)
 
 
-def test_fingerprints_tell_order_and_content_but_not_names(compiled):
+def test_fingerprints_depend_on_order_and_content_but_not_on_names(compiled):
     program = compiled[0].program
     found = fingerprint_of(program)
     with compiler(compiled[1], on=MACHINE) as session:
@@ -224,7 +224,7 @@ def test_a_whole_search_and_its_report(target, tmp_path):
         tune(target, order)
 
 
-def test_a_study_of_another_jaxlib_is_not_gone_on_with(target, tmp_path):
+def test_a_study_of_another_jaxlib_is_not_resumed(target, tmp_path):
     folder = tmp_path / "study"
     start(target, TuneOptions(on=MACHINE, folder=folder, space=ASKED))
     file = folder / "study.json"

@@ -58,7 +58,7 @@ def study(tmp_path: Path):
     opened.close()
 
 
-def test_the_first_candidates_are_those_that_were_suggested(study):
+def test_queued_candidates_come_first(study):
     study.enqueue([Suggestion({}, "default"), Suggestion({"xla_b": "y"}, "preset one")])
     study.enqueue([Suggestion({"xla_b": "y"}, "twice")])
     first, second = study.ask(), study.ask()
@@ -100,7 +100,7 @@ def test_the_kinds_of_failure_have_names():
     assert {CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, NO_FIT} < set(FAILURES)
 
 
-def test_a_candidate_that_is_given_back_is_asked_for_again(study):
+def test_a_released_candidate_is_tried_again(study):
     study.enqueue([Suggestion({"xla_b": "z"}, "preset one")])
     study.release(study.ask())
     again = study.ask()

@@ -17,7 +17,7 @@ def whole(traits: ProgramTraits, **asked):
     )
 
 
-def test_a_launch_tells_variables_one_process_flags_and_a_screen_neither():
+def test_which_knobs_need_a_launch_a_measurement_or_only_a_screen():
     space = whole(ProgramTraits(8, 1, COLLECTIVES, matmuls=1))
     names = {knob.name for knob in space.knobs}
     assert names >= VARIABLES | {AUTOTUNING} and "NCCL_IB_QPS_PER_CONNECTION" not in names
@@ -36,13 +36,13 @@ def test_nothing_for_nccl_without_collectives_between_devices():
     assert whole(ProgramTraits(16, 2, COLLECTIVES)).knob("NCCL_IB_QPS_PER_CONNECTION") is not None
 
 
-def test_a_place_in_the_command_has_its_first_value_for_default():
+def test_a_placeholders_default_is_its_first_value():
     space = whole(ProgramTraits(8, 1), added={"processes": ("8", "1")}, placeholders=("processes",))
     knob = space.knob("processes")
     assert knob is not None and (knob.default, knob.values) == ("8", ("8", "1"))
     assert knob.seen_by == "measurement" and space.in_process.knob("processes") is None
 
 
-def test_what_is_not_set_is_below_all_numbers():
+def test_unset_sorts_before_all_numbers():
     knob = Knob("NCCL_X", ("(unset)", "16", "8"), "why", "measurement", is_ordered=True)
     assert knob.ordered_values == ("(unset)", "8", "16")
