@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.bench.synthetic_inputs import RECIPES, SyntheticInput, synthetic_inputs
 from slipstream.compiler.worker.rpc import Answer, serve_stdin
@@ -29,6 +29,10 @@ from slipstream.experiment.compare_outputs import difference
 from slipstream.experiment.step_timer import done_at
 from slipstream.experiment.variants import memory_of
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
 
 _SAMPLE = 1 << 20
 """most values of a result that are compared"""
@@ -38,7 +42,7 @@ class Bench:
     """The function, its inputs, and its programs by name."""
 
     def __init__(self) -> None:
-        self._lowered: Any = None
+        self._lowered: jax.stages.Lowered | None = None
         self._abstract: tuple[Any, ...] = ()
         self._tree: Any = None
         self._inputs: list[SyntheticInput] = []
@@ -46,10 +50,10 @@ class Bench:
         """on the devices; None before an input is copied there, and after a step consumed it"""
         self._donated: list[int] = []
         """indices of donated arguments"""
-        self._programs: dict[str, Any] = {}
-        self._ahead: dict[str, tuple[dict[str, str], Any]] = {}
+        self._programs: dict[str, jax.stages.Compiled] = {}
+        self._ahead: dict[str, tuple[dict[str, str], jax.stages.Compiled]] = {}
         """compiled ahead of their `compile` request, with their options"""
-        self._expected: list[Any] | None = None
+        self._expected: list[np.ndarray] | None = None
         self._watcher = ThreadPoolExecutor(1)
 
     def start(self, module: str, function: str) -> Answer:
@@ -84,20 +88,23 @@ class Bench:
         }
         return {"compiled": sorted(self._ahead)}
 
-    def _compiled_or_none(self, options: dict[str, str]) -> Any:
+    def _compiled_or_none(self, options: dict[str, str]) -> jax.stages.Compiled | None:
         try:
             return self._compiled(options)
         except XLA_ERRORS:
             return None
 
-    def _compiled(self, options: dict[str, str]) -> Any:
-        return self._lowered.compile(compiler_options=options or None)
+    def _compiled(self, options: dict[str, str]) -> jax.stages.Compiled:
+        assert self._lowered is not None
+        return self._lowered.compile(compiler_options={**options} or None)
 
     def compile(self, name: str, options: dict[str, str]) -> Answer:
         known, program = self._ahead.pop(name, (None, None))
-        self._programs[name] = program if known == options else self._compiled(options)
-        executable = self._programs[name].runtime_executable()
-        return {"memory_bytes": memory_of(executable)}
+        if program is None or known != options:
+            program = self._compiled(options)
+        self._programs[name] = program
+        executable = program.runtime_executable()
+        return {"memory_bytes": memory_of(executable) if executable is not None else None}
 
     def check(self, name: str) -> Answer:
         found = self._first_results(name)
@@ -111,7 +118,7 @@ class Bench:
         largest = max(map(difference, self._expected, found), default=0.0)
         return {"difference": largest, "is_finite": is_finite}
 
-    def _first_results(self, name: str) -> list[Any]:
+    def _first_results(self, name: str) -> list[np.ndarray]:
         """Results for the initial inputs."""
         self._drop_donated()
         self._put_inputs()
@@ -156,7 +163,7 @@ class Bench:
     def _has_all_arguments(self) -> bool:
         return all(argument is not None for argument in self._arguments)
 
-    def _launch(self, name: str) -> list[Any]:
+    def _launch(self, name: str) -> list[jax.Array]:
         """Launch a step: its results may not be ready, and donated arguments are consumed."""
         import jax
 
@@ -164,7 +171,7 @@ class Bench:
         self._drop_donated()
         return jax.tree.leaves(self._programs[name](*arguments))
 
-    def _feed_back(self, results: list[Any]) -> list[Any]:
+    def _feed_back(self, results: list[jax.Array]) -> list[jax.Array]:
         """Use results as the next step's donated arguments; return the results left over."""
         free = list(results)
         for number in self._donated:
@@ -175,7 +182,7 @@ class Bench:
         return free
 
 
-def _sample(leaf: Any) -> Any:
+def _sample(leaf: jax.Array) -> np.ndarray:
     """Values spread evenly over a result: all of a small one, a fixed number of a large one."""
     import jax.numpy as jnp
     import numpy as np
@@ -187,7 +194,7 @@ def _sample(leaf: Any) -> Any:
     return np.asarray(leaf).reshape(-1)[::stride]
 
 
-def _is_finite(leaf: Any) -> bool:
+def _is_finite(leaf: jax.Array | np.ndarray) -> bool:
     import jax.numpy as jnp
 
     return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(jnp.isfinite(leaf).all())

@@ -13,7 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
 
 RECIPES = 3
 _SCALE = 0.02
@@ -30,7 +34,7 @@ class SyntheticInput:
         self._leaf = leaf
         self._seed = seed
         self._is_positive = is_positive
-        self._values: Any = None
+        self._values: np.ndarray | None = None
 
     def on_devices(self) -> Any:
         import jax
@@ -41,7 +45,7 @@ class SyntheticInput:
             self._values = self._drawn()
         return jax.device_put(self._values, self._leaf.sharding)
 
-    def is_like(self, result: Any) -> bool:
+    def is_like(self, result: jax.Array) -> bool:
         """Whether a result can replace this input: same shape, type and sharding."""
         mine = self._leaf
         if not hasattr(mine, "shape") or (result.shape, result.dtype) != (mine.shape, mine.dtype):
@@ -49,7 +53,7 @@ class SyntheticInput:
         wanted = getattr(mine, "sharding", None)
         return wanted is None or bool(result.sharding.is_equivalent_to(wanted, result.ndim))
 
-    def _drawn(self) -> Any:
+    def _drawn(self) -> np.ndarray:
         import jax
         import numpy as np
 

@@ -9,33 +9,38 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from slipstream.jaxhooks.jax_types import Results
 from slipstream.writing import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
 
 MAX_BYTES = 64 << 20
 """of results that a run saves: the smallest first, so the loss is among them"""
 FILE = "results.npz"
 
 
-def difference(expected: Any, found: Any) -> float:
+def difference(expected: ArrayLike, found: ArrayLike) -> float:
     """The largest error relative to the largest value; infinite where only one is finite."""
     import numpy as np
 
-    expected, found = _real(expected), _real(found)
-    if expected.shape != found.shape:
+    before, after = _real(expected), _real(found)
+    if before.shape != after.shape:
         return math.inf
-    finite = np.isfinite(expected)
-    if not np.array_equal(expected[~finite], found[~finite], equal_nan=True):
+    finite = np.isfinite(before)
+    if not np.array_equal(before[~finite], after[~finite], equal_nan=True):
         return math.inf
-    expected, found = expected[finite], found[finite]
-    if not np.isfinite(found).all():
+    before, after = before[finite], after[finite]
+    if not np.isfinite(after).all():
         return math.inf
-    scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
-    return float(np.max(np.abs(expected - found), initial=0.0)) / scale
+    scale = float(np.max(np.abs(before), initial=0.0)) or 1.0
+    return float(np.max(np.abs(before - after), initial=0.0)) / scale
 
 
-def _real(values: Any) -> Any:
+def _real(values: ArrayLike) -> np.ndarray:
     import numpy as np
 
     found = np.asarray(values)
@@ -44,7 +49,7 @@ def _real(values: Any) -> Any:
     return found.astype(np.float64)
 
 
-def small_results(results: Any) -> dict[str, Any] | None:
+def small_results(results: Results) -> dict[str, np.ndarray] | None:
     """Copies of the results on the host, by their index; the largest are left out.
 
     None where they can't be copied: the job will see the device's error itself.
@@ -58,11 +63,11 @@ def small_results(results: Any) -> dict[str, Any] | None:
         return None
 
 
-def _small(results: Any) -> dict[str, Any]:
+def _small(results: Results) -> dict[str, np.ndarray]:
     import jax
 
     leaves = enumerate(leaf for leaf in jax.tree.leaves(results) if _is_plain(leaf))
-    kept: dict[str, Any] = {}
+    kept: dict[str, np.ndarray] = {}
     left = MAX_BYTES
     for number, leaf in sorted(leaves, key=lambda pair: int(pair[1].nbytes)):
         own = _on_host(leaf)
@@ -81,7 +86,7 @@ def _is_plain(leaf: Any) -> bool:
     return hasattr(leaf, "nbytes") and not types.issubdtype(leaf.dtype, types.extended)
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: Any) -> np.ndarray | None:
     """An array, or its shard on the first device of this process; None if too large."""
     import numpy as np
 
@@ -101,7 +106,7 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
         np.savez(file, **results)
 
 
-def read_results(folder: Path) -> dict[str, Any] | None:
+def read_results(folder: Path) -> dict[str, np.ndarray] | None:
     """What `write_results` wrote; None where a run saved nothing."""
     import numpy as np
 
@@ -112,7 +117,9 @@ def read_results(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def largest_difference(expected: dict[str, Any], found: dict[str, Any]) -> float:
+def largest_difference(
+    expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
+) -> float:
     """The largest difference of all results; infinite where the two sets don't match."""
     if expected.keys() != found.keys():
         return math.inf

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import SlipstreamError
+from slipstream.experiment.controller import State
 from slipstream.experiment.receipt import Receipt, with_overlap, wrong_notes
 from slipstream.outputs.html.receipt import receipt_page
 from slipstream.outputs.terminal.receipt import receipt_lines
@@ -22,7 +23,7 @@ from slipstream.writing import atomic_write
 SIGNALLED = 128
 """what a shell adds to the number of the signal that ended a command"""
 INSTALL = "python -m pip install slipstream"
-UNDER_WAY = ("warming up", "capturing", "preparing", "comparing", "checking")
+UNDER_WAY = tuple(state.value for state in State if state is not State.SETTLED)
 """states of an agent that is not finished; the last one it wrote if the job was killed"""
 
 Say = Callable[[str, str], None]
