@@ -1,4 +1,4 @@
-"""Small recordings and profiles, built by saying what happened; times are in µs.
+"""Builders of small recordings, profiles and programs; times are in µs.
 
 space()     an XPlane file, byte for byte as a profiler would write it
 profile()   a Profile without a file: profile().kernel("dot.1", 10).all_reduce(30, hidden=10)
@@ -34,7 +34,7 @@ STEP = "jit_step(1)"
 
 
 class Ref(str):
-    """A text that the file holds once, as the name of a stat, and points to."""
+    """A text that the file stores once, as the name of a stat, and refers to."""
 
 
 class Unsigned(int):
@@ -98,7 +98,7 @@ def program(
     instructions: Sequence[str] = ("dot.1",),
     loops: Mapping[str, tuple[int | None, Sequence[str]]] | None = None,
 ) -> Program:
-    """The same as a Program; `name` is `name(id)`."""
+    """The program of `hlo`, as a Program; `name` is `name(id)`."""
     label, _, number = name.partition("(")
     return program_from_proto(hlo(label, instructions, loops, int(number.rstrip(")") or 0)))
 
@@ -111,7 +111,7 @@ class SpaceBuilder:
         self.planes: dict[str, PlaneBuilder] = {}
 
     def plane(self, name: str, **stats: Value) -> PlaneBuilder:
-        """The plane of that name; made when it is first asked for."""
+        """The plane of that name, created on first use."""
         if name not in self.planes:
             self.planes[name] = PlaneBuilder(self.proto.planes.add(name=name))
         return self.planes[name].stat(**stats)

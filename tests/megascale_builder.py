@@ -1,7 +1,7 @@
-"""A mock of a Megascale profile: two TPU slices, a data-parallel step, and troubles to order.
+"""A mock of a Megascale profile: two TPU slices, a data-parallel step, and optional problems.
 
-No such recording is at hand: events and stats are those that XLA's and XProf's sources name
-(`xplane_schema.cc`, `dcn_utils.cc` of github.com/openxla), the times are made up, in µs.
+No real recording is available: events and stats are named as in the sources of XLA and XProf
+(`xplane_schema.cc`, `dcn_utils.cc` of github.com/openxla); the times, in µs, are invented.
 
     step      ├──────────────────────────── 10,000 ─────────────────────────────┤
     TPU       send recv ███ compute ███ send-done   recv-done ███ compute ███
@@ -23,35 +23,35 @@ STEPS = 4
 COLLECTIVES = ("all-reduce.1", "all-reduce.2")
 CHUNKS = 8
 GBPS = 100.0
-"""what the network of the mock's hosts carries"""
+"""rate of the network of the mock's hosts"""
 WORKER = "MegascaleEM2_Worker/1"
 
 
 @dataclass(frozen=True)
 class Mock:
-    """What the profile shows; the defaults are healthy."""
+    """What the profile shows; the defaults have no problem."""
 
     wait_us: float = 5.0
-    """what a recv-done takes"""
+    """duration of a recv-done"""
     slack_us: float = 3_000.0
     """compute between a collective's recv and its recv-done"""
     transfer_us: float = 120.0
-    """one chunk's way"""
+    """duration of one chunk's transfer"""
     apart_us: float = 120.0
-    """from one chunk's start to the next one's"""
+    """time between the starts of two chunks"""
     buffer_bytes: int = 4_000_000
     outlier_every: int = 0
-    """every so many chunks, one takes 40 times as long"""
+    """one in this many chunks takes 40 times as long; 0: none"""
     maps_in_steps: int = 0
     maps_before: int = 3
-    """MapDmaBuffer calls, which belong before the first step"""
+    """MapDmaBuffer calls before the first step, which are normal"""
     copies_in_transfers: int = 0
     copies_before: int = 1
-    """memory copies, which belong before the first step too"""
+    """memory copies before the first step, which are normal"""
 
 
 def program_text(mock: Mock) -> str:
-    """Two all-reduces between slices, each a send and a receive that the host carries out."""
+    """Two all-reduces between slices, each a send and a receive that the host runs."""
     shape = f"f32[{mock.buffer_bytes // 4}]"
     lines = [f"  %p = {shape}{{0}} parameter(0)", "  %token = token[] after-all()"]
     before = "p"
@@ -149,12 +149,12 @@ def _transfers(mock: Mock, worker, at: float, step: int, number: int) -> None:
 
 
 def megascale_profile(folder: Path, mock: Mock | None = None) -> Profile:
-    """The mock, written and read again as any recording."""
+    """The mock, written and read like any recording."""
     return load(megascale(mock).write(folder / "host-0.xplane.pb"))
 
 
 HEALTHY = Mock()
-TROUBLES = {
+PROBLEMS = {
     "map-dma-buffer": Mock(maps_in_steps=5),
     "memory-copies": Mock(copies_in_transfers=3),
     "recv-done": Mock(wait_us=400.0),
@@ -163,12 +163,12 @@ TROUBLES = {
     "latency": Mock(outlier_every=11),
     "latency, always": Mock(wait_us=900.0, transfer_us=3_000.0, apart_us=100.0),
 }
-"""each trouble that the guide knows, planted alone"""
+"""each problem that the guide describes, on its own"""
 EXPECTED = {
     "map-dma-buffer": {"map-dma-buffer"},
     "memory-copies": {"memory-copies"},
     "recv-done": {"recv-done"},
-    # What comes too late is waited for, and what fills the network has too little slack.
+    # What arrives late is waited for, and what saturates the network has too little slack.
     "small-slack": {"small-slack", "recv-done"},
     "bandwidth": {"bandwidth", "small-slack", "recv-done"},
     "latency": {"latency"},

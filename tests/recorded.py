@@ -1,4 +1,4 @@
-"""Programs out of the recordings in tests/data, for tests that don't read profiles."""
+"""Programs from the recordings in tests/data, for tests that don't read profiles."""
 
 import gzip
 from functools import cache

@@ -58,9 +58,9 @@ def test_what_the_pass_makes_is_found_on_both_sides_of_the_all_reduce():
     assert not found.is_sound and found.is_known
     assert found.text == (
         "the program's results are wrong: flat reads bf16[2,512] (2.05 kB) as f32[1024] (4.1 kB), "
-        "and 1 more bitcast like it. XLA's pass all-reduce-contiguous lays all-reduces of several "
-        "types side by side as if all had the type of the first, so values of the others are added "
-        "as what they are not: their sums are noise, and some may be NaN. "
+        "and 1 more bitcast like it. XLA's pass all-reduce-contiguous combines all-reduces of "
+        "several types as if all had the type of the first, so values of the other types are "
+        "summed as the wrong type: their sums are garbage and may be NaN. "
         "Type: XLA_FLAGS=--xla_disable_hlo_passes=all-reduce-contiguous"
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from megascale_builder import GBPS, HEALTHY, TROUBLES, megascale
+from megascale_builder import GBPS, HEALTHY, PROBLEMS, megascale
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
 from slipstream.outputs.terminal.network import sparkline
@@ -46,9 +46,9 @@ def test_json():
     assert found["latency"] is None
 
 
-@pytest.mark.parametrize("name", TROUBLES)
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_each_trouble_and_its_remedy_are_shown(name, tmp_path):
-    path = str(megascale(TROUBLES[name]).write(tmp_path / "host-0.xplane.pb"))
+    path = str(megascale(PROBLEMS[name]).write(tmp_path / "host-0.xplane.pb"))
     shown = run(path, "--slice-gbps", str(GBPS))
     assert "\n! " in shown and "  → " in shown and "https://openxla.org/x" in shown
     assert max(map(len, shown.splitlines())) <= 84

@@ -289,7 +289,7 @@ class _Rows:
         )
 
     def _moving_us(self, rows: Array, durations: Array) -> float:
-        """Median duration on the last device to arrive; on any device, where that isn't known."""
+        """Median duration on the last device to arrive; on any device, if unknown."""
         if self.moving is not None:
             moving = self.moving[rows]
             durations = np.where(np.isfinite(moving), moving, durations)

@@ -229,9 +229,10 @@ def _matched(profile: Profile, rows: Array, shifts: dict[int, Array]) -> Array:
     key, rows = key[:, order], rows[order]
     new = np.concatenate(([True], (np.diff(key, axis=1) != 0).any(axis=0)))[: len(rows)]
     begins = np.maximum.accumulate(np.where(new, np.arange(len(rows)), 0))
-    turn = np.arange(len(rows)) - begins
-    meeting = np.concatenate((key[1:], turn[None]))
-    _, place = np.unique(meeting, axis=1, return_inverse=True)
+    # The n-th time that an execution runs an instruction is the same collective on all devices.
+    iteration = np.arange(len(rows)) - begins
+    collective = np.concatenate((key[1:], iteration[None]))
+    _, place = np.unique(collective, axis=1, return_inverse=True)
     place = place.ravel()
     found = np.full((int(place.max()) + 1 if len(place) else 0, len(profile.devices)), -1, np.int64)
     found[place, key[0]] = rows

@@ -91,11 +91,11 @@ class Soundness:
         """Why it is wrong."""
         if self.is_known:
             return (
-                f"XLA's pass {PASS} lays all-reduces of several types side by side as if all had "
-                "the type of the first, so values of the others are added as what they are not: "
-                "their sums are noise, and some may be NaN"
+                f"XLA's pass {PASS} combines all-reduces of several types as if all had the type "
+                "of the first, so values of the other types are summed as the wrong type: their "
+                "sums are garbage and may be NaN"
             )
-        return "a bitcast keeps its bytes, so these are read beside what was written"
+        return "a bitcast must not change the number of bytes, so this one reads the wrong memory"
 
     @property
     def fix(self) -> str:

@@ -1,4 +1,4 @@
-"""What links carry: known answers, plain twins, recordings, and Megascale's troubles in a mock."""
+"""What links carry: known answers, plain twins, recordings, and Megascale's problems in a mock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from megascale_builder import (
     EXPECTED,
     GBPS,
     HEALTHY,
+    PROBLEMS,
     STEPS,
-    TROUBLES,
     Mock,
     megascale_profile,
     program_text,
@@ -230,20 +230,20 @@ def test_other_sizes_are_as_healthy_and_as_troubled(seed, tmp_path):
         buffer_bytes=pick.choice((1, 2, 4, 8)) * 1_000_000,
     )
     assert network(megascale_profile(tmp_path, other), slice_gbps=GBPS).troubles == ()
-    for name, trouble in TROUBLES.items():
-        planted = {k: v for k, v in vars(trouble).items() if v != getattr(HEALTHY, k)}
+    for name, problem in PROBLEMS.items():
+        planted = {k: v for k, v in vars(problem).items() if v != getattr(HEALTHY, k)}
         found = network(
             megascale_profile(tmp_path, replace(other, **planted)), slice_gbps=GBPS
         ).troubles
         assert name.partition(",")[0] in {one.code for one in found}
 
 
-@pytest.mark.parametrize("name", TROUBLES)
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_each_trouble_is_found(name, tmp_path):
-    found = network(megascale_profile(tmp_path, TROUBLES[name]), slice_gbps=GBPS)
-    assert {trouble.code for trouble in found.troubles} == EXPECTED[name]
-    trouble = next(t for t in found.troubles if t.code == name.partition(",")[0])
-    assert trouble.per_step_us > 0 and trouble.source.startswith("https://openxla.org/")
+    found = network(megascale_profile(tmp_path, PROBLEMS[name]), slice_gbps=GBPS)
+    assert {problem.code for problem in found.troubles} == EXPECTED[name]
+    problem = next(t for t in found.troubles if t.code == name.partition(",")[0])
+    assert problem.per_step_us > 0 and problem.source.startswith("https://openxla.org/")
     words = {
         "map-dma-buffer": "--megascale_grpc_premap_memory_bytes",
         "memory-copies": "--megascale_grpc_premap_memory_bytes",
@@ -252,13 +252,13 @@ def test_each_trouble_is_found(name, tmp_path):
         "bandwidth": "larger batch",
         "latency": "TCP",
     }
-    assert words[trouble.code] in trouble.remedy
+    assert words[problem.code] in problem.remedy
 
 
 @pytest.mark.parametrize("name", ["bandwidth", "latency, always"])
 def test_what_needs_the_network_s_rate_is_not_guessed(name, tmp_path):
-    found = network(megascale_profile(tmp_path, TROUBLES[name]))
-    assert {trouble.code for trouble in found.troubles} == {"recv-done"}
+    found = network(megascale_profile(tmp_path, PROBLEMS[name]))
+    assert {problem.code for problem in found.troubles} == {"recv-done"}
     assert any("--slice-gbps" in note for note in found.notes)
 
 

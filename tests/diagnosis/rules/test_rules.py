@@ -10,7 +10,7 @@ import pytest
 
 from builders import profile
 from diagnosis.rules import planted
-from megascale_builder import EXPECTED, GBPS, HEALTHY, TROUBLES, megascale_profile
+from megascale_builder import EXPECTED, GBPS, HEALTHY, PROBLEMS, megascale_profile
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.diagnosis.diagnose import diagnose
 from slipstream.machines.topology import machine
@@ -259,9 +259,9 @@ def test_idle_time_is_attributed_to_host_activity() -> None:
     }
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("trouble", PROBLEMS)
 def test_problems_of_megascales_guide_are_found(trouble: str, tmp_path: Path) -> None:
-    found = diagnose(megascale_profile(tmp_path, TROUBLES[trouble]), slice_gbps=GBPS)
+    found = diagnose(megascale_profile(tmp_path, PROBLEMS[trouble]), slice_gbps=GBPS)
     assert set(rules(found)) == {f"megascale-{code}" for code in EXPECTED[trouble]}
     if trouble == "map-dma-buffer":
         (one,) = found.findings

@@ -158,9 +158,9 @@ class _Phases:
         return self.found[key]
 
     def _decide(self, instruction: Instruction) -> str:
-        told = self._told(instruction)
-        if told != "other":
-            return told
+        named = self._from_names(instruction)
+        if named != "other":
+            return named
         if (starter := self.program.starter(instruction.name)) is not None:
             return self.of(starter)
         computation = self.program.computations[instruction.computation]
@@ -184,20 +184,21 @@ class _Phases:
             value = queue.pop(0)
             users = computation.users.get(value.name, ())
             for other in computation.operands(value) if sums else users:
-                told = self._told(other)
-                if told != "other":
-                    return told
+                named = self._from_names(other)
+                if named != "other":
+                    return named
                 if other.name not in seen and "/" not in other.op_name:
                     seen.add(other.name)
                     queue.append(other)
         loop = self.program.loop_of(instruction.name)
         return phase(loop.op_name).replace("other", "") if loop is not None else ""
 
-    def _told(self, instruction: Instruction) -> str:
-        told = phase(instruction.op_name)
+    def _from_names(self, instruction: Instruction) -> str:
+        """The phase by its op name, or by a vote of the op names fused into it."""
+        named = phase(instruction.op_name)
         # A full path without marks is information too; a bare `reduce_sum` is not.
-        if told != "other" or "/" in instruction.op_name:
-            return told
+        if named != "other" or "/" in instruction.op_name:
+            return named
         votes: dict[str, int] = {}
         for inner in _inside(self.program, instruction):
             vote = phase(inner.op_name)
