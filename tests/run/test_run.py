@@ -201,3 +201,11 @@ def test_a_launcher_belongs_in_front_of_us(command, is_told, tmp_path):
     _report_checks(context, Preflight({}, (), {}, "0.10.2", (), ()))
     assert any("srun … slipstream run -- python" in text for text in said) == is_told
     assert bool(context.notes) == is_told
+
+
+@pytest.mark.parametrize(("jaxlib", "is_told"), [("0.10.2", False), ("0.13.0", True)])
+def test_a_jax_newer_than_tested_is_a_warning(jaxlib, is_told, tmp_path):
+    said = []
+    context = Context(Settings(("python",), tmp_path), lambda phase, text: said.append(text))
+    _report_checks(context, Preflight({}, (), {}, jaxlib, (), ()))
+    assert any(text.startswith(f"JAX {jaxlib} is newer than") for text in said) == is_told

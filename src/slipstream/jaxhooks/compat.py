@@ -161,11 +161,18 @@ def check_version(feature: str) -> None:
 
 def warn_if_untested(version: str) -> None:
     """Warn once per process about a JAX that is newer than any that was tested."""
-    if _numbers(version) > _numbers(NEWEST_TESTED):
-        warn_once(
-            f"JAX {version} is newer than {NEWEST_TESTED}, the newest that Slipstream was tested "
-            "with; a feature that this JAX breaks turns itself off and says so"
-        )
+    if text := untested(version):
+        warn_once(text)
+
+
+def untested(version: str) -> str | None:
+    """What to warn of where a JAX is newer than any that was tested."""
+    if _numbers(version) <= _numbers(NEWEST_TESTED):
+        return None
+    return (
+        f"JAX {version} is newer than {NEWEST_TESTED}, the newest that Slipstream was tested "
+        "with; a feature that this JAX breaks turns itself off and says so"
+    )
 
 
 def warn_once(text: str) -> None:

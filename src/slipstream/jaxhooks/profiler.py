@@ -46,10 +46,6 @@ class ProfilerSession:
         """the folder of its files, once complete; earlier recordings may be next to it"""
         self._is_running = False
 
-    @property
-    def is_running(self) -> bool:
-        return self._is_running
-
     def start(self) -> None:
         import jax
 

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from slipstream.errors import BadInput, SlipstreamError
+from slipstream.jaxhooks.compat import untested
 from slipstream.run import nsys
 from slipstream.run.compare_phase import ComparePhase
 from slipstream.run.context import Context, RunResult, Say
@@ -94,6 +95,8 @@ def _report_checks(context: Context, preflight: Preflight) -> None:
     context.say("check", " · ".join(parts))
     for warning in preflight.warnings:
         context.warn(warning)
+    if jaxlib and (text := untested(jaxlib)):
+        context.warn(text)
     launcher = Path(context.settings.command[0]).name
     if launcher in LAUNCHERS:
         context.warn(
