@@ -12,7 +12,7 @@ import pytest
 
 from serve.recordings import POLL_S, write_recording
 from slipstream.errors import BadInput
-from slipstream.serve.session import State, ViewerSession
+from slipstream.serve.session import SessionState, ViewerSession
 
 PATIENCE_S = 60
 
@@ -30,7 +30,9 @@ def watched(*paths: Path) -> Iterator[ViewerSession]:
         thread.join()
 
 
-def state_with(session: ViewerSession, generation: int = 0, has_error: bool = False) -> State:
+def state_with(
+    session: ViewerSession, generation: int = 0, has_error: bool = False
+) -> SessionState:
     """The state, once it is of that generation, or has an error."""
     state = session.state
     while state.generation < generation or bool(state.error) < has_error:

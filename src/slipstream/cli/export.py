@@ -23,9 +23,10 @@ FORMATS = ("perfetto", "parquet", "csv")
 def export(
     path: PathArgument,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")],
-    format: Annotated[
+    format_: Annotated[
         str | None,
         typer.Option(
+            "--format",
             metavar="FORMAT",
             help="perfetto, parquet or csv.  "
             "[default: by FILE's suffix: .pftrace, .perfetto-trace, .parquet or .csv]",
@@ -40,7 +41,7 @@ def export(
     ] = "events",
     run: RunOption = None,
     dumps: DumpsOption = None,
-    open: Annotated[
+    open_: Annotated[
         bool, typer.Option("--open", help="Open the Perfetto trace in a browser.")
     ] = False,
 ) -> None:
@@ -50,7 +51,7 @@ def export(
     asynchronous starts; open it at ui.perfetto.dev. Parquet and CSV files hold one table with a
     row for each event.
     """
-    chosen = format or _format_of(output)
+    chosen = format_ or _format_of(output)
     if chosen not in FORMATS:
         raise BadInput(no_such("format", chosen, FORMATS))
     from slipstream.outputs import tables
@@ -62,7 +63,7 @@ def export(
         raise BadInput(
             "a Perfetto trace always holds events and host events; --table needs parquet or csv"
         )
-    if open and chosen != "perfetto":
+    if open_ and chosen != "perfetto":
         raise BadInput(f"--open is for Perfetto traces; {output} is {chosen}")
     profile = open_profile(path, run, dumps)
     if chosen == "perfetto":
@@ -76,7 +77,7 @@ def export(
     if chosen == "perfetto":
         from slipstream.cli.perfetto_ui import PAGE, serve_trace
 
-        if open:
+        if open_:
             serve_trace(Path(output), echo)
         else:
             echo(f"open it at {PAGE} (the file stays in your browser), or add --open")

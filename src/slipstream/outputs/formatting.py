@@ -16,12 +16,12 @@ def op_text(phase: str, scope: str, description: str, phase_width: int = 0) -> s
 
 
 def time_text(us: float) -> str:
-    """`447 ms`; `–` where it isn't known."""
+    """`447 ms`; `–` if unknown."""
     return format_time(us * PS_PER_US) if math.isfinite(us) else "–"
 
 
 def share_text(share: float, digits: int = 1) -> str:
-    """`9.2%`; `–` where it isn't known.  What isn't all or nothing never reads `100%` or `0%`."""
+    """`9.2%`; `–` if unknown. Only exact values read `100%` or `0%`."""
     if not math.isfinite(share):
         return "–"
     least = 10.0 ** -(digits + 2)
@@ -52,7 +52,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def file_name(source: str) -> str:
-    """`model.py:26` of `/a/long/way/model.py:26`; the JSON has the whole path."""
+    """`model.py:26` for `/a/long/path/model.py:26`; JSON has the whole path."""
     return source.rpartition("/")[2]
 
 

@@ -41,7 +41,7 @@ class Names:
 
 
 class EventNames(Names):
-    """Groups of device events: their instruction, where there is one, else their kernel."""
+    """Groups of device events, named after their instruction, or else their kernel."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile.events)

@@ -33,7 +33,7 @@ def _visible(start, duration, from_ps, to_ps):  # type: ignore[no-untyped-def]
 def _add(  # type: ignore[no-untyped-def]
     starts, durations, own, groups, order, is_ordered, low, high, from_ps, to_ps, times, counts
 ):
-    """Add up the events of one track in a window; an event counts as far as it is inside."""
+    """Add up the events of one track in a window, counting only the part inside it."""
     for at in range(low, high):
         if starts[at] >= to_ps:
             break

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.serve import page
 from slipstream.serve.auth import LOOPBACK, Guard
-from slipstream.serve.session import State, ViewerSession
+from slipstream.serve.session import SessionState, ViewerSession
 
 if TYPE_CHECKING:
     from slipstream.serve.endpoints import Endpoint
@@ -160,9 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Send every change of state until the page or the server is closed."""
         self.close_connection = True
         self._head(200, "text/event-stream", {"Connection": "close"})
-        seen: State | None = None
+        seen: SessionState | None = None
         while True:
-            state = self.server.session.wait(seen or State(-1), PING_S)
+            state = self.server.session.wait(seen or SessionState(-1), PING_S)
             text = (
                 ": ping\n\n" if state == seen else f"data: {_json(_state_json(state)).decode()}\n\n"
             )
@@ -199,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are not logged."""
 
 
-def _state_json(state: State) -> dict[str, Any]:
+def _state_json(state: SessionState) -> dict[str, Any]:
     return {
         "generation": state.generation,
         "done_bytes": state.done_bytes,

@@ -28,7 +28,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
-class State:
+class SessionState:
     """What the page is told: the current reading, the progress of the next, and errors."""
 
     generation: int = 0
@@ -51,7 +51,7 @@ class ViewerSession:
         progress: Progress | None = None,
     ) -> None:
         self.paths = tuple(paths)
-        self.state = State()
+        self.state = SessionState()
         self.failure: SlipstreamError | None = None
         self._scene: Scene | None = None
         self._options = (run, dumps, aligned)
@@ -70,7 +70,7 @@ class ViewerSession:
             raise self.failure or BadInput("the profile has not been read yet; try again")
         return self._scene
 
-    def wait(self, seen: State, timeout_s: float) -> State:
+    def wait(self, seen: SessionState, timeout_s: float) -> SessionState:
         """Wait until the state differs from the one seen, and return it."""
         with self._changed:
             self._changed.wait_for(lambda: self.state != seen, timeout_s)
@@ -91,7 +91,7 @@ class ViewerSession:
         scene = Scene(members_of(self.paths, profiles, aligned))
         with self._changed:
             self._scene = scene
-            self.state = State(self.state.generation + 1)
+            self.state = SessionState(self.state.generation + 1)
             self._changed.notify_all()
 
     def first_read(self) -> None:
@@ -140,7 +140,7 @@ class ViewerSession:
             self._progress(done_bytes, total_bytes)
         self._tell(replace(self.state, done_bytes=done_bytes, total_bytes=total_bytes, error=""))
 
-    def _tell(self, state: State) -> None:
+    def _tell(self, state: SessionState) -> None:
         with self._changed:
             self.state = state
             self._changed.notify_all()

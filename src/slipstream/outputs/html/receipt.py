@@ -85,7 +85,7 @@ def _verdict(receipt: Data) -> Html:
 
 
 def _shown(receipt: Data) -> str:
-    """The program whose change is told: what was chosen, or what was turned down."""
+    """The program whose change is shown: the one chosen, or the one rejected."""
     if receipt["chosen"] not in (None, "original"):
         return str(receipt["chosen"])
     estimate = receipt["change"]["estimate"]

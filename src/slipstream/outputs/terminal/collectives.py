@@ -42,12 +42,12 @@ def collectives_json(result: Collectives, top: int | None = None) -> dict[str, A
 
 
 def rate_text(rate: float | None) -> str:
-    """`139 GB/s`; `–` where it isn't known."""
+    """`139 GB/s`; `–` if unknown."""
     return f"{format_bytes(rate)}/s" if rate is not None else "–"
 
 
 def render_collectives(result: Collectives, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of collectives: all or the `top` longest."""
+    """All collectives, or the `top` longest."""
     width = max(width, MIN_WIDTH)
     parts = [plural(len(result.rows), "collective"), result.model or "unknown device"]
     if result.link_bandwidth:

@@ -37,7 +37,7 @@ def gaps_json(result: Gaps, top: int | None = None) -> dict[str, Any]:
 
 
 def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of gaps, with the `top` longest."""
+    """Idle time by cause, and the `top` longest gaps."""
     width = max(width, MIN_WIDTH)
     idle = share_text(ratio(result.idle_us, result.wall_us))
     parts = [

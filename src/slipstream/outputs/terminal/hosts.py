@@ -39,7 +39,7 @@ def hosts_json(result: Hosts) -> dict[str, Any]:
 
 
 def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
-    """The text of hosts."""
+    """A row for each device."""
     width = max(width, MIN_WIDTH)
     parts = [plural(result.hosts, "process").replace("processs", "processes")]
     parts += [plural(result.devices, "device"), _CLOCKS[result.clock].format(count=result.matched)]

@@ -21,18 +21,18 @@ Line = tuple[str, str]
 
 @dataclass(frozen=True)
 class TextColumn:
-    """One column of a table: its heading, how it is aligned, how far it may shrink or grow."""
+    """One column of a table: its heading, its alignment, and its width limits."""
 
     heading: str
     right: bool = False
     min_width: int | None = None
-    """columns it may be cut down to; None if it must never be cut"""
+    """columns to which it may shrink; None if it is never cut"""
     max_width: int = 10**6
-    """columns it takes at most, however long its texts are"""
+    """most columns it takes, however long its texts are"""
 
 
 def elide(text: str, width: int) -> str:
-    """`text`, with its middle left out where it is wider than `width`: `loop_mult…fusion.12`."""
+    """`text`, with its middle cut out if it is wider than `width`: `loop_mult…fusion.12`."""
     text = printable(text)
     if cell_len(text) <= width:
         return text
@@ -44,7 +44,7 @@ def elide(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without line breaks and escape codes: names come from files, and go to a screen."""
+    """`text` without line breaks and escape codes, because names come from files."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -56,13 +56,13 @@ def _tail(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """`text` filled up with spaces to `width` columns."""
+    """`text` padded with spaces to `width` columns."""
     spaces = " " * (width - cell_len(text))
     return spaces + text if right else text + spaces
 
 
 def wrap(parts: Sequence[str], width: int, separator: str = " · ", indent: str = "") -> list[str]:
-    """Parts joined by `separator`, broken between parts only, so that no line is too long."""
+    """Parts joined by `separator`, wrapped only between parts."""
     lines: list[str] = []
     for part in parts:
         joined = f"{lines[-1]}{separator}{part}" if lines else indent + part
@@ -76,13 +76,13 @@ def wrap(parts: Sequence[str], width: int, separator: str = " · ", indent: str 
 
 
 def elide_line(line: str, width: int) -> str:
-    """Like `elide`, but leading spaces stay."""
+    """Like `elide`, but keeps leading spaces."""
     indent = line[: len(line) - len(line.lstrip())]
     return indent + elide(line[len(indent) :], width - len(indent))
 
 
 def paragraph(text: str, width: int, first: str = "", other: str = "") -> list[str]:
-    """Words in lines of at most `width`; `first` begins the first line, `other` the rest."""
+    """Words in lines of at most `width`; `first` starts the first line, `other` all others."""
     lines = [first]
     empty = True
     for word in text.split():
@@ -104,7 +104,7 @@ def table(
 ) -> list[str]:
     """Headings and rows as lines of at most `width`; long texts are elided in the middle.
 
-    Where the texts need less than `stretch`, the first column takes what is left of it.
+    If the texts need less than `stretch`, the first column takes the rest.
     """
     rows = [[printable(text) for text in row] for row in rows]
     widths = column_widths(columns, rows, width - gap * (len(columns) - 1))
@@ -127,7 +127,7 @@ def _line(
 def column_widths(
     columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int
 ) -> list[int]:
-    """Widths that hold the texts; where `width` is too small, the widest that may shrinks first."""
+    """Widths that fit the texts; if `width` is too small, the widest columns shrink first."""
     widths = []
     for position, column in enumerate(columns):
         longest = max((cell_len(row[position]) for row in rows), default=0)
@@ -176,7 +176,7 @@ def note_lines(texts: Iterable[str], width: int) -> list[Line]:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar that fills `share` of `width` columns; whatever isn't nothing shows at least `▏`."""
+    """A bar that fills `share` of `width` columns; any share above 0 shows at least `▏`."""
     clipped = min(max(share, 0.0), 1.0) if share == share else 0.0
     eighths = round(clipped * width * 8)
     if clipped > 0 and eighths == 0:

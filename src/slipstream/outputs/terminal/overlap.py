@@ -43,7 +43,7 @@ def overlap_json(result: Overlap, top: int | None = None) -> dict[str, Any]:
 
 
 def render_overlap(result: Overlap, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of an overlap: all ops or the `top` most exposed."""
+    """All collectives and copies, or the `top` most exposed."""
     width = max(width, MIN_WIDTH)
     lines = heading(_heading(result), width)
     if not result.ops:

@@ -56,7 +56,7 @@ def _json(prediction: Prediction) -> dict[str, Any]:
 def render_predictions(
     predictions: Sequence[Prediction], width: int = WIDTH, waits: bool = False
 ) -> Text:
-    """The text of predictions, side by side."""
+    """Predictions side by side."""
     lines: list[Line] = [(predictions[0].program, "bold")]
     lines += [(line, "") for line in _columns(predictions, width)]
     lines.append(("", ""))

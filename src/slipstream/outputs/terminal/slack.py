@@ -22,7 +22,7 @@ from slipstream.outputs.terminal.layout import (
 )
 
 BLOCKED = 3
-"""how many ops without slack are explained"""
+"""number of ops without slack to explain"""
 
 
 def slack_json(result: Slack, top: int | None = None) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def slack_json(result: Slack, top: int | None = None) -> dict[str, Any]:
 
 
 def render_slack(result: Slack, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of slack: all ops or the first `top`."""
+    """All collectives and copies, or the first `top`."""
     width = max(width, MIN_WIDTH)
     none = [row for row in result.rows if row.is_zero]
     parts = [

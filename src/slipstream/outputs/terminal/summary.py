@@ -97,7 +97,7 @@ def _step_bars(times: StepTimes, width: int) -> list[Line | Text]:
 
 
 def _hidden(us: float, wall_us: float) -> str:
-    """A note on time that overlaps compute; none where it is less than a thousandth of the step."""
+    """A note on hidden time; empty if it is less than a thousandth of the step."""
     return f"{time_text(us)} more hidden" if us > wall_us / 1000 else ""
 
 

@@ -55,7 +55,7 @@ def _trial(tried: TrialResult) -> dict[str, Any]:
 
 
 def render_tuning(tuning: Tuning, width: int = WIDTH, top: int | None = None) -> Text:
-    """The text of a study: the verdict, why, the ranking, the knobs."""
+    """A study: the verdict, its reasons, the ranking, the knobs."""
     return styled_text(
         [
             *heading([tuning.program, tuning.machine, f"jaxlib {tuning.jaxlib}"], width),

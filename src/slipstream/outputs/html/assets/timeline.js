@@ -11,7 +11,7 @@
 //     columns; `descriptions` explains each name; `count` above 1 marks a block of many; `lanes` are those
 //     in sight, which is all that is needed, `tops` those of which only depth 0 is
 //   search(text) -> Promise<[{lane, start_us, duration_us, name, depth?}]>,
-//     in time; the list's `best` is the one to show first, `total` how many there are in all
+//     in time; the list's `best` is the one to show first, `total` the number of all hits
 //   detail(lane, start_us, depth) -> Promise<{title, rows, source, partner}>
 // }
 // options: {height (px, or "fill"), label, hint, panel (element), wheel: "always" | "focus",

@@ -115,7 +115,7 @@
       context.fillStyle = palette.line;
       context.fillRect(0, SIZES.overview - 1, view.width, 1);
       context.fillStyle = palette.muted;
-      const text = `${Timeline.time.duration(view.end - view.start)} in all`;
+      const text = `${Timeline.time.duration(view.end - view.start)} total`;
       context.fillText(fitted(context, text, view.gutter - 12), 8, SIZES.overview / 2);
     }
 

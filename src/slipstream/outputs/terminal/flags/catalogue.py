@@ -233,5 +233,5 @@ def _added_lines(found: FlagDiff, width: int) -> list[str]:
 
 
 def _default(text: str | None) -> str:
-    """A default as a list shows it; `–` where it isn't known."""
+    """A default as text; `–` if unknown."""
     return "–" if text is None else text or "(empty)"
