@@ -146,7 +146,7 @@ def _read(
         )
     raise BadInput(
         f"{file} is not a profile that Slipstream can read; expected *.xplane.pb as jax.profiler "
-        "writes it, or the folder above it, an Nsight Systems export (.sqlite) or report "
+        "writes it or the folder above it, an Nsight Systems export (.sqlite) or report "
         "(.nsys-rep), or an nsys-jax archive (.zip)"
     )
 

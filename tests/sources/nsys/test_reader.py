@@ -306,7 +306,7 @@ def test_other_files_are_refused_with_what_they_are(tmp_path: Path) -> None:
     for program in (hlo, DATA / "off_default.hlo.gz"):
         with pytest.raises(BadInput, match="is a program"):
             load(program)
-    with pytest.raises(BadInput, match="no folder of dumped programs"):
+    with pytest.raises(BadInput, match="not a folder of dumped programs"):
         load(tmp_path / "whole.sqlite", dumps=tmp_path / "nowhere")
 
 
