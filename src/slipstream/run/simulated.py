@@ -276,14 +276,14 @@ def _step_us(arm: _Arm) -> float:
 def _described(arm: _Arm, arms: list[_Arm]) -> dict[str, Any]:
     program = arm.compiled.program if arm.compiled else None
     earlier = arms[: arms.index(arm)]
-    twins = [other.variant.name for other in earlier if _is_same(other, arm)]
+    same = [other.variant.name for other in earlier if _is_same(other, arm)]
     return {
         "name": arm.variant.name,
         "flags": dict(arm.variant.flags),
         "uses_costs": arm.variant.uses_costs,
         "fingerprint": program.fingerprint if program else None,
         "content": program.content_hash if program else None,
-        "same_program_as": twins[0] if twins else None,
+        "same_program_as": same[0] if same else None,
         "error": arm.error,
         "memory_bytes": arm.prediction.memory_bytes if arm.prediction else None,
         "rounds": 1 if arm.prediction else 0,

@@ -90,7 +90,7 @@ def test_the_users_own_numbers_count():
         variables({"JAX_PGLE_PROFILING_RUNS": "0"})
 
 
-def test_only_a_program_that_ran_and_was_compiled_again_has_a_twin():
+def test_only_a_program_that_ran_and_was_compiled_again_has_a_first_one():
     recompiled = RecompiledPrograms()
     first, again, other = (
         CompiledProgram("f", code, 0.1, None, None) for code in (b"a", b"a", b"b")
