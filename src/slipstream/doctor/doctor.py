@@ -34,10 +34,10 @@ Rule = Callable[[MachineFacts], Iterator[Problem]]
 
 def examine(facts: MachineFacts, program: Program | None = None) -> tuple[Problem, ...]:
     """All problems, worst first."""
-    found = [finding for rule in RULES for finding in rule(facts)]
+    found = [problem for rule in RULES for problem in rule(facts)]
     if program is not None:
         found += _matmuls(program)
-    return tuple(sorted(found, key=lambda finding: LEVELS.index(finding.level)))
+    return tuple(sorted(found, key=lambda problem: LEVELS.index(problem.level)))
 
 
 # JAX and its plugin.

@@ -49,8 +49,8 @@ def _nsight(facts: MachineFacts) -> Iterator[Problem]:
 def _command_buffers(facts: MachineFacts) -> Iterator[Problem]:
     flags = facts.xla_flags
     is_off = flags.get("xla_gpu_enable_command_buffer") == ""
-    asked = is_true(flags.get("xla_enable_command_buffers_during_profiling"))
-    if is_off or not (facts.is_profiled or _under_nsight(facts) or asked):
+    forced = is_true(flags.get("xla_enable_command_buffers_during_profiling"))
+    if is_off or not (facts.is_profiled or _under_nsight(facts) or forced):
         return
     fix = "export XLA_FLAGS=\"$XLA_FLAGS --xla_gpu_enable_command_buffer=''\""
     if _under_nsight(facts):

@@ -7,7 +7,7 @@ base = "H200"
 [network]                        properties that override those of `base` (ndr, hdr, efa, …)
 base = "ethernet"
 gbps = 200
-[[calibration.collectives]]      curves that `slipstream machines calibrate` wrote
+[[calibration.collectives]]      curves from `slipstream machines calibrate`
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Convert unoptimised HLO, dumped by XLA or published, to StableHLO.
 
-What stands in the way, and what is done about it:
+Obstacles, and how they are handled:
 
-    copy                  has no StableHLO form: a reshape to the same shape does the same
-    partition-id          the program is partitioned already: the partitioner stays off
-    unknown custom calls  kernels of other libraries: XLA needs a name to call, not the kernel
+    copy                  has no StableHLO form: replaced by a reshape to the same shape
+    partition-id          the program is already partitioned: the partitioner is disabled
+    unknown custom calls  kernels of other libraries: XLA needs only a registered name
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _OF_XLA = re.compile(
     r"shape_assertion|stablehlo\..*|chlo\..*|_?[Xx]la\w*Attribute\w*)$"
 )
 _STATUS_RETURNING = 2
-"""the plainest interface of a custom call: nothing is asked of its function at compile time"""
+"""the simplest custom-call API version: the function is not used at compile time"""
 
 
 @dataclass(frozen=True)
 class ImportedHlo:
-    """A program that somebody dumped, in the form that today's compiler takes."""
+    """A dumped program in a form that the current compiler accepts."""
 
     stablehlo: bytes
     partitions: int | None
@@ -73,7 +73,7 @@ def to_stablehlo(data: bytes) -> ImportedHlo:
 
 
 def register_stubs(names: Sequence[str]) -> None:
-    """Names that XLA can call; nothing here ever runs them."""
+    """Register names that XLA can call; they are never run."""
     for name in names:
         capsule = _capsule(ctypes.cast(_STUB, ctypes.c_void_p).value or 0)
         compiling.register_custom_call(name, capsule)
@@ -106,7 +106,7 @@ def _counted(pattern: re.Pattern[bytes], header: re.Match[bytes] | None) -> int 
 
 
 def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
-    """How many devices a program is for that doesn't say: those that it names."""
+    """The number of devices, from collectives or shardings, if a program doesn't state it."""
     from slipstream.sources.hlo.reader import program_from_proto
 
     program = program_from_proto(module.SerializeToString())
@@ -114,7 +114,7 @@ def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
     ids = [device for one in found for group in one.replica_groups for device in group]
     ids += [device for one in found for pair in one.source_target_pairs for device in pair]
     if ids:
-        # Collectives between partitions have channels, those between replicas may not.
+        # Collectives between partitions have channel ids; those between replicas may not.
         kind = "partitions" if any(one.channel_id for one in found) else "replicas"
         return {kind: 1 + max(ids)}
     tiles = [
@@ -125,7 +125,7 @@ def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
 
 
 def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
-    """Unknown calls with the plainest interface, their configuration left out."""
+    """Give unknown calls the simplest API version, without their configuration."""
     with compiling.parsed(stablehlo) as (module, ir):
 
         def visit(op: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Devices that are not here: what XLA compiles for."""
+"""Devices that XLA can compile for without having them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PLATFORM = "cuda"
 
 
 def devices(on: str | Machine) -> list[Any]:
-    """The devices of a machine, to build a mesh of in this process; they can't run anything.
+    """The devices of a machine, to build a mesh in this process; they can't run programs.
 
-    Where no GPU is, start Python with JAX_PLATFORMS=cpu.
+    Without a GPU, start Python with JAX_PLATFORMS=cpu.
     """
     from slipstream.compiler.compile import machine_of
     from slipstream.compiler.versions import installed_versions
@@ -25,7 +25,7 @@ def devices(on: str | Machine) -> list[Any]:
 
 
 def describe(topology: str, target_config: str) -> Any:
-    """XLA's description of a topology; JaxRuntimeError when it can't be built."""
+    """XLA's description of a topology; JaxRuntimeError if it is invalid."""
     from jax.experimental import topologies
 
     return topologies.get_topology_desc(
@@ -34,9 +34,9 @@ def describe(topology: str, target_config: str) -> Any:
 
 
 def local_target_config() -> tuple[str, str]:
-    """Model and exact target configuration of the GPU of this machine.
+    """The model and the exact target configuration of the local GPU.
 
-    Needs a process whose JAX runs on the GPU.
+    JAX must run on the GPU in this process.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""StableHLO into an optimised program: the call that runs XLA."""
+"""Compile StableHLO to an optimised program: the call that runs XLA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EFFORTS = ("exec_time_optimization_effort", "memory_fitting_effort")
 
 @dataclass(frozen=True)
 class Compiled:
-    """What XLA gave back."""
+    """The result of a compile."""
 
     proto: bytes
     memory: Mapping[str, int]
@@ -38,7 +38,7 @@ def compile_module(
     unknown_calls: Sequence[str] = (),
     use_gpu: bool = False,
 ) -> Compiled:
-    """Compile for the first devices of a topology, in the mesh's order where it is known."""
+    """Compile for the first devices of a topology, in the order of the mesh if known."""
     if unknown_calls:
         from slipstream.compiler.worker.hlo_import import register_stubs
 
@@ -65,7 +65,7 @@ def compile_module(
 
 def _compile(client: Any, module: Any, devices: list[Any], settings: Any, use_gpu: bool) -> Any:
     if use_gpu:
-        # A client with a GPU tunes kernels on it, for whatever topology it compiles.
+        # A client with a GPU autotunes kernels on it, for any topology.
         import jax
 
         topology = topology_of(devices)
@@ -104,12 +104,12 @@ def _integer(attributes: Any, name: str) -> int:
 
 
 def _uses_shardy(module: Any) -> bool:
-    """Programs of today's JAX name their meshes; older ones carry GSPMD's shardings."""
+    """Whether a program uses Shardy; older programs have GSPMD shardings."""
     return any(op.operation.name == "sdy.mesh" for op in module.body.operations)
 
 
 def _free_shardings(module: Any, ir: Any) -> tuple[list[bool] | None, list[bool] | None]:
-    """Which arguments and results XLA may shard as it likes: those that say nothing themselves."""
+    """Which arguments and results XLA may shard freely: those without a sharding."""
     for op in module.body.operations:
         if op.operation.name == "func.func" and _name(op, ir) == "main":
             kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)

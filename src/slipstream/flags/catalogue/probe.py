@@ -101,7 +101,7 @@ class Probe:
         return [answers[at % count][at // count] for at in range(len(strings))]
 
     def _aborts(self, strings: Sequence[str]) -> list[bool]:
-        done = self._run("", _TRY_ALL, asked=json.dumps(strings).encode(), timeout_s=None)
+        done = self._run("", _TRY_ALL, stdin=json.dumps(strings).encode(), timeout_s=None)
         answer: list[bool] = json.loads(done.stdout)
         return answer
 
@@ -110,18 +110,18 @@ class Probe:
             return frozenset()
         names = {_NAME.findall(flag)[0] for flag in flags}
         done = self._run(" ".join([*flags, f"--{_CANARY}=1"]), _OPTIONS, check=False)
-        said = done.stderr.decode(errors="replace")
-        unknown = _UNKNOWN.search(said)
+        stderr = done.stderr.decode(errors="replace")
+        unknown = _UNKNOWN.search(stderr)
         if unknown is not None:
             return frozenset(names) - set(_NAME.findall(unknown.group(1)))
         # Some values crash some releases (a negative code), which means that they name a flag.
-        if done.returncode > 0 and _USAGE not in said:
-            raise _unexpected(self.python, said)
-        return self._refused(flags, names, said)
+        if done.returncode > 0 and _USAGE not in stderr:
+            raise _unexpected(self.python, stderr)
+        return self._refused(flags, names, stderr)
 
-    def _refused(self, flags: list[str], names: set[str], said: str) -> frozenset[str]:
+    def _refused(self, flags: list[str], names: set[str], stderr: str) -> frozenset[str]:
         """Test again without the flags whose values XLA could not parse; those exist."""
-        errors, _, _ = said.partition(_USAGE)
+        errors, _, _ = stderr.partition(_USAGE)
         refused = set(_NAME.findall(errors)) & names
         if refused:
             rest = [flag for flag in flags if _NAME.findall(flag)[0] not in refused]
@@ -137,7 +137,7 @@ class Probe:
         flags: str,
         code: str,
         check: bool = True,
-        asked: bytes = b"",
+        stdin: bytes = b"",
         timeout_s: float | None = _TIMEOUT_S,
     ) -> subprocess.CompletedProcess[bytes]:
         environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
@@ -150,7 +150,7 @@ class Probe:
             done = subprocess.run(
                 [self.python, "-c", code],
                 env=environment,
-                input=asked,
+                input=stdin,
                 capture_output=True,
                 timeout=timeout_s,
             )
@@ -161,8 +161,8 @@ class Probe:
         return done
 
 
-def _unexpected(python: str, said: str) -> BadInput:
-    tail = " / ".join(said.strip().splitlines()[-3:])
+def _unexpected(python: str, stderr: str) -> BadInput:
+    tail = " / ".join(stderr.strip().splitlines()[-3:])
     return BadInput(
         f"can't find out which flags jaxlib accepts; {python} printed: {tail[:500]}; "
         "check that it starts: python -c 'import jaxlib.xla_client'"

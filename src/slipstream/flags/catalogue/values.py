@@ -33,15 +33,15 @@ def flag_value_error(flag: Flag, value: str | None, version: str | None = None) 
 
     `version` is the jaxlib release, by default the newest tested one.
     """
-    asked = version or harvested_releases()[-1]
-    tested = flag_grammar(flag, asked)
+    release = version or harvested_releases()[-1]
+    tested = flag_grammar(flag, release)
     grammar = tested.grammar
     if grammar.accepts(value):
         return None
     if value is None:
         return f"has no value; expected --{flag.name}=…, {grammar.expected()}"
     error = _list_error(grammar, value) or f"is {value!r}; expected {grammar.expected()}"
-    return error + _unless_tested(tested, asked)
+    return error + _unless_tested(tested, release)
 
 
 def option_value_error(
@@ -51,8 +51,8 @@ def option_value_error(
 
     `python_type` is the type of the value: JAX rejects 1 for a float, and True for a string.
     """
-    asked = version or harvested_releases()[-1]
-    tested, types = option_grammar(flag, asked)
+    release = version or harvested_releases()[-1]
+    tested, types = option_grammar(flag, release)
     grammar = tested.grammar
     if python_type not in ("str", *types):
         return f"is {value}, a Python {python_type}; expected {grammar.expected()}, as a string" + (
@@ -62,7 +62,7 @@ def option_value_error(
         return None
     if grammar.form == "numbers" and value.startswith(("+", "-")):
         return f"is {value!r}; expected the whole list: only XLA_FLAGS supports + and -"
-    return f"is {value!r}; expected {grammar.expected()}" + _unless_tested(tested, asked)
+    return f"is {value!r}; expected {grammar.expected()}" + _unless_tested(tested, release)
 
 
 def normalized(flag: Flag, value: str | None) -> str:
@@ -83,8 +83,8 @@ def repaired_value(
     """The value that was probably meant; None if it is unclear."""
     if value is None:
         return None
-    asked = version or harvested_releases()[-1]
-    tested = option_grammar(flag, asked)[0] if is_option else flag_grammar(flag, asked)
+    release = version or harvested_releases()[-1]
+    tested = option_grammar(flag, release)[0] if is_option else flag_grammar(flag, release)
     meant = _meant(flag, value, tested.grammar, is_option)
     return meant if meant is not None and tested.grammar.accepts(meant) else None
 
@@ -116,12 +116,12 @@ def _meant_word(value: str, grammar: Grammar) -> str | None:
     return found[0] if len({word.upper() for word in found}) == 1 else None
 
 
-def _unless_tested(tested: ReleaseGrammar, asked: str) -> str:
+def _unless_tested(tested: ReleaseGrammar, release: str) -> str:
     if tested.is_tested:
         return ""
     if tested.tested_with is None:
-        return f" (not tested with jaxlib {asked})"
-    return f" (as in jaxlib {tested.tested_with}; not tested with {asked})"
+        return f" (not tested with jaxlib {release})"
+    return f" (as in jaxlib {tested.tested_with}; not tested with {release})"
 
 
 def _list_error(grammar: Grammar, value: str) -> str | None:
