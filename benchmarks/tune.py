@@ -84,10 +84,10 @@ def contest(target: str, options: argparse.Namespace, folder: Path, file: Path) 
         f"tuner: {found['tuning_s']:.0f} s, {len(tuning.trials) - measured} candidates simulated,"
     )
     print(f"{measured} measured; stopped because {tuning.stopped_because}.", flush=True)
-    facts = read_study(folder)
+    config = read_study(folder)
     begin = time.monotonic()
-    values = list(alone(folder, facts))
-    with bench_of(facts, use_gpu=not options.cpu) as bench:
+    values = list(alone(folder, config))
+    with bench_of(config, use_gpu=not options.cpu) as bench:
         swept, tried = sweep(values, bench)
         keep(swept=swept, sweep_s=time.monotonic() - begin, sweep=tried)
         print(f"Sweep: {found['sweep_s']:.0f} s, {len(tried)} of {len(values)} values ran.")
@@ -110,17 +110,17 @@ def tuned(target: str, options: argparse.Namespace, folder: Path) -> Tuning:
         return tune(target, order, on_result=shown.told, progress=shown.progress)
 
 
-def bench_of(facts: StudyConfig, *, use_gpu: bool) -> InProcess:
-    module, _, function = facts.target.rpartition(":")
-    return InProcess(module, function, use_gpu=use_gpu, tolerance=facts.tolerance)
+def bench_of(config: StudyConfig, *, use_gpu: bool) -> InProcess:
+    module, _, function = config.target.rpartition(":")
+    return InProcess(module, function, use_gpu=use_gpu, tolerance=config.tolerance)
 
 
-def alone(folder: Path, facts: StudyConfig) -> Iterator[Settings]:
+def alone(folder: Path, config: StudyConfig) -> Iterator[Settings]:
     """Every value of every knob by itself, each program once."""
-    knobs = facts.space.in_process.knobs
+    knobs = config.space.in_process.knobs
     values = [(knob, {knob.name: value}) for knob in knobs for value in knob.values[1:]]
     screened = [{}, *(settings for knob, settings in values if knob.seen_by != "measurement")]
-    outcomes = iter(compiled(folder, facts, screened))
+    outcomes = iter(compiled(folder, config, screened))
     programs = {next(outcomes).program}
     for knob, settings in values:
         if knob.seen_by != "measurement":
@@ -131,14 +131,14 @@ def alone(folder: Path, facts: StudyConfig) -> Iterator[Settings]:
         yield settings
 
 
-def compiled(folder: Path, facts: StudyConfig, all_settings: Sequence[Settings]) -> list[Outcome]:
+def compiled(folder: Path, config: StudyConfig, all_settings: Sequence[Settings]) -> list[Outcome]:
     """With no GPU, a few at once."""
-    recipe = ScreenSpec(target_of(folder, facts), machine_of(facts.machine))
+    spec = ScreenSpec(target_of(folder, config), machine_of(config.machine))
     jobs = min(8, max((os.cpu_count() or 1) // 2, 1))
     with ExitStack() as stack:
         free: queue.Queue[Screen] = queue.Queue()
         for _ in range(jobs):
-            free.put(stack.enter_context(recipe.screen()))
+            free.put(stack.enter_context(spec.screen()))
 
         def outcome(settings: Settings) -> Outcome:
             screen = free.get()

@@ -1,1 +1,1 @@
-"""Hardware facts: GPUs, how they are wired, and how long work takes on them."""
+"""Hardware: GPUs, their links and networks, and models of how long work takes on them."""

@@ -1,1 +1,1 @@
-"""Program and costs to timeline: what a step would look like, without running it."""
+"""Program and costs to timeline: a step simulated without running it."""

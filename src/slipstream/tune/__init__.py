@@ -1,1 +1,1 @@
-"""Tune: which settings pay for a program on a machine, and when to stop looking."""
+"""`slipstream tune`: a search for the settings that make a program fastest on a machine."""

@@ -23,28 +23,28 @@ def check(evidence: Evidence) -> RuleResults:
         Exhibit(one.name, one.stall_us, one.occurrences, "", one.recv_done, "stalls")
         for one in stalls[:MOST_EXHIBITS]
     )
-    for trouble in found.troubles:
+    for problem in found.troubles:
         gain = Gain(
             us=None,
             low_us=0.0,
-            high_us=min(trouble.per_step_us, evidence.step.wall_us),
+            high_us=min(problem.per_step_us, evidence.step.wall_us),
             basis="bound",
             why="at most the time during which the problem is visible",
         )
         change = (
-            Remedy("setting", f"LIBTPU_INIT_ARGS={trouble.flag}=BYTES", trouble.remedy)
-            if trouble.flag
-            else Remedy("code", "# see the note", trouble.remedy)
+            Remedy("setting", f"LIBTPU_INIT_ARGS={problem.flag}=BYTES", problem.remedy)
+            if problem.flag
+            else Remedy("code", "# see the note", problem.remedy)
         )
         yield Finding(
-            f"{NAME}-{trouble.code}",
-            title=trouble.title,
-            evidence=trouble.evidence,
+            f"{NAME}-{problem.code}",
+            title=problem.title,
+            evidence=problem.evidence,
             gain=gain,
             changes=(change,),
             exhibits=shown,
             see="slipstream network PATH",
-            sources=(trouble.source,),
+            sources=(problem.source,),
         )
 
 

@@ -52,7 +52,7 @@ class Cluster:
     def __init__(
         self,
         address: str,
-        recipe: ScreenSpec,
+        spec: ScreenSpec,
         *,
         jobs: int | None = None,
         budget_s: float = 600.0,
@@ -61,7 +61,7 @@ class Cluster:
     ) -> None:
         self._connection = Connection(address)
         self._ray = self._connection.ray
-        self._recipe = recipe
+        self._spec = spec
         self._jobs = jobs
         self._budget_s = budget_s
         self._end: float | None = None
@@ -79,7 +79,7 @@ class Cluster:
         options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
         # Two concurrent calls, so that a worker can be closed while it evaluates a candidate.
         self._class = self._ray.remote(**options, max_concurrency=2)(worker_class())
-        self._payload = self._ray.put(pack(self._recipe))
+        self._payload = self._ray.put(pack(self._spec))
         self._wanted = versions()
         return self
 

@@ -1,1 +1,1 @@
-"""Candidates compiled and simulated."""
+"""The search: candidates proposed, compiled and simulated."""

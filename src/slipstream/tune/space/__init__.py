@@ -1,1 +1,1 @@
-"""What a search may vary."""
+"""The search space: knobs and their values."""
