@@ -223,7 +223,7 @@ def test_the_timeline_zooms_searches_and_tells(page, pages):
     op = next(op for op in found.ops.ops if op.instruction == "all-to-all.10.1")
     assert shown["source"] == op.source
     assert shown["cost"].startswith(f"{time_text(op.per_step_us)} per step")
-    assert shown["slack"] == f"none; then {row.limit_description or row.limit}"
+    assert shown["slack"] == f"none; needed by {row.limit_description or row.limit}"
     panel.get_by_role("button", name="Go to its partner").click()
     panel.get_by_text(row.limit_description).first.wait_for()
 

@@ -58,7 +58,7 @@
       if (op.by) add("hidden by", op.by.map(([name, us]) => `${name} ${time(us)}`).join(", "));
     }
     if (op.slack !== undefined) {
-      add("slack", `${op.slack < 5 ? "none" : time(op.slack)}${op.until ? `; then ${op.until}` : ""}`);
+      add("slack", `${op.slack < 5 ? "none" : time(op.slack)}${op.until ? `; needed by ${op.until}` : ""}`);
       add("waits for", op.after);
     }
     if (op.bytes !== undefined) add("moves", bytes(op.bytes));
