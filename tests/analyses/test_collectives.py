@@ -1,4 +1,4 @@
-"""Collectives: sizes, speeds, waits for peers and stragglers, with known answers."""
+"""Collectives: sizes, bandwidths, waits and stragglers, with known answers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_first_waits_for_the_late_one():
     assert found.notes == ()
 
 
-def test_nobody_is_late():
+def test_no_device_is_late():
     found = collectives(two_hosts(late=0.0))
     assert found.rows[0].wait_us == 0.0
     assert found.straggler is None

@@ -1,4 +1,4 @@
-"""Idle time by cause: planted troubles, a plain twin, and recordings."""
+"""Idle time by cause: planted problems, a plain twin, and recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts beside each other: clocks, skew, stragglers."""
+"""Hosts compared: clocks, skew, stragglers."""
 
 from __future__ import annotations
 

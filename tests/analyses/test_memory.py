@@ -1,4 +1,4 @@
-"""Memory of programs: known answers, and what XLA itself says of a program it compiled."""
+"""Memory of programs: known answers, and XLA's own figures for a program it compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: what they hold is what pandas, polars and pyarrow get."""
+"""Tables, and their conversion to pandas, polars and pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native group-bys against numpy, and nesting against a look at every moment."""
+"""Native group-bys against numpy, and nesting against a check of every moment."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_equal_programs_are_one():
     assert texts(found.events, "program") == [STEP, STEP]
 
 
-def test_unequal_programs_of_one_name_are_told_apart():
+def test_unequal_programs_of_one_name_are_distinguished():
     found = merged(host("a"), host("b", op="dot.2"), host("b", op="dot.3"), host("b", op="dot.4"))
     names = [STEP, f"{STEP}@b", f"{STEP}@b#2", f"{STEP}@b#3"]
     assert texts(found.events, "program") == names

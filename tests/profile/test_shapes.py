@@ -31,7 +31,7 @@ def test_host_memory_and_layout() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "f32", "f99[2]", "f32[2", "(f32[2]", "f32[2] x", "(" * 9999])
-def test_what_is_no_shape_is_an_error(text: str) -> None:
+def test_text_that_is_not_a_shape_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a shape"):
         parse_shape(text)
 

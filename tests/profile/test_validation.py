@@ -1,4 +1,4 @@
-"""The check that ends every reader's test finds what it should, and says it."""
+"""Every violated invariant is found and named."""
 
 from __future__ import annotations
 

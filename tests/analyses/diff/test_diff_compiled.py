@@ -1,4 +1,4 @@
-"""Two programs from the real compiler, which other flags cut, named and ordered anew."""
+"""Two programs from the real compiler, fused, named and ordered differently by other flags."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shifts and their intervals, against every order in which two samples can fall."""
+"""Shifts and their intervals, against every ordering of two samples."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Weights are told from an optimizer's memory by their names."""
+"""Weights are distinguished from optimizer state by their names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Compute, communication or copy: by instruction where that tells, else by name."""
+"""Compute, communication or copy: by instruction if possible, else by name."""
 
 from __future__ import annotations
 

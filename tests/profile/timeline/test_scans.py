@@ -1,4 +1,4 @@
-"""Scans along time against a look at every moment."""
+"""Scans along time against a check of every moment."""
 
 from __future__ import annotations
 

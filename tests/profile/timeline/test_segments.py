@@ -1,4 +1,4 @@
-"""What devices did, in order: against the events themselves."""
+"""Segments against the events they come from."""
 
 from __future__ import annotations
 
