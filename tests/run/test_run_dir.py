@@ -1,14 +1,15 @@
 """The folder of a run: locks, and phases that count only when whole."""
 
+import errno
 import os
 
 import pytest
 
 from slipstream.errors import BadInput
+from slipstream.run.lock import Lock
 from slipstream.run.run_dir import (
     CLAIM,
     DONE,
-    Lock,
     RunDir,
     done_facts,
     mark_done,
@@ -50,12 +51,12 @@ def test_what_is_no_longer_whole_is_not_trusted(phase, harm):
 
 
 def test_a_folder_has_one_user_at_a_time(tmp_path):
-    with RunDir(tmp_path / "run").open():
+    with RunDir(tmp_path / "run").open(pytest.fail):
         with pytest.raises(BadInput, match=f"process {os.getpid()}.*--out"):
-            RunDir(tmp_path / "run").open()
+            RunDir(tmp_path / "run").open(pytest.fail)
         # Every rank has a lock of its own.
-        RunDir(tmp_path / "run", rank=1).open().release()
-    RunDir(tmp_path / "run").open().release()
+        RunDir(tmp_path / "run", rank=1).open(pytest.fail).release()
+    RunDir(tmp_path / "run").open(pytest.fail).release()
 
 
 def test_a_folder_in_which_an_earlier_job_lives_is_refused(tmp_path):
@@ -64,25 +65,27 @@ def test_a_folder_in_which_an_earlier_job_lives_is_refused(tmp_path):
     claim = Lock(run_dir.compare / CLAIM)
     assert claim.take()
     with pytest.raises(BadInput, match="the job of an earlier slipstream run still runs"):
-        run_dir.open()
+        run_dir.open(pytest.fail)
     claim.release()
-    run_dir.open().release()
-
-
-def test_a_lock_that_a_fork_lets_go_of_stays_the_parents(tmp_path):
-    lock = Lock(tmp_path / "lock")
-    assert lock.take()
-    child = os.fork()
-    if not child:
-        lock.release()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert not Lock(tmp_path / "lock").take()
-    lock.release()
-    assert Lock(tmp_path / "lock").is_free()
+    run_dir.open(pytest.fail).release()
 
 
 def test_a_place_that_can_not_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="choose another folder with --out"):
-        RunDir(tmp_path / "file" / "run").open()
+        RunDir(tmp_path / "file" / "run").open(pytest.fail)
+
+
+def test_a_file_system_without_flock_is_not_another_run(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    said = []
+    with RunDir(tmp_path).open(said.append):
+        assert said == [
+            f"{tmp_path} can't be locked (Function not implemented): lock.owner marks its user"
+        ]
+        with pytest.raises(BadInput, match=f"process {os.getpid()}.*remove .*lock.owner.*--out"):
+            RunDir(tmp_path).open(pytest.fail)
+    RunDir(tmp_path).open(said.append).release()

@@ -86,7 +86,7 @@ def run_layouts(settings: Settings, say: Say) -> RunResult:
     context.phase_facts["check"] = {"jaxlib": preflight.jaxlib, "gpus": list(preflight.gpus)}
     kind = "virtual CPU devices" if devices.is_virtual else f"× {preflight.gpus[0]}"
     context.say("check", f"{devices.count} {kind} · {settings.rounds} rounds of two short runs")
-    with context.run_dir.open():
+    with context.run_dir.open(context.warn):
         context.run_dir.clear(context.run_dir.folder / "layouts")
         return _Rounds(context, preflight, devices, layouts).run()
 

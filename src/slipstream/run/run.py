@@ -70,7 +70,7 @@ def _run_phases(settings: Settings, say: Say) -> RunResult:
     preflight = check_job(settings)
     context.knows_python = preflight.python is not None
     _report_checks(context, preflight)
-    with context.run_dir.open():
+    with context.run_dir.open(context.warn):
         try:
             found = _profile(context, preflight)
         except CantStart:

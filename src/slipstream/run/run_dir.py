@@ -2,7 +2,7 @@
 
     slipstream-run/
       run.json              what was run
-      lock                  held (flock) by the `slipstream run` that works here
+      lock                  held by the `slipstream run` that works here
       profile/rank0/        the profile phase: profiles/, programs/, output.txt, log.txt, done.json
       costs/                costs.pb and its manifest, done.json
       compare/rank0/        the job: profiles/, programs/, agent.log, comparison.json, done.json
@@ -14,17 +14,16 @@ holds the sha256 of every file that a later run would use.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from slipstream.errors import BadInput
+from slipstream.run.lock import Lock
 from slipstream.writing import atomic_write
 
 DONE = "done.json"
@@ -60,7 +59,7 @@ class RunDir:
         """The same folder, as another rank sees it."""
         return RunDir(self.folder, rank)
 
-    def open(self) -> Lock:
+    def open(self, warn: Callable[[str], None]) -> Lock:
         """Create the folder and lock it; BadInput if another run works in it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -83,6 +82,8 @@ class RunDir:
                 f"({Lock(self.compare / CLAIM).holder()}); wait for it, or choose another folder "
                 "with --out"
             )
+        if lock.note:
+            warn(lock.note)
         return lock
 
     def clear(self, phase: Path) -> Path:
@@ -90,55 +91,6 @@ class RunDir:
         shutil.rmtree(phase, ignore_errors=True)
         phase.mkdir(parents=True, exist_ok=True)
         return phase
-
-
-class Lock:
-    """A lock file that one process holds until it ends, however it ends."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: IO[str] | None = None
-
-    def take(self) -> bool:
-        """Take the lock without waiting; whether it is ours now."""
-        file = open(self.path, "a+")  # noqa: SIM115
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            return False
-        self._file = file
-        try:
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-        except OSError:
-            # The text is for people; on a full disk the lock works without it.
-            pass
-        return True
-
-    def is_free(self) -> bool:
-        taken = self.take()
-        self.release()
-        return taken
-
-    def holder(self) -> str:
-        try:
-            return self.path.read_text().strip() or "by another process"
-        except OSError:
-            return "by another process"
-
-    def release(self) -> None:
-        """Release the lock; in a forked child, the parent keeps it."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def write_json(path: Path, data: Any) -> Path:

@@ -81,7 +81,7 @@ def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
     preflight = check_job(settings)
     say("check", f"flags fine for jaxlib {preflight.jaxlib} · {machine.spec} simulated, no device")
     run_dir = RunDir(settings.out)
-    with run_dir.open():
+    with run_dir.open(lambda text: say("", text)):
         lowered = _lowered(run_dir, settings, machine, preflight, say)
         if isinstance(lowered, RunResult):
             return lowered

@@ -53,7 +53,8 @@ from slipstream.run.agent.request import (
 )
 from slipstream.run.agent.status import AgentStatus, log_to
 from slipstream.run.job_python import install_command, missing_packages
-from slipstream.run.run_dir import CLAIM, Lock
+from slipstream.run.lock import Lock
+from slipstream.run.run_dir import CLAIM
 
 log = logging.getLogger("slipstream")
 
