@@ -58,7 +58,7 @@ def run(
     ] = False,
     rank: Annotated[
         str | None,
-        typer.Option(metavar="N/COUNT", help="This process.  [default: from Slurm or MPI]"),
+        typer.Option(metavar="N/COUNT", help="This process.  [default: from the launcher]"),
     ] = None,
     json: JsonOption = False,
 ) -> None:

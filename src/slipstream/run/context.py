@@ -15,7 +15,7 @@ from slipstream.experiment.receipt import Receipt, with_overlap, wrong_notes
 from slipstream.outputs.html.receipt import receipt_page
 from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.run.agent.request import PROFILE, Request
-from slipstream.run.rank import Rank
+from slipstream.run.rank import Rank, rank_notes
 from slipstream.run.run_dir import REQUEST, STATUS, RunDir, read_json
 from slipstream.run.settings import Settings
 from slipstream.writing import atomic_write
@@ -60,6 +60,10 @@ class Context:
     def warn(self, text: str) -> None:
         self.notes.append(text)
         self.say("", text)
+
+    def rank_notes(self) -> tuple[str, ...]:
+        """What is doubtful about the rank, unless it was typed."""
+        return rank_notes(os.environ) if self.settings.rank is None else ()
 
     def all_ranks(self, holds: Callable[[RunDir], bool]) -> bool:
         return all(holds(self.run_dir.of(index)) for index in range(self.rank.count))

@@ -93,7 +93,7 @@ def _report_checks(context: Context, preflight: Preflight) -> None:
     parts += [f"{len(preflight.gpus)} × {preflight.gpus[0]}"] if preflight.gpus else ["no GPU here"]
     context.phase_facts["check"] = {"jaxlib": jaxlib, "gpus": list(preflight.gpus)}
     context.say("check", " · ".join(parts))
-    for warning in preflight.warnings:
+    for warning in (*preflight.warnings, *context.rank_notes()):
         context.warn(warning)
     if jaxlib and (text := untested(jaxlib)):
         context.warn(text)
