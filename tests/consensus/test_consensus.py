@@ -122,18 +122,18 @@ class Rank:
     def __init__(self, number, size, store, tmp_path, patience_s=0.1, **changes):
         self.number = number
         self.store = store
-        self.watched = SimpleNamespace(
+        self.compiled = SimpleNamespace(
             name="jit_step", calls=0, original="original", executable="original",
             is_settled=False, lock=threading.RLock(),
         )  # fmt: skip
-        self.watched.run_with = lambda executable: setattr(self.watched, "executable", executable)
+        self.compiled.run_with = lambda executable: setattr(self.compiled, "executable", executable)
         self.ran = {}
         self.planted = {"original": 1.0, "a": 0.9, "b": 1.1} | changes.get("planted", {})
         self.fails = changes.get("fails", set())
         consensus = Consensus(tuple(range(size)), number, store, "job", patience_s)
         plan = ExperimentPlan(tmp_path, start=2, steps=2, rounds=8, patience_s=patience_s)
         prepare = changes.get("prepare", self.prepare)
-        self.controller = Controller(self.watched, plan, prepare, self.timer, consensus)
+        self.controller = Controller(self.compiled, plan, prepare, self.timer, consensus)
 
     def prepare(self, watched, plan, outcome):
         arms = [Arm(Variant(name), executable=name) for name in self.planted]
@@ -147,11 +147,11 @@ class Rank:
     def call(self):
         if getattr(self.store, "is_dead", False):
             raise Killed
-        self.watched.calls += 1
+        self.compiled.calls += 1
         return self.controller.on_call((), self.run)
 
     def run(self):
-        self.ran[self.watched.calls] = self.watched.executable
+        self.ran[self.compiled.calls] = self.compiled.executable
         return 0
 
 
@@ -248,12 +248,12 @@ def test_ranks_that_begin_at_different_calls_do_not_wait_for_each_other(
 
     def job(rank):
         for call in range(1, 20_000):
-            rank.watched.calls = call
+            rank.compiled.calls = call
             if call == rank.begin:
                 plan, consensus = rank.controller.plan, rank.controller.consensus
                 consensus = Consensus(consensus.ranks, consensus.rank, store, "late", 60.0)
                 rank.controller = Controller(
-                    rank.watched, plan, rank.prepare, rank.timer, consensus
+                    rank.compiled, plan, rank.prepare, rank.timer, consensus
                 )
             rank.controller.on_call((), rank.run)
             if call > max(begins) and rank.controller.done.is_set():
@@ -270,7 +270,7 @@ def test_a_rank_that_joins_after_the_end_does_not_wait(simulated, tmp_path):
     first = Rank(0, 2, store, tmp_path)
     simulate([first])
     late = Rank(1, 2, store, tmp_path, patience_s=60.0)
-    late.watched.calls = 500
+    late.compiled.calls = 500
     simulate([late], calls=6)
     assert late.controller.done.is_set()
     assert set(late.ran.values()) == {"original"}
@@ -373,7 +373,7 @@ def test_a_fault_of_ours_on_one_rank_never_lets_it_run_another_program(
             errors.append(error.__cause__)
             raise Killed from None
         except KeyError:
-            ranks[1].watched.run_with("original")
+            ranks[1].compiled.run_with("original")
             assert ranks[1].controller.done.is_set()
 
     ranks[1].call = in_runtime
@@ -393,7 +393,7 @@ def test_one_rank_may_close_at_any_time(simulated, tmp_path, who, when):
     call = ranks[who].call
 
     def closing():
-        if ranks[who].watched.calls == when:
+        if ranks[who].compiled.calls == when:
             ranks[who].controller.stop("closed")
         return call()
 

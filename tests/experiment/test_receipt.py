@@ -22,7 +22,7 @@ def receipt():
     made = [(Variant("original"), CONTIGUOUS), (COSTS, CONTIGUOUS), (NO_GRAPHS, SOUND)]
     arms = [Arm(variant, program=program_from_text(text)) for variant, text in made]
     outcome = ExperimentOutcome("jit_step", arms=arms, notes=["first"])
-    return receipt_of(SimpleNamespace(outcome=outcome, watched=SimpleNamespace(compile_s=1.0)))
+    return receipt_of(SimpleNamespace(outcome=outcome, compiled=SimpleNamespace(compile_s=1.0)))
 
 
 def test_the_receipt_says_which_arms_are_wrong(receipt):

@@ -12,8 +12,6 @@ from slipstream.cli.common import JsonOption, show_json
 
 LAYOUT_ROUNDS = 8
 """rounds of --compare-layouts, each of which runs the job twice"""
-PASS_ON = {"ignore_unknown_options": False, "allow_interspersed_args": False}
-"""everything after the options is the command, whatever it looks like"""
 
 
 def run(

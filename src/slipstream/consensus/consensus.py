@@ -205,15 +205,15 @@ class NoConsensus(Exception):
 
 
 def consensus_for(
-    watched: CompiledProgram, folder: Path, patience_s: float = PATIENCE_S
+    compiled: CompiledProgram, folder: Path, patience_s: float = PATIENCE_S
 ) -> Consensus:
     """The consensus of a program: alone, by JAX's coordination service, or by a shared folder."""
-    ranks = watched.processes
+    ranks = compiled.processes
     if len(ranks) == 1:
         return Consensus(ranks, ranks[0])
     # Programs that span processes start in the same order everywhere, so a count names them.
     with _LOOPS_LOCK:
-        key = f"{watched.name[:80]}/{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}"
+        key = f"{compiled.name[:80]}/{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}"
         _LOOPS[key] += 1
         name = f"slipstream/{key}/{_LOOPS[key]}"
     return Consensus(ranks, _own_rank(), _store(folder), name, patience_s)

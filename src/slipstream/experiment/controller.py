@@ -79,15 +79,15 @@ class Controller:
 
     def __init__(
         self,
-        watched: CompiledProgram,
+        compiled: CompiledProgram,
         plan: ExperimentPlan,
         prepare: Preparation | None = None,
         timer: Timer | None = None,
         consensus: Consensus | None = None,
     ) -> None:
-        self.watched = watched
+        self.compiled = compiled
         self.plan = plan
-        self.outcome = ExperimentOutcome(watched.name)
+        self.outcome = ExperimentOutcome(compiled.name)
         self.done = threading.Event()
         self.state = State.WARMING_UP
         self.receipt: Receipt | None = None
@@ -96,7 +96,7 @@ class Controller:
         self._calls = 0
         """in this state"""
         self._recorder = ProfileRecorder(plan.profiler_options, self._on_profiler_failure)
-        self._background = BackgroundCompile(prepare or prepare_arms, watched, plan, self.outcome)
+        self._background = BackgroundCompile(prepare or prepare_arms, compiled, plan, self.outcome)
         self._rounds: Rounds | None = None
         self._best: Arm | None = None
         self._next = 0
@@ -114,7 +114,7 @@ class Controller:
     def _join_consensus(self, consensus: Consensus | None) -> None:
         try:
             self.consensus = consensus or consensus_for(
-                self.watched, self.plan.folder, self.plan.patience_s
+                self.compiled, self.plan.folder, self.plan.patience_s
             )
         except NoConsensus as problem:
             self.consensus = Consensus()
@@ -123,13 +123,13 @@ class Controller:
             return
         self.outcome.consensus = self.consensus
         self._proposals = Proposals(self.consensus, self.plan, self.outcome)
-        if self.consensus.is_leader and not self._proposals.join(self.watched.calls + 1):
+        if self.consensus.is_leader and not self._proposals.join(self.compiled.calls + 1):
             self._settle("the other ranks can't be reached")
 
     def on_call(self, arguments: Arguments, run: RunCall) -> Results:
         # A call from another thread, or from the program's own callbacks, is not measured and
         # doesn't wait. Across processes calls have one order, which must be kept.
-        if not self.watched.lock.acquire(blocking=not self.consensus.is_alone):
+        if not self.compiled.lock.acquire(blocking=not self.consensus.is_alone):
             if self._rounds is not None:
                 self._rounds.is_disturbed = True
             return run()
@@ -141,7 +141,7 @@ class Controller:
             self._on_error(error, is_bug=not call.raised(error))
             raise
         finally:
-            self.watched.lock.release()
+            self.compiled.lock.release()
 
     def _step(self, arguments: Arguments, call: _JobCall) -> Results:
         match self.state:
@@ -179,7 +179,7 @@ class Controller:
     # Warming up: until every rank takes part, and the first calls are over.
 
     def _warm_up(self, arguments: Arguments, call: _JobCall) -> Results:
-        number = self.watched.calls
+        number = self.compiled.calls
         if self.consensus.is_alone or (number % MEET_EVERY == 0 and self._joins_meeting(number)):
             decision = self._meet(number, lambda at: self._proposals.begin(at, self._calls))
             if decision["do"] == "capture":
@@ -232,7 +232,7 @@ class Controller:
 
     def give_way(self) -> None:
         """Leave the profiler to the job; JAX allows one session in a process."""
-        with self.watched.lock:
+        with self.compiled.lock:
             self._recorder.give_way()
 
     # Preparing: the job goes on with the original program while others are compiled.
@@ -249,7 +249,7 @@ class Controller:
         self._background.join(timeout_s)
 
     def _prepare(self, arguments: Arguments, call: _JobCall) -> Results:
-        number = self.watched.calls
+        number = self.compiled.calls
         if number < self._next:
             return call()
         decision = self._meet(number, self._proposals.compare)
@@ -279,7 +279,7 @@ class Controller:
             if not call.raised(error):
                 raise
             return self._without(arm, error, arguments, call)
-        self._rounds.ran(self.watched.calls, arm.name, result, is_done=seconds is not None)
+        self._rounds.ran(self.compiled.calls, arm.name, result, is_done=seconds is not None)
         if seconds is not None and self._rounds.took(arm, seconds):
             self._follow(self._rounds.look())
         return result
@@ -287,21 +287,21 @@ class Controller:
     def _without(self, arm: Arm, error: Exception, arguments: Arguments, call: _JobCall) -> Results:
         """Drop an arm that failed at run time (out of memory, say); the original runs its step."""
         assert self._rounds is not None
-        if arm.executable is self.watched.original:
+        if arm.executable is self.compiled.original:
             raise error
-        failure = StepFailure(error, self.watched, self.consensus)
+        failure = StepFailure(error, self.compiled, self.consensus)
         # Unless it failed on all ranks, the others are inside this arm's collectives, where any
         # other program would meet them.
         if not failure.is_shared() or not failure.is_repeatable(arguments):
             raise JobFailed from error
         log.warning("slipstream: the program %r failed and is dropped: %s", arm.name, failure.why)
-        self.watched.run_with(self.watched.original)
+        self.compiled.run_with(self.compiled.original)
         arm.error, arm.executable = failure.why, None
         self._rounds.drop(arm)
         if len(self._rounds.arms) < 2:
             self._settle(None)
         result = call.repeat()
-        self._rounds.ran(self.watched.calls, "original", result, is_done=True)
+        self._rounds.ran(self.compiled.calls, "original", result, is_done=True)
         return result
 
     def _follow(self, decision: Message) -> None:
@@ -334,7 +334,7 @@ class Controller:
     def _run_with(self, arm: Arm | None) -> None:
         """From the next call on, run an arm; without one, the original program."""
         executable = arm.executable if arm is not None else None
-        self.watched.run_with(executable or self.watched.original)
+        self.compiled.run_with(executable or self.compiled.original)
 
     # Meetings and the end.
 
@@ -351,7 +351,7 @@ class Controller:
             self.consensus.publish("veto", {"why": problem})
             return
         if self.consensus.is_leader:
-            number = max(self._next, self.watched.calls + 1)
+            number = max(self._next, self.compiled.calls + 1)
             if self.state is State.WARMING_UP:
                 number += -number % MEET_EVERY
             # No rank shall wait for a leader that is gone.
@@ -366,7 +366,7 @@ class Controller:
         if best is None:
             self.outcome.chosen = "original"
         self._run_with(best)
-        self.watched.is_settled = True
+        self.compiled.is_settled = True
         for arm in self.outcome.arms:
             if arm is not best:
                 # Executables hold device memory.
@@ -379,7 +379,7 @@ class Controller:
         Where several processes take part and may have begun to compare, it ends at their next
         decision.
         """
-        with self.watched.lock:
+        with self.compiled.lock:
             if self.done.is_set():
                 return
             self._recorder.abandon()

@@ -51,12 +51,12 @@ class BackgroundCompile:
     def __init__(
         self,
         prepare: Preparation,
-        watched: CompiledProgram,
+        compiled: CompiledProgram,
         plan: ExperimentPlan,
         outcome: ExperimentOutcome,
     ) -> None:
         self._prepare = prepare
-        self._watched = watched
+        self._compiled = compiled
         self._plan = plan
         self._outcome = outcome
         self._worker: threading.Thread | None = None
@@ -71,24 +71,24 @@ class BackgroundCompile:
 
     def _work(self, consensus: Consensus) -> None:
         try:
-            self._prepare(self._watched, self._plan, self._outcome)
+            self._prepare(self._compiled, self._plan, self._outcome)
             vote: Message = ballot(self._outcome.arms, self._outcome.costs_bytes)
         except ShuttingDown as error:
             vote = {"problem": str(error)}
         except Exception as error:
             # Any error, bugs included: the other ranks wait for this vote. The loop ends with the
             # original program, and the traceback is in the log.
-            log.warning("slipstream: %s was not recompiled", self._watched.name, exc_info=True)
+            log.warning("slipstream: %s was not recompiled", self._compiled.name, exc_info=True)
             vote = {"problem": f"{type(error).__name__}: {error}"}
         consensus.vote(vote)
 
 
 def prepare_arms(
-    watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
+    compiled: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
 ) -> None:
     """Extract costs from the profile, share them among ranks, and compile every variant."""
-    own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, watched)
-    original = original_arm(watched)
+    own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, compiled)
+    original = original_arm(compiled)
     fingerprint = original.program.fingerprint if original.program else None
     table, costs = share_costs(outcome.consensus, own, fingerprint)
     outcome.costs_bytes = costs
@@ -96,8 +96,8 @@ def prepare_arms(
     arms = [original]
     for variant in plan.variants:
         raise_if_shutting_down()
-        arms.append(make_arm(watched, variant, costs, table))
-        refuse_too_big(arms[-1], original, free_bytes(watched))
+        arms.append(make_arm(compiled, variant, costs, table))
+        refuse_too_big(arms[-1], original, free_bytes(compiled))
     drop_duplicates(arms)
     outcome.arms = arms
 
@@ -129,10 +129,10 @@ def refuse_too_big(arm: Arm, original: Arm, free: int | None) -> None:
         )
 
 
-def free_bytes(watched: CompiledProgram) -> int | None:
+def free_bytes(compiled: CompiledProgram) -> int | None:
     """Device memory that was never used, on the fullest device; None where it is unknown."""
     found = []
-    for device in watched.original.local_devices():
+    for device in compiled.original.local_devices():
         stats = device.memory_stats() or {}
         limit, peak = stats.get("bytes_limit"), stats.get("peak_bytes_in_use")
         if limit is None or peak is None:
@@ -145,13 +145,13 @@ def free_bytes(watched: CompiledProgram) -> int | None:
 
 
 def costs_of(
-    profile_folder: Path, policy: str, watched: CompiledProgram
+    profile_folder: Path, policy: str, compiled: CompiledProgram
 ) -> tuple[CostTable, Coverage]:
     """The cost table of this program alone, and how much of the step it covers.
 
     A profile of another program is an error, not an empty table.
     """
-    return costs_of_program(profile_folder, policy, read_program(watched.original, watched.name))
+    return costs_of_program(profile_folder, policy, read_program(compiled.original, compiled.name))
 
 
 def costs_of_program(profile_folder: Path, policy: str, own: Program) -> tuple[CostTable, Coverage]:

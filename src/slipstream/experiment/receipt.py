@@ -153,7 +153,7 @@ def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
         program={
             "name": outcome.program,
             "fingerprint": before.program.fingerprint if before and before.program else None,
-            "compile_s": controller.watched.compile_s,
+            "compile_s": controller.compiled.compile_s,
         },
         versions=_versions(),
         devices=_devices(),

@@ -149,16 +149,16 @@ class Rounds:
 class StepFailure:
     """An arm that failed while it ran a step of the job: may the original run that step?"""
 
-    def __init__(self, error: Exception, watched: CompiledProgram, consensus: Consensus) -> None:
+    def __init__(self, error: Exception, compiled: CompiledProgram, consensus: Consensus) -> None:
         self.why = first_line(error)
-        self._watched = watched
+        self._compiled = compiled
         self._consensus = consensus
 
     def is_shared(self) -> bool:
         """Whether it failed on all ranks: if not, the others are inside this arm's collectives."""
         if self._consensus.is_alone:
             return True
-        topic = f"failed-{self._watched.calls}"
+        topic = f"failed-{self._compiled.calls}"
         self._consensus.publish(topic, {"why": self.why})
         return self._consensus.wait_for_all(topic, FAILURE_PATIENCE_S) is not None
 
@@ -170,7 +170,7 @@ class StepFailure:
         """
         if any(getattr(value, "is_deleted", bool)() for value in arguments):
             return False
-        return is_allocation_failure(self.why) or self._watched.is_repeatable
+        return is_allocation_failure(self.why) or self._compiled.is_repeatable
 
 
 class NanCheck:

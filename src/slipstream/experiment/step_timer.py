@@ -85,22 +85,22 @@ class MeanStepTimer:
     """Goes around each call of a program and passes its mean step time to `on_end`, once."""
 
     def __init__(
-        self, watched: CompiledProgram, steps: int, on_end: Callable[[float, int], None]
+        self, compiled: CompiledProgram, steps: int, on_end: Callable[[float, int], None]
     ) -> None:
-        self.watched = watched
+        self.compiled = compiled
         self.steps = max(steps, MIN_MEAN_STEPS)
         self._on_end = on_end
         self._calls = 0
         self._began_s = 0.0
 
     def on_call(self, arguments: Arguments, run: RunCall) -> Results:
-        with self.watched.lock:
+        with self.compiled.lock:
             result = run()
             if self._calls == 0:
                 self._began_s = done_at(result)
             elif self._calls == self.steps:
                 seconds = (done_at(result) - self._began_s) / self.steps
-                self.watched.is_settled = True
+                self.compiled.is_settled = True
                 self._on_end(seconds, self.steps)
             self._calls += 1
             return result

@@ -61,14 +61,14 @@ class Arm:
         return self.executable is not None and self.same_as is None
 
 
-def original_arm(watched: CompiledProgram) -> Arm:
-    arm = Arm(Variant("original"), watched.original)
+def original_arm(compiled: CompiledProgram) -> Arm:
+    arm = Arm(Variant("original"), compiled.original)
     _describe(arm)
     return arm
 
 
 def make_arm(
-    watched: CompiledProgram, variant: Variant, costs: bytes | None, table: CostTable | None
+    compiled: CompiledProgram, variant: Variant, costs: bytes | None, table: CostTable | None
 ) -> Arm:
     """Compile a variant. A failure of XLA, or to read its program, goes into the arm's `error`."""
     arm = Arm(variant)
@@ -78,10 +78,10 @@ def make_arm(
         return arm
     try:
         if given is not None:
-            arm.executable = _strictly(watched, variant, given)
+            arm.executable = _strictly(compiled, variant, given)
             arm.is_strict = arm.executable is not None
         if arm.executable is None:
-            arm.executable = watched.recompile(variant.flags, given)
+            arm.executable = compiled.recompile(variant.flags, given)
         _describe(arm)
     except (SlipstreamError, *XLA_ERRORS) as error:
         arm.executable = None
@@ -116,10 +116,10 @@ def drop_duplicates(arms: Sequence[Arm]) -> None:
             arm.same_as = None
 
 
-def _strictly(watched: CompiledProgram, variant: Variant, costs: bytes) -> Executable | None:
+def _strictly(compiled: CompiledProgram, variant: Variant, costs: bytes) -> Executable | None:
     """Compile with XLA's accuracy checker; None where it finds a cost missing."""
     try:
-        return watched.recompile({**variant.flags, **STRICT}, costs)
+        return compiled.recompile({**variant.flags, **STRICT}, costs)
     except XLA_ERRORS:
         return None
 

@@ -54,11 +54,6 @@ def find_recordings(path: Path, run: str | None = None) -> list[Path]:
     raise BadInput(f"{path} has no run {run!r}; its runs are: {names}")
 
 
-def list_runs(path: Path) -> list[str]:
-    """Names of the runs below a log folder, oldest first."""
-    return sorted(folder.name for folder in _runs(path))
-
-
 def file_kind(path: Path) -> FileKind:
     """What a file contains: by its name if only one profiler uses it, else by its first bytes."""
     with path.open("rb") as file:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -129,6 +130,22 @@ def test_a_trial_of_another_host_is_left_alone_until_its_heartbeats_stop(tmp_pat
     assert (again.settings, again.origin) == (lost.settings, "preset one")
     here.tell(again, Outcome(OK, step_us=1.0))
     here.close()
+
+
+def test_of_two_processes_that_propose_the_same_at_once_the_later_one_gives_way(tmp_path):
+    url = f"sqlite:///{tmp_path / 'study.sqlite3'}"
+    early, late = Study(url, "test", SPACE, "step"), Study(url, "test", SPACE, "step")
+    # The earlier trial runs already, and its settings are written only while the later one asks.
+    first = early._study.ask()
+    proposed = early._suggested(first)
+    writing = threading.Timer(0.3, first.set_user_attr, ("settings", proposed))
+    writing.start()
+    trial = late._study.ask()
+    trial.set_user_attr("settings", proposed)
+    assert late._is_repeat(trial, proposed)
+    writing.join()
+    assert [row.repeat_of for row in late.rows()] == [None, first.number]
+    early.close(), late.close()
 
 
 WORKER = """

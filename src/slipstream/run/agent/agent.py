@@ -305,7 +305,7 @@ class Agent:
     def _end(self) -> None:
         measured = self.measurement
         if isinstance(measured, (Controller, Applier)):
-            _refuse_compiles(measured.watched)
+            _refuse_compiles(measured.compiled)
             measured.join(LONGEST_WAIT_S)
         if isinstance(measured, Controller) and not self._is_over:
             if not measured.done.is_set():
@@ -372,8 +372,8 @@ def _hide_from_tracebacks() -> None:
         log.warning("slipstream: %s", changed)
 
 
-def _refuse_compiles(watched: CompiledProgram) -> None:
+def _refuse_compiles(compiled: CompiledProgram) -> None:
     def recompile(*arguments: object, **named: object) -> Any:
         raise RuntimeError("the job is ending")
 
-    watched.recompile = recompile  # type: ignore[method-assign]
+    compiled.recompile = recompile  # type: ignore[method-assign]

@@ -129,17 +129,19 @@ def profile_in(program: CompiledProgram) -> bytes:
 def with_both_programs(second: Any, first: Any) -> Preparation:
     """A preparation: JAX's two programs and the original as arms; XLA checks the costs."""
 
-    def prepare(watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
-        without = watched.recompile({}, b"")
+    def prepare(
+        compiled: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
+    ) -> None:
+        without = compiled.recompile({}, b"")
         raise_if_shutting_down()
-        with watched.lock:
-            watched.original = without
-        original, arm = original_arm(watched), Arm(VARIANT, second)
-        profile = profile_in(watched)
+        with compiled.lock:
+            compiled.original = without
+        original, arm = original_arm(compiled), Arm(VARIANT, second)
+        profile = profile_in(compiled)
         table = None
         if profile:
             table = _read_profile(profile, plan.folder / "costs.pb", outcome)
-            arm.is_strict = _passes_strict_check(watched)
+            arm.is_strict = _passes_strict_check(compiled)
         else:
             outcome.notes.append(EMPTY)
         describe_made(arm, table)
@@ -162,10 +164,10 @@ def _read_profile(profile: bytes, file: Path, outcome: ExperimentOutcome) -> Any
         return None
 
 
-def _passes_strict_check(watched: CompiledProgram) -> bool:
+def _passes_strict_check(compiled: CompiledProgram) -> bool:
     """Whether the program compiles with XLA's own check that no cost is missing."""
     try:
-        watched.recompile(STRICT)
+        compiled.recompile(STRICT)
     except XLA_ERRORS:
         return False
     return True

@@ -24,15 +24,17 @@ log = logging.getLogger("slipstream")
 def with_precomputed_costs(request: Request) -> Preparation:
     """A preparation that compiles the arms of the compare phase with the request's costs."""
 
-    def prepare(watched: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
-        original = original_arm(watched)
+    def prepare(
+        compiled: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
+    ) -> None:
+        original = original_arm(compiled)
         table, outcome.costs_bytes = _costs(request, original)
         outcome.costs = Path(request.costs) if request.costs else None
         outcome.coverage = coverage_from(request.coverage)
         if request.profile:
             outcome.profiles["before"] = Path(request.profile)
         costs = outcome.costs_bytes
-        arms = [original, *(make_arm(watched, one, costs, table) for one in plan.variants)]
+        arms = [original, *(make_arm(compiled, one, costs, table) for one in plan.variants)]
         drop_duplicates(arms)
         outcome.arms = arms
 
@@ -65,9 +67,9 @@ class Applier:
     """Compiles what an earlier comparison chose, and runs it as soon as it is ready."""
 
     def __init__(
-        self, watched: CompiledProgram, request: Request, on_end: Callable[[str | None], None]
+        self, compiled: CompiledProgram, request: Request, on_end: Callable[[str | None], None]
     ) -> None:
-        self.watched = watched
+        self.compiled = compiled
         self._request = request
         self._on_end = on_end
         self._arm: Arm | None = None
@@ -75,11 +77,11 @@ class Applier:
         self._worker.start()
 
     def on_call(self, arguments: Sequence[Any], run: Callable[[], Any]) -> Any:
-        if not self._worker.is_alive() and not self.watched.is_settled:
-            self.watched.is_settled = True
+        if not self._worker.is_alive() and not self.compiled.is_settled:
+            self.compiled.is_settled = True
             problem = self._arm.error if self._arm else "the chosen program was not compiled"
             if self._arm is not None and self._arm.executable is not None:
-                self.watched.run_with(self._arm.executable)
+                self.compiled.run_with(self._arm.executable)
                 problem = None
             self._on_end(problem)
         return run()
@@ -90,8 +92,8 @@ class Applier:
     def _work(self) -> None:
         chosen = [one for one in self._request.variants if one.name == self._request.chosen]
         try:
-            table, costs = _costs(self._request, original_arm(self.watched))
+            table, costs = _costs(self._request, original_arm(self.compiled))
             for variant in chosen:
-                self._arm = make_arm(self.watched, variant, costs, table)
+                self._arm = make_arm(self.compiled, variant, costs, table)
         except (OSError, SlipstreamError, *XLA_ERRORS):
             log.warning("slipstream: the chosen program was not compiled", exc_info=True)

@@ -63,15 +63,15 @@ class AgentStatus:
         self, controller: Controller, autopgle: Mapping[str, Any], is_whole: bool
     ) -> None:
         receipt = receipt_of(controller, reads_profiles=False)
-        program = save_program(controller.watched, self.folder / "programs")
+        program = save_program(controller.compiled, self.folder / "programs")
         files = {what: str(file) for what, file in program.items()}
         receipt = replace(receipt, files={**receipt.files, **files})
         if autopgle:
             receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(autopgle)})
         receipt.write(self.folder, COMPARISON)
         facts = {
-            "program": controller.watched.name,
-            "content": content_of(controller.watched),
+            "program": controller.compiled.name,
+            "content": content_of(controller.compiled),
             "chosen": receipt.chosen,
             "verdict": receipt.verdict,
             "reused_profile": controller.plan.is_recorded,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from slipstream.tune.search.trial_owner import is_dead, owner
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 
+SETTLE_S = 5.0
+"""how long a trial waits for an earlier one to say what it tries; its process may have died"""
 MOST_REPEATS = 40
 """stop after this many consecutive proposals that were tried before"""
 FEWEST_BEFORE = 4
@@ -187,7 +190,7 @@ class Study:
     def _is_repeat(self, trial: Any, settings: Mapping[str, str]) -> bool:
         """Whether these settings are known or being tried; then finish the trial here."""
         key = _key(settings)
-        for row in self.rows():
+        for row in self._rows_once_settled(trial.number):
             if row.number >= trial.number and row.state != "done":
                 continue
             is_taken = row.state in ("done", "running") and row.number != trial.number
@@ -200,6 +203,22 @@ class Study:
                     self._study.tell(trial, state=self._states.FAIL)
                 return True
         return False
+
+    def _rows_once_settled(self, number: int) -> list[TrialRow]:
+        """All rows, once every earlier trial that runs has said what it tries.
+
+        Of two processes that propose the same settings at the same moment, the later trial gives
+        way; it can't while the earlier one has not written its settings yet.
+        """
+        end = time.monotonic() + SETTLE_S
+        while any(
+            trial.number < number and "settings" not in trial.user_attrs
+            for trial in self._trials(self._states.RUNNING)
+        ):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        return self.rows()
 
     # Results.
 
