@@ -16,10 +16,10 @@ SETTINGS = ("no_graphs", "default")
 TEXT = """## One GPU standing for eight
 
 A GPT with FSDP over eight GPUs, compiled for eight and run on one H200 with JAX's mocked topology:
-compute is real, collectives are skipped. So the first columns can be checked, and the others can't:
-they rest on the model of NVLink's collectives (docs/machines.md has its error against published
-tables), on the assumption that no device is late, and on kernels that take no longer beside
-collectives than the simulation says.
+compute is real, collectives are skipped. The first columns can therefore be checked and the others
+cannot: they rest on the model of NVLink's collectives (docs/machines.md has its error against
+published tables), on the assumption that no device is late, and on the simulated slowdown of
+kernels that overlap with collectives.
 """
 
 
@@ -53,5 +53,5 @@ def page(folder: Path) -> str:
     if not rows:
         return TEXT + "\nThe recordings are not here.\n"
     heads = ["setting", "measured without collectives, ms", "simulated without",
-             "eight GPUs, ms", "communication", "exposed", "least possible", "basis"]  # fmt: skip
+             "eight GPUs, ms", "communication", "exposed", "lower bound", "basis"]  # fmt: skip
     return "\n".join([TEXT, table(heads, rows), ""])

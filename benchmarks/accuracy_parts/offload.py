@@ -20,9 +20,9 @@ TIE = 0.02
 TEXT = """## Costs of one recording, program of another
 
 GPT of 8 layers, 16,384 tokens, residual stream offloaded to host memory, one H200, JAX 0.11.2; the
-program compiled with four settings. `default` and `nolhs` run in CUDA graphs, which put the copies
-in line with the kernels; the other two run them beside it. Rows: where the costs are from; columns:
-the program that is simulated.
+program was compiled with four settings. `default` and `nolhs` run in CUDA graphs, which serialise
+the copies with the kernels; the other two overlap them. Rows: the recording that the costs come
+from; columns: the program that is simulated.
 """
 
 

@@ -25,12 +25,12 @@ ARCHIVE = "nsysjax_pax_fsdp4_a100_proc{}.zip"
 STEP = "pjit__wrapped_step_fn"
 WHERE = "4xA100-80"
 MEASURED_MS = 127.0
-TEXT = """## Four A100s that nobody here has
+TEXT = """## Four A100, recorded by others
 
 A Pax transformer with FSDP over four A100, recorded with nsys-jax in 2024 by the makers of
-JAX-Toolbox (two of its four processes). Costs as measured in it, by the median of each instruction:
-then a collective's time has the wait for its peers in it, as the step had. With the policy
-`typical`, which leaves that wait out, the exposed communication is what remains if nobody is late.
+JAX-Toolbox (two of its four processes). With the median of each instruction as its cost, a
+collective's time includes the wait for its peers, as the recorded step did. The policy `typical`
+excludes that wait, so its exposed communication is that of a step in which no device is late.
 """
 
 
