@@ -1,11 +1,16 @@
 """Runs when Python starts in a job of `slipstream run`; does nothing until the job imports jax.
 
 Python loads only one `sitecustomize`, so this one first runs the one that it hides. Nothing here
-may end the job: errors are noted for the launcher.
+may end the job: errors are noted for the launcher. Beside the request it leaves
+
+    request.json.loaded    a Python of the job ran this file
+    request.json.jax       one of them imported jax
+    request.json.problem   why the agent did not start
 """
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import os
@@ -28,18 +33,33 @@ def _chain(here: str) -> None:
 
 
 class _WhenImported:
-    """Finds jax as usual, and starts the agent once jax is imported."""
+    """Finds jax as usual, and starts the agent once jax has been executed.
+
+    Works until then: libraries ask for jax's spec to see whether jax is installed, and an import
+    may fail and be tried again. It is never removed: another thread may be walking the finders.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "jax":
+        if name != "jax" or _STARTED.locked():
             return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = self._found(path, target)
         if spec is not None and spec.loader is not None:
-            _run_after(spec.loader)
+            try:
+                _run_after(spec.loader)
+            except Exception as error:
+                _note(error)
         return spec
+
+    def _found(self, path: Any, target: Any) -> Any:
+        """What the finders after this one find; Python has asked the others already."""
+        finders = list(sys.meta_path)
+        later = finders[finders.index(self) + 1 :] if self in finders else []
+        for finder in later:
+            find = getattr(finder, "find_spec", None)
+            spec = find("jax", path, target) if find is not None else None
+            if spec is not None:
+                return spec
+        return None
 
 
 class _OurPackage:
@@ -55,20 +75,33 @@ class _OurPackage:
 
 
 def _run_after(loader: Any) -> None:
+    """Start the agent when this loader has executed jax."""
+    if "exec_module" in vars(loader):
+        return  # the loader of an earlier spec, which its finder keeps
     execute = loader.exec_module
 
     def exec_module(module: Any) -> None:
         execute(module)
-        try:
-            sys.meta_path.append(_OurPackage())
-            from slipstream.run.agent.agent import start
-
-            start(os.environ["SLIPSTREAM_AGENT"])
-        except Exception as error:
-            # Whatever it is: it must not fail the job's own import of jax.
-            _note(error)
+        vars(loader).pop("exec_module", None)
+        if module.__name__ == "jax":
+            _start_once()
 
     loader.exec_module = exec_module
+
+
+def _start_once() -> None:
+    """Start the agent, unless it was started in this process before."""
+    if not _STARTED.acquire(blocking=False):
+        return
+    try:
+        _mark("jax")
+        sys.meta_path.append(_OurPackage())
+        from slipstream.run.agent.agent import start
+
+        start(os.environ["SLIPSTREAM_AGENT"])
+    except Exception as error:
+        # Whatever it is: it must not fail the job's own import of jax.
+        _note(error)
 
 
 def _end_as_interrupted() -> None:
@@ -87,19 +120,31 @@ def _end_as_interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def _mark(what: str) -> None:
+    """Leave an empty file for the launcher, which says how far Slipstream got in the job."""
+    with contextlib.suppress(Exception):
+        open(f"{os.environ['SLIPSTREAM_AGENT']}.{what}", "a").close()
+
+
 def _note(error: BaseException) -> None:
     """Leave a line for the launcher; never on the job's own output."""
-    try:
-        with open(os.environ["SLIPSTREAM_AGENT"] + ".problem", "w") as file:
-            file.write(f"{type(error).__name__}: {error} (Python: {sys.executable})\n")
-    except Exception:
-        pass
+    with (
+        contextlib.suppress(Exception),
+        open(os.environ["SLIPSTREAM_AGENT"] + ".problem", "w") as file,
+    ):
+        file.write(f"{type(error).__name__}: {error} (Python: {sys.executable})\n")
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_STARTED = _thread.allocate_lock()
+"""taken for good when the agent is started"""
 try:
     _chain(_HERE)
 finally:
-    if os.environ.get("SLIPSTREAM_AGENT") and "jax" not in sys.modules:
-        sys.meta_path.insert(0, _WhenImported())
+    if os.environ.get("SLIPSTREAM_AGENT"):
+        _mark("loaded")
         atexit.register(_end_as_interrupted)
+        if "jax" in sys.modules:  # a .pth file or the user's own sitecustomize imported it
+            _start_once()
+        else:
+            sys.meta_path.insert(0, _WhenImported())
