@@ -158,5 +158,6 @@ def test_a_shell_script_whose_python_lacks_packages_runs_and_the_receipt_says_so
 
 def test_a_shell_script_that_never_loads_us_is_told_what_to_try(tmp_path):
     done = run_short(tmp_path / "out", ["sh", "-c", "exit 0"], cwd=tmp_path)
-    assert "or its Python could not load Slipstream" in done.receipt["why"]
-    assert "python -m pip install slipstream" in done.receipt["why"]
+    why = done.receipt["why"]
+    assert why.startswith("Slipstream was never loaded inside the job: it ran no Python, or its ")
+    assert "python -m pip install slipstream" in why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from slipstream.experiment.controller import State
 from slipstream.experiment.receipt import Receipt, with_overlap, wrong_notes
 from slipstream.outputs.html.receipt import receipt_page
 from slipstream.outputs.terminal.receipt import receipt_lines
-from slipstream.run.agent.request import PROFILE, Request
+from slipstream.run.agent.request import JAX_IMPORTED, LOADED, PROBLEM, PROFILE, Request, marked
+from slipstream.run.job_command import obstacle, suspect
 from slipstream.run.rank import Rank, rank_notes
 from slipstream.run.run_dir import REQUEST, STATUS, RunDir, read_json
 from slipstream.run.settings import Settings
@@ -23,6 +24,11 @@ from slipstream.writing import atomic_write
 SIGNALLED = 128
 """what a shell adds to the number of the signal that ended a command"""
 INSTALL = "python -m pip install slipstream"
+_UNSEEN = (
+    "it ran no Python, or its Python ignored PYTHONPATH (as with python -I, env -i, sudo, or in a "
+    f"container); if so, type there: {INSTALL}, and put slipstream run -- before python"
+)
+"""why Slipstream may never have been loaded, where the command shows no reason"""
 UNDER_WAY = tuple(state.value for state in State if state is not State.SETTLED)
 """states of an agent that is not finished; the last one it wrote if the job was killed"""
 
@@ -48,8 +54,6 @@ class Context:
         self.notes: list[str] = []
         self.phase_facts: dict[str, Any] = {}
         """what each phase found, for the receipt"""
-        self.knows_python = True
-        """whether the job's Python is known, and can load the agent"""
         self._say = say
 
     def say(self, phase: str, text: str) -> None:
@@ -89,13 +93,13 @@ class Context:
         if problem is not None:
             return problem
         status = read_json(phase / STATUS)
-        if code > SIGNALLED and status is None:
-            name = signal_name(code)
-            return f"{name} ended the job before it called a jitted function"
-        why = "the job ended without calling a jitted function"
-        if status is None and not self.knows_python:
-            why += f", or its Python could not load Slipstream; if so, type there: {INSTALL}"
-        if status is not None:
+        command = self.settings.command
+        if status is None:
+            if code > SIGNALLED and obstacle(command, os.environ) is None:
+                name = signal_name(code)
+                return f"{name} ended the job before it called a jitted function"
+            why = how_far(phase, command)
+        else:
             state = status.get("state")
             ended = f"the job ended while it was {state}" if state in UNDER_WAY else ""
             why = str(status.get("why") or ended or "the job ended before the capture")
@@ -135,9 +139,23 @@ class Context:
             return receipt
 
 
+def how_far(phase: Path, command: Sequence[str]) -> str:
+    """How far Slipstream got inside a job that ended before its agent reported anything."""
+    request = phase / REQUEST
+    if marked(request, JAX_IMPORTED).exists():
+        return (
+            "the job imported jax, but ended before it called a jitted function often enough to "
+            "be measured"
+        )
+    if marked(request, LOADED).exists():
+        return "the job never imported jax; Slipstream was loaded inside it, and had nothing to do"
+    reason = obstacle(command, os.environ) or suspect(command) or _UNSEEN
+    return f"Slipstream was never loaded inside the job: {reason}"
+
+
 def agent_problem(phase: Path) -> str | None:
     """Why the agent did not start; None if it did, or was never loaded."""
-    file = phase / f"{REQUEST}.problem"
+    file = marked(phase / REQUEST, PROBLEM)
     if not file.exists():
         return None
     return f"Slipstream did not start inside the job: {file.read_text(errors='replace').strip()}"

@@ -97,6 +97,11 @@ def check_python(command: Sequence[str], environment: Mapping[str, str]) -> JobP
     return found
 
 
+def is_python(name: str) -> bool:
+    """Whether a command of this name is Python itself."""
+    return _PYTHON.match(name) is not None
+
+
 def missing_packages() -> list[str]:
     """The packages of `NEEDED` that this Python lacks."""
     return [name for name, module in NEEDED.items() if not _is_here(module)]
@@ -168,7 +173,7 @@ def _python_in(word: str, path: str | None) -> list[str] | None:
     file = shutil.which(word, path=path)
     if file is None:
         return None
-    return [file] if _PYTHON.match(Path(file).name) else _shebang(Path(file), path)
+    return [file] if is_python(Path(file).name) else _shebang(Path(file), path)
 
 
 def _shebang(script: Path, path: str | None) -> list[str] | None:
@@ -184,11 +189,11 @@ def _shebang(script: Path, path: str | None) -> list[str] | None:
         # A relocatable script looks for the Python beside it.
         python = trampoline[1].rpartition("/")[2] if "$0" in trampoline[1] else trampoline[1]
         words = [str(script.resolve().parent / python.strip("\"'"))]
-        return words if _PYTHON.match(Path(words[0]).name) else None
+        return words if is_python(Path(words[0]).name) else None
     words = first.removeprefix("#!").split()
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    if not words or not _PYTHON.match(Path(words[0]).name):
+    if not words or not is_python(Path(words[0]).name):
         return None
     found = shutil.which(words[0], path=path)
     return [found] if found is not None else None

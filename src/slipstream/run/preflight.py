@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from slipstream.doctor.machine_facts import MachineFacts, read_machine_facts
@@ -14,7 +14,9 @@ from slipstream.flags.catalogue.catalogue import Catalogue, default_catalogue, i
 from slipstream.flags.lint.findings import FAILING
 from slipstream.flags.lint.lint import lint
 from slipstream.flags.presets.presets import compose
+from slipstream.flags.readers.python import read_python
 from slipstream.flags.settings import read_environment
+from slipstream.run.job_command import obstacle, python_call
 from slipstream.run.job_python import JobPython, check_python
 from slipstream.run.settings import Settings
 
@@ -37,10 +39,22 @@ class Preflight:
     warnings: tuple[str, ...]
     python: JobPython | None = None
     """the job's Python; None if the command is not recognisably Python"""
+    obstacle: str | None = None
+    """what in the command keeps Slipstream out of the job, and what to do about it"""
 
 
 def check_job(settings: Settings) -> Preflight:
     """BadInput or Missing, with the fix, if the job would end or could not be measured."""
+    found = _check(settings)
+    warnings = found.warnings
+    if (seen := obstacle(settings.command, os.environ)) is not None:
+        warnings = (f"nothing will be measured: {seen}", *warnings)
+    if found.flags and (text := _sets_flags_itself(settings)) is not None:
+        warnings = (*warnings, text)
+    return replace(found, warnings=warnings, obstacle=seen)
+
+
+def _check(settings: Settings) -> Preflight:
     base, presets, flags = os.environ, settings.presets, settings.flags
     python = check_python(settings.command, base)
     try:
@@ -100,6 +114,27 @@ def _environment(
     words = [*(f"--{name}={value}" for name, value in flags.items()), base.get("XLA_FLAGS", "")]
     environment = {name: value for name, value in variables.items() if name not in base}
     return environment | ({"XLA_FLAGS": " ".join(words).strip()} if flags else {})
+
+
+def _sets_flags_itself(settings: Settings) -> str | None:
+    """A warning if the job's script replaces XLA_FLAGS, and with it the flags that we set."""
+    call = python_call(settings.command, os.environ)
+    if call is None or call.script is None:
+        return None
+    try:
+        text = call.script.read_text(encoding="utf-8", errors="replace")
+        found = [one for one in read_python(text) if one.name == "XLA_FLAGS" and not one.appends]
+    except (OSError, BadInput, ValueError, RecursionError):
+        return None  # the job itself will show what is wrong with it
+    lost = [one for one in found if not text[: one.start].rstrip().endswith("setdefault(")]
+    if not lost:
+        return None
+    line = text.count("\n", 0, lost[0].start) + 1
+    given = "--preset" if settings.presets else "--flags"
+    return (
+        f"{call.script} sets XLA_FLAGS itself in line {line}, so the flags of {given} may be lost; "
+        "write there: os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + ' --xla_…'"
+    )
 
 
 def _refuse_fatal(environment: Mapping[str, str], catalogue: Catalogue, gpu: str | None) -> None:

@@ -68,7 +68,6 @@ def _run_phases(settings: Settings, say: Say) -> RunResult:
     if settings.nsys:
         nsys.nsys()
     preflight = check_job(settings)
-    context.knows_python = preflight.python is not None
     _report_checks(context, preflight)
     with context.run_dir.open(context.warn):
         try:
@@ -115,6 +114,8 @@ def _profile(context: Context, preflight: Preflight) -> Precomputed | RunResult 
         _write_run(context, preflight)
     if settings.in_place or settings.auto:
         return None
+    if preflight.obstacle is not None:
+        return None  # a run just for a profile would make none
     if not all_ranks_share(run_dir.folder, context.rank, os.environ):
         context.warn("the ranks don't share this folder, so everything happens inside the job")
         return None

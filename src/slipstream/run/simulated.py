@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from slipstream.run.context import (
     RunResult,
     Say,
     agent_problem,
+    how_far,
     signal_name,
     write_receipt,
 )
@@ -47,6 +48,7 @@ from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.run_dir import (
     DONE,
     REQUEST,
+    STATUS,
     RunDir,
     done_facts,
     mark_done,
@@ -118,13 +120,18 @@ def _lowered(
     output.replay(sys.stderr if settings.is_json else sys.stdout)
     log.replay(sys.stderr)
     why = agent_problem(phase) or (
-        "the job ended without calling a jitted function: there is nothing to simulate"
+        f"there is nothing to simulate: {_why_nothing(phase, settings.command)}"
     )
     if asked:
         code = SIGNALLED + asked[-1] if code is None else code
         why = f"{signal_name(SIGNALLED + asked[-1])} ended the job"
     say("verdict", f"can't tell: {why}")
     return RunResult(code or 0, bare_receipt(why))
+
+
+def _why_nothing(phase: Path, command: Sequence[str]) -> str:
+    status = read_json(phase / STATUS) or {}
+    return str(status.get("why") or how_far(phase, command))
 
 
 class _Simulated:

@@ -29,6 +29,14 @@ time      time some steps of the unchanged job, keep its first results; the laun
 lower     save the hot program as JAX lowered it; the launcher then ends the job
 """
 
+LOADED, JAX_IMPORTED, PROBLEM = "loaded", "jax", "problem"
+"""what `site/sitecustomize.py` leaves beside the request, as `request.json.loaded`"""
+
+
+def marked(request: Path, mark: str) -> Path:
+    """The file that shows that the job got so far."""
+    return request.with_name(f"{request.name}.{mark}")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -67,6 +75,9 @@ class Request:
     """with `time`: environment variables to report as the job sees them"""
 
     def write(self, path: Path) -> Path:
+        """Write it, and remove the marks that the job of an earlier request left."""
+        for mark in (LOADED, JAX_IMPORTED, PROBLEM):
+            marked(path, mark).unlink(missing_ok=True)
         return write_json(path, asdict(self))
 
 
