@@ -53,13 +53,13 @@ def optimized(function, tmp_path, timer=FASTER, variants=(OTHER,), checks=False)
     return Optimized(function, plan, timer)
 
 
-def settle(step, *arguments, next=None, **named):
-    """Call until it is settled; `next` makes the arguments of the next call from a result."""
+def settle(step, *arguments, following=None, **named):
+    """Call until it is settled; `following` makes the arguments of the next call from a result."""
     results, end = [], time.monotonic() + 120
     while time.monotonic() < end:
         results.append(step(*arguments, **named))
-        if next is not None:
-            arguments = next(results[-1])
+        if following is not None:
+            arguments = following(results[-1])
         if step.is_settled:
             return results
         time.sleep(0.01)
@@ -282,7 +282,7 @@ def test_an_arm_that_fails_at_run_time_is_out(tmp_path, caplog):
         return run(), 1.0
 
     step = optimized(jax.jit(f, donate_argnums=0), tmp_path, timer)
-    results = settle(step, matrix(), matrix(1), next=lambda result: (result, matrix(1)))
+    results = settle(step, matrix(), matrix(1), following=lambda result: (result, matrix(1)))
     assert len(results) > 3
     (receipt,) = step.receipts()
     assert receipt.chosen == "original"
@@ -305,7 +305,7 @@ def test_a_step_that_may_have_begun_is_not_done_again(tmp_path, calls_host):
     jitted = jax.jit(talking) if calls_host else jax.jit(f, donate_argnums=0)
     step = optimized(jitted, tmp_path, timer)
     with pytest.raises(RuntimeError, match="INTERNAL: planted"):
-        settle(step, matrix(), matrix(1), next=lambda result: (result, matrix(1)))
+        settle(step, matrix(), matrix(1), following=lambda result: (result, matrix(1)))
 
 
 def test_an_arm_whose_result_is_bad_is_out_and_its_step_is_done_again(tmp_path, caplog):
@@ -331,7 +331,7 @@ def test_an_arm_that_took_its_arguments_with_it_is_the_jobs_error(tmp_path):
 
     step = optimized(jax.jit(f, donate_argnums=0), tmp_path, timer)
     with pytest.raises(RuntimeError, match="planted, after it ran"):
-        settle(step, matrix(), matrix(1), next=lambda result: (result, matrix(1)))
+        settle(step, matrix(), matrix(1), following=lambda result: (result, matrix(1)))
 
 
 def test_a_recompile_that_fails_is_noted(tmp_path, monkeypatch):

@@ -132,7 +132,7 @@ def test_equal_fusions_have_equal_hashes() -> None:
             shared[kernel].add(program.canonical(fusion.called[0]))
     # XLA's own deduplication is the answer: one hash a kernel, and no two kernels alike.
     assert all(len(hashes) == 1 for hashes in shared.values())
-    assert len({hash for hashes in shared.values() for hash in hashes}) == len(shared)
+    assert len({one for hashes in shared.values() for one in hashes}) == len(shared)
 
 
 def test_positions_are_the_schedule() -> None:

@@ -161,8 +161,8 @@ def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
 
 
 def _latency(latency: Latency, width: int) -> list[Line]:
-    medians = [bin.p50_us if bin is not None else 0.0 for bin in latency.bins]
-    highs = [bin.p99_us if bin is not None else 0.0 for bin in latency.bins]
+    medians = [one.p50_us if one is not None else 0.0 for one in latency.bins]
+    highs = [one.p99_us if one is not None else 0.0 for one in latency.bins]
     most = max(highs)
     lines: list[Line] = [
         (f"transfers between slices: {_percentiles(latency.all)}", ""),
