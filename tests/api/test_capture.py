@@ -10,10 +10,12 @@ from pathlib import Path
 import fsspec
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import slipstream
 from slipstream.api import capture as module
+from slipstream.api.capture import step_number
 from slipstream.errors import BadInput
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
@@ -72,6 +74,99 @@ def test_levanters_names(tmp_path, said):
     off = slipstream.capture(tmp_path / "off", profiler=False)
     run_steps(off)
     assert off.folder is None and not (tmp_path / "off").exists()
+
+
+class StepInfo:
+    """As Levanter's: the number is a property, and an array on the device."""
+
+    def __init__(self, number):
+        self.state = jnp.asarray(number + 1)
+
+    @property
+    def step(self):
+        return self.state - 1
+
+
+class Unreadable:
+    @property
+    def step(self):
+        raise RuntimeError("Array has been deleted")
+
+    def __repr__(self):
+        raise RuntimeError("a repr that would copy the whole state")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        int, float, np.int32, np.int64, np.uint8, np.asarray, jnp.asarray,
+        lambda number: jnp.full((4,), number), StepInfo,
+        lambda number: type("State", (), {"step": number})(),
+        lambda number: type("State", (), {"step": np.int32(number)})(),
+    ],
+    ids=[
+        "int", "float", "int32", "int64", "uint8", "numpy", "jax", "replicated", "StepInfo",
+        "attribute", "numpy attribute",
+    ],
+)  # fmt: skip
+def test_forms_of_a_steps_number(form):
+    assert [step_number(form(number)) for number in (0, 7)] == [0, 7]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "step", "7", True, float("nan"), float("inf"), object(), Unreadable(), [1], {}, print,
+        np.asarray([1, 2]), np.asarray([]), np.asarray(True), jnp.asarray(True), jax.random.key(0),
+        type("State", (), {"step": lambda self: 3})(),
+    ],
+    ids=lambda step: type(step).__name__,
+)  # fmt: skip
+def test_what_is_no_number_is_logged_once_and_calls_are_counted(step, caplog):
+    hook = slipstream.capture("logs", start=1000)
+    for _ in range(3):
+        hook(step, step)
+    assert hook._calls == 3
+    assert "is no step number and has none as .step, so calls are counted" in hook.problem
+    assert caplog.text.count("is no step number") == 1
+
+
+def test_a_hook_called_in_a_way_that_we_do_not_know_still_records(tmp_path, said, caplog):
+    hook = slipstream.capture(tmp_path, start=2, steps=2, announce=said.append)
+    for _ in range(6):
+        captured_step(jnp.eye(16)).block_until_ready()
+        hook("epoch", None, {"loss": 1.0}, force=True)
+    hook.wait()
+    assert recorded_steps(tmp_path) == 2 and len(said) == 1
+    assert "'epoch' that it was called with is no step number" in hook.problem
+
+
+def test_a_levanter_style_hook_records_its_steps(tmp_path, said):
+    hook = slipstream.capture(tmp_path, start_step=2, num_steps=3, announce=said.append)
+    for number in range(8):
+        captured_step(jnp.eye(16)).block_until_ready()
+        hook(StepInfo(number))
+    hook.wait()
+    assert recorded_steps(tmp_path) == 3 and hook.problem is None
+
+
+def test_a_hook_inside_a_jitted_function_does_not_raise():
+    hook = slipstream.capture("logs", start=1000)
+    jax.jit(lambda x: (hook(x, x), x + 1)[1])(3)
+    assert "Tracer" in hook.problem
+
+
+def test_a_failure_that_nobody_thought_of_ends_the_capture_only(tmp_path, monkeypatch, caplog):
+    def fails():
+        raise RuntimeError("planted: no backend")
+
+    monkeypatch.setattr(module, "_process_count", fails)
+    hook = slipstream.capture(tmp_path, start=0)
+    run_steps(hook, 3)
+    assert hook.problem == "RuntimeError: planted: no backend"
+    with slipstream.capture(tmp_path, start=0) as hook:
+        pass
+    assert "planted" in hook.problem and caplog.text.count("planted") == 2
 
 
 def test_a_block_with_the_hook_inside(tmp_path, said):

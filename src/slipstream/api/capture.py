@@ -16,6 +16,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,20 +88,31 @@ class Capture:
         self._is_over = not is_on
         self._lock = threading.RLock()
         self._calls = 0
+        self._has_warned = False
+        """whether a call that can't be understood was reported"""
         self._first: int | None = None
         self._session: ProfilerSession | None = None
         self._after: threading.Thread | None = None
 
-    def __call__(self, step: int | None = None, wait_for: Results = None) -> None:
+    def __call__(
+        self, step: Any = None, wait_for: Results = None, *more: object, **named: object
+    ) -> None:
         """Count a step. Call it at the same place in each step, before or after its work.
 
-        Pass the step's result as `wait_for` so that the recording holds all of its work.
+        `step` is a number (of Python, numpy or JAX), an object with a `.step` such as Levanter's
+        `StepInfo`, or nothing: then calls are counted. Pass the step's result as `wait_for` so that
+        the recording holds all of its work. Nothing is raised, whatever is passed.
         """
-        with self._lock:
-            number = self._calls if step is None else int(step)
-            self._calls += 1
+        with self._lock, self._guarded():
+            calls, self._calls = self._calls, self._calls + 1
             if self._is_over:
                 return
+            number = self._number(step, calls)
+            if more or named:
+                self._warn_once(
+                    f"{len(more) + len(named)} of the arguments were ignored; expected a step, and "
+                    "the step's result as wait_for"
+                )
             if self._first is None and number >= self._start:
                 _finish_work(wait_for)
                 self._begin(number)
@@ -108,8 +120,31 @@ class Capture:
                 _finish_work(wait_for)
                 self.close()
 
+    def _number(self, step: Any, calls: int) -> int:
+        """The number of a step; the number of the call if the step can't be understood."""
+        if step is None:
+            return calls
+        number = step_number(step)
+        if number is not None:
+            return number
+        self._warn_once(
+            f"{_shown(step)} that it was called with is no step number and has none as .step, so "
+            "calls are counted instead"
+        )
+        return calls
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Whatever fails here: the capture ends, and the training goes on."""
+        try:
+            yield
+        except Exception as problem:
+            self._is_over = True
+            log.debug("slipstream: a capture failed", exc_info=True)
+            self._warn(f"{type(problem).__name__}: {problem}")
+
     def __enter__(self) -> Capture:
-        with self._lock:
+        with self._lock, self._guarded():
             if self._start == 0 and not self._is_over and self._first is None:
                 self._begin(0)
         return self
@@ -139,7 +174,7 @@ class Capture:
         self._close(in_background=True)
 
     def _close(self, in_background: bool) -> None:
-        with self._lock:
+        with self._lock, self._guarded():
             session, self._session = self._session, None
             self._is_over = self._is_over or self._first is not None
             if session is None:
@@ -222,16 +257,62 @@ class Capture:
             text += f"\nslipstream: drop {place}/{PERFETTO_FILE} onto https://ui.perfetto.dev"
         return text
 
+    def _warn_once(self, problem: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(problem)
+
     def _warn(self, problem: str) -> None:
         self.problem = problem
         log.warning("slipstream: capture: %s", problem)
 
 
+def step_number(step: Any) -> int | None:
+    """The number that a hook was called with, or the `.step` of what it was called with.
+
+    None if there is no number in it. An array of equal numbers, one for each device, is one number.
+    """
+    try:
+        if hasattr(step, "dtype"):
+            return _array_number(step)
+        if isinstance(step, (int, float)):
+            return None if isinstance(step, bool) else int(step)
+        inner = getattr(step, "step", None)
+        if inner is not None and not callable(inner):
+            return _array_number(inner) if hasattr(inner, "dtype") else _index(inner)
+        return _index(step)
+    except Exception:
+        # Whatever it is: a property that raises, an array that was donated, a tracer.
+        log.debug("slipstream: capture: a step's number can't be read", exc_info=True)
+        return None
+
+
+def _index(value: Any) -> int | None:
+    return None if isinstance(value, (bool, str, bytes)) else int(value)
+
+
+def _array_number(array: Any) -> int | None:
+    import numpy as np
+
+    if not getattr(array, "is_fully_addressable", True):
+        array = array.addressable_data(0)
+    values = np.asarray(array)
+    is_number = values.dtype.kind in "iuf" and values.size > 0
+    first = values.reshape(-1)[0] if is_number else None
+    return int(first) if first is not None and bool((values == first).all()) else None
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it; of what may be large, such as a training state, its type."""
+    kind = type(value).__name__
+    return f"{value!r:.60}" if isinstance(value, (bool, float, str, bytes)) else f"the {kind}"
+
+
 def _finish_work(result: Results) -> None:
     """Wait for the devices: their pending work belongs to earlier steps."""
-    import jax
-
     try:
+        import jax
+
         if result is not None:
             jax.block_until_ready(result)  # type: ignore[no-untyped-call]
         for device in jax.local_devices():
