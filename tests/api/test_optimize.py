@@ -138,6 +138,65 @@ def test_a_compiled_program_whose_lowering_is_gone_is_refused(tmp_path):
         optimized(f, tmp_path)
 
 
+def test_a_pmapped_function_runs_as_it_is_and_says_so(tmp_path, caplog):
+    def mapped(w, x):
+        return f(w, x)
+
+    function = jax.pmap(mapped)
+    step = slipstream.optimize(function, folder=tmp_path)
+    w, x = matrix()[None], matrix(1)[None]
+    for _ in range(10):
+        result = step(w, x)
+    assert_bitwise(result, jax.pmap(mapped)(w, x))
+    assert step.is_settled and step.receipts() == [] and step not in HOOKS.listeners
+    assert step.report().startswith("optimize can't recompile mapped, which is from jax.pmap")
+    assert caplog.text.count("with jax.jit and jax.shard_map; the function runs as it is") == 1
+    assert step.lower(w, x).as_text()
+
+
+@pytest.mark.parametrize("what", ["the callable", "the function", "the lowered program"])
+def test_a_second_optimize_returns_the_first(tmp_path, caplog, what):
+    function = jax.jit(f)
+    if what == "the lowered program":
+        function = function.lower(matrix(), matrix(1))
+    step = optimized(function, tmp_path)
+    again = slipstream.optimize(step if what == "the callable" else function, rounds=3)
+    assert again is step and HOOKS.listeners == [step]
+    settle(again, matrix(), matrix(1))
+    assert [receipt.chosen for receipt in step.receipts()] == ["no fusion"]
+    step.close()
+    if what == "the function":
+        assert slipstream.optimize(function, folder=tmp_path) is not step
+
+
+def test_a_second_optimize_warns(tmp_path, caplog):
+    def warned(w, x):
+        return f(w, x)
+
+    slipstream.optimize(slipstream.optimize(jax.jit(warned), folder=tmp_path))
+    assert "optimize got warned, which is optimized already: the earlier optimize" in caplog.text
+
+
+def test_two_jits_of_one_function_are_measured_by_one_optimize(tmp_path, caplog):
+    def both(w, x):
+        return f(w, x)
+
+    first, second = (optimized(jax.jit(both), tmp_path / name) for name in "12")
+    plain = {np.asarray(jax.jit(f)(matrix(), matrix(1))).tobytes()}
+    plain |= {np.asarray(jax.jit(f, compiler_options=FLAGS)(matrix(), matrix(1))).tobytes()}
+    results = []
+
+    def call_second(result):
+        results.extend([result, second(matrix(), matrix(1))])
+        return matrix(), matrix(1)
+
+    settle(first, matrix(), matrix(1), next=call_second)
+    assert {np.asarray(result).tobytes() for result in results} <= plain
+    assert len(first.receipts()) == 1
+    assert second._controllers == {} and second.is_settled
+    assert second.report().startswith("another optimize measures jit_both")
+
+
 def test_a_function_that_ran_before(tmp_path):
     jitted = jax.jit(f)
     for _ in range(3):

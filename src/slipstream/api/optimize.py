@@ -54,8 +54,14 @@ def optimize(
     `.lower(…).compile()`). After `start` calls, `steps` calls are profiled. The program is then
     compiled with the measured costs, without command buffers, and with each of `flags`, and each
     result is timed against the original in interleaved calls. Profiles, costs and receipts are
-    written to `folder`.
+    written to `folder`. A function that is optimized already is returned as it is, with a warning.
     """
+    if (earlier := _optimized_already(function)) is not None:
+        warn_once(
+            f"optimize got {earlier.__name__}, which is optimized already: the earlier optimize "
+            "goes on with its own settings; to start anew, close() it first"
+        )
+        return earlier
     more = tuple(Variant(_flags_name(one), dict(one)) for one in flags)
     variants = (*DEFAULT_VARIANTS, *more)
     plan = ExperimentPlan(_folder(folder), start, steps, rounds, variants, policy)
@@ -75,24 +81,40 @@ class Optimized:
         self._is_closed = False
         self._owns: Callable[[CompiledProgram], bool] = lambda program: False
         self._off: str | None = None
-        """why nothing is measured, where this JAX lacks what measuring needs"""
-        try:
-            private_api.require(Feature.RECOMPILING, Feature.ADOPTING)
-            HOOKS.add(self)
-            self._call = _callable(function)
-            self._owns = _ownership(self._call)
-            stages.forget_fast_path(self._call)
-        except JaxChanged as changed:
-            HOOKS.remove(self)
-            self._call = _callable(function)
-            self._off = f"{changed}; the function runs as it is"
-            warn_once(self._off)
-        except BadInput:
-            HOOKS.remove(self)
-            raise
+        """why nothing is measured"""
+        self._shared: str | None = None
+        """which program is left to another optimize"""
         self._function = function
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self._call = self._watch(function)
+
+    def _watch(self, function: Any) -> Callable[..., Any]:
+        """Listen to the function's programs; return what calls it."""
+        if _is_pmapped(function):
+            self._leave_alone(
+                f"optimize can't recompile {self.__name__}, which is from jax.pmap; to have it "
+                "optimized, write it with jax.jit and jax.shard_map"
+            )
+            return cast("Callable[..., Any]", function)
+        try:
+            private_api.require(Feature.RECOMPILING, Feature.ADOPTING)
+            HOOKS.add(self)
+            call = _callable(function)
+            self._owns = _ownership(call)
+            stages.forget_fast_path(call)
+        except JaxChanged as changed:
+            HOOKS.remove(self)
+            self._leave_alone(str(changed))
+            return _callable(function)
+        except BadInput:
+            HOOKS.remove(self)
+            raise
+        return call
+
+    def _leave_alone(self, why: str) -> None:
+        self._off = f"{why}; the function runs as it is"
+        warn_once(self._off)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         now = self._now
@@ -134,13 +156,25 @@ class Optimized:
     def _controller(self, program: CompiledProgram) -> Controller | None:
         with self._lock:
             found = self._controllers.get(id(program))
-            if found is None and not self._is_closed:
+            if found is None and not self._is_closed and not self._is_taken(program):
                 folder = self.plan.folder
                 if self._controllers:
                     folder = folder / f"signature{len(self._controllers) + 1}"
                 found = Controller(program, replace(self.plan, folder=folder), timer=self._timer)
                 self._controllers[id(program)] = found
             return found
+
+    def _is_taken(self, program: CompiledProgram) -> bool:
+        """Whether another optimize measures the program: JAX shares those of equal functions."""
+        others = [one for one in _listening() if one is not self]
+        if not any(id(program) in one._controllers for one in others):
+            return False
+        self._shared = (
+            f"another optimize measures {program.name}, which JAX compiled for both; this one "
+            "leaves it to that"
+        )
+        warn_once(self._shared)
+        return True
 
     def _on_settled(self, controller: Controller) -> None:
         # An ahead-of-time compiled program asks for its fast path once, when it is first called.
@@ -155,7 +189,8 @@ class Optimized:
     def is_settled(self) -> bool:
         """Whether every signature seen so far has its program, or none will be measured."""
         controllers = list(self._controllers.values())
-        is_measured = bool(controllers) and all(c.done.is_set() for c in controllers)
+        is_known = bool(controllers) or self._shared is not None
+        is_measured = is_known and all(c.done.is_set() for c in controllers)
         return is_measured or self._off is not None
 
     def receipts(self) -> list[Receipt]:
@@ -168,6 +203,7 @@ class Optimized:
         if self._off is not None:
             return self._off
         lines = [receipt.sentence() for receipt in self.receipts()]
+        lines += [self._shared] if self._shared is not None else []
         waiting = sum(not c.done.is_set() for c in list(self._controllers.values()))
         if waiting or not lines:
             lines.append(f"{waiting or 'no'} program{'s' if waiting != 1 else ''} still measured")
@@ -190,6 +226,23 @@ class Optimized:
     def _stop_listening(self) -> None:
         if all(controller.done.is_set() for controller in list(self._controllers.values())):
             HOOKS.remove(self)
+
+
+def _listening() -> list[Optimized]:
+    return [one for one in list(HOOKS.listeners) if isinstance(one, Optimized)]
+
+
+def _optimized_already(function: Any) -> Optimized | None:
+    """The optimize that has this function already, unless it was closed."""
+    if isinstance(function, Optimized):
+        return function
+    return next((one for one in _listening() if one._function is function), None)
+
+
+def _is_pmapped(function: Any) -> bool:
+    """Whether this is from `jax.pmap`: it can be lowered, but not traced as a jitted function."""
+    traits = ("lower", "trace", "_clear_cache")
+    return [hasattr(function, name) for name in traits] == [True, False, False]
 
 
 def _folder(given: str | Path | None) -> Path:
