@@ -209,3 +209,11 @@ def test_a_jax_newer_than_tested_is_a_warning(jaxlib, is_told, tmp_path):
     context = Context(Settings(("python",), tmp_path), lambda phase, text: said.append(text))
     _report_checks(context, Preflight({}, (), {}, jaxlib, (), ()))
     assert any(text.startswith(f"JAX {jaxlib} is newer than") for text in said) == is_told
+
+
+@pytest.mark.parametrize(("jaxlib", "is_told"), [("0.10.0", False), ("0.4.38", True)])
+def test_a_jax_older_than_supported_is_a_warning(jaxlib, is_told, tmp_path):
+    said = []
+    context = Context(Settings(("python",), tmp_path), lambda phase, text: said.append(text))
+    _report_checks(context, Preflight({}, (), {}, jaxlib, (), ()))
+    assert any(text.startswith(f"JAX {jaxlib} is older than 0.10") for text in said) == is_told

@@ -78,12 +78,13 @@ class PrivatePart:
 
     def get(self) -> Any:
         """The part as it is now; JaxChanged if it is missing or not as expected."""
+        if self not in _CHECKED:
+            check_version(self.feature)  # first: a JAX that is too old lacks many parts
         try:
             _, value = _locate(self)
         except (ImportError, AttributeError):
             raise self._changed("is missing") from None
         if self not in _CHECKED:
-            check_version(self.feature)
             self._check(value)
             _CHECKED.add(self)
         return value
@@ -154,9 +155,13 @@ def jax_version() -> str:
 def check_version(feature: str) -> None:
     """JaxChanged for a JAX that is too old; a warning, once, for one that was not tested."""
     found = jax_version()
-    if _numbers(found) < _numbers(OLDEST_SUPPORTED):
+    if is_too_old(found):
         raise JaxChanged(feature, "JAX", f"is {found}", f"{OLDEST_SUPPORTED} or newer")
     warn_if_untested(found)
+
+
+def is_too_old(version: str) -> bool:
+    return _numbers(version) < _numbers(OLDEST_SUPPORTED)
 
 
 def warn_if_untested(version: str) -> None:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from slipstream.errors import BadInput, SlipstreamError
-from slipstream.jaxhooks.compat import untested
+from slipstream.jaxhooks.compat import OLDEST_SUPPORTED, is_too_old, untested
 from slipstream.run import nsys
 from slipstream.run.compare_phase import ComparePhase
 from slipstream.run.context import Context, RunResult, Say
@@ -96,6 +96,11 @@ def _report_checks(context: Context, preflight: Preflight) -> None:
         context.warn(warning)
     if jaxlib and (text := untested(jaxlib)):
         context.warn(text)
+    if jaxlib and is_too_old(jaxlib):
+        context.warn(
+            f"JAX {jaxlib} is older than {OLDEST_SUPPORTED}, the oldest that Slipstream supports: "
+            "the job runs as it is, and nothing is measured; type: pip install --upgrade jax"
+        )
     launcher = Path(context.settings.command[0]).name
     if launcher in LAUNCHERS:
         context.warn(
