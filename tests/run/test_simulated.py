@@ -84,4 +84,45 @@ def test_a_job_with_nothing_to_simulate(tmp_path):
     job = ["sh", "-c", "echo hello; exit 5"]
     done = run(tmp_path / "out", job, "--simulate", "2xH200", cwd=tmp_path)
     assert (done.code, done.out) == (5, "hello\n")
+    assert "can't tell: the job failed before its step was known (exit code 5)" in done.err
+    assert done.receipt["verdict"] == "can't tell"
+    done = run(tmp_path / "out", ["true"], "--simulate", "2xH200", cwd=tmp_path)
+    assert done.code == 0
     assert "nothing to simulate" in done.err
+
+
+CRASHES = """
+import os, sys, jax, jax.numpy as jnp, numpy as np
+step = jax.jit(lambda w, x: jnp.tanh(x @ w))
+x = jnp.asarray(np.ones((64, 64), np.float32))
+step(x, x)  # once: compiled, but not known to be the step
+print("so far", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "how"),
+    [
+        ("raise ValueError('bad data')", 1, "exit code 1"),
+        ("os.kill(os.getpid(), 9)", 137, "SIGKILL ended it"),
+    ],
+)
+def test_a_crash_of_the_job_is_the_jobs(tmp_path, end, code, how):
+    (tmp_path / "job.py").write_text(CRASHES + end)
+    job = [sys.executable, "job.py"]
+    done = run(tmp_path / "out", job, "--simulate", "2xH200", cwd=tmp_path, JAX_PLATFORMS="")
+    assert (done.code, done.out) == (code, "so far\n")
+    assert ("ValueError: bad data" in done.err) == (code == 1)
+    why = f"the job failed before its step was known ({how})"
+    assert f"can't tell: {why}" in done.err
+    assert (done.receipt["verdict"], done.receipt["why"]) == ("can't tell", why)
+    assert done.receipt["phases"]["exit_code"] == code
+    assert (done.folder / "receipt.html").exists()
+
+
+def test_a_job_that_ends_well_before_its_step_is_known_is_simulated(tmp_path):
+    (tmp_path / "job.py").write_text(CRASHES)
+    job = [sys.executable, "job.py"]
+    done = run(tmp_path / "out", job, "--simulate", "1xH200", cwd=tmp_path, JAX_PLATFORMS="")
+    assert done.code == 0
+    assert "predicted, not measured" in done.err

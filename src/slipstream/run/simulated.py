@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,8 @@ def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
     with run_dir.open(lambda text: say("", text)):
         lowered = _lowered(run_dir, settings, machine, preflight, say)
         if isinstance(lowered, RunResult):
+            assert lowered.receipt is not None
+            write_receipt(lowered.receipt, run_dir.folder)
             return lowered
         target = Path(lowered["stablehlo"])
         with compiler(target, on=machine, progress=lambda text: say("profile…", text)) as session:
@@ -98,7 +100,10 @@ def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
 def _lowered(
     run_dir: RunDir, settings: Settings, machine: Machine, preflight: Preflight, say: Say
 ) -> dict[str, Any] | RunResult:
-    """Run the job on the CPU, with the machine's number of devices, until its step is known."""
+    """Run the job on the CPU, with the machine's number of devices, until its step is known.
+
+    If the job fails before that, this was the job: its output is shown and its exit code counts.
+    """
     phase = run_dir.clear(run_dir.profile)
     request = Request(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / REQUEST)
     environment = job_environment(os.environ, request, preflight.environment)
@@ -113,8 +118,10 @@ def _lowered(
             if code is None:
                 job.stop()
     asked = job.signals.ending
-    # If the job ended first, no program ran often enough; take the largest.
-    found = done_facts(phase) or read_json(phase / "candidate.json")
+    found = done_facts(phase)
+    if found is None and code == 0:
+        # The job is over, and no program ran often enough; take the largest.
+        found = read_json(phase / "candidate.json")
     if found is not None and not asked:
         return found
     output.replay(sys.stderr if settings.is_json else sys.stdout)
@@ -125,8 +132,18 @@ def _lowered(
     if asked:
         code = SIGNALLED + asked[-1] if code is None else code
         why = f"{signal_name(SIGNALLED + asked[-1])} ended the job"
+    elif code:
+        how = f"{signal_name(code)} ended it" if code > SIGNALLED else f"exit code {code}"
+        known = agent_problem(phase)
+        why = f"the job failed before its step was known ({how})" + (f"; {known}" if known else "")
     say("verdict", f"can't tell: {why}")
-    return RunResult(code or 0, bare_receipt(why))
+    receipt = replace(
+        bare_receipt(why),
+        basis=PREDICTED,
+        repeat=settings.repeat(),
+        phases={"simulate": machine.spec, "exit_code": code or 0},
+    )
+    return RunResult(code or 0, receipt)
 
 
 def _why_nothing(phase: Path, command: Sequence[str]) -> str:
