@@ -7,12 +7,22 @@ import pytest
 from analyses.test_soundness import CONTIGUOUS
 from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.experiment.receipt import receipt_of, wrong_notes
-from slipstream.experiment.variants import COSTS, NO_GRAPHS, Arm, Variant
+from slipstream.experiment.variants import (
+    BOTH,
+    COSTS,
+    NO_GRAPHS,
+    Arm,
+    Variant,
+    drop_duplicates,
+)
+from slipstream.outputs.html.receipt import receipt_page
+from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.run.context import Context
 from slipstream.run.settings import Settings
 from slipstream.sources.hlo.reader import program_from_text
 
 SOUND = CONTIGUOUS.replace("bf16[2,512]", "f32[2,512]")
+THREE = (COSTS, NO_GRAPHS, BOTH)
 SAID = "the program's results are wrong: flat reads bf16[2,512]"
 
 
@@ -47,3 +57,30 @@ def test_one_rank_tells_of_it_when_it_tells_of_the_compile(receipt, tmp_path, ra
     assert [phase for phase, _ in told] == ["compile", "", "verdict"] * times
     assert sum(text.startswith("original · costs: ") for _, text in told) == times
     assert done.notes == receipt.notes
+
+
+def test_where_every_variant_is_the_same_program_nothing_else_can_be_tried():
+    arms = [Arm(one, program=program_from_text(SOUND)) for one in (Variant("original"), *THREE)]
+    drop_duplicates(arms, "cpu", {})
+    outcome = ExperimentOutcome("jit_step", arms=arms)
+    found = receipt_of(SimpleNamespace(outcome=outcome, compiled=SimpleNamespace(compile_s=1.0)))
+    assert (found.verdict, found.why) == (
+        "no different",
+        "every variant is the same program as the original: there is nothing else to try",
+    )
+    lines = dict(receipt_lines(found.to_json()))
+    assert "compare" not in lines
+    same = "the same program as the original: costs; no command buffers; costs, no command buffers"
+    assert same in lines["compile"]
+    assert lines["verdict"].startswith("no different: Every variant is the same program")
+    assert receipt_page(found.to_json()).count("the same program as the original") >= 3
+
+
+def test_an_arm_that_is_the_same_as_another_names_it():
+    arms = [Arm(one, program=program_from_text(SOUND)) for one in (Variant("original"), *THREE)]
+    drop_duplicates(arms, "gpu", {})
+    outcome = ExperimentOutcome("jit_step", arms=arms)
+    found = receipt_of(SimpleNamespace(outcome=outcome, compiled=SimpleNamespace(compile_s=1.0)))
+    compiled = dict(receipt_lines(found.to_json()))["compile"]
+    assert "the same program as the original: costs · " in compiled
+    assert "the same program as no command buffers: costs, no command buffers" in compiled

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from run_jobs import Started, is_alive, plain, run, run_short, train, wait_while_alive
+from run_jobs import OTHER, Started, is_alive, plain, run, run_short, train, wait_while_alive
 from slipstream.run.run_dir import done_facts
 
 JOB = [sys.executable, "train.py", "30"]
@@ -32,10 +32,10 @@ if "HOLD" in os.environ:
 STATES = {
     "warming up": ("profile", ("--capture", "1000000:3")),
     "capturing": ("profile", ("--capture", "5:1000000")),
-    "preparing": ("compare", ("--rounds", "8")),
-    "comparing": ("compare", ("--rounds", "1000000")),
-    "checking": ("compare", ("--rounds", "8", "--capture", "5:1000000")),
-    "settled": ("compare", ("--rounds", "8")),
+    "preparing": ("compare", (*OTHER, "--rounds", "8")),
+    "comparing": ("compare", (*OTHER, "--rounds", "1000000")),
+    "checking": ("compare", (*OTHER, "--rounds", "8", "--capture", "5:1000000")),
+    "settled": ("compare", (*OTHER, "--rounds", "8")),
 }
 """each lasts until the job is told to end, with these options"""
 
@@ -53,7 +53,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def profiled(place):
     """A folder with profile and costs that are done."""
-    done = run(place / "profiled", JOB, "--rounds", "8", cwd=place)
+    done = run(place / "profiled", JOB, *OTHER, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
     return place / "profiled"
 
@@ -86,7 +86,7 @@ def begun(place, profiled, tmp_path):
 
 def check_again(place, folder):
     """A run in the same folder afterwards goes all the way."""
-    done = run(folder, JOB, "--rounds", "8", cwd=place)
+    done = run(folder, JOB, *OTHER, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
     assert done_facts(folder / "profile" / "rank0") and done_facts(folder / "compare" / "rank0")
     assert done.receipt["arms"]
@@ -197,7 +197,7 @@ def test_a_profile_of_another_program_is_not_used(profiled, tmp_path):
     for part in ("profile", "costs"):
         shutil.copytree(profiled / part, folder / part)
     train(tmp_path, size=48, name="other.py")
-    done = run(folder, [sys.executable, "other.py", "30"], "--rounds", "8", cwd=tmp_path)
+    done = run(folder, [sys.executable, "other.py", "30"], *OTHER, "--rounds", "8", cwd=tmp_path)
     assert done.is_as_without_us(size=48), done.err
     assert "the profile was of another program" in done.err
     assert done_facts(folder / "compare" / "rank0")["reused_profile"] is False
@@ -210,7 +210,7 @@ def test_a_damaged_profile_is_made_again(place, profiled, tmp_path):
     (recording,) = (folder / "profile").rglob("*.xplane.pb")
     recording.write_bytes(recording.read_bytes()[:-10])
     assert done_facts(folder / "profile" / "rank0") is None
-    done = run(folder, JOB, "--rounds", "8", cwd=place)
+    done = run(folder, JOB, *OTHER, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
     assert "from an earlier run" not in done.err
 
@@ -219,7 +219,13 @@ def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path):
     """XLA:CPU is recorded by the host tracer: without it, there is as little as without CUPTI."""
     options = '{"host_tracer_level": 0, "python_tracer_level": 0}'
     done = run(
-        tmp_path / "empty", JOB, "--rounds", "8", cwd=place, SLIPSTREAM_PROFILER_OPTIONS=options
+        tmp_path / "empty",
+        JOB,
+        *OTHER,
+        "--rounds",
+        "8",
+        cwd=place,
+        SLIPSTREAM_PROFILER_OPTIONS=options,
     )
     assert done.is_as_without_us(), done.err
     assert "no costs: the recording shows no device work; most likely" in done.err
@@ -239,7 +245,7 @@ def test_a_fault_of_ours_is_not_the_jobs(place, tmp_path):
         "slipstream.run.cost_phase._extracted = fails\n"
         "slipstream.run.context.with_overlap = fails\n"
     )
-    done = run(tmp_path / "out", JOB, "--rounds", "8", cwd=place, PYTHONPATH=str(own))
+    done = run(tmp_path / "out", JOB, *OTHER, "--rounds", "8", cwd=place, PYTHONPATH=str(own))
     assert done.is_as_without_us(), done.err
     assert "ZeroDivisionError: planted; the job runs without a profile" in done.err
     assert "the profiles were not read: ZeroDivisionError: planted" in done.err

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from run_jobs import plain, run_short, train
+from run_jobs import OTHER, plain, run_short, train
 
 LOOP = """
 def f(w):
@@ -102,7 +102,9 @@ def script(folder, text, name="job.py"):
 
 
 def test_a_job_with_processes_of_its_own(both, tmp_path):
-    done, _ = both([sys.executable, script(tmp_path, WORKERS)], "--in-place", "--rounds", "8")
+    done, _ = both(
+        [sys.executable, script(tmp_path, WORKERS)], "--in-place", *OTHER, "--rounds", "8"
+    )
     assert done.receipt["program"]["name"] == "jit_f"
 
 
@@ -112,7 +114,7 @@ def test_a_module_of_a_package_with_arguments(both, tmp_path):
     (package / "__init__.py").write_text("")
     (package / "train.py").write_text(MAIN)
     job = [sys.executable, "-m", "package.train", "--steps", "20", "--", "--in-place"]
-    both(job, "--in-place", "--rounds", "8", PYTHONPATH=str(tmp_path))
+    both(job, "--in-place", *OTHER, "--rounds", "8", PYTHONPATH=str(tmp_path))
 
 
 def test_an_exception_is_the_jobs_own(both, tmp_path):
@@ -170,7 +172,7 @@ def test_the_users_sitecustomize_and_path_are_kept(both, tmp_path):
 
 def test_the_jobs_own_profiler_comes_first(both, tmp_path):
     done, _ = both(
-        [sys.executable, script(tmp_path, PROFILES)], "--capture", "3:3", "--rounds", "8"
+        [sys.executable, script(tmp_path, PROFILES)], "--capture", "3:3", *OTHER, "--rounds", "8"
     )
     assert done.receipt["program"]["name"] == "jit_f"
 

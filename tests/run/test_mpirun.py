@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from launched_job import JOB
-from run_jobs import command, environment, is_alive, start, wait_until, wait_while_alive
+from run_jobs import OTHER, command, environment, is_alive, start, wait_until, wait_while_alive
 from slipstream.run.run_dir import read_json
 
 RANKS = ("rank0", "rank1")
@@ -22,7 +22,7 @@ def started(tmp_path):
     mpirun = _mpirun()
     (tmp_path / "job.py").write_text(JOB)
     out = tmp_path / "out"
-    options = ("--in-place", "--capture", "2:1", "--rounds", "8")
+    options = ("--in-place", "--capture", "2:1", *OTHER, "--rounds", "8")
     job = command(out, [sys.executable, "job.py"], *options)
     words = [*mpirun, *job]
     with (tmp_path / "out.txt").open("w") as printed, (tmp_path / "err.txt").open("w") as said:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from run_jobs import run, train
+from run_jobs import OTHER, run, train
 from slipstream.costs.files import read_costs
 from slipstream.run.run_dir import done_facts
 
@@ -60,7 +60,7 @@ def place(tmp_path):
 def test_the_whole_route(place):
     path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
     job = [sys.executable, "train.py", "30"]
-    done = run(place / "out", job, "--nsys", "--rounds", "8", cwd=place, PATH=path)
+    done = run(place / "out", job, "--nsys", *OTHER, "--rounds", "8", cwd=place, PATH=path)
     assert done.is_as_without_us(), done.err
     phase = place / "out" / "profile" / "rank0"
     report = phase / "profiles" / "before" / "report.nsys-rep"

@@ -138,6 +138,13 @@ def test_what_is_closest_to_the_process_counts(environment, rank):
             "says 1 of 2; ",
         ),
         (BATCH | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None),
+        # Open MPI's ranks have PMIx's variable as well, which comes without a count.
+        (
+            {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0"}
+            | {"SLURM_NTASKS": "8"},
+            None,
+        ),
+        ({"PMIX_RANK": "0", "RANK": "0", "WORLD_SIZE": "1"}, None),
         ({"RANK": "1"}, "RANK is 1, but WORLD_SIZE is not set: this counts as the only process; "),
         (
             {"JOB_COMPLETION_INDEX": "3"},

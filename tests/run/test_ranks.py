@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from run_jobs import LONGEST_S, command, environment, is_alive, start, wait_until
+from run_jobs import LONGEST_S, OTHER, command, environment, is_alive, start, wait_until
 from slipstream.costs.files import read_costs
 from slipstream.run.run_dir import done_facts, read_json
 
@@ -71,7 +71,7 @@ class Ranks:
         self.errors = [folder / f"{name}{rank}.err" for rank in range(size)]
         self.processes = []
         for rank in range(size):
-            more = ("--rank", f"{rank}/{size}", "--rounds", "8", *options)
+            more = ("--rank", f"{rank}/{size}", *OTHER, "--rounds", "8", *options)
             words = command(self.out, job, *more) if with_us else job
             env = environment(
                 JOB_RANK=str(rank), JOB_SIZE=str(size), JOB_STEPS=str(steps),

@@ -153,11 +153,11 @@ def test_other_flags_make_another_profile(again, place, job):
 
 def test_in_place_the_job_runs_once(place, job, tmp_path):
     out = tmp_path / "once"
-    done = run(out, job, "--in-place", "--rounds", "8", cwd=place)
+    done = run(out, job, "--in-place", "--flags", FLAGS, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
     assert not (out / "profile").exists()
     assert done.receipt["verdict"] in ("faster", "slower", "no different", "can't tell")
-    assert len(done.receipt["arms"]) == 4
+    assert len(done.receipt["arms"]) == 5
     assert done_facts(out / "compare" / "rank0")["reused_profile"] is False
 
 

@@ -12,7 +12,16 @@ from contextlib import ExitStack
 import pytest
 
 from launched_job import JOB
-from run_jobs import LONGEST_S, command, environment, is_alive, start, wait_until, wait_while_alive
+from run_jobs import (
+    LONGEST_S,
+    OTHER,
+    command,
+    environment,
+    is_alive,
+    start,
+    wait_until,
+    wait_while_alive,
+)
 from slipstream.run.run_dir import done_facts, read_json
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun")
@@ -85,7 +94,7 @@ def _output(command, env):
 def process(cluster, tmp_path):
     """A job that trains on under `srun -n 2 slipstream run`."""
     (tmp_path / "job.py").write_text(JOB)
-    options = ("--capture", "2:1", "--rounds", "8")
+    options = ("--capture", "2:1", *OTHER, "--rounds", "8")
     words = command(tmp_path / "out", [sys.executable, "job.py"], *options)
     with (tmp_path / "out.txt").open("w") as printed, (tmp_path / "err.txt").open("w") as said:
         started = start(["srun", "-n", "2", *words], tmp_path, cluster, printed, said)

@@ -98,7 +98,7 @@ def prepare_arms(
         raise_if_shutting_down()
         arms.append(make_arm(compiled, variant, costs, table))
         refuse_too_big(arms[-1], original, free_bytes(compiled))
-    drop_duplicates(arms)
+    drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
     outcome.arms = arms
 
 

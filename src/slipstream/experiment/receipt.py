@@ -34,6 +34,7 @@ FILE = "receipt.json"
 COMPARISON = "comparison.json"
 """what the agent inside a job hands to its launcher: a receipt without what the profiles show and
 what the launcher knows. The launcher completes it and writes `receipt.json`, once."""
+NOTHING_ELSE = "every variant is the same program as the original: there is nothing else to try"
 _LOCK = threading.Lock()
 
 
@@ -222,7 +223,7 @@ def _verdict(outcome: ExperimentOutcome, shown: Comparison | None) -> tuple[str,
     if shown is None:
         same = [arm.name for arm in outcome.arms if arm.same_as]
         if same and len(same) == len([a for a in outcome.arms[1:] if not a.error]):
-            return "no different", "XLA compiled the same program with and without the costs"
+            return "no different", NOTHING_ELSE
         errors = "; ".join(f"{a.name}: {a.error}" for a in outcome.arms if a.error)
         return "can't tell", errors or "no other program could be compiled"
     if outcome.chosen != "original":

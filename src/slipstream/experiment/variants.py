@@ -42,7 +42,7 @@ class Arm:
     program: Program | None = None
     memory_bytes: int | None = None
     same_as: str | None = None
-    """an earlier arm with the same program, instruction for instruction"""
+    """an earlier arm with the same program, instruction for instruction, run in the same way"""
     error: str | None = None
     costs_found: int | None = None
     costs_missing: int | None = None
@@ -103,17 +103,29 @@ def describe_made(arm: Arm, table: CostTable | None = None) -> None:
         arm.costs_missing = len(found.missing) if found else len(list(looked_up(arm.program)))
 
 
-def drop_duplicates(arms: Sequence[Arm]) -> None:
-    """Mark arms that are the same program, with the same flags, as an earlier arm."""
+def drop_duplicates(arms: Sequence[Arm], platform: str, in_effect: Mapping[str, str]) -> None:
+    """Mark arms that are the same program, run in the same way, as an earlier arm.
+
+    `in_effect` are the flags with which the original was compiled.
+    """
     seen: dict[tuple[str, str], str] = {}
     for arm in arms:
         if arm.program is None:
             continue
         # Flags may change what the HLO does not show: generated code, or command buffers.
-        flags = " ".join(f"{name}={value}" for name, value in sorted(arm.variant.flags.items()))
+        flags = " ".join(
+            f"{name}={value}"
+            for name, value in sorted(arm.variant.flags.items())
+            if _is_honoured(name, platform) and in_effect.get(name) != value
+        )
         arm.same_as = seen.setdefault((arm.program.content_hash, flags), arm.name)
         if arm.same_as == arm.name:
             arm.same_as = None
+
+
+def _is_honoured(flag: str, platform: str) -> bool:
+    """Whether a backend reads a flag: those of XLA:GPU mean nothing to a CPU, nor to a TPU."""
+    return not (flag.startswith("xla_gpu_") and platform in ("cpu", "tpu"))
 
 
 def _strictly(compiled: CompiledProgram, variant: Variant, costs: bytes) -> Executable | None:

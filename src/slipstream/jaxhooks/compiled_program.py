@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,19 @@ class CompiledProgram:
     def processes(self) -> tuple[int, ...]:
         """The processes whose devices it runs on; at each call all of them must run the same."""
         return tuple(sorted({int(device.process_index) for device in self._devices}))
+
+    @property
+    def platform(self) -> str:
+        """`cpu`, `gpu`, `tpu`; empty where unknown."""
+        return str(getattr(self._backend, "platform", ""))
+
+    @property
+    def flags_in_effect(self) -> dict[str, str]:
+        """Flags it was compiled with: those of `XLA_FLAGS`, and the function's own options."""
+        words = os.environ.get("XLA_FLAGS", "").split()
+        split = (word.lstrip("-").partition("=") for word in words if word.startswith("--"))
+        own = compiling.overrides_in(self.options) if self.options else {}
+        return {name: value for name, _, value in split} | own
 
     @property
     def is_repeatable(self) -> bool:

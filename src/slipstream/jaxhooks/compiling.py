@@ -50,6 +50,12 @@ def recompile(
         return compile_and_load(backend, module, devices, changed, callbacks)
 
 
+def overrides_in(options: bytes) -> dict[str, str]:
+    """The flags that a program was compiled with beyond those of the process."""
+    parsed_options = private_api.COMPILE_OPTIONS.get().ParseFromString(options)
+    return {str(name): str(value) for name, value in parsed_options.env_option_overrides}
+
+
 def costs_in(options: bytes) -> bytes:
     """The costs that a program was compiled with, out of its serialized options."""
     parsed_options = private_api.COMPILE_OPTIONS.get().ParseFromString(options)

@@ -75,7 +75,7 @@ SOURCES = (
     RankSource(
         "PMIx",
         "PMIX_RANK",
-        ("SLURM_NTASKS",),
+        ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
         "`srun --mpi=pmix` and PRRTE; PMIx itself has no variable for the count",
         needs_count=False,
         is_launcher=True,
@@ -133,7 +133,7 @@ class Rank:
     def here(typed: tuple[int, int | None] | None, environment: Mapping[str, str]) -> Rank:
         """As typed, else as the first of the sources says, else a single process."""
         if typed is None:
-            return next((rank for _, rank in _found(environment)), Rank())
+            return next((_rank(index, count) for _, index, count in _found(environment)), Rank())
         index, count = typed
         names = dict.fromkeys(name for source in SOURCES for name in source.counts)
         count = count or next((n for name in names if (n := _number(name, environment))), None)
@@ -143,7 +143,7 @@ class Rank:
                 f"--rank {index} doesn't say how many processes there are, and no variable of "
                 f"Slurm or MPI does; write --rank {index}/COUNT"
             )
-        return Rank(index, max(count, index + 1))
+        return _rank(index, count)
 
 
 def rank_notes(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -151,11 +151,12 @@ def rank_notes(environment: Mapping[str, str]) -> tuple[str, ...]:
     found = list(_found(environment))
     if not found:
         return _half_known(environment)
-    (taken, rank), *others = found
+    (taken, *known), *others = found
+    rank = _rank(*known)
     against = [
-        f"{source.name} ({source.index}) says {other.index} of {other.count}"
-        for source, other in others
-        if other != rank
+        f"{source.name} ({source.index}) says {index}" + (f" of {count}" if count else "")
+        for source, index, count in others
+        if index != rank.index or count not in (None, rank.count)
     ]
     if not against:
         return ()
@@ -183,11 +184,15 @@ def _half_known(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def is_launched(environment: Mapping[str, str]) -> bool:
     """Whether a launcher started this process as one of its ranks, even if it is the only one."""
-    return any(source.is_launcher for source, _ in _found(environment))
+    return any(source.is_launcher for source, *_ in _found(environment))
 
 
-def _found(environment: Mapping[str, str]) -> Iterator[tuple[RankSource, Rank]]:
-    """Every source that knows this process's rank, and the rank."""
+def _rank(index: int, count: int | None) -> Rank:
+    return Rank(index, max(count or 1, index + 1))
+
+
+def _found(environment: Mapping[str, str]) -> Iterator[tuple[RankSource, int, int | None]]:
+    """Every source that knows this process's rank, with its index and count."""
     for source in SOURCES:
         index = _number(source.index, environment)
         count = next((n for name in source.counts if (n := _number(name, environment))), None)
@@ -198,7 +203,7 @@ def _found(environment: Mapping[str, str]) -> Iterator[tuple[RankSource, Rank]]:
             index += (group or 0) * (size or 0)
         if count is None and source.needs_count:
             continue
-        yield source, Rank(index, max(count or 1, index + 1))
+        yield source, index, count
 
 
 def _is_set(source: RankSource, environment: Mapping[str, str]) -> bool:

@@ -31,8 +31,24 @@ def test_the_job_ends_as_without_us(done):
 def test_what_jax_compiled_is_an_arm_beside_what_the_job_would_run_without(done):
     names = [arm["name"] for arm in done.receipt["arms"]]
     assert names == ["original", "AutoPGLE", "no command buffers"]
+    # A CPU's program knows no costs, nor command buffers: it is the same, and that needs no timing.
+    assert [arm["rounds"] for arm in done.receipt["arms"]] == [0, 0, 0]
+    same = [arm["same_program_as"] for arm in done.receipt["arms"]]
+    assert same == [None, "original", "original"]
+    assert done.receipt["verdict"] == "no different"
+
+
+def test_what_jax_compiled_first_is_timed_where_it_may_run_differently(place, tmp_path):
+    """As on a GPU, whose program doesn't show whether it runs in command buffers."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import slipstream.experiment.variants as variants\n"
+        "variants._is_honoured = lambda flag, platform: True\n"
+    )
+    job = [sys.executable, "train.py", "30"]
+    options = ("--auto", "--rounds", "8")
+    done = run(place / "timed", job, *options, cwd=place, PYTHONPATH=str(tmp_path))
+    assert done.is_as_without_us(), done.err
     timed = {arm["name"]: arm["rounds"] for arm in done.receipt["arms"]}
-    # A CPU's program knows no costs: it is the same, and that needs no timing.
     assert timed["AutoPGLE"] == 0 and timed["original"] == timed["no command buffers"] > 0
     assert done.receipt["arms"][1]["same_program_as"] == "original"
 

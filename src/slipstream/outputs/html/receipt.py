@@ -155,7 +155,9 @@ def _arms(arms: Sequence[Data]) -> Html:
 
 def _arm(arm: Data) -> Row:
     flags = " ".join(f"--{name}={value}" for name, value in arm["flags"].items())
-    same = f"the same as {arm['same_program_as']}" if arm["same_program_as"] else ""
+    first = arm["same_program_as"]
+    what = "the original" if first == "original" else first
+    same = f"the same program as {what}" if first else ""
     found = arm.get("comparison")
     change = Cell("–", None)
     if found:

@@ -56,11 +56,17 @@ def _compile_text(receipt: Data) -> str:
         parts.append("schedule changed" if pgle["schedule_changed"] else "schedule unchanged")
     failed = [arm for arm in receipt["arms"] if arm["error"]]
     parts += [f"{arm['name']}: not compiled ({arm['error']})" for arm in failed]
-    same = [arm["name"] for arm in receipt["arms"] if arm["same_program_as"]]
-    if same:
-        parts.append(f"no new program: {', '.join(same)}")
+    parts += _same_texts(receipt["arms"])
     memory = _memory_text(receipt)
     return " · ".join([*parts, *([memory] if memory else [])])
+
+
+def _same_texts(arms: Sequence[Data]) -> Iterator[str]:
+    """`the same program as the original: costs; no command buffers`, for each that has some."""
+    for first in dict.fromkeys(arm["same_program_as"] for arm in arms if arm["same_program_as"]):
+        names = [arm["name"] for arm in arms if arm["same_program_as"] == first]
+        what = "the original" if first == "original" else first
+        yield f"the same program as {what}: {'; '.join(names)}"
 
 
 def _auto_text(receipt: Data) -> str:

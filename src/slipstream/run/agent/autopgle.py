@@ -148,7 +148,7 @@ def with_both_programs(second: Any, first: Any) -> Preparation:
         plain = Arm(FIRST, first)
         describe_made(plain)
         outcome.arms = [original, arm, plain]
-        drop_duplicates(outcome.arms)
+        drop_duplicates(outcome.arms, compiled.platform, compiled.flags_in_effect)
 
     return prepare
 

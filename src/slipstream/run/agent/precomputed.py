@@ -35,7 +35,7 @@ def with_precomputed_costs(request: Request) -> Preparation:
             outcome.profiles["before"] = Path(request.profile)
         costs = outcome.costs_bytes
         arms = [original, *(make_arm(compiled, one, costs, table) for one in plan.variants)]
-        drop_duplicates(arms)
+        drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
         outcome.arms = arms
 
     return prepare

@@ -1,0 +1,66 @@
+"""Arms that are the same program, run in the same way, are found before anything is timed."""
+
+import pytest
+
+from analyses.test_soundness import CONTIGUOUS
+from slipstream.experiment.variants import (
+    BOTH,
+    COSTS,
+    NO_GRAPHS,
+    Arm,
+    Variant,
+    drop_duplicates,
+)
+from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.compiling import overrides_in
+from slipstream.jaxhooks.private_api import COMPILE_OPTIONS
+from slipstream.sources.hlo.reader import program_from_text
+
+OTHER = CONTIGUOUS.replace("bf16[2,512]", "f32[2,512]")
+EIGEN = Variant("eigen", {"xla_cpu_multi_thread_eigen": "false"})
+MIXED = Variant("mixed", {**EIGEN.flags, **NO_GRAPHS.flags})
+OFF = {"xla_gpu_enable_command_buffer": ""}
+
+
+@pytest.mark.parametrize(
+    ("platform", "in_effect", "variants", "same"),
+    [
+        # A CPU knows neither costs nor command buffers.
+        ("cpu", {}, (COSTS, NO_GRAPHS, BOTH), ["original"] * 3),
+        ("tpu", {}, (COSTS, NO_GRAPHS, BOTH), ["original"] * 3),
+        ("cpu", {}, (EIGEN, MIXED), [None, "eigen"]),
+        ("cpu", EIGEN.flags, (EIGEN, MIXED), ["original"] * 2),
+        # A GPU's program doesn't show how it is launched.
+        ("gpu", {}, (COSTS, NO_GRAPHS, BOTH), ["original", None, "no command buffers"]),
+        ("gpu", OFF, (COSTS, NO_GRAPHS, BOTH), ["original"] * 3),
+        ("", {}, (NO_GRAPHS,), [None]),
+    ],
+)
+def test_equal_programs_are_timed_once(platform, in_effect, variants, same):
+    program = program_from_text(CONTIGUOUS)
+    arms = [Arm(variant, program=program) for variant in (Variant("original"), *variants)]
+    drop_duplicates(arms, platform, in_effect)
+    assert [arm.same_as for arm in arms] == [None, *same]
+
+
+def test_another_program_is_never_the_same():
+    arms = [
+        Arm(Variant("original"), program=program_from_text(CONTIGUOUS)),
+        Arm(NO_GRAPHS, program=program_from_text(OTHER)),
+        Arm(COSTS, error="not made"),
+    ]
+    drop_duplicates(arms, "cpu", OFF)
+    assert [arm.same_as for arm in arms] == [None, None, None]
+
+
+def test_the_flags_of_a_function_count_before_those_of_the_process(monkeypatch):
+    options = COMPILE_OPTIONS.get()()  # reads XLA_FLAGS when it is made first
+    options.env_option_overrides = [("xla_gpu_graph_min_graph_size", "2")]
+    flags = "--xla_gpu_enable_command_buffer= --xla_gpu_graph_min_graph_size=1"
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    program = CompiledProgram("f", b"", 0.0, None, None)
+    assert program.flags_in_effect == {**OFF, "xla_gpu_graph_min_graph_size": "1"}
+    assert program.platform == ""
+    program.options = options.SerializeAsString()
+    assert overrides_in(program.options) == {"xla_gpu_graph_min_graph_size": "2"}
+    assert program.flags_in_effect == {**OFF, "xla_gpu_graph_min_graph_size": "2"}
