@@ -151,8 +151,8 @@ def rank_notes(environment: Mapping[str, str]) -> tuple[str, ...]:
     found = list(_found(environment))
     if not found:
         return _half_known(environment)
-    (taken, *known), *others = found
-    rank = _rank(*known)
+    (taken, own_index, own_count), *others = found
+    rank = _rank(own_index, own_count)
     against = [
         f"{source.name} ({source.index}) says {index}" + (f" of {count}" if count else "")
         for source, index, count in others
