@@ -139,6 +139,13 @@ def test_a_job_that_is_shorter_than_the_capture(both, tmp_path):
     assert "--capture 1:1" in done.receipt["why"]
 
 
+def test_a_job_that_first_asks_whether_jax_is_installed(both, tmp_path):
+    """As `datasets` and `transformers` do."""
+    asks = "import importlib.util\nprint(importlib.util.find_spec('jax') is not None)\n"
+    done, _ = both([sys.executable, script(tmp_path, asks + train(tmp_path).read_text()), "3"])
+    assert "it called jit_f 3 times" in done.receipt["why"]
+
+
 def test_a_job_that_ends_while_it_is_measured(both, tmp_path):
     job = [sys.executable, str(train(tmp_path)), "8"]
     done, _ = both(job, "--in-place")
