@@ -190,7 +190,7 @@ def test_two_jits_of_one_function_are_measured_by_one_optimize(tmp_path, caplog)
         results.extend([result, second(matrix(), matrix(1))])
         return matrix(), matrix(1)
 
-    settle(first, matrix(), matrix(1), next=call_second)
+    settle(first, matrix(), matrix(1), following=call_second)
     assert {np.asarray(result).tobytes() for result in results} <= plain
     assert len(first.receipts()) == 1
     assert second._controllers == {} and second.is_settled
