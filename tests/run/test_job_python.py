@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from run_jobs import Started, environment, run, run_short, train
+from run_jobs import OTHER, Started, environment, run, run_short, train
 from slipstream.errors import Missing
 from slipstream.run.job_python import JobPython, _require, check_python, python_of
 
@@ -123,11 +123,17 @@ def test_a_job_in_an_environment_without_slipstream_is_measured(tmp_path):
     )
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     done = run(
-        tmp_path / "out", ["python", "which.py", "30"], "--rounds", "8", cwd=tmp_path, PATH=path
+        tmp_path / "out",
+        ["python", "which.py", "30"],
+        *OTHER,
+        "--rounds",
+        "8",
+        cwd=tmp_path,
+        PATH=path,
     )
     assert done.is_as_without_us(), done.err
     assert done.phases == ["1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict"]
-    assert len(done.receipt["arms"]) == 4
+    assert len(done.receipt["arms"]) == 5
     assert done.receipt["versions"]["slipstream"]
 
 
