@@ -43,6 +43,8 @@ class CompiledProgram:
     _callbacks: Sequence[Any] = ()
     autopgle_executable: Any = None
     """what AutoPGLE compiled for it, where that is not the original"""
+    runner: tuple[weakref.ref[Any], Any] | None = None
+    """a copy of JAX's object that runs it, for an executable other than JAX's, and of which"""
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls_lock: threading.Lock = field(default_factory=threading.Lock)
     users: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
@@ -88,4 +90,6 @@ class CompiledProgram:
 
     def run_with(self, executable: Executable) -> None:
         """From the next call on, run this executable."""
+        if executable is not self.executable:
+            self.runner = None  # it would keep the other executable in memory
         self.executable = executable
