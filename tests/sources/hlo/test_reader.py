@@ -248,7 +248,7 @@ def test_deep_nesting_is_an_error(opening: str) -> None:
 def test_reading_takes_few_calls_per_instruction() -> None:
     """Speed without a clock: Python functions that are called for each instruction."""
     data = protos("nccl2_lhs_r0")["jit_train_step(605)"]
-    instructions = sum(len(c.instructions) for c in program_from_proto(data).computations)
+    instructions = sum(len(c.instructions) for c in program_from_proto(data).computations.values())
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
