@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +182,12 @@ _NUMBERS = itertools.count()
 OVER = ("settled", "applied", "failed", "nothing to measure")
 
 
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 class Started:
     """A run under way, to be disturbed."""
 
@@ -195,6 +202,8 @@ class Started:
         with self._out.open("w") as out, self._err.open("w") as err:
             env = environment(JOB_GOES_ON=str(self._goes_on), **more)
             self.process = start(command(folder, job, *options), cwd, env, out, err)
+        # A test that fails leaves its run behind: it must not disturb the tests after it.
+        weakref.finalize(self, _end, self.process)
 
     def status(self, phase: str) -> Mapping:
         """What the agent said last; nothing of an earlier run."""

@@ -91,7 +91,7 @@ class Optimized:
 
     def _watch(self, function: Any) -> Callable[..., Any]:
         """Listen to the function's programs; return what calls it."""
-        if _is_pmapped(function):
+        if stages.is_pmapped(function):
             self._leave_alone(
                 f"optimize can't recompile {self.__name__}, which is from jax.pmap; to have it "
                 "optimized, write it with jax.jit and jax.shard_map"
@@ -237,12 +237,6 @@ def _optimized_already(function: Any) -> Optimized | None:
     if isinstance(function, Optimized):
         return function
     return next((one for one in _listening() if one._function is function), None)
-
-
-def _is_pmapped(function: Any) -> bool:
-    """Whether this is from `jax.pmap`: it can be lowered, but not traced as a jitted function."""
-    traits = ("lower", "trace", "_clear_cache")
-    return [hasattr(function, name) for name in traits] == [True, False, False]
 
 
 def _folder(given: str | Path | None) -> Path:

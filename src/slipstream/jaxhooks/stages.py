@@ -20,6 +20,12 @@ def is_lowered(function: Any) -> bool:
     return isinstance(function, private_api.LOWERED.get())
 
 
+def is_pmapped(function: Any) -> bool:
+    """Whether this is from `jax.pmap`: it can be lowered, but not traced as a jitted function."""
+    traits = ("lower", "trace", "_clear_cache")
+    return [hasattr(function, name) for name in traits] == [True, False, False]
+
+
 def program_of(compiled: Any) -> CompiledProgram | None:
     """The program of what `.compile()` returned, found or adopted; None if its lowering is gone.
 
