@@ -50,27 +50,27 @@ def rows(before, after):
     def ms(us):
         return f"{us / 1000:.2f} ms"
 
-    yield "the step", ms(before.step_us), ms(after.step_us)
-    yield "  computing", ms(before.compute_us), ms(after.compute_us)
-    yield "  communicating", ms(before.communication_us), ms(after.communication_us)
+    yield "step", ms(before.step_us), ms(after.step_us)
+    yield "  compute", ms(before.compute_us), ms(after.compute_us)
+    yield "  communication", ms(before.communication_us), ms(after.communication_us)
     yield (
-        "    of that, nothing computed meanwhile",
+        "    exposed",
         ms(before.exposed_communication_us),
         ms(after.exposed_communication_us),
     )
     yield (
-        "the least it could take",
+        "lower bound",
         ms(before.bounds.least_us),
         ms(after.bounds.least_us),
     )
     yield (
-        "memory of a GPU",
+        "memory per GPU",
         *(
             f"{p.memory_bytes / 1e9:.2f} of {p.memory_capacity_bytes / 1e9:.0f} GB"
             for p in (before, after)
         ),
     )
-    yield "use of the GPU's peak (MFU)", f"{before.mfu:.0%}", f"{after.mfu:.0%}"
+    yield "MFU", f"{before.mfu:.0%}", f"{after.mfu:.0%}"
 
 
 def main() -> None:
