@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from archive_builder import SMALL, write_archive
 from recorded import protos
 from slipstream import BadInput, Missing, Profile, load, ops, summary
 from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
@@ -100,49 +100,8 @@ def test_archives_of_several_processes_are_one_run(external: Path) -> None:
     assert "clock-skew" in [warning.code for warning in found.warnings]
 
 
-Range = tuple[str, int, int]
-
-
-def write(path: Path, ranges: list[Range], **files: bytes) -> Path:
-    """An archive of ranges (text, depth, µs); each begins where the one before it ends."""
-    columns = defaultdict(list)
-    parents: list[int] = []
-    at = 0
-    for number, (text, depth, time) in enumerate(ranges, 1):
-        parents = [*parents[:depth], number]
-        columns["Name"].append(text)
-        columns["Projected Start"].append(at)
-        columns["Projected Duration"].append(time * 1000)
-        columns["Orig Start"].append(float(at))
-        columns["Orig Duration"].append(float(time * 1000))
-        columns["PID"].append(77)
-        columns["TID"].append(78)
-        columns["NumGPUOps"].append(1)
-        columns["RangeId"].append(float(number))
-        columns["ParentId"].append(float(parents[-2]) if depth else None)
-        at += 0 if text.startswith("TSL:Xla") else time * 1000
-    with zipfile.ZipFile(path, "w") as archive:
-        buffer = io.BytesIO()
-        parquet.write_table(pa.table(dict(columns)), buffer)
-        archive.writestr("nvtx_gpu_proj_trace/trace.parquet", buffer.getvalue())
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return path
-
-
-SMALL = [
-    ("TSL:XlaCompile:#module=jit_f,program_id=1#", 0, 50),
-    ("TSL:XlaModule:#hlo_module=gemm_fusion_dot.1#", 1, 50),
-    ("TSL:Thunk:#hlo_op=gemm_fusion_dot.1#", 2, 50),
-    ("TSL:XlaModule:#hlo_module=jit_f,program_id=1#", 0, 100),
-    ("TSL:Thunk:#hlo_op=while.1#", 1, 60),
-    ("TSL:Thunk:#hlo_op=dot.1,unique_hlo_op_id=4#", 2, 60),
-    ("TSL:Thunk:#name=a,hlo_op=all-reduce-start.1#", 1, 40),
-]
-
-
 def test_loops_and_what_xla_tries_out_while_it_compiles_do_not_count(tmp_path: Path) -> None:
-    found = load(write(tmp_path / "run.zip", SMALL))
+    found = load(write_archive(tmp_path / "run.zip", SMALL))
     validate(found)
     wanted = {("jit_f(1)", "dot.1"): 60_000, ("jit_f(1)", "all-reduce-start.1"): 40_000}
     assert times(found) == wanted
@@ -150,7 +109,7 @@ def test_loops_and_what_xla_tries_out_while_it_compiles_do_not_count(tmp_path: P
 
 def test_a_folder_of_archives_is_one_run_and_other_zips_are_left_alone(tmp_path: Path) -> None:
     for number in (0, 1):
-        write(tmp_path / f"rank{number}.zip", SMALL)
+        write_archive(tmp_path / f"rank{number}.zip", SMALL)
     with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
         archive.writestr("train.py", "")
     assert len(load(tmp_path).hosts) == 2
@@ -165,14 +124,14 @@ def test_graphs_in_an_archive_are_told_of_and_not_guessed_at(tmp_path: Path) -> 
         ("TSL:Thunk:#hlo_op=command_buffer_1#", 1, 100),
     ]
     proto = protos("off_default")["jit_step(4634)"]
-    found = load(write(tmp_path / "run.zip", ranges, **{name: proto}))
+    found = load(write_archive(tmp_path / "run.zip", ranges, **{name: proto}))
     validate(found)
     assert not found.events["instruction"].any()
     assert "whole-graphs" in [warning.code for warning in found.warnings]
 
 
 def test_reading_an_archive_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "run.zip", SMALL)
+    path = write_archive(tmp_path / "run.zip", SMALL)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(Missing, match=r"slipstream\[parquet\]"):
         load(path)
