@@ -102,6 +102,15 @@ def external() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def hostile() -> Path:
+    """Inputs that once crashed, hung or misled Slipstream; its README says how."""
+    folder = REPOSITORY.parent / "shared" / "hostile"
+    if not folder.is_dir():
+        pytest.skip("no hostile inputs: ../shared/hostile is not there")
+    return folder
+
+
 def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not IN_CI or report.outcome != "skipped" or hasattr(report, "wasxfail"):
         return

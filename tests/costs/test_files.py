@@ -5,10 +5,12 @@ import json
 import pytest
 
 from slipstream.costs.diff import CostChange, diff_costs
+from slipstream.costs.extract import extract_costs
 from slipstream.costs.files import read_costs
 from slipstream.costs.merge import merge_costs
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
+from slipstream.sources.load import load
 from slipstream.sources.proto_schema import message
 
 ONE, OTHER = "1" * 32, "2" * 32
@@ -144,3 +146,17 @@ def test_diff_shows_the_largest_change_first():
         CostChange("jit_step(1)", "new", None, 2.0),
         CostChange("jit_step(1)", "gone", 0.5, None),
     )
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/etc/cron.d/x", "..", "", "A" * 32, "1" * 31])
+def test_a_fingerprint_that_is_none_names_no_file(tmp_path, name):
+    with pytest.raises(BadInput, match="32 hexadecimal digits.*write one file instead"):
+        costs(name, dot=3.0).write(tmp_path / "deep" / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_whose_fingerprint_is_a_path(tmp_path, hostile):
+    table = extract_costs(load(hostile / "fingerprint_traversal.xplane.pb"))
+    with pytest.raises(BadInput, match="32 hexadecimal digits"):
+        table.write(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []

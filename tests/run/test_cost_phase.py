@@ -1,7 +1,5 @@
 """Costs for all ranks: where the first can't make them, the others don't wait for nothing."""
 
-import tempfile
-
 import pytest
 
 from slipstream.run.cost_phase import make_costs
@@ -33,7 +31,7 @@ def test_on_a_full_disk_they_see_that_it_was_given_up(stores, monkeypatch):
         raise OSError(28, "No space left on device")
 
     first, second = stores
-    monkeypatch.setattr(tempfile, "mkstemp", fails)
+    monkeypatch.setattr("slipstream.writing._sibling", fails)
     assert make_costs(first, Rank(0, 2), "typical").problem is not None
     assert not (first.profile / DONE).exists()
     found = make_costs(second, Rank(1, 2), "typical")

@@ -16,6 +16,7 @@ from slipstream.run.run_dir import (
     read_json,
     write_json,
 )
+from slipstream.writing import MARKER
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_folder_has_one_user_at_a_time(tmp_path):
 
 def test_a_folder_in_which_an_earlier_job_lives_is_refused(tmp_path):
     run_dir = RunDir(tmp_path)
-    run_dir.compare.mkdir(parents=True)
+    run_dir.clear(run_dir.compare)
     claim = Lock(run_dir.compare / CLAIM)
     assert claim.take()
     with pytest.raises(BadInput, match="the job of an earlier slipstream run still runs"):
@@ -89,3 +90,51 @@ def test_a_file_system_without_flock_is_not_another_run(tmp_path, monkeypatch):
         with pytest.raises(BadInput, match=f"process {os.getpid()}.*remove .*lock.owner.*--out"):
             RunDir(tmp_path).open(pytest.fail)
     RunDir(tmp_path).open(said.append).release()
+
+
+@pytest.mark.parametrize("name", ["profile", "costs", "compare", "layouts", "cache"])
+def test_a_folder_of_somebody_else_is_never_emptied(tmp_path, name):
+    thesis = tmp_path / name / "rank0" / "thesis.txt"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("three years of work")
+    run_dir = RunDir(tmp_path)
+    with pytest.raises(BadInput, match=f"{name} is in the way.*left as it is"):
+        run_dir.open(pytest.fail)
+    with pytest.raises(BadInput, match="left as it is"):
+        run_dir.clear(tmp_path / name)
+    run_dir.remove(tmp_path / name / "rank0")
+    assert thesis.read_text() == "three years of work"
+    assert not (tmp_path / MARKER).exists()
+
+
+@pytest.mark.parametrize("name", ["run.json", "receipt.json", "receipt.html", "lock"])
+def test_a_file_of_somebody_else_is_never_replaced(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(BadInput, match=f"{name} is in the way"):
+        RunDir(tmp_path).open(pytest.fail)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_other_names_in_the_folder_are_no_concern_of_ours(tmp_path):
+    (tmp_path / "train.py").write_text("mine")
+    (tmp_path / "profile").mkdir()  # empty: nothing can be lost
+    run_dir = RunDir(tmp_path)
+    run_dir.open(pytest.fail).release()
+    (run_dir.clear(run_dir.profile) / "a").touch()
+    (run_dir.clear(run_dir.costs) / "b").touch()
+    run_dir.open(pytest.fail).release()
+    run_dir.remove(run_dir.profile)
+    assert os.listdir(run_dir.clear(run_dir.costs)) == [MARKER]
+    assert os.listdir(tmp_path / "profile") == [MARKER]
+    assert (tmp_path / "train.py").read_text() == "mine"
+
+
+def test_a_link_to_a_folder_of_somebody_else_is_not_followed(tmp_path):
+    theirs = tmp_path / "data"
+    theirs.mkdir()
+    (theirs / "a").write_text("a")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "costs").symlink_to(theirs)
+    with pytest.raises(BadInput, match="costs is in the way"):
+        RunDir(tmp_path / "run").open(pytest.fail)
+    assert os.listdir(theirs) == ["a"]

@@ -82,11 +82,12 @@ def save_timeline(path: str | None, prediction: Prediction, program: Path, sever
         return
     from slipstream.outputs.xplane_writer import write_timeline
     from slipstream.sources.files import open_bytes
+    from slipstream.writing import file_name
 
     target = Path(path)
     if several:
         name = target.name.removesuffix(".xplane.pb").removesuffix(".pb")
-        target = target.with_name(f"{name}.{prediction.machine}.xplane.pb")
+        target = target.with_name(f"{name}.{file_name(prediction.machine)}.xplane.pb")
     written = write_timeline(prediction.timeline, target, open_bytes(program).tobytes())
     print(f"timeline: {written}; read it with: slipstream summary {written}", file=sys.stderr)
 

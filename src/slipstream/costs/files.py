@@ -16,11 +16,11 @@ from typing import Any
 from slipstream.costs.table import SEPARATOR, Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.sources.proto_schema import message
-from slipstream.writing import atomic_write
+from slipstream.writing import atomic_write, make_folder
 
 ENDINGS = (".pb", ".pbtxt")
 MANIFEST = ".json"
-_FINGERPRINT = re.compile(r"^[0-9a-f]{32}$")
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
 def write_costs(table: CostTable, path: str | os.PathLike[str]) -> list[Path]:
@@ -76,7 +76,15 @@ def _write_folder(table: CostTable, folder: Path) -> list[Path]:
             f"{', '.join(nameless)} has no fingerprint, so XLA could not find its costs in a "
             f"folder; write one file instead: {folder}.pb"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    for program in table.programs:
+        # The fingerprint comes from the recording, and becomes the name of a file.
+        if not _FINGERPRINT.fullmatch(program.fingerprint or ""):
+            raise BadInput(
+                f"{program.program} has the fingerprint {program.fingerprint!r}; XLA looks for a "
+                f"file with the name of its fingerprint, 32 hexadecimal digits; write one file "
+                f"instead: {folder}.pb"
+            )
+    make_folder(folder)
     files = []
     for program in table.programs:
         one = CostTable((program,), table.policy, table.facts)
@@ -127,7 +135,7 @@ def _write_manifest(table: CostTable, target: Path) -> Path:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with atomic_write(target) as temporary:
         temporary.write_bytes(content)
 
@@ -141,7 +149,7 @@ def _read_folder(folder: Path) -> CostTable:
         )
     tables = []
     for file in files:
-        fingerprint = file.stem if _FINGERPRINT.match(file.stem) else None
+        fingerprint = file.stem if _FINGERPRINT.fullmatch(file.stem) else None
         tables.append(_table(_parse(file, file.read_bytes()), _read_manifest(file), fingerprint))
     programs = tuple(program for table in tables for program in table.programs)
     return CostTable(programs, tables[0].policy, tables[0].facts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -138,8 +137,8 @@ class ComparePhase:
         is_other = bool(receipt.arms) and not status.get("profile_fits")
         if self._mode in (COMPARE, APPLY) and is_other:
             self.context.warn("the profile was of another program, so the job was recorded again")
-            shutil.rmtree(self.context.run_dir.profile, ignore_errors=True)
-            shutil.rmtree(self.context.run_dir.costs, ignore_errors=True)
+            for phase in (self.context.run_dir.profile, self.context.run_dir.costs):
+                self.context.run_dir.remove(phase)
         return self.context.finish(receipt)
 
     def _written(self, code: int) -> Receipt:

@@ -17,7 +17,7 @@ from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.run.agent.request import JAX_IMPORTED, LOADED, PROBLEM, PROFILE, Request, marked
 from slipstream.run.job_command import obstacle, suspect
 from slipstream.run.rank import Rank, rank_notes
-from slipstream.run.run_dir import REQUEST, STATUS, RunDir, read_json
+from slipstream.run.run_dir import PAGE, REQUEST, STATUS, RunDir, read_json
 from slipstream.run.settings import Settings
 from slipstream.writing import atomic_write
 
@@ -172,5 +172,5 @@ def signal_name(code: int) -> str:
 def write_receipt(receipt: Receipt, folder: Path) -> None:
     """Write the receipt, and the page that shows it."""
     receipt.write(folder)
-    with atomic_write(folder / "receipt.html") as temporary:
+    with atomic_write(folder / PAGE) as temporary:
         temporary.write_text(receipt_page(receipt.to_json()), encoding="utf-8")

@@ -25,6 +25,7 @@ from slipstream.run.run_dir import (
     sha256,
     write_json,
 )
+from slipstream.writing import mark_folder
 
 FILE = "costs.pb"
 LONGEST_WAIT_S = 300.0
@@ -74,6 +75,7 @@ def make_costs(run_dir: RunDir, rank: Rank, policy: str) -> Costs:
 def _tell_others(run_dir: RunDir, why: str) -> None:
     """Don't let the other ranks wait in vain: all jobs have to start at about the same time."""
     try:
+        mark_folder(run_dir.costs)
         write_json(run_dir.costs / FAILED, {"why": why})
     except (SlipstreamError, OSError):
         # On a full disk files can't be written, but they can be removed.

@@ -33,7 +33,7 @@ from slipstream.run.context import (
 )
 from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.preflight import Preflight, check_job
-from slipstream.run.run_dir import REQUEST, STATUS, done_facts, read_json
+from slipstream.run.run_dir import LAYOUTS, REQUEST, STATUS, done_facts, read_json
 from slipstream.run.settings import Settings
 
 LONGEST_RUN_S = 1800.0
@@ -87,7 +87,7 @@ def run_layouts(settings: Settings, say: Say) -> RunResult:
     kind = "virtual CPU devices" if devices.is_virtual else f"× {preflight.gpus[0]}"
     context.say("check", f"{devices.count} {kind} · {settings.rounds} rounds of two short runs")
     with context.run_dir.open(context.warn):
-        context.run_dir.clear(context.run_dir.folder / "layouts")
+        context.run_dir.clear(context.run_dir.folder / LAYOUTS)
         return _Rounds(context, preflight, devices, layouts).run()
 
 
@@ -141,7 +141,7 @@ class _Rounds:
 
     def _time(self, layout: Layout, number: int) -> float:
         """Seconds per step in one run, of its slowest process."""
-        folder = self.context.run_dir.folder / "layouts" / f"round{number}-{layout.processes}"
+        folder = self.context.run_dir.folder / LAYOUTS / f"round{number}-{layout.processes}"
         coordinator = f"localhost:{_free_port()}"
         jobs: list[Job] = []
         with ExitStack() as stack:

@@ -17,6 +17,7 @@ from typing import Any
 
 from slipstream.errors import Missing
 from slipstream.run.launcher import Job
+from slipstream.run.run_dir import CACHE as CACHE_FOLDER
 from slipstream.run.run_dir import (
     DONE,
     FAILED,
@@ -27,6 +28,7 @@ from slipstream.run.run_dir import (
     write_json,
 )
 from slipstream.sources.hlo.reader import read_program
+from slipstream.writing import file_name
 
 REPORT = "report.nsys-rep"
 OPTIONS = (
@@ -60,7 +62,7 @@ def under_nsys(command: Sequence[str], phase: Path) -> tuple[str, ...]:
 
 def variables(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     """One compilation cache for all runs, so that what is profiled is what is compared."""
-    ours = {CACHE: str(folder / "cache"), EXPECT: "true"}
+    ours = {CACHE: str(folder / CACHE_FOLDER), EXPECT: "true"}
     return {name: value for name, value in ours.items() if name not in base}
 
 
@@ -106,7 +108,8 @@ def _keep_report(phase: Path, facts: Mapping[str, Any]) -> None:
         if program.name.endswith(".hlo.pb"):
             # A report holds no programs; its reader finds them beside it under XLA's own names.
             found = read_program(program)
-            name = f"module_{found.program_id or 0:04d}.{found.name}.after_optimizations.hlo.pb"
+            known = file_name(found.name)
+            name = f"module_{found.program_id or 0:04d}.{known}.after_optimizations.hlo.pb"
             shutil.copy2(program, report.parent / name)
     facts = {**facts, "bytes": report.stat().st_size, "profiler": "nsys"}
     mark_done(phase, [*programs, *(f for f in report.parent.iterdir() if f.is_file())], facts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,8 +18,9 @@ from slipstream.run.context import SIGNALLED, Context, RunResult, agent_problem
 from slipstream.run.cost_phase import Costs, make_costs, reused_costs
 from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
 from slipstream.run.preflight import Preflight
-from slipstream.run.run_dir import DONE, FAILED, REQUEST, RunDir, done_facts, read_json
+from slipstream.run.run_dir import CACHE, DONE, FAILED, REQUEST, RunDir, done_facts, read_json
 from slipstream.units import format_bytes
+from slipstream.writing import mark_folder
 
 VERBOSE = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
@@ -101,13 +101,14 @@ class ProfilePhase:
         context, settings = self.context, self.context.settings
         phase = self.run_dir.clear(self.run_dir.profile)
         if context.rank.is_first:
-            shutil.rmtree(self.run_dir.costs, ignore_errors=True)
+            self.run_dir.remove(self.run_dir.costs)
         request = context.write_request(
             PROFILE, phase, xla_flags=self._xla_flags, is_recorded_outside=settings.nsys
         )
         environment = job_environment(os.environ, request, self.preflight.environment)
         command = settings.command
         if settings.nsys:
+            mark_folder(self.run_dir.folder / CACHE)
             environment |= nsys.variables(self.run_dir.folder, os.environ)
             command = nsys.under_nsys(command, phase)
         is_verbose = not environment.keys() & VERBOSE.keys()

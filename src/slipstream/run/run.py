@@ -13,7 +13,6 @@ to 5, the job runs to its own end, with its own exit code.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from slipstream.run.launcher import CantStart
 from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.profile_phase import Precomputed, ProfilePhase
 from slipstream.run.rank import LAUNCHERS, all_ranks_share
-from slipstream.run.run_dir import write_json
+from slipstream.run.run_dir import RUN, write_json
 from slipstream.run.settings import Settings
 
 
@@ -114,7 +113,7 @@ def _profile(context: Context, preflight: Preflight) -> Precomputed | RunResult 
     run_dir, settings = context.run_dir, context.settings
     if settings.again:
         for phase in (run_dir.profile, run_dir.compare):
-            shutil.rmtree(phase, ignore_errors=True)
+            run_dir.remove(phase)
     if context.rank.is_first:
         _write_run(context, preflight)
     if settings.in_place or settings.auto:
@@ -138,4 +137,4 @@ def _write_run(context: Context, preflight: Preflight) -> None:
         "auto": settings.auto,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    write_json(context.run_dir.folder / "run.json", facts)
+    write_json(context.run_dir.folder / RUN, facts)

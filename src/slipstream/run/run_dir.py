@@ -3,13 +3,15 @@
     slipstream-run/
       run.json              what was run
       lock                  held by the `slipstream run` that works here
+      .slipstream           marks this folder, and those below, as made by Slipstream
       profile/rank0/        the profile phase: profiles/, programs/, output.txt, log.txt, done.json
       costs/                costs.pb and its manifest, done.json
       compare/rank0/        the job: profiles/, programs/, agent.log, comparison.json, done.json
       receipt.json, .html   the verdict, and everything needed to repeat it
 
 Files are written atomically. A phase counts only with its `done.json`, which is written last and
-holds the sha256 of every file that a later run would use.
+holds the sha256 of every file that a later run would use. What has one of these names and is not
+marked is somebody else's: the folder is then refused.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
 from slipstream.run.lock import Lock
-from slipstream.writing import atomic_write
+from slipstream.writing import MARKER, atomic_write, empty_folder, is_ours, mark_folder, not_ours
 
 DONE = "done.json"
 FAILED = "failed.json"
@@ -33,6 +35,10 @@ REQUEST = "request.json"
 """what the launcher asks of the agent"""
 CLAIM = "claim"
 """held by the process of the job that is measured, as long as it lives"""
+RUN, RECEIPT, PAGE = "run.json", "receipt.json", "receipt.html"
+LAYOUTS, CACHE = "layouts", "cache"
+_FILES = (RUN, RECEIPT, PAGE, "lock")
+_FOLDERS = ("profile", "costs", "compare", LAYOUTS, CACHE)
 FORMAT = 1
 
 
@@ -67,6 +73,7 @@ class RunDir:
             raise BadInput(
                 f"can't create {self.folder}: {error.strerror}; choose another folder with --out"
             ) from None
+        self._refuse_others()
         name = "lock" if self.rank == 0 else f"lock.rank{self.rank}"
         lock = Lock(self.folder / name)
         if not lock.take():
@@ -87,10 +94,33 @@ class RunDir:
         return lock
 
     def clear(self, phase: Path) -> Path:
-        """Empty the folder of a phase that begins."""
-        shutil.rmtree(phase, ignore_errors=True)
+        """Empty the folder of a phase that begins; BadInput if somebody else made it."""
+        marked = self._marked(phase)
+        empty_folder(phase, marked)
+        mark_folder(marked)
         phase.mkdir(parents=True, exist_ok=True)
         return phase
+
+    def remove(self, phase: Path) -> None:
+        """Remove what is in the folder of a phase, if we made it."""
+        with suppress(BadInput):
+            empty_folder(phase, self._marked(phase))
+
+    def _marked(self, phase: Path) -> Path:
+        """The folder with the marker: all ranks share it."""
+        return self.folder / phase.relative_to(self.folder).parts[0]
+
+    def _refuse_others(self) -> None:
+        """BadInput if something of another origin has one of our names; else mark the folder."""
+        # Another rank may be creating these right now: a marker comes before anything else.
+        there = [self.folder / name for name in _FILES if (self.folder / name).exists()]
+        if there and not (self.folder / MARKER).exists():
+            raise not_ours(there[0])
+        for name in _FOLDERS:
+            if not is_ours(self.folder / name):
+                raise not_ours(self.folder / name)
+        with suppress(OSError):  # on a full disk the job runs, and nothing is overwritten
+            mark_folder(self.folder)
 
 
 def write_json(path: Path, data: Any) -> Path:

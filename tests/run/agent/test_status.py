@@ -1,6 +1,5 @@
 """What the agent writes down: where that fails, the job and the other ranks notice nothing."""
 
-import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +23,7 @@ def full_disk(monkeypatch):
     def fails(*arguments, **named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tempfile, "mkstemp", fails)
+    monkeypatch.setattr("slipstream.writing._sibling", fails)
 
 
 def test_where_it_stands_is_written_when_it_changes(asked, tmp_path):

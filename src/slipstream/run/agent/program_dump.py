@@ -8,12 +8,11 @@ programs/jit_step.options.pb   how it was compiled (CompileOptionsProto)
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.compiling import stablehlo_text
-from slipstream.writing import atomic_write
+from slipstream.writing import atomic_write, file_name
 
 
 def content_of(program: CompiledProgram) -> str:
@@ -25,7 +24,7 @@ def content_of(program: CompiledProgram) -> str:
 def save_program(program: CompiledProgram, folder: Path) -> dict[str, Path]:
     """Write the three files of a program; their paths by kind."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^\w.-]", "_", program.name)
+    name = file_name(program.name)
     (module, *_) = program.original.hlo_modules()
     contents = {
         "stablehlo": (f"{name}.stablehlo", program.stablehlo),

@@ -25,6 +25,7 @@ from slipstream.results.tuning import CRASH, DIFFERENT, HANG, OUT_OF_MEMORY, REF
 from slipstream.tune.apply import as_flags
 from slipstream.tune.measure.ab_window import BASELINE, JOBS, NULL, ArmFailed
 from slipstream.tune.measure.in_process import CHECKED
+from slipstream.writing import empty_folder, file_name, mark_folder
 
 RUNS = "runs"
 """subfolder of the study with the logs of failed runs"""
@@ -75,7 +76,8 @@ class Launched:
         self._checks: dict[str, str] = {}
         self._baseline: _BaselineRun | None = None
         self._count = 0
-        shutil.rmtree(self._folder, ignore_errors=True)
+        empty_folder(self._folder)
+        mark_folder(self._folder)
 
     def compile_ahead(self, candidates: Mapping[str, Mapping[str, str]]) -> None:
         """Nothing to do: each job compiles for itself."""
@@ -89,7 +91,7 @@ class Launched:
         # The baseline and the null arm have no settings and are never prepared.
         command, variables = self._arms.get(name) or self._settings({})
         self._count += 1
-        folder = self._folder / f"{self._count:04}-{name.replace(' ', '-')}"
+        folder = self._folder / f"{self._count:04}-{file_name(name.replace(' ', '-'))}"
         self._progress(f"run {self._count}: {name}")
         began = time.monotonic()
         try:
