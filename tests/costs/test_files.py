@@ -78,6 +78,18 @@ def test_the_manifest_describes_the_costs(tmp_path):
         ("a.txt", b"", "XLA ignores anything else"),
         ("a.pb", b"\xff\xff", "is not a binary ProfiledInstructionsProto"),
         ("a.pbtxt", b"costs { nome: 1 }", "is not a text ProfiledInstructionsProto"),
+        (
+            "a.pbtxt",
+            b'costs { name: "x" cost_us: -1 }',
+            "a.pbtxt: the cost of x is -1 µs; expected",
+        ),
+        ("a.pbtxt", b'costs { name: "x" cost_us: nan }', "a.pbtxt: the cost of x is nan µs; expec"),
+        ("a.pbtxt", b'costs { name: "x" cost_us: inf }', "a.pbtxt: the cost of x is inf µs; expec"),
+        (
+            "a.pbtxt",
+            b'costs { name: "x" cost_us: 9e99 }',
+            "the cost of x is 9e.99 µs; expected 0 to",
+        ),
     ],
 )
 def test_unreadable_files_are_refused(name, content, said, tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.machines.collectives import collective_time, links_of
+from slipstream.machines.collectives import collective_time, groups_of, links_of
 from slipstream.machines.machine import Machine
 from slipstream.machines.nccl import Group, nccl_time
 from slipstream.machines.topology import machine
@@ -103,3 +103,9 @@ def test_other_groups_follow_the_model_scaled_to_what_was_measured() -> None:
     # Nothing across hosts was measured: there the plain model stands.
     both = calibrated("2x8xH100", CURVE)
     assert collective_time(both, whole) == collective_time(machine("2x8xH100"), whole)
+
+
+def test_as_many_devices_as_a_program_names() -> None:
+    """The devices are counted, not listed."""
+    found = groups_of(machine("2xH200"), Collective("all-reduce", 2**26), 3 * 10**9)
+    assert found == [Group(3 * 10**9, 15 * 10**8)]

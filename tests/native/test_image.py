@@ -99,3 +99,11 @@ def test_arrays_of_another_kind_are_refused() -> None:
     for wrong in (np.array([7.0]), np.arange(10)[::2], np.array([7], np.int32)):
         with pytest.raises(TypeError, match="expected a contiguous array of <i8"):
             first(wrong)
+
+
+@pytest.mark.parametrize("count", [2**63, -(2**63) - 1, 2**64 + 1])
+def test_numbers_of_more_than_64_bits_are_refused(count: int) -> None:
+    """What ctypes would cut off is a size or an offset that native code relies on."""
+    function = native("i64(i64*, i64, i64*)")(weighed)
+    with pytest.raises(OverflowError, match="more than 64 bits"):
+        function(np.zeros(4, np.int64), count, np.zeros(8, np.int64))

@@ -1,12 +1,16 @@
 """The native clock against a plain one."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plain_clock import plain_run
+from slipstream.errors import BadInput
 from slipstream.simulate.clock import run
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import CORES, ENGINES
@@ -80,3 +84,26 @@ def test_a_full_queue_settles_the_next(monkeypatch: Any) -> None:
     graph = TaskGraph(None, STREAMS, starts, np.arange(5, dtype=np.int32), 5)  # type: ignore[arg-type]
     found = run(graph, Overheads(latency_us=0), 0.0)
     assert found.end_ps.tolist() == [10, 20, 30, 40, 50]
+
+
+COSTLY = "one"
+
+
+def graph_of(*durations_ps: int) -> TaskGraph:
+    """Operations on one stream, each awaited."""
+    instruction: Any = SimpleNamespace(name=COSTLY)
+    nodes: list[Node] = []
+    for slot, duration_ps in enumerate(durations_ps):
+        nodes.append(Node(START, instruction, duration_ps, 0, 1, CORES, slot))
+        nodes.append(Node(DONE, instruction, slot=slot))
+        nodes.append(Node(KERNEL, instruction, duration_ps, is_modelled=True))
+    order = np.arange(len(nodes), dtype=np.int32)
+    program: Any = SimpleNamespace(name="jit_step")
+    return TaskGraph(program, STREAMS, nodes, order, len(durations_ps))
+
+
+@given(st.lists(st.integers(-(2**70), 2**70) | st.integers(-20 * US, 20 * US), min_size=1))
+def test_times_that_cannot_be_are_refused(durations_ps: list[int]) -> None:
+    possible = min(durations_ps) >= 0 and 2 * sum(durations_ps) <= 1 << 60
+    with nullcontext() if possible else pytest.raises(BadInput, match=COSTLY):
+        run(graph_of(*durations_ps), Overheads(), 0.5)

@@ -1,5 +1,6 @@
 """Whole timelines of small programs."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from schedules import (
     within,
 )
 from slipstream.analyses.summary import step_times, summary
+from slipstream.errors import BadInput
 from slipstream.machines.machine import Estimate
 from slipstream.profile.program import Program
 from slipstream.profile.validation import validate
@@ -292,3 +294,12 @@ def test_a_timeline_is_a_profile_that_analyses_take() -> None:
     assert shown.hosts == ("simulated",)
     assert shown.warnings[0].code == "simulated"
     assert [op.instruction for op in shown.top] == ["b", "c"]
+
+
+@pytest.mark.parametrize("us", [-1.0, math.nan, math.inf, 1e30])
+def test_an_estimate_that_cannot_be_is_refused(us: float) -> None:
+    """Estimates may come from anywhere: a script, or a model that was given an absurd shape."""
+    toy = program(kernel("b", "a"), kernel("c", "b", root=True))
+    estimates = {"b": Estimate(us, "modelled", "other", "by hand"), "c": Estimate(1.0, "modelled")}
+    with pytest.raises(BadInput, match=r"the time of b is .* \(modelled: by hand\); expected 0 to"):
+        simulation(toy, MACHINE, estimates=estimates)

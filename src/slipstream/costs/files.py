@@ -66,7 +66,7 @@ def read_costs(path: str | os.PathLike[str]) -> CostTable:
         raise BadInput(
             f"{source} can't be read ({error.strerror}); see: slipstream costs"
         ) from None
-    return _table(_parse(source, data), _read_manifest(source), None)
+    return _read_table(source, data, None)
 
 
 def _write_folder(table: CostTable, folder: Path) -> list[Path]:
@@ -150,9 +150,19 @@ def _read_folder(folder: Path) -> CostTable:
     tables = []
     for file in files:
         fingerprint = file.stem if _FINGERPRINT.fullmatch(file.stem) else None
-        tables.append(_table(_parse(file, file.read_bytes()), _read_manifest(file), fingerprint))
+        tables.append(_read_table(file, file.read_bytes(), fingerprint))
     programs = tuple(program for table in tables for program in table.programs)
     return CostTable(programs, tables[0].policy, tables[0].facts)
+
+
+def _read_table(source: Path, data: bytes, fingerprint: str | None) -> CostTable:
+    costs, manifest = _parse(source, data), _read_manifest(source)
+    try:
+        return _table(costs, manifest, fingerprint)
+    except BadInput as error:
+        raise BadInput(
+            f"{source}: {error}; make it again with: slipstream costs PROFILE -o OUT"
+        ) from None
 
 
 def _parse(source: Path, data: bytes) -> list[tuple[str, float]]:

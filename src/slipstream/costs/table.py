@@ -6,6 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slipstream.errors import BadInput
+
+MOST_US = 86_400_000_000
+"""the longest cost that is believed: a day"""
 SEPARATOR = "::"
 """between fingerprint and name, in files with several programs"""
 
@@ -20,6 +24,12 @@ class Cost:
     executions: int | None = None
     """number of executions behind the figure; None if unknown"""
     is_communication: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.us <= MOST_US:  # not a number, too
+            raise BadInput(
+                f"the cost of {self.name} is {self.us:g} µs; expected 0 to {MOST_US:,} µs (a day)"
+            )
 
 
 @dataclass(frozen=True)

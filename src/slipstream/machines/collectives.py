@@ -173,13 +173,12 @@ def groups_of(machine: Machine, collective: Collective, devices: int) -> list[Gr
     """The distinct groups that take part."""
     if collective.kind in TRANSFERS:
         return _pairs(machine, collective)
-    members = collective.replica_groups
-    if not members:
+    if not collective.replica_groups:
         count = collective.group_size or devices
-        members = (tuple(range(count)),)
+        return [Group(count, machine.domain_of(count - 1) + 1)]
     found = {
         Group(len(group), len({machine.domain_of(device) for device in group}))
-        for group in members
+        for group in collective.replica_groups
         if group
     }
     return sorted(found, key=lambda group: (group.size, group.domains))

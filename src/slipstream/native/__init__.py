@@ -109,6 +109,9 @@ def prepare_all(*modules: Any) -> None:
 def _passed(value: Any, kind: str) -> Any:
     """A number as it is, or the address of a numpy or ctypes array."""
     if not kind.endswith("*"):
+        # ctypes would cut off what is beyond 64 bits.
+        if kind == "i64" and not -(1 << 63) <= value < 1 << 63:
+            raise OverflowError(f"{value} has more than 64 bits")
         return value
     if isinstance(value, ctypes.Array):
         return ctypes.addressof(value)

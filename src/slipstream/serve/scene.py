@@ -27,6 +27,8 @@ KINDS = ("compute", "communication", "copy", "host")
 HOST = 3
 MAX_EXPANDED = 8
 """devices of a profile whose lanes are expanded at first"""
+FAR_PS = 1 << 61
+"""the farthest time of a view, 26 days: sums of such times don't wrap"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,8 @@ class Scene:
 
     def ps(self, layer: Layer, us: float) -> int:
         """A time of the viewer in a layer's picoseconds."""
-        return round(us * PS_PER_US) + self.start_ps - layer.member.shift_ps
+        ps = round(us * PS_PER_US) + self.start_ps - layer.member.shift_ps
+        return min(max(ps, -FAR_PS), FAR_PS)
 
     @cached_property
     def ids(self) -> dict[tuple[int, int], int]:

@@ -161,7 +161,7 @@ def _tiles(  # type: ignore[no-untyped-def]
     while at < high:
         own_pixel = (starts[at] - from_ps) // pixel
         wide = durations[at] >= pixel
-        if wide or own_pixel != open_pixel:
+        if found < 0 or wide or own_pixel != open_pixel:
             if found >= 0:
                 _close(out, found, size, sums)
             found += 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.errors import BadInput
 from slipstream.native import inner, native
 from slipstream.profile.events import Array
 from slipstream.simulate.overheads import Overheads
@@ -37,6 +38,8 @@ class NodeTimes:
 
 
 _NEVER = 1 << 62
+_LONGEST_PS = 1 << 60
+"""of a step: 13 days; sums and slowdowns of such times stay far below `_NEVER`"""
 # Columns of the arrays that native code sees, row by row.
 _KIND, _DURATION, _HOST, _STREAM, _ENGINE, _SLOT, _TALKS, _GAP, _NODE_SIZE = range(9)
 _NODE, _READY, _PLACE, _QUEUE_SIZE = range(4)
@@ -172,6 +175,8 @@ def _run(  # type: ignore[no-untyped-def]
             slot = nodes[row + _SLOT]
             while ends[slot] == never:
                 item = _next(nodes, state, queue, streams, engines)
+                if item < 0:
+                    return never  # nothing that was started could end this wait
                 _settle(item, nodes, state, queue, streams, engines, ends, out)
             if ends[slot] > free:
                 out[_OUT_SIZE * place + _WAITED] = ends[slot] - free
@@ -203,6 +208,7 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
         (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
         for n in graph.nodes
     ]
+    _refuse_impossible(graph)
     nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
     slows = [slowdown * (n.is_modelled and not n.is_communication) for n in graph.nodes]
     latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
@@ -218,3 +224,23 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
         state, queue, streams, engines, ends, out.ravel(),
     )  # fmt: skip
     return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
+
+
+def _refuse_impossible(graph: TaskGraph) -> None:
+    """The native clock can't raise, so times that it can't add up don't reach it."""
+    counts = np.bincount(graph.order, minlength=len(graph.nodes)).tolist()
+    total = 0
+    for node, count in zip(graph.nodes, counts, strict=True):
+        times = (node.duration_ps, node.host_ps, node.gap_ps)
+        if min(times) < 0:
+            raise BadInput(
+                f"{node.instruction.name} takes {min(times) / PS_PER_US:g} µs; expected 0 or more"
+            )
+        total += count * sum(times)
+    if total > _LONGEST_PS:
+        longest = max(graph.nodes, key=lambda node: node.duration_ps)
+        raise BadInput(
+            f"a step of {graph.program.name} would take {total / PS_PER_US:.3g} µs (its longest "
+            f"instruction, {longest.instruction.name}, {longest.duration_ps / PS_PER_US:.3g} µs); "
+            f"expected less than {_LONGEST_PS / PS_PER_US:.3g} µs (13 days): check the costs"
+        )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from slipstream.costs.table import MOST_US
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Estimate
 from slipstream.profile.attribution.launch_sequence import launches_nothing
@@ -174,7 +175,7 @@ class _Builder:
         if launches_nothing(instruction):
             return None
         estimate = self.estimates.get(instruction.name)
-        duration_ps = round(estimate.us * PS_PER_US) if estimate is not None else 0
+        duration_ps = _duration_ps(instruction, estimate) if estimate is not None else 0
         modelled = estimate is not None and estimate.basis != "measured"
         is_communication = communicates(self.program, instruction)
         host_us = self.overheads.launch_us if not graph else self.overheads.graph_us
@@ -221,6 +222,16 @@ class _Builder:
             if same and start.opcode == opcode:
                 return start
         return None
+
+
+def _duration_ps(instruction: Instruction, estimate: Estimate) -> int:
+    if not 0 <= estimate.us <= MOST_US:  # not a number, too
+        why = f"{estimate.basis}: {estimate.why}" if estimate.why else estimate.basis
+        raise BadInput(
+            f"the time of {instruction.name} is {estimate.us:g} µs ({why}); expected 0 to "
+            f"{MOST_US:,} µs (a day): check its cost, or its shape {instruction.shape}"
+        )
+    return round(estimate.us * PS_PER_US)
 
 
 def _is_sync(start: Instruction) -> bool:

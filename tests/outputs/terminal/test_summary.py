@@ -4,11 +4,14 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from outputs.results import SUMMARY
+from outputs.results import MATMUL, SUMMARY
 from slipstream.outputs.terminal.summary import render_summary
+from slipstream.profile.semantics.names import PHASES
 
 
 def text(result, width=80):
@@ -67,6 +70,16 @@ def test_summary_without_communication_gives_the_bars_its_room():
     lines = text(replace(SUMMARY, per_step=times)).splitlines()
     assert lines[4] == "  compute        ██████████████████████▏     412 ms   92%"
     assert not any("communication" in line or "belongs" in line for line in lines)
+
+
+@given(st.lists(st.sampled_from(("", *PHASES)), max_size=5), st.sampled_from([72, 100]))
+def test_ops_of_any_phases(phases, width):
+    """A forward function alone has none: all its ops are `other`."""
+    ops = tuple(replace(MATMUL, phase=phase) for phase in phases)
+    shown = text(replace(SUMMARY, top=ops), width)
+    assert shown.count("x @ w1ᵀ") == len(ops)
+    for phase in set(phases) - {"", "other"}:
+        assert shown.count(f"  {phase} ") >= phases.count(phase)
 
 
 @pytest.mark.parametrize("width", [72, 80, 100])

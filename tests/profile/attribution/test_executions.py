@@ -33,6 +33,8 @@ def executions(names, prog=None, launches=None):
         ("command_buffer.3", 3),
         ("command_buffer_14", 14),
         ("command_buffer_14x", None),
+        ("command_buffer_" + "9" * 19, None),
+        ("command_buffer_" + "9" * 5000, None),
         ("fusion.1", None),
         ("", None),
     ],

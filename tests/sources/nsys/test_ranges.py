@@ -96,3 +96,27 @@ def test_launches_are_found_however_they_are_numbered(spread: int) -> None:
     wanted = np.array([0, 0, 1, 1, 1, 0, 2], np.int32)
     numbers = np.array([5, 5 + spread, 5, 7, 6, 10**12, 5], np.int64)
     assert launches.find(wanted, numbers).tolist() == [0, 2, 1, 3, -1, -1, -1]
+
+
+IDS = st.sampled_from([0, 1, 2, -1, 2**31, 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), IDS | st.integers(-9, 9)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 2), IDS | st.integers(-9, 9)), max_size=8),
+)
+def test_launches_are_found_whatever_their_ids(
+    calls: list[tuple[int, int]], work: list[tuple[int, int]]
+) -> None:
+    """Differences of ids need not fit into 64 bits."""
+    columns = [
+        (np.array([p for p, _ in rows], np.int32), np.array([c for _, c in rows], np.int64))
+        for rows in (calls, work)
+    ]
+    found = Launches(*columns[0], 3).find(*columns[1])
+    assert found.tolist() == [calls.index(one) if one in calls else -1 for one in work]
+
+
+@pytest.mark.parametrize("text", ["step " + "9" * 40, f"train#step_num={'9' * 5000}#"])
+def test_a_number_of_a_step_that_is_none(text: str) -> None:
+    assert parse_label(text) == RangeLabel(OTHER)

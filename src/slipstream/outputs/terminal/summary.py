@@ -131,7 +131,7 @@ def _top_ops(ops: Sequence[Op], width: int) -> list[Line]:
         TextColumn(unit, right=True),
         TextColumn("share", right=True),
     )
-    phase_width = max(len(op.phase) for op in ops if op.phase != "other") if ops else 0
+    phase_width = max((len(op.phase) for op in ops if op.phase != "other"), default=0)
     rows = [
         (
             op_text(op.phase, op.scope, op.description, phase_width) or op.instruction,

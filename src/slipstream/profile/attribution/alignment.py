@@ -50,6 +50,7 @@ _NEXT_ITERATION = 1.0
 """cost of another iteration of a loop whose trip count is unknown"""
 _BEST_FIT = 20.0
 """the highest score that `_fit` gives"""
+_MOST_BYTES = 1 << 62
 
 # Events and launches are tables of int64 with one row each; these are their columns.
 _KIND, _GROUP, _PART, _FAMILY, _DIRECTION, _BYTES, _EVENT_SIZE = range(7)
@@ -278,4 +279,6 @@ def _launch_row(launch: Launch, labels: dict[str, int], groups: dict[str, int]) 
         | _IS_MEMSET * launch.is_memset
     )
     group, label = groups.get(launch.group, -1), labels.get(launch.instruction, -1)
-    return flags, group, label, launch.family, launch.direction, launch.bytes
+    # No copy has such a size, but a program may state any.
+    size = min(launch.bytes, _MOST_BYTES)
+    return flags, group, label, launch.family, launch.direction, size

@@ -21,7 +21,7 @@ from slipstream.profile.events import Array, Rows, Table, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 
-_GRAPH_LABEL = re.compile(r"^command_buffer(?:[._](\d+))?$")
+_GRAPH_LABEL = re.compile(r"^command_buffer(?:[._]([0-9]{1,18}))?$")
 
 NO_RANK = -1
 

@@ -88,7 +88,7 @@ def _family(name: str, families: tuple[tuple[int, str], ...]) -> int:
 
 def copy_bytes(details: str) -> int | None:
     """The size in a copy's details, such as `kind_src:device kind_dst:pinned size:4 dest:0`."""
-    found = re.search(r"\bsize:(\d+)", details)
+    found = re.search(r"\bsize:([0-9]{1,18})\b", details)
     return int(found.group(1)) if found else None
 
 

@@ -34,7 +34,9 @@ _PROGRAM = re.compile(_DOMAIN + r"XlaModule:#(?:.*,)?hlo_module=([^,#]+)(?:,prog
 _COMPILE = re.compile(_DOMAIN + r"Xla\w+")
 _COMPILED = re.compile(r"[#,]module=([^,#]+),program_id=(-?\d+)")
 _STEP = re.compile(
-    r"#(?:.*,)?step_num=(\d+)|^(?:train[ _]?)?(?:step|iteration|iter)[ _:=#]*(\d+)$", re.I
+    r"#(?:.*,)?step_num=(\d{1,18})(?!\d)"
+    r"|^(?:train[ _]?)?(?:step|iteration|iter)[ _:=#]*(\d{1,18})$",
+    re.I,
 )
 
 
@@ -155,51 +157,54 @@ def enclosing(
 
 
 @native("i64(i32*, i64*, i64, i64*, i64*)")
-def _bounds(processes, launches, rows, bases, ends):  # type: ignore[no-untyped-def]
+def _bounds(processes, launches, rows, firsts, lasts):  # type: ignore[no-untyped-def]
     for row in range(rows):
         process = processes[row]
-        bases[process] = min(bases[process], launches[row])
-        ends[process] = max(ends[process], launches[row] + 1)
+        firsts[process] = min(firsts[process], launches[row])
+        lasts[process] = max(lasts[process], launches[row])
     return 0
 
 
 @native("i64(i32*, i64*, i64, i64*, i64*, i32*)")
-def _index(processes, launches, rows, bases, offsets, table):  # type: ignore[no-untyped-def]
+def _index(processes, launches, rows, firsts, offsets, table):  # type: ignore[no-untyped-def]
     # Backwards, so that of several calls with one id the first is found.
     for row in range(rows - 1, -1, -1):
         process = processes[row]
-        table[offsets[process] + launches[row] - bases[process]] = row
+        table[offsets[process] + launches[row] - firsts[process]] = row
     return 0
 
 
 @native("i64(i32*, i64*, i64, i64*, i64*, i64*, i32*, i32*)")
-def _find(processes, launches, rows, bases, ends, offsets, table, out):  # type: ignore[no-untyped-def]
+def _find(processes, launches, rows, firsts, lasts, offsets, table, out):  # type: ignore[no-untyped-def]
     for row in range(rows):
         process = processes[row]
         out[row] = -1
-        if bases[process] <= launches[row] and launches[row] < ends[process]:
-            out[row] = table[offsets[process] + launches[row] - bases[process]]
+        if firsts[process] <= launches[row] and launches[row] <= lasts[process]:
+            out[row] = table[offsets[process] + launches[row] - firsts[process]]
     return 0
 
 
 class Launches:
-    """Finds the call that launched device work, by process and correlation id."""
+    """Finds the call that launched device work, by process and correlation id.
+
+    Ids are any numbers of 64 bits: what they span is added up in Python, where nothing wraps.
+    """
 
     DENSE = 32
     """table entries per call up to which a table is worth it; beyond that, calls are searched"""
 
     def __init__(self, process: Array, correlation: Array, processes: int) -> None:
         self.process, self.correlation = process, correlation
-        self.base = np.full(processes, np.iinfo(np.int64).max)
-        self.end = np.zeros(processes, np.int64)
-        _bounds(process, correlation, len(process), self.base, self.end)
-        self.base = np.minimum(self.base, self.end)
-        spans = self.end - self.base
-        self.offset = np.cumsum(spans) - spans
+        limits = np.iinfo(np.int64)
+        self.first, self.last = np.full(processes, limits.max), np.full(processes, limits.min)
+        _bounds(process, correlation, len(process), self.first, self.last)
+        both = zip(self.first.tolist(), self.last.tolist(), strict=True)
+        spans = [max(last - first + 1, 0) for first, last in both]
         self.table: Array | None = None
-        if spans.sum() <= self.DENSE * len(correlation) + (1 << 20):
-            self.table = np.full(int(spans.sum()), -1, np.int32)
-            rows = (process, correlation, len(correlation), self.base, self.offset)
+        if sum(spans) <= self.DENSE * len(correlation) + (1 << 20):
+            self.table = np.full(sum(spans), -1, np.int32)
+            self.offset = np.cumsum([0, *spans], dtype=np.int64)
+            rows = (process, correlation, len(correlation), self.first, self.offset)
             _index(*rows, self.table)
 
     def find(self, process: Array, correlation: Array) -> Array:
@@ -207,13 +212,16 @@ class Launches:
         if self.table is None:
             return self._search(process, correlation)
         out = np.empty(len(process), np.int32)
-        places = (self.base, self.end, self.offset)
+        places = (self.first, self.last, self.offset)
         _find(process, correlation, len(process), *places, self.table, out)
         return out
 
     def _search(self, process: Array, correlation: Array) -> Array:
-        keys = (self.process.astype(np.int64) << 40) + self.correlation
+        ids, number = np.unique(self.correlation, return_inverse=True)
+        keys = self.process.astype(np.int64) * len(ids) + number
         order = np.argsort(keys, kind="stable")
-        wanted = (process.astype(np.int64) << 40) + correlation
+        place = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
+        wanted = process.astype(np.int64) * len(ids) + place
         row = order[np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)]
-        return np.where(keys[row] == wanted, row, -1).astype(np.int32)
+        found = (keys[row] == wanted) & (ids[place] == correlation)
+        return np.where(found, row, -1).astype(np.int32)

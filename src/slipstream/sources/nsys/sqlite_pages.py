@@ -177,12 +177,14 @@ def _read_row(data, at, usable, limit, slots, width, nulls, out, rows, row):  # 
     payload, at = _varint(data, at, limit)
     rowid, at = _varint(data, at, limit)
     header, type_at = _varint(data, at, limit)
-    end = _local_end(at, payload, usable)
-    types_end = value_at = at + header
-    if payload < 0 or header < 0 or end > limit:
+    if payload < 0 or header < 0:
         return _DAMAGED
-    if value_at > end:
+    end = _local_end(at, payload, usable)
+    if end > limit:
+        return _DAMAGED
+    if header > end - at:
         return _ON_OVERFLOW_PAGE
+    types_end = value_at = at + header
     digest = np.uint64(0)
     for column in range(width):
         kind = np.int64(0)  # columns added after the row was written are NULL
@@ -192,8 +194,10 @@ def _read_row(data, at, usable, limit, slots, width, nulls, out, rows, row):  # 
         if size < 0 or size > payload:
             return _DAMAGED
         slot = slots[column]
-        if slot != IGNORED and value_at + size > end:
-            return _ON_OVERFLOW_PAGE
+        if size > end - value_at:
+            if slot != IGNORED:
+                return _ON_OVERFLOW_PAGE
+            size = end + 1 - value_at  # so are all later columns; their sizes must not add up
         if slot >= TEXT:
             is_text = kind >= 13 and kind & 1
             out[(slot - TEXT) * rows + row] = value_at
