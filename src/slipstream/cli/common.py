@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slipstream.outputs.formatting import printable_lines
+
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.text import Text
@@ -130,7 +132,9 @@ def show(text_of_width: Callable[[int], Text]) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False)
     width = min(console.width, MAX_WIDTH) if console.is_terminal else PLAIN_WIDTH
-    _until_closed(lambda: console.print(text_of_width(width), soft_wrap=True))
+    text = text_of_width(width)
+    text.plain = printable_lines(text.plain)
+    _until_closed(lambda: console.print(text, soft_wrap=True))
 
 
 def show_json(data: Any) -> None:
@@ -141,8 +145,13 @@ def show_json(data: Any) -> None:
 
 
 def echo(text: str) -> None:
-    """Print text unchanged."""
-    _until_closed(lambda: print(text, flush=True))
+    """Print text, without control characters."""
+    _until_closed(lambda: print(printable_lines(text), flush=True))
+
+
+def note(text: str) -> None:
+    """Print text on stderr, without control characters."""
+    print(printable_lines(text), file=sys.stderr, flush=True)
 
 
 def _until_closed(write: Callable[[], None]) -> None:

@@ -101,7 +101,9 @@ def _run() -> int:
 
         build_app([called] if called in COMMANDS else COMMANDS)(prog_name="slipstream")
     except SlipstreamError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from slipstream.outputs.formatting import printable_lines
+
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0 if done.code is None else 1

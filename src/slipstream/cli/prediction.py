@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.common import open_profile
+from slipstream.cli.common import note, open_profile
+from slipstream.outputs.formatting import printable
 
 if TYPE_CHECKING:
     from slipstream.machines.machine import Machine
@@ -89,7 +90,7 @@ def save_timeline(path: str | None, prediction: Prediction, program: Path, sever
         name = target.name.removesuffix(".xplane.pb").removesuffix(".pb")
         target = target.with_name(f"{name}.{file_name(prediction.machine)}.xplane.pb")
     written = write_timeline(prediction.timeline, target, open_bytes(program).tobytes())
-    print(f"timeline: {written}; read it with: slipstream summary {written}", file=sys.stderr)
+    note(f"timeline: {written}; read it with: slipstream summary {written}")
 
 
 def save_page(path: str | None, predictions: Sequence[Prediction]) -> None:
@@ -101,7 +102,7 @@ def save_page(path: str | None, predictions: Sequence[Prediction]) -> None:
 
     timeline, machine = predictions[0].timeline, predictions[0].machine
     write_report(results(timeline, machine, predictions=tuple(predictions)), path)
-    print(f"page: {path}", file=sys.stderr)
+    note(f"page: {path}")
 
 
 class CompileProgress:
@@ -115,12 +116,14 @@ class CompileProgress:
     def update(self, text: str) -> None:
         if not sys.stderr.isatty():
             return
+        from rich.text import Text
+
         if self._status is None:
             from rich.console import Console
 
             self._status = Console(stderr=True).status("")
             self._status.start()
-        self._status.update(f"{self._machine.spec}: {text}")
+        self._status.update(Text(printable(f"{self._machine.spec}: {text}")))
 
     def __enter__(self) -> CompileProgress:
         return self
@@ -130,4 +133,4 @@ class CompileProgress:
             self._status.stop()
             if kind is None:
                 seconds = time.monotonic() - self._began
-                print(f"compiled for {self._machine.spec} in {seconds:.1f} s", file=sys.stderr)
+                note(f"compiled for {self._machine.spec} in {seconds:.1f} s")

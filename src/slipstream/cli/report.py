@@ -84,7 +84,9 @@ def stages() -> Iterator[Progress]:
             status = Console(stderr=True).status("")
             status.start()
         if status is not None:
-            status.update(stage)
+            from rich.text import Text
+
+            status.update(Text(stage))
 
     try:
         yield update

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from slipstream.units import PS_PER_US, format_time
+
+_FORMULA = ("=", "+", "-", "@", "\t")
+"""how a formula starts, in Excel, LibreOffice and Google Sheets"""
 
 
 def op_text(phase: str, scope: str, description: str, phase_width: int = 0) -> str:
@@ -13,6 +17,29 @@ def op_text(phase: str, scope: str, description: str, phase_width: int = 0) -> s
     named = "" if phase == "other" else phase
     parts = (named.ljust(phase_width), scope, description)
     return " · ".join(part for part in parts if part.strip())
+
+
+def printable(text: str) -> str:
+    """One line of `text`: names come from files, and may hold line breaks and escape codes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """`text` without control characters and marks of direction, but with its lines and tabs.
+
+    Everything that Slipstream prints goes through here: a terminal obeys what it is sent.
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
+
+
+def csv_cell(value: Any) -> Any:
+    """A value for CSV; a text that a spreadsheet would run as a formula gets a `'` in front."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")  # Python's csv leaves it bare, and readers see a new row
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def time_text(us: float) -> str:

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 
 def dumps(data: Any) -> str:
-    """JSON with two-space indentation; NaN and infinities become null."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)
+    """JSON with two-space indentation; NaN and infinities become null.
+
+    Letters stay as they are; what a terminal would obey is escaped.
+    """
+    text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
+from slipstream.outputs.formatting import csv_cell
 from slipstream.outputs.terminal.layout import TextColumn, elide, pad, table
 
 MAX_ROWS = 1000
@@ -58,8 +59,8 @@ def _one_below_another(names: Sequence[str], cells: list[list[str]], width: int)
 def rows_csv(found: QueryResult) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(found.columns)
-    writer.writerows(found.rows)
+    writer.writerow(map(csv_cell, found.columns))
+    writer.writerows(map(csv_cell, row) for row in found.rows)
     return out.getvalue().removesuffix("\n")
 
 

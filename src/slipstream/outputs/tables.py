@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slipstream.errors import missing_extra
+from slipstream.outputs.formatting import csv_cell
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Lane, Profile
 from slipstream.writing import atomic_write
@@ -31,9 +32,10 @@ def write_parquet(profile: Profile, path: str | os.PathLike[str], table: str = "
 def write_csv(profile: Profile, path: str | os.PathLike[str], table: str = "events") -> None:
     """Write one of `TABLES` as CSV, with a header."""
     events: Table = getattr(profile, table)
-    columns = {c.name: events.decoded(c) for c in events.columns}
+    texts = np.array([csv_cell(text) for text in events.texts], dtype=object)
+    columns = {c.name: texts[events[c.name]] if c.text else events[c.name] for c in events.columns}
     for name, (values, which) in _places(profile, events["lane"]).items():
-        columns[name] = np.array(values, dtype=object)[which]
+        columns[name] = np.array([csv_cell(value) for value in values], dtype=object)[which]
     with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

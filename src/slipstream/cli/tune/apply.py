@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slipstream.cli.common import JsonOption, echo, show_json
+from slipstream.cli.common import JsonOption, echo, note, show_json
 from slipstream.cli.tune.common import StudyArgument
 
 
@@ -40,4 +39,4 @@ def apply(
     echo(render(composed, form).rstrip("\n"))
     if placeholders:
         # On stderr, because the settings may go into a file without comments.
-        print(f"and in the command: {shlex.join(command)}", file=sys.stderr)
+        note(f"and in the command: {shlex.join(command)}")

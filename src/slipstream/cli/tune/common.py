@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slipstream.cli.common import note
 from slipstream.errors import BadInput
+from slipstream.outputs.formatting import printable_lines
 
 if TYPE_CHECKING:
     from slipstream.tune.outcome import Outcome
@@ -152,12 +154,12 @@ class LiveTable:
 
     def _show(self, line: str, *, is_kept: bool) -> None:
         if self._live is None:
-            print(line, file=sys.stderr, flush=True)
+            note(line)
             return
         from rich.text import Text
 
         self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-MAX_ROWS:]
-        self._live.update(Text("\n".join(self._lines)))
+        self._live.update(Text(printable_lines("\n".join(self._lines))))
 
     def __enter__(self) -> LiveTable:
         if sys.stderr.isatty():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from slipstream.outputs.formatting import printable
+
 WIDTH = 80
 """columns where the output is not a terminal"""
 MIN_WIDTH = 72
@@ -41,11 +43,6 @@ def elide(text: str, width: int) -> str:
     tail = (width - 1) // 2
     head = width - 1 - tail
     return set_cell_size(text, head).rstrip() + ELLIPSIS + _tail(text, tail)
-
-
-def printable(text: str) -> str:
-    """`text` without line breaks and escape codes, because names come from files."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def _tail(text: str, width: int) -> str:
@@ -148,7 +145,8 @@ def styled_text(lines: Iterable[Line | Text]) -> Text:
     Styles vanish where there is no terminal or NO_COLOR is set; nothing is said by colour alone.
     """
     return Text("\n").join(
-        line if isinstance(line, Text) else Text(line[0].rstrip(), style=line[1]) for line in lines
+        line if isinstance(line, Text) else Text(printable(line[0]).rstrip(), style=line[1])
+        for line in lines
     )
 
 

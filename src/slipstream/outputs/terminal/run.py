@@ -6,7 +6,8 @@ import os
 import sys
 from typing import Any
 
-from slipstream.outputs.terminal.layout import paragraph, printable
+from slipstream.outputs.formatting import printable
+from slipstream.outputs.terminal.layout import paragraph
 
 NUMBERS = {"check": 1, "profile": 2, "costs": 3, "compile": 4, "compare": 5}
 _INDENT = 11
@@ -33,10 +34,11 @@ class PhaseReporter:
         if not sys.stderr.isatty():
             return
         from rich.console import Console
+        from rich.text import Text
 
         self._end()
         head = f"{NUMBERS.get(phase, '')} {phase}".ljust(_INDENT)
-        self._status = Console(stderr=True, highlight=False).status(head + text)
+        self._status = Console(stderr=True, highlight=False).status(Text(head + printable(text)))
         self._status.start()
 
     def _end(self) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.flags.lint.findings import SEVERITIES, LintFinding
-from slipstream.outputs.terminal.layout import paragraph, printable
+from slipstream.outputs.formatting import printable
+from slipstream.outputs.terminal.layout import paragraph
 
 _STYLES = {"abort": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
 _INDENT = "  "
