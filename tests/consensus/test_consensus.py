@@ -16,9 +16,10 @@ import pytest
 from slipstream.consensus import consensus as consensus_module
 from slipstream.consensus.consensus import Consensus, job_id
 from slipstream.consensus.kvstore import StoreUnavailable
-from slipstream.experiment import agreement, recordings, rounds
+from slipstream.consensus.patience import Patience
+from slipstream.experiment import agreement, recordings
 from slipstream.experiment.agreement import disagreement
-from slipstream.experiment.controller import Controller
+from slipstream.experiment.controller import Controller, State
 from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
 from slipstream.experiment.rounds import Rounds
@@ -130,8 +131,11 @@ class Rank:
         self.ran = {}
         self.planted = {"original": 1.0, "a": 0.9, "b": 1.1} | changes.get("planted", {})
         self.fails = changes.get("fails", set())
-        consensus = Consensus(tuple(range(size)), number, store, "job", patience_s)
-        plan = ExperimentPlan(tmp_path, start=2, steps=2, rounds=8, patience_s=patience_s)
+        patience = patience_s
+        if not isinstance(patience, Patience):
+            patience = Patience(patience_s, patience_s, patience_s)
+        consensus = Consensus(tuple(range(size)), number, store, "job", patience)
+        plan = ExperimentPlan(tmp_path, start=2, steps=2, rounds=8, patience=patience)
         prepare = changes.get("prepare", self.prepare)
         self.controller = Controller(self.compiled, plan, prepare, self.timer, consensus)
 
@@ -251,7 +255,7 @@ def test_ranks_that_begin_at_different_calls_do_not_wait_for_each_other(
             rank.compiled.calls = call
             if call == rank.begin:
                 plan, consensus = rank.controller.plan, rank.controller.consensus
-                consensus = Consensus(consensus.ranks, consensus.rank, store, "late", 60.0)
+                consensus = Consensus(consensus.ranks, consensus.rank, store, "late", plan.patience)
                 rank.controller = Controller(
                     rank.compiled, plan, rank.prepare, rank.timer, consensus
                 )
@@ -291,6 +295,88 @@ def test_a_chair_that_is_late_is_not_waited_for(simulated, tmp_path, monkeypatch
     assert {r.controller.outcome.problem for r in ranks} == {"rank 0 did not decide within 0 s"}
 
 
+class WaitsInVain:
+    """A store that remembers how long it was asked to wait for decisions that did not come."""
+
+    def __init__(self, store):
+        self.store, self.waited_s = store, []
+
+    def get(self, key, wait_s=0.0):
+        found = self.store.get(key, wait_s)
+        if found is None and "/decision/" in key:
+            self.waited_s.append(wait_s)
+        return found
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+
+PATIENCE = Patience(step_s=0.2, meeting_s=0.05, background_s=60.0)
+
+
+@pytest.mark.parametrize("where", ["compare", "_proposal"], ids=["meeting", "look"])
+def test_a_leader_that_never_decides_again_holds_steps_up_only_as_long_as_stated(
+    simulated, tmp_path, monkeypatch, where
+):
+    """It has published its own vote or times, and dies before it writes a decision."""
+    owner = agreement.Proposals if where == "compare" else Rounds
+
+    def dies(self, *arguments):
+        raise Killed
+
+    monkeypatch.setattr(owner, where, dies)
+    store = MemoryStore()
+    waits = WaitsInVain(store)
+    ranks = [Rank(0, 2, store, tmp_path, PATIENCE), Rank(1, 2, waits, tmp_path, PATIENCE)]
+    simulate(ranks)
+    assert_nobody_ran_another_arm(ranks)
+    assert ranks[1].controller.outcome.problem == "rank 0 did not decide within 0 s"
+    assert sum(waits.waited_s) <= PATIENCE.step_s + 1e-6
+    assert max(waits.waited_s) <= (PATIENCE.meeting_s if where == "compare" else PATIENCE.step_s)
+
+
+def test_a_leader_that_is_late_for_a_while_holds_nobody_up_and_all_compare_later(
+    simulated, tmp_path, monkeypatch
+):
+    before, went_on = agreement.Proposals.compare, threading.Event()
+
+    def late(self, call):
+        assert went_on.wait(60)
+        return before(self, call)
+
+    monkeypatch.setattr(agreement.Proposals, "compare", late)
+    store = MemoryStore()
+    ranks = [Rank(0, 2, store, tmp_path, PATIENCE), Rank(1, 2, store, tmp_path, PATIENCE)]
+    run = ranks[1].run
+
+    def in_step():
+        # It runs steps though the leader has decided nothing since the capture.
+        if ranks[1].controller.state is State.PREPARING and ranks[1].compiled.calls > 12:
+            went_on.set()
+        return run()
+
+    ranks[1].run = in_step
+    simulate(ranks, pause_s=0.005)
+    assert_nobody_ran_another_arm(ranks)
+    assert [rank.controller.outcome.chosen for rank in ranks] == ["a", "a"]
+
+
+def test_a_slow_rank_is_waited_for_while_all_go_on_with_their_steps(simulated, tmp_path):
+    """It compiles until the others have made hundreds of steps."""
+    store = MemoryStore()
+    ranks = [Rank(0, 2, store, tmp_path, PATIENCE)]
+
+    def slow(watched, plan, outcome):
+        while ranks[0].compiled.calls < 300:
+            time.sleep(0.001)
+        ranks[1].prepare(watched, plan, outcome)
+
+    ranks.append(Rank(1, 2, store, tmp_path, PATIENCE, prepare=slow))
+    simulate(ranks)
+    assert [rank.controller.outcome.chosen for rank in ranks] == ["a", "a"]
+    assert {ranks[0].ran[call] for call in range(1, 300)} == {"original"}
+
+
 def test_an_arm_that_fails_everywhere_is_out_everywhere(simulated, tmp_path):
     store = MemoryStore()
     ranks = [Rank(number, 2, store, tmp_path, 60.0, fails={"a"}) for number in range(2)]
@@ -302,14 +388,11 @@ def test_an_arm_that_fails_everywhere_is_out_everywhere(simulated, tmp_path):
         assert {arm.name for arm in rank.controller.outcome.arms if arm.error} == {"a"}
 
 
-def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(
-    simulated, tmp_path, monkeypatch
-):
+def test_an_arm_that_fails_on_one_rank_is_not_followed_by_another_program(simulated, tmp_path):
     """The others are inside its collectives: to run something else would meet them there."""
-    monkeypatch.setattr(rounds, "FAILURE_PATIENCE_S", 0.05)
     store = MemoryStore()
     ranks = [
-        Rank(number, 2, store, tmp_path, 2.0, fails={"a"} if number else set()) for number in (0, 1)
+        Rank(number, 2, store, tmp_path, 0.5, fails={"a"} if number else set()) for number in (0, 1)
     ]
     errors = []
     call = ranks[1].call
@@ -415,6 +498,50 @@ def test_preparation_that_fails_on_one_rank_ends_it_on_all(simulated, tmp_path, 
     assert {arm for rank in ranks for arm in rank.ran.values()} == {"original"}
 
 
+class CountedReads:
+    """A store that counts what is read from it."""
+
+    def __init__(self, store):
+        self.store, self.keys = store, []
+
+    def get(self, key, wait_s=0.0):
+        self.keys.append(key)
+        return self.store.get(key, wait_s)
+
+    def with_prefix(self, prefix):
+        self.keys.append(prefix)
+        return self.store.with_prefix(prefix)
+
+    def put(self, key, value):
+        return self.store.put(key, value)
+
+
+def test_a_message_is_read_once_and_one_missing_rank_is_asked_for_alone():
+    """Of 64 ranks one is late: each look costs one read, not 64."""
+    shared = MemoryStore()
+    ranks = [Consensus(tuple(range(64)), rank, shared, "job") for rank in range(64)]
+    store = ranks[0].store = CountedReads(shared)
+    for rank in ranks[:40] + ranks[41:]:
+        rank.publish("vote", {"rank": rank.rank})
+    for _ in range(10):
+        assert ranks[0].from_all("vote") is None
+    assert store.keys == [f"job/said/vote/{rank}" for rank in [*range(1, 40), *([40] * 10)]]
+    assert ranks[0].missing("vote") == "rank 40"
+    ranks[40].publish("vote", {"rank": 40})
+    store.keys.clear()
+    assert ranks[0].from_all("vote") == {rank: {"rank": rank} for rank in range(64)}
+    assert len(store.keys) == 24
+    ranks[0].from_all("vote")
+    assert len(store.keys) == 24
+
+
+def test_a_sentence_names_few_ranks():
+    consensus = Consensus(tuple(range(64)), 0, MemoryStore(), "job")
+    assert consensus.missing("vote") == (
+        "rank 0, rank 1, rank 2, rank 3, rank 4, rank 5, rank 6, rank 7, 56 more"
+    )
+
+
 def vote(content="1", error=None, collectives="x", original="0", costs="c"):
     return {
         "costs": costs,
@@ -438,7 +565,6 @@ def vote(content="1", error=None, collectives="x", original="0", costs="c"):
         (vote(costs="d"), "ranks 0 and 1 compiled with different costs"),
         (vote(error="no"), "rank 1 could not make the program 'a': no"),
         ({"costs": "c", "arms": {}}, "ranks 0 and 1 compiled other sets of programs"),
-        ({"problem": "no disk"}, "rank 1: no disk"),
     ],
 )
 def test_votes_must_be_of_the_same_programs(other, problem):
@@ -464,6 +590,7 @@ JOBS = {
     "compile@0": 2,
     "disk@1": 2,
     "other-program@1": 2,
+    "absent@1": 2,
     "kill-warm_up@1": 2,
     "kill-capture@0": 2,
     "kill-prepare@1": 2,
@@ -550,6 +677,19 @@ def test_what_fails_on_one_rank_leaves_all_ranks_as_they_were(jobs, name, why):
         expected = jobs["without"].reports[rank]["results"]
         assert len(report["results"]) > 20
         assert report["results"][: len(expected)] == expected[: len(report["results"])]
+
+
+@pytest.mark.retry("another process can take the free port before the ranks do")
+def test_a_rank_that_never_joins_changes_nothing_for_the_others(jobs):
+    """It runs the same program without us, so its steps and ours meet in collectives."""
+    done = jobs["absent@1"]
+    assert done.codes == [0, 0], done.logs
+    assert done.reports[0]["problem"] == "rank 1 did not join within 1 s"
+    expected = jobs["without"].reports
+    for rank, report in done.reports.items():
+        assert len(report["results"]) > 20
+        together = zip(report["results"], expected[rank]["results"], strict=False)
+        assert all(ours == theirs for ours, theirs in together)
 
 
 @pytest.mark.retry("another process can take the free port before the ranks do")

@@ -41,7 +41,7 @@ def test_a_folder_keeps_no_temporary_files(tmp_path):
 
 def test_a_folder_lets_one_of_many_decide(tmp_path, file_system):
     ranks = tuple(range(8))
-    members = [Consensus(ranks, rank, FolderStore(tmp_path), "job", 0.0) for rank in ranks]
+    members = [Consensus(ranks, rank, FolderStore(tmp_path), "job") for rank in ranks]
     with ThreadPoolExecutor(8) as pool:
         decided = list(pool.map(lambda c: c.decide("1", stop(f"rank {c.rank}")), members))
     assert len({json.dumps(decision) for decision in decided}) == 1

@@ -63,6 +63,7 @@ def die():
 def optimized(jitted, trace):
     """The step, optimised with planted times, and with what FAULT says gone wrong."""
     from slipstream.api.optimize import Optimized
+    from slipstream.consensus.patience import Patience
     from slipstream.experiment import controller as controller
     from slipstream.experiment import plan
     from slipstream.experiment.variants import Variant
@@ -112,7 +113,9 @@ def optimized(jitted, trace):
         elif FAULT.startswith("kill-"):
             kill_in(f"_{FAULT.removeprefix('kill-')}")
     variants = (Variant("no fusion", {"xla_disable_hlo_passes": "fusion"}),)
-    plan_ = plan.ExperimentPlan(folder, start=5, variants=variants, rounds=8, patience_s=60.0)
+    # In vain, where one rank is absent: this ends it while the job goes on.
+    patience = Patience(background_s=1.0) if FAULT == "absent" else Patience()
+    plan_ = plan.ExperimentPlan(folder, start=5, variants=variants, rounds=8, patience=patience)
     return Optimized(jitted, plan_, timer)
 
 
@@ -133,7 +136,8 @@ def is_over(number):
 
 trace: list = []
 call = jax.jit(step, donate_argnums=0)
-if FAULT != "without":
+is_optimized = FAULT != "without" and not (FAULT == "absent" and IS_ME)
+if is_optimized:
     call = optimized(call, trace)
 state, batch = inputs()
 results, goes_on = [], True
@@ -147,7 +151,7 @@ while goes_on:
             time.sleep(0.01)
     goes_on = not is_over(len(results))
 report = {"results": results, "trace": trace}
-if FAULT != "without":
+if is_optimized:
     (controller,) = call._controllers.values()
     outcome = controller.outcome
     report |= {

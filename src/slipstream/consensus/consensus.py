@@ -4,9 +4,10 @@
     other ranks               wait at the same meeting, read the decision, follow it
 
 A meeting is a boundary between two calls of the program that all ranks know in advance. Its
-decision is one key that can be written only once. A rank that waits too long writes `stop` there
-itself; the first to write has decided for all, the leader included. So no two ranks ever follow
-different decisions at the same call, no matter which rank dies or stalls, or when.
+decision is one key that can be written only once. A rank that waits too long decides itself, to go
+on until a later meeting or to `stop`; the first to write has decided for all, the leader included.
+So no two ranks ever follow different decisions at the same call, no matter which rank dies or
+stalls, or when. How long a rank waits is in `patience.py`.
 
 A rank may leave on its own only before it has voted: without its vote, the ranks can decide on
 nothing but the original program. After its vote it waits until the store answers. (If the store is
@@ -20,8 +21,9 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,8 @@ from slipstream.consensus.kvstore import (
     JaxStore,
     KeyValueStore,
     StoreUnavailable,
-    poll,
 )
+from slipstream.consensus.patience import Patience, StepWaits
 from slipstream.jaxhooks.compat import JaxChanged
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.distributed import coordination_client
@@ -40,10 +42,10 @@ from slipstream.jaxhooks.shutdown import SHUTDOWN
 
 log = logging.getLogger("slipstream")
 
-PATIENCE_S = 120.0
-"""how long a rank waits for another at a meeting before it stops the loop for all"""
 RETRY_S = 1.0
 """between two attempts to reach a store that does not answer"""
+MAX_NAMED = 8
+"""ranks that a sentence names"""
 
 Message = Mapping[str, Any]
 """what ranks send and decide: plain JSON"""
@@ -63,11 +65,16 @@ class Consensus:
     store: KeyValueStore | None = None
     """None for a process on its own, which sends messages to itself"""
     name: str = "slipstream"
-    patience_s: float = PATIENCE_S
+    patience: Patience = Patience()
     has_voted: bool = False
     has_left: bool = False
-    _sent: dict[str, Message] = field(default_factory=dict)
+    waits: StepWaits = field(init=False)
+    _inbox: defaultdict[str, dict[int, Message]] = field(default_factory=lambda: defaultdict(dict))
+    """messages by topic and rank; each is read once, because a key is written only once"""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.waits = StepWaits(self.patience)
 
     @property
     def is_alone(self) -> bool:
@@ -79,11 +86,11 @@ class Consensus:
 
     def publish(self, topic: str, message: Message) -> bool:
         """Send this rank's message on a topic; False if the others can't be reached."""
-        self._sent[topic] = message
+        self._inbox[topic][self.rank] = message
         if self.store is None:
             return True
         try:
-            self.store.put(f"{self.name}/said/{topic}/{self.rank}", _bytes(message))
+            self.store.put(self._key(topic, self.rank), _bytes(message))
         except StoreUnavailable as problem:
             log.warning("slipstream: rank %d can't reach the others: %s", self.rank, problem)
             return False
@@ -94,7 +101,7 @@ class Consensus:
         with self._lock:
             if self.has_left:
                 return False
-            self.has_voted = "problem" not in message
+            self.has_voted = True
         return self.publish("vote", message)
 
     def leave(self, why: str) -> bool:
@@ -103,51 +110,118 @@ class Consensus:
             if self.has_voted:
                 return False
             self.has_left = True
-        if not self.is_alone:
-            self.publish("vote", {"problem": why})
+        self.publish("left", {"why": why})
+        if self.is_leader and self.store is not None:
+            # No rank shall wait for a leader that is gone.
+            with suppress(StoreUnavailable):
+                self._followed(self.store, _bytes(stop(f"rank {self.rank}: {why}")))
         return True
 
-    def received(self, topic: str) -> dict[int, Message]:
-        """The messages sent on a topic so far, by rank."""
+    def complaint(self) -> str | None:
+        """Why a rank has left or wants to stop, as a sentence; None if all ranks go on."""
+        for topic in ("left", "veto"):
+            for rank, message in sorted(self._received(topic).items()):
+                return str(message["why"]) if self.is_alone else f"rank {rank}: {message['why']}"
+        return None
+
+    def from_rank(self, rank: int, topic: str, wait_s: float = 0.0) -> Message | None:
+        """The message of one rank on a topic; None if it sends none in time."""
+        inbox = self._inbox[topic]
+        if rank not in inbox and self.store is not None:
+            try:
+                found = self.store.get(self._key(topic, rank), wait_s)
+            except StoreUnavailable:
+                return None
+            if found is not None:
+                inbox[rank] = json.loads(found)
+        return inbox.get(rank)
+
+    def from_all(self, topic: str, wait_s: float = 0.0) -> dict[int, Message] | None:
+        """The messages of all ranks on a topic; None if one of them sends none in time.
+
+        Ranks are asked for one after the other, and only until they have answered: to ask again
+        costs as much for a thousand ranks as for two.
+        """
+        end = time.monotonic() + wait_s
+        for rank in self.ranks:
+            while self.from_rank(rank, topic, max(end - time.monotonic(), 0.0)) is None:
+                left = end - time.monotonic()
+                if left <= 0 or SHUTDOWN.is_set():
+                    return None
+                time.sleep(min(RETRY_S, left))
+        return {rank: self._inbox[topic][rank] for rank in self.ranks}
+
+    def wait_for_all(self, topic: str) -> dict[int, Message] | None:
+        """The messages of all ranks on a topic, for which a step waits; None if one is late."""
+        wait_s = self.waits.for_messages_s
+        with self.waits.measured():
+            found = self.from_all(topic, wait_s)
+        if found is None:
+            self.waits.in_vain(wait_s)
+        return found
+
+    def missing(self, topic: str) -> str:
+        """The ranks that have sent nothing on a topic, for a sentence."""
+        missing = sorted(set(self.ranks) - self._received(topic).keys())
+        shown = [f"rank {rank}" for rank in missing[:MAX_NAMED]]
+        more = [f"{len(missing) - MAX_NAMED} more"] if len(missing) > MAX_NAMED else []
+        return ", ".join(shown + more) or "a rank"
+
+    def _received(self, topic: str) -> dict[int, Message]:
+        """The messages sent on a topic so far, by rank: for topics on which few ranks send."""
         if self.store is None:
-            return {self.rank: self._sent[topic]} if topic in self._sent else {}
+            return self._inbox[topic]
         try:
             found = self.store.with_prefix(f"{self.name}/said/{topic}")
         except StoreUnavailable:
             return {}
         return {int(rank): json.loads(message) for rank, message in found.items()}
 
-    def wait_for_all(
-        self, topic: str, patience_s: float | None = None
-    ) -> dict[int, Message] | None:
-        """The messages of all ranks on a topic; None if one of them sends none in time."""
-
-        def from_all() -> dict[int, Message] | None:
-            found = self.received(topic)
-            return found if found.keys() >= set(self.ranks) else None
-
-        return poll(from_all, self.patience_s if patience_s is None else patience_s, every_s=0.01)
-
-    def missing(self, topic: str) -> str:
-        """The ranks that have sent nothing on a topic, for a sentence."""
-        missing = sorted(set(self.ranks) - self.received(topic).keys())
-        return ", ".join(f"rank {rank}" for rank in missing) or "a rank"
+    def _key(self, topic: str, rank: int) -> str:
+        return f"{self.name}/said/{topic}/{rank}"
 
     def decide(
-        self, meeting: str, proposal: Message | None = None, patience_s: float | None = None
+        self, meeting: str, proposal: Message | None = None, if_late: Message | None = None
     ) -> Message:
-        """The one decision of a meeting, the same on every rank.
+        """The one decision of a meeting, the same on every rank. A step waits for it.
 
-        The leader proposes. Other ranks pass None and wait; if the leader is late, they stop.
+        The leader proposes. Other ranks pass None and wait; if the leader is late, they decide
+        what `if_late` says, else to stop.
         """
+        wait_s = self.waits.left_s if if_late is None else self.waits.for_meeting_s
+
+        def late() -> Message:
+            self.waits.in_vain(wait_s)
+            can_wait = if_late is not None and self.waits.left_s > 0
+            return if_late if if_late and can_wait else self._too_late(self.patience.step_s)
+
+        with self.waits.measured():
+            return self._decide(meeting, proposal, wait_s, late)
+
+    def decide_in_background(self, meeting: str, proposal: Message | None = None) -> Message:
+        """The same, where no step waits."""
         # The leader may be waiting for a rank itself, so the others wait longer than it does.
-        wait_s = 2 * (self.patience_s if patience_s is None else patience_s)
+        wait_s = 2 * self.patience.background_s
+        return self._decide(meeting, proposal, wait_s, lambda: self._too_late(wait_s))
+
+    def _too_late(self, wait_s: float) -> Message:
+        return stop(f"rank {self.ranks[0]} did not decide within {wait_s:.0f} s")
+
+    def _decide(
+        self, meeting: str, proposal: Message | None, wait_s: float, late: Callable[[], Message]
+    ) -> Message:
         if self.store is None:
             return proposal or stop("there was nobody to decide")
+        key = f"{self.name}/decision/{meeting}"
         begin = time.monotonic()
         while True:
             try:
-                return self._decided(self.store, meeting, proposal, wait_s)
+                if proposal is None:
+                    found = self._awaited(self.store, key, begin + wait_s)
+                    if found is not None:
+                        return self._followed(self.store, found)
+                    proposal = late()
+                return self._followed(self.store, self._written(self.store, key, proposal))
             except StoreUnavailable as problem:
                 why = f"the other ranks can't be reached: {problem}"
                 if self.leave(why):
@@ -166,33 +240,30 @@ class Consensus:
             log.warning("slipstream: %s", what or "measuring stopped", exc_info=True)
             return stop(": ".join(filter(None, (what, type(error).__name__, str(error)))))
 
-    def _decided(
-        self, store: KeyValueStore, meeting: str, proposal: Message | None, wait_s: float
-    ) -> Message:
-        key = f"{self.name}/decision/{meeting}"
-        found = self._awaited(store, key, wait_s) if proposal is None else None
-        if found is None:
-            late = stop(f"rank {self.ranks[0]} did not decide within {wait_s:.0f} s")
-            store.put(key, _bytes(proposal or late))
-            found = store.get(key, 1.0)
-        if found is None:
-            raise StoreUnavailable("a decision was written and can't be read")
-        decided: Message = json.loads(found)
-        if decided["do"] == "stop":
-            store.put(f"{self.name}/ended", found)
-        return decided
-
-    def _awaited(self, store: KeyValueStore, key: str, wait_s: float) -> bytes | None:
+    def _awaited(self, store: KeyValueStore, key: str, end: float) -> bytes | None:
         """The leader's decision, or the one that ended the loop before this rank joined it."""
-        end = time.monotonic() + wait_s
-        while time.monotonic() < end and not SHUTDOWN.is_set():
-            found = store.get(key, min(1.0, wait_s))
+        while (left := end - time.monotonic()) > 0 and not SHUTDOWN.is_set():
+            found = store.get(key, min(1.0, left))
             if found is None and (over := store.get(f"{self.name}/ended")) is not None:
                 # It is written after the decision of every meeting that took place.
                 found = store.get(key) or over
             if found is not None:
                 return found
         return None
+
+    def _written(self, store: KeyValueStore, key: str, proposal: Message) -> bytes:
+        """The decision after this rank has proposed one; another rank may have been first."""
+        store.put(key, _bytes(proposal))
+        found = store.get(key, 1.0)
+        if found is None:
+            raise StoreUnavailable("a decision was written and can't be read")
+        return found
+
+    def _followed(self, store: KeyValueStore, found: bytes) -> Message:
+        decided: Message = json.loads(found)
+        if decided["do"] == "stop":
+            store.put(f"{self.name}/ended", found)
+        return decided
 
 
 _LOOPS: Counter[str] = Counter()
@@ -205,7 +276,7 @@ class NoConsensus(Exception):
 
 
 def consensus_for(
-    compiled: CompiledProgram, folder: Path, patience_s: float = PATIENCE_S
+    compiled: CompiledProgram, folder: Path, patience: Patience | None = None
 ) -> Consensus:
     """The consensus of a program: alone, by JAX's coordination service, or by a shared folder."""
     ranks = compiled.processes
@@ -216,7 +287,7 @@ def consensus_for(
         key = f"{compiled.name[:80]}/{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}"
         _LOOPS[key] += 1
         name = f"slipstream/{key}/{_LOOPS[key]}"
-    return Consensus(ranks, _own_rank(), _store(folder), name, patience_s)
+    return Consensus(ranks, _own_rank(), _store(folder), name, patience or Patience())
 
 
 def _store(folder: Path) -> KeyValueStore:

@@ -77,7 +77,7 @@ class JaxStore:
             except Exception as error:
                 if _status(error) not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
                     raise StoreUnavailable(first_line(error)) from error
-            if time.monotonic() >= end:
+            if time.monotonic() >= end or SHUTDOWN.is_set():
                 return None
 
     def with_prefix(self, prefix: str) -> dict[str, bytes]:

@@ -22,8 +22,6 @@ MEETING_INTERVAL_S = 0.5
 """between two meetings while programs are compiled"""
 MAX_CALLS_APART = 1000
 """most calls between two meetings"""
-COMPILE_TIMEOUT_S = 3600.0
-"""for all ranks to compile their programs"""
 
 
 class Proposals:
@@ -57,7 +55,7 @@ class Proposals:
         """
         if self.has_joined:
             return None
-        leader = self._consensus.received("attend").get(self._consensus.ranks[0])
+        leader = self._consensus.from_rank(self._consensus.ranks[0], "attend")
         if leader is not None and int(leader["from"]) <= call:
             self.join(call)
         elif self._is_overdue:
@@ -66,41 +64,40 @@ class Proposals:
 
     @property
     def _is_overdue(self) -> bool:
-        return time.monotonic() - self._began_s > self._plan.patience_s
+        return time.monotonic() - self._began_s > self._plan.patience.background_s
 
     def begin(self, call: int, calls: int) -> Message:
         """Whether to profile now; `calls` counts from the start of the loop."""
         if self._consensus.is_alone:
             return {"do": "capture" if calls >= self._plan.start else "go on"}
-        left = {
-            r: vote for r, vote in self._consensus.received("vote").items() if "problem" in vote
-        }
-        if left:
-            return {"do": "stop", "why": disagreement(left)}
-        attending = self._consensus.received("attend")
-        if attending.keys() >= set(self._consensus.ranks):
+        complaint = self._consensus.complaint()
+        if complaint is not None:
+            return stop(complaint)
+        attending = self._consensus.from_all("attend")
+        if attending is not None:
             latest = max(int(words["from"]) for words in attending.values())
             if call >= latest and call > self._plan.start:
                 return {"do": "capture"}
         elif self._is_overdue:
             missing = self._consensus.missing("attend")
-            return stop(f"{missing} did not join within {self._plan.patience_s:.0f} s")
+            return stop(f"{missing} did not join within {self._plan.patience.background_s:.0f} s")
         return {"do": "go on"}
 
     def compare(self, call: int) -> Message:
         """Whether to compare now: once all ranks have voted for the same programs."""
-        votes = self._consensus.received("vote")
-        for rank, words in self._consensus.received("veto").items():
-            return stop(f"rank {rank}: {words['why']}")
-        problems = {rank: vote for rank, vote in votes.items() if "problem" in vote}
-        if problems or votes.keys() >= set(self._consensus.ranks):
-            problem = disagreement(problems or votes, not self._consensus.is_alone)
+        complaint = self._consensus.complaint()
+        if complaint is not None:
+            return stop(complaint)
+        votes = self._consensus.from_all("vote")
+        if votes is not None:
+            problem = disagreement(votes)
             arms = [arm.name for arm in self._outcome.arms if arm.runs]
             if problem is not None or len(arms) < 2:
                 return {"do": "stop", "why": problem}
             return {"do": "compare", "arms": arms}
-        if time.monotonic() - self._began_s > COMPILE_TIMEOUT_S:
-            return stop(f"the programs were not compiled within {COMPILE_TIMEOUT_S:.0f} s")
+        limit_s = self._plan.patience.compile_s
+        if time.monotonic() - self._began_s > limit_s:
+            return stop(f"the programs were not compiled within {limit_s:.0f} s")
         return {"do": "go on", "next": call + self._spacing(call)}
 
     def _spacing(self, call: int) -> int:
@@ -123,11 +120,8 @@ def ballot(arms: Sequence[Arm], costs: bytes | None) -> dict[str, Any]:
     }
 
 
-def disagreement(votes: Mapping[int, Message], is_shared: bool = True) -> str | None:
+def disagreement(votes: Mapping[int, Message]) -> str | None:
     """Why the ranks must keep the original program; None where they agree."""
-    for rank, vote in sorted(votes.items()):
-        if "problem" in vote:
-            return f"rank {rank}: {vote['problem']}" if is_shared else str(vote["problem"])
     first, vote = min(votes.items())
     for rank, other in votes.items():
         if other["costs"] != vote["costs"]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slipstream.consensus.consensus import Consensus, Message, NoConsensus, consensus_for, stop
-from slipstream.experiment.agreement import Proposals
+from slipstream.experiment.agreement import MAX_CALLS_APART, Proposals
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import BackgroundCompile, Preparation, prepare_arms
 from slipstream.experiment.receipt import Receipt
@@ -101,6 +101,8 @@ class Controller:
         self._best: Arm | None = None
         self._next = 0
         """the call of the next meeting, where one is set"""
+        self._met = compiled.calls
+        """the call of the last meeting"""
         self._join_consensus(consensus)
 
     @property
@@ -114,7 +116,7 @@ class Controller:
     def _join_consensus(self, consensus: Consensus | None) -> None:
         try:
             self.consensus = consensus or consensus_for(
-                self.compiled, self.plan.folder, self.plan.patience_s
+                self.compiled, self.plan.folder, self.plan.patience
             )
         except NoConsensus as problem:
             self.consensus = Consensus()
@@ -181,7 +183,7 @@ class Controller:
     def _warm_up(self, arguments: Arguments, call: _JobCall) -> Results:
         number = self.compiled.calls
         if self.consensus.is_alone or (number % MEET_EVERY == 0 and self._joins_meeting(number)):
-            decision = self._meet(number, lambda at: self._proposals.begin(at, self._calls))
+            decision = self._meet(number, lambda: self._proposals.begin(number, self._calls))
             if decision["do"] == "capture":
                 wait(arguments)
                 return self._begin_capture(number, call)
@@ -252,7 +254,7 @@ class Controller:
         number = self.compiled.calls
         if number < self._next:
             return call()
-        decision = self._meet(number, self._proposals.compare)
+        decision = self._meet(number, lambda: self._proposals.compare(number))
         self._next = int(decision.get("next", number + 1))
         if decision["do"] == "compare":
             self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.consensus)
@@ -338,9 +340,14 @@ class Controller:
 
     # Meetings and the end.
 
-    def _meet(self, number: int, propose: Callable[[int], Message]) -> Message:
-        proposal = self.consensus.propose(lambda: propose(number))
-        decision = self.consensus.decide(str(number), proposal)
+    def _meet(self, number: int, propose: Callable[[], Message]) -> Message:
+        """Before the comparison: without a decision, all go on with the original program."""
+        proposal = self.consensus.propose(propose)
+        # A leader that is late now is given twice as many calls until the next meeting.
+        distance = min(2 * max(number - self._met, 1), MAX_CALLS_APART)
+        if_late = {"do": "go on", "next": number + distance}
+        self._met = number
+        decision = self.consensus.decide(str(number), proposal, if_late)
         if decision["do"] == "stop":
             self._settle(decision.get("why"))
         return decision

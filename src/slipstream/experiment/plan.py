@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slipstream.consensus.consensus import PATIENCE_S, Consensus
+from slipstream.consensus.consensus import Consensus
+from slipstream.consensus.patience import Patience
 from slipstream.costs.coverage import Coverage
 from slipstream.experiment.stats import Comparison
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Arm, Variant
@@ -33,7 +34,7 @@ class ExperimentPlan:
     """whether the best arm is profiled as well, for the receipt"""
     warm_rounds: int = 1
     """rounds that run untimed: a program's first run loads it"""
-    patience_s: float = PATIENCE_S
+    patience: Patience = Patience()
     """how long one process waits for another before all keep the original program"""
     is_recorded: bool = False
     """whether an earlier run already has the costs, so that no step needs to be profiled"""

@@ -38,9 +38,6 @@ from slipstream.units import format_bytes
 
 log = logging.getLogger("slipstream")
 
-COSTS_PATIENCE = 10
-"""how many times longer ranks wait for costs than for each other's steps: no step is held up"""
-
 Preparation = Callable[[CompiledProgram, ExperimentPlan, ExperimentOutcome], None]
 """fills in the outcome's arms, the same on all ranks"""
 
@@ -72,15 +69,14 @@ class BackgroundCompile:
     def _work(self, consensus: Consensus) -> None:
         try:
             self._prepare(self._compiled, self._plan, self._outcome)
-            vote: Message = ballot(self._outcome.arms, self._outcome.costs_bytes)
+            consensus.vote(ballot(self._outcome.arms, self._outcome.costs_bytes))
         except ShuttingDown as error:
-            vote = {"problem": str(error)}
+            consensus.leave(str(error))
         except Exception as error:
             # Any error, bugs included: the other ranks wait for this vote. The loop ends with the
             # original program, and the traceback is in the log.
             log.warning("slipstream: %s was not recompiled", self._compiled.name, exc_info=True)
-            vote = {"problem": f"{type(error).__name__}: {error}"}
-        consensus.vote(vote)
+            consensus.leave(f"{type(error).__name__}: {error}")
 
 
 def prepare_arms(
@@ -195,15 +191,15 @@ def share_costs(
     proposal = consensus.propose(
         lambda: _merged(consensus, fingerprint), "the costs of the ranks don't merge"
     )
-    decided = consensus.decide("costs", proposal, COSTS_PATIENCE * consensus.patience_s)
+    decided = consensus.decide_in_background("costs", proposal)
     if decided["do"] == "stop":
         raise CostsNotShared(str(decided["why"]))
     return table_of(decided["table"]), base64.b64decode(decided["bytes"])
 
 
 def _merged(consensus: Consensus, fingerprint: str | None) -> Message:
-    wait_s = COSTS_PATIENCE * consensus.patience_s
-    received = consensus.wait_for_all("costs", wait_s)
+    wait_s = consensus.patience.background_s
+    received = consensus.from_all("costs", wait_s)
     if received is None:
         return stop(f"{consensus.missing('costs')} gave no costs within {wait_s:.0f} s")
     table = merge_costs([table_of(message) for _, message in sorted(received.items())])

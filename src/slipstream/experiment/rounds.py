@@ -21,8 +21,6 @@ from slipstream.jaxhooks.jax_types import Arguments, Results, first_line, is_all
 
 MAX_DISTURBED = 100
 """turns that are run again because another thread ran the program as well"""
-FAILURE_PATIENCE_S = 30.0
-"""how long a rank on which an arm failed waits to hear that it failed on all ranks"""
 
 
 class Rounds:
@@ -109,10 +107,9 @@ class Rounds:
 
     def _proposal(self, meeting: str) -> Message:
         received = self._consensus.wait_for_all(meeting)
-        vetoes = self._consensus.received("veto")
-        if vetoes:
-            rank, veto = min(vetoes.items())
-            return stop(f"rank {rank}: {veto['why']}")
+        complaint = self._consensus.complaint()
+        if complaint is not None:
+            return stop(complaint)
         if received is None:
             return stop(f"{self._consensus.missing(meeting)} sent no times")
         mismatch = find_mismatch({rank: message["ran"] for rank, message in received.items()})
@@ -160,7 +157,7 @@ class StepFailure:
             return True
         topic = f"failed-{self._compiled.calls}"
         self._consensus.publish(topic, {"why": self.why})
-        return self._consensus.wait_for_all(topic, FAILURE_PATIENCE_S) is not None
+        return self._consensus.wait_for_all(topic) is not None
 
     def is_repeatable(self, arguments: Arguments) -> bool:
         """Whether the step can run again as if it had not begun.
