@@ -18,7 +18,7 @@ def test_an_event_of_a_device() -> None:
         "rows": [
             ("what", "x @ y"),
             ("kind", "compute"),
-            ("per execution", "10 µs (mean of 2)"),
+            ("per execution", "10 µs (median of 2 executions)"),
             ("program", STEP),
             ("kernel", "dot_1"),
             ("step", "1"),
@@ -26,6 +26,18 @@ def test_an_event_of_a_device() -> None:
         "source": "",
         "partner": None,
     }
+
+
+def test_an_execution_that_was_cut_off_does_not_make_fractions_of_events() -> None:
+    built = profile().with_program(STEP, program(STEP, ["while.1"], {"while.1": (7, ["dot.1"])}))
+    for events in (7, 7, 2):
+        built.execution_of()
+        for _ in range(events):
+            built.kernel("dot.1", 10)
+    found = detail(scene_of(built.build()), 0, 0.0, 0)
+    assert found is not None
+    said = "70 µs in 7 events (median of 3 executions)"
+    assert ("per execution", said) in found["rows"]
 
 
 def test_an_event_of_a_host() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 
 from slipstream.analyses.labels import bytes_of, found_instruction
 from slipstream.analyses.slack import SlackRow, slack
+from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
+from slipstream.profile.timeline.nesting import self_durations
 from slipstream.serve.labels import EventNames
-from slipstream.serve.range_summary import Totals, totals
 from slipstream.serve.scene import KINDS, Layer, Member, Scene, SceneLane
 from slipstream.units import format_bytes, format_time
 
-_FOREVER = 1 << 62
 _CHUNK = 1 << 16
 _MAX_CHUNKS = 64
 """how far to search for a partner: about four million events of a lane"""
@@ -65,7 +65,6 @@ def _host_detail(layer: Layer, row: int) -> dict[str, Any]:
 
 
 _slacks: WeakKeyDictionary[Member, dict[tuple[str, str], SlackRow]] = WeakKeyDictionary()
-_totals: WeakKeyDictionary[Layer, Totals] = WeakKeyDictionary()
 
 
 def _slack_rows(member: Member) -> dict[tuple[str, str], SlackRow]:
@@ -73,12 +72,6 @@ def _slack_rows(member: Member) -> dict[tuple[str, str], SlackRow]:
         rows = slack(member.profile).rows
         _slacks[member] = {(row.program, row.instruction): row for row in rows}
     return _slacks[member]
-
-
-def _whole(layer: Layer) -> Totals:
-    if layer not in _totals:
-        _totals[layer] = totals(layer, -_FOREVER, _FOREVER)
-    return _totals[layer]
 
 
 class _Event:
@@ -124,19 +117,24 @@ class _Event:
         }
 
     def _cost(self) -> DetailRows:
-        """Time of all the instruction's events in one execution of its program."""
+        """Time and number of the instruction's events in an execution of its program."""
         if not self.instruction:
             return []
+        profile = self.profile
         alike = self.names.named(self.program, self.instruction)
-        program = self.profile.events.cells("program", np.array([self.row]))[0]
-        executions = int((self.profile.runs.program == program).sum())
-        if not executions:
-            return []
-        whole = _whole(self.layer)
-        each = float(whole.time_ps[alike].sum()) / executions
-        times = float(whole.count[alike].max()) / executions
-        often = f", {times:.3g} times" if times > 1.005 else ""
-        return [("per execution", f"{format_time(each)}{often} (mean of {executions:,})")]
+        rows = np.flatnonzero(alike[self.names.groups])
+        device = profile.event_devices[rows].astype(np.int64)
+        # An execution that was cut off may lack some of its events, hence medians.
+        _, run, events = np.unique(
+            device << 32 | profile.events.cells("execution", rows),
+            return_inverse=True,
+            return_counts=True,
+        )
+        each = float(median(np.bincount(run.ravel(), self_durations(profile)[rows])))
+        usual = int(np.sort(events)[len(events) // 2])
+        often = f" in {usual:,} events" if usual > 1 else ""
+        executions = "1 execution" if len(events) == 1 else f"median of {len(events):,} executions"
+        return [("per execution", f"{format_time(each)}{often} ({executions})")]
 
     def _bytes(self) -> DetailRows:
         size = bytes_of(*self.found) if self.found is not None else None

@@ -71,7 +71,10 @@ def totals(layer: Layer, from_ps: int, to_ps: int) -> Totals:
 
 
 def summary(scene: Scene, from_us: float, to_us: float) -> dict[str, Any]:
-    """For each profile: time by kind, and the ops with the most time, per device."""
+    """For each profile: time by kind, and the ops with the most time.
+
+    Times are sums over streams, which may run at once, and means over devices.
+    """
     found = []
     for layer in scene.layers:
         if not layer.is_host and isinstance(layer.names, EventNames):
@@ -117,7 +120,6 @@ def _op(
         "name": names.text(main),
         "kind": KINDS[int(kind[main])],
         "us": time_ps / scale,
-        "count": int(found.count[groups].max()),
         "source": words.source,
         "description": description,
     }

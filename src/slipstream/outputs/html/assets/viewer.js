@@ -41,7 +41,7 @@
     const parts = several ? [make("h3", {}, member.name)] : [];
     const of = member.devices > 1 ? `, mean of ${member.devices} devices` : "";
     parts.push(make("p", { class: "muted" },
-      `${duration(span)} · ${member.events.toLocaleString("en")} device events${of}`));
+      `${duration(span)} · ${member.events.toLocaleString("en")} device events · summed over streams${of}`));
     const list = make("dl", { class: "kinds" });
     for (const [kind, us] of Object.entries(member.by_kind)) {
       const bar = make("i", {});
