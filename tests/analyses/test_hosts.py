@@ -28,7 +28,25 @@ def test_the_whole_table_of_two_hosts():
                 pytest.approx(30.0), 0.0),
     )  # fmt: skip
     # It is late because it computes longer.
-    assert [row.device for row in found.slow] == ["GPU:1"]
+    assert [(one.row.device, one.others_us) for one in found.slow] == [("GPU:1", 100.0)]
+
+
+@pytest.mark.parametrize(
+    ("other", "slow"),
+    [
+        ([102] * 6, []),  # 2% longer
+        ([90, 140, 95, 130, 99, 150], []),  # longer on the whole, but not in every step
+        ([108] * 6, ["GPU:1"]),
+    ],
+)
+def test_a_device_is_slow_if_it_computes_noticeably_longer_in_its_steps(other, slow):
+    built = profile()
+    for _ in range(6):
+        built.kernel("dot.1", 100).idle(100).execution_of()
+    built.host("other").device("GPU:1")
+    for us in other:
+        built.execution_of().kernel("dot.1", us).idle(100)
+    assert [one.row.device for one in hosts(built.build()).slow] == slow
 
 
 @given(

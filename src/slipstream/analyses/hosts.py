@@ -12,8 +12,8 @@ from slipstream.analyses.summary import step_splits
 from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
 
-NOTICEABLE = 0.02
-"""a device that computes this much longer than the median device is slow"""
+NOTICEABLE = 0.05
+"""a device whose compute is this much longer than that of the others may be slow"""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,19 @@ class HostRow:
 
 
 @dataclass(frozen=True)
+class Slow:
+    """A device that computes longer than the others, by more than steps vary."""
+
+    row: HostRow
+    others_us: float
+    """compute of a step of the other devices, median"""
+
+    @property
+    def excess(self) -> float:
+        return self.row.compute_us / self.others_us - 1
+
+
+@dataclass(frozen=True)
 class Hosts:
     """Processes and devices of a run."""
 
@@ -60,14 +73,7 @@ class Hosts:
     """how much longer the slowest device computes than the median device, as a share"""
     rows: tuple[HostRow, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def slow(self) -> tuple[HostRow, ...]:
-        """Devices that compute noticeably longer than the median."""
-        if not self.rows:
-            return ()
-        usual = float(median([row.compute_us for row in self.rows]))
-        return tuple(row for row in self.rows if row.compute_us > usual * (1 + NOTICEABLE))
+    slow: tuple[Slow, ...] = ()
 
 
 def hosts(profile: Profile) -> Hosts:
@@ -92,7 +98,24 @@ def hosts(profile: Profile) -> Hosts:
         compute_spread=spread,
         rows=found,
         notes=tuple(notes),
+        slow=_slow(profile, found),
     )
+
+
+def _slow(profile: Profile, rows: tuple[HostRow, ...]) -> tuple[Slow, ...]:
+    """Devices with noticeably more compute, in nearly all of their steps, than the others have."""
+    of = profile.steps.device
+    compute = step_splits(profile)[:, 1] / 1e6
+    found = []
+    for device, row in enumerate(rows):
+        own, others = compute[of == device], compute[of != device]
+        if not len(own) or not len(others):
+            continue
+        usual = float(median(others))
+        is_longer = row.compute_us > usual * (1 + NOTICEABLE)
+        if usual and is_longer and np.percentile(own, 10) > np.percentile(others, 90):
+            found.append(Slow(row, usual))
+    return tuple(found)
 
 
 def _clock(profile: Profile, matched: MatchedCollectives) -> str:

@@ -242,7 +242,7 @@ def test_the_straggler_is_named() -> None:
     one = only(diagnose(planted.straggling(300)), "straggler")
     assert one.title == "the other devices wait for GPU:1 of other"
     assert one.gain.us == pytest.approx(300, rel=0.01)
-    assert "It computes for 1.3 ms per step, more than the others." in one.evidence
+    assert "It computes for 1.3 ms per step, 30% longer than the others." in one.evidence
 
 
 def test_idle_time_is_attributed_to_host_activity() -> None:

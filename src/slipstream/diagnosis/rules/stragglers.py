@@ -37,13 +37,13 @@ def check_straggler(evidence: Evidence) -> RuleResults:
     gain = _waiting(evidence, last)
     if gain.high_us is None or gain.high_us < evidence.noticeable_us:
         return
-    slow = [
-        row for row in evidence.hosts.slow if (row.device, row.host) == (last.device, last.host)
-    ]
+    place = (last.device, last.host)
+    slow = [one for one in evidence.hosts.slow if (one.row.device, one.row.host) == place]
     computes = (
-        f" It computes for {format_time(slow[0].compute_us * 1e6)} per step, more than the others."
+        f" It computes for {format_time(slow[0].row.compute_us * 1e6)} per step, "
+        f"{slow[0].excess:.0%} longer than the others."
         if slow
-        else " It computes no longer than the others, so it starts late."
+        else " It computes about as long as the others, so it starts late."
     )
     yield Finding(
         STRAGGLER,

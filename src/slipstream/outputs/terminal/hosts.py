@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.analyses.hosts import Hosts
+from slipstream.analyses.hosts import Hosts, Slow
 from slipstream.outputs.formatting import plural, share_text, time_text
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
@@ -29,10 +29,12 @@ _CLOCKS = {
 
 def hosts_json(result: Hosts) -> dict[str, Any]:
     """What `hosts --json` prints."""
-    found = {key: value for key, value in vars(result).items() if key not in ("rows", "notes")}
+    found = {
+        key: value for key, value in vars(result).items() if key not in ("rows", "notes", "slow")
+    }
     return {
         **found,
-        "slow": [row.device for row in result.slow],
+        "slow": [one.row.device for one in result.slow],
         "rows": [asdict(row) for row in result.rows],
         "notes": list(result.notes),
     }
@@ -63,12 +65,17 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
         for row in result.rows
     ]
     lines = [*heading(parts, width), *table_lines(columns, rows, width)]
-    said = [
-        f"{row.device} of {row.host} computes for {time_text(row.compute_us)} per step, longer "
-        "than the others: the device itself is slow"
-        for row in result.slow
-    ]
+    said = [slow_text(one) for one in result.slow]
     return styled_text([*lines, *note_lines([*said, *result.notes], width)])
+
+
+def slow_text(one: Slow) -> str:
+    """A sentence on a device that computes longer than the others."""
+    row = one.row
+    return (
+        f"{row.device} of {row.host} computes for {time_text(row.compute_us)} per step, "
+        f"{share_text(one.excess, 0)} longer than the others: it is slower, or has more to compute"
+    )
 
 
 def _signed(us: float | None) -> str:

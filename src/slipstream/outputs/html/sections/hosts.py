@@ -45,6 +45,6 @@ def _hosts_lede(result: Hosts) -> str:
     if result.compute_spread is not None:
         text += f" The slowest computes {share_text(result.compute_spread)} longer than the median."
     if result.slow:
-        names = ", ".join(row.device for row in result.slow[:4])
-        text += f" Slow: {names}."
+        names = ", ".join(one.row.device for one in result.slow[:4])
+        text += f" Slow, or with more to compute: {names}."
     return text
