@@ -22,7 +22,7 @@ def run(*arguments: str) -> str:
 def test_a_recording():
     lines = run(OFFLOAD).splitlines()
     assert lines[0] == "links over time · 3 steps · 438 ms · 1x1xH200"
-    assert any(line.startswith("host memory, to host · up to ") for line in lines)
+    assert any(line.startswith("host memory, to host · bars up to ") for line in lines)
     (row,) = (line for line in lines if "dynamic-slice" in line)
     assert row.split()[-2:] == ["GB/s", "83%"]
     assert max(map(len, lines)) <= 80

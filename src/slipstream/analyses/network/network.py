@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,10 @@ from slipstream.analyses.network.problems import NetworkEvidence, NetworkProblem
 from slipstream.analyses.network.slack import SliceCollective, slice_collectives
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
+from slipstream.units import format_bytes
+
+_CLOSE = 0.05
+"""published capacities and recorded times are only this exact"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def network(
         latency=latency(arrived, window.edges),
         collectives=collectives,
         troubles=network_problems(evidence) if is_sliced else (),
-        notes=tuple(_notes(profile, machine, assumed, flows, capacity)),
+        notes=(*_notes(profile, machine, assumed, flows, capacity), *_too_fast(series)),
     )
 
 
@@ -105,6 +109,18 @@ def _slices(profile: Profile) -> int | None:
         return None
     columns = [table[name][rows] for name in ("source_slice", "destination_slice")]
     return len(np.unique(np.concatenate(columns)))
+
+
+def _too_fast(series: Sequence[Series]) -> Iterator[str]:
+    """Rates that a link can't carry: then its capacity, or the counted bytes, are wrong."""
+    for one in series:
+        if one.capacity is not None and one.peak > one.capacity * (1 + _CLOSE):
+            yield (
+                f"{one.link}, {one.direction}: {format_bytes(one.peak)}/s at the busiest moment is "
+                f"more than the {format_bytes(one.capacity)}/s of {one.capacity_of}; either the "
+                "link is another one (name the machine with --on), or not all bytes counted from "
+                "the program crossed it"
+            )
 
 
 def _notes(

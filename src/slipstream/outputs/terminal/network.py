@@ -10,7 +10,7 @@ import numpy as np
 from rich.text import Text
 
 from slipstream.analyses.network.latency import Latency, Percentiles
-from slipstream.analyses.network.links import Region, Series
+from slipstream.analyses.network.links import Region
 from slipstream.analyses.network.network import Network
 from slipstream.analyses.network.slack import SliceCollective
 from slipstream.outputs.formatting import plural, share_text, time_text
@@ -48,7 +48,7 @@ def render_network(found: Network, width: int = WIDTH) -> Text:
     """Rates over time, saturated links, transfer latencies, and problems with remedies."""
     lines: list[Line] = [(line, "bold") for line in wrap(_header(found), width)]
     if found.series:
-        lines += [("", ""), *_series(found.series, width)]
+        lines += [("", ""), *_series(found, width)]
     if found.regions:
         lines += [("", ""), *_regions(found, width)]
     if found.collectives:
@@ -78,17 +78,18 @@ def _header(found: Network) -> list[str]:
     return [part for part in (*parts, found.machine) if part]
 
 
-def _series(series: Sequence[Series], width: int) -> list[Line]:
+def _series(found: Network, width: int) -> list[Line]:
     lines: list[Line] = []
-    for one in series:
+    for one in found.series:
         most = max(one.rates, default=0.0)
         name = f"{LINKS[one.link]}, {one.direction}"
-        lines.append((f"{name} · up to {_rate(most)}", ""))
+        bar = f"bars up to {_rate(most)}, each the mean of {time_text(found.bin_us)}"
+        lines.append((f"{name} · {bar}", ""))
         lines.append((f"  ▕{sparkline(one.rates, width - 4, most)}▏", "cyan"))
         facts = [
-            f"{format_bytes(one.per_step_bytes)} per step",
+            f"{format_bytes(one.per_step_bytes)} {'per step' if found.steps else 'in all'}",
             f"{_rate(one.mean)} on average",
-            f"{_rate(one.peak)} at the peak",
+            f"{_rate(one.peak)} at the busiest moment",
         ]
         if one.capacity is not None:
             facts.append(f"of {_rate(one.capacity)} ({one.capacity_of})")

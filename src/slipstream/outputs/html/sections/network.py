@@ -42,7 +42,7 @@ def network_section(result: Network) -> Section:
         return Section("network", "Network", tag("p", text, class_="empty"))
     span = result.bin_us * max((len(one.rates) for one in result.series), default=0)
     parts = [
-        join(_series(one, span) for one in result.series),
+        join(_series(one, result, span) for one in result.series),
         _regions(result),
         _slices(result.collectives),
         _latency(result.latency, span) if result.latency is not None else None,
@@ -69,19 +69,21 @@ def _name(one: Series) -> str:
     return f"{name[:1].upper()}{name[1:]}, {one.direction}"
 
 
-def _series(one: Series, span_us: float) -> Html:
+def _series(one: Series, result: Network, span_us: float) -> Html:
     shown = max(one.rates, default=0.0)
     near = one.capacity is not None and one.capacity <= 3 * shown
     most = max(shown, one.capacity or 0.0) if near else shown
     text = f"{format_bytes(most)}/s" + (" (capacity)" if near and most > shown else "")
+    text += f", means of {time_text(result.bin_us)}" if most == shown else ""
     facts = [
-        f"{format_bytes(one.per_step_bytes)} per step",
-        f"mean {format_bytes(one.mean)}/s",
-        f"peak {format_bytes(one.peak)}/s",
+        f"{format_bytes(one.per_step_bytes)} {'per step' if result.steps else 'in all'}",
+        f"{format_bytes(one.mean)}/s on average",
+        f"{format_bytes(one.peak)}/s at the busiest moment",
         f"of {format_bytes(one.capacity)}/s, {one.capacity_of}" if one.capacity else "",
         f"{share_text(one.demand)} needed if spread evenly" if one.demand is not None else "",
     ]
-    label = f"{_name(one)}: bandwidth over time, at most {format_bytes(shown)} a second"
+    bins = f"means of {time_text(result.bin_us)}, at most {format_bytes(shown)}/s"
+    label = f"{_name(one)}: bandwidth over time, {bins}"
     plot = curves(
         [ChartCurve(one.rates, KINDS[one.link])], label, most, text, ("0", time_text(span_us)),
         one.capacity if near else None,
