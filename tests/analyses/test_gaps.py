@@ -62,6 +62,13 @@ def test_the_whole_gap():
     )
 
 
+def test_what_ran_before_a_gap_is_what_ended_last():
+    """An all-reduce that began before the last kernel ends after it."""
+    built = profile().all_reduce(80).at(10).kernel("dot.1", 20).at(180).kernel("dot.2", 50)
+    (gap,) = gaps(built.build()).longest
+    assert (gap.before, gap.us, gap.after) == ("all-reduce.1", 100.0, "dot.2")
+
+
 def test_without_host_events_nothing_is_claimed():
     built = profile().kernel("dot.1", 50).idle(100).kernel("dot.2", 50)
     found = gaps(built.build())

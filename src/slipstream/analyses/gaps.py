@@ -56,7 +56,7 @@ class Gap:
     cause: str
     """the cause that takes the largest part of it"""
     before: str
-    """instruction that ran before it; empty at the start of the recording"""
+    """instruction that ended last before it; empty at the start of the recording"""
     after: str
     """instruction that ended it"""
     after_source: str
@@ -215,8 +215,8 @@ class _DeviceGaps:
         device = profile.devices[self.device]
         step = int(self.step[i])
         rows = self.segments.row
-        place = int(np.searchsorted(self.segments.start_ps, self.start[i], "left")) - 1
-        before = label(profile, int(rows[place])).instruction if place >= 0 else ""
+        last = self._last_before(int(self.start[i]))
+        before = label(profile, int(rows[last])).instruction if last is not None else ""
         after = label(profile, int(rows[self.after[i]])) if self.after[i] >= 0 else None
         return Gap(
             device=device.name,
@@ -230,6 +230,11 @@ class _DeviceGaps:
             after_source=after.source if after else "",
             doing=self._doing(i),
         )
+
+    def _last_before(self, start: int) -> int | None:
+        """The segment that ended last before a gap: on another stream, it may have begun early."""
+        begun = int(np.searchsorted(self.segments.start_ps, start, "left"))
+        return int(self.segments.end_ps[:begun].argmax()) if begun else None
 
     def _doing(self, i: int) -> str:
         """The innermost host event that covers at least half of the wait for the host."""

@@ -71,11 +71,19 @@ def _longest(result: Gaps, width: int, top: int | None) -> list[tuple[str, str]]
         TextColumn("longest", right=True),
         TextColumn("step", right=True),
         TextColumn("cause"),
-        TextColumn("before", min_width=12),
+        TextColumn("ran before", min_width=12),
+        TextColumn("ran after", min_width=12),
         TextColumn("host activity", min_width=12),
     ]
     rows = [
-        [time_text(gap.us), str(gap.step), gap.cause, gap.after or "the end", gap.doing or "–"]
+        [
+            time_text(gap.us),
+            str(gap.step),
+            gap.cause,
+            gap.before or "–",
+            gap.after or "–",
+            gap.doing or "–",
+        ]
         for gap in result.longest
     ]
     return table_lines(columns, rows, width, top)

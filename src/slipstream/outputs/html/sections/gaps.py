@@ -44,8 +44,8 @@ def _gaps(result: Gaps) -> Html:
     columns = [
         number("Gap"),
         TableColumn("Cause"),
-        TableColumn("Before", is_wide=True, is_code=True),
-        TableColumn("After", is_wide=True),
+        TableColumn("Ran before", is_wide=True, is_code=True),
+        TableColumn("Ran after", is_wide=True),
         TableColumn("Host activity", is_wide=True),
         number("Step", wide=True),
     ]
