@@ -33,12 +33,12 @@ def diff(
     """Compare two profiles op by op; --gate fails on a slower step.
 
     Ops are matched by what they compute, because their names change with every compilation. With
-    --gate the exit code is 1 if the step is slower than the limit beyond noise, and 2 if too few
-    steps were recorded to tell.
+    --gate the exit code is 1 if the step is slower than the limit beyond noise, and 2 if that can't
+    be told: too few steps, or different programs.
     """
     limit = parse_gate(gate) if gate is not None else None
+    from slipstream.analyses.diff.diff import DIFFERENT_PROGRAMS, is_slower_than
     from slipstream.analyses.diff.diff import diff as analyse
-    from slipstream.analyses.diff.diff import is_slower_than
     from slipstream.outputs.terminal.diff import TOP, diff_json, gate_line, render_diff
 
     found = analyse(open_profile(before), open_profile(after))
@@ -51,7 +51,9 @@ def diff(
     slower = is_slower_than(found.verdict, limit)
     said = gate_line(None if slower is None else not slower, limit, found.verdict)
     if slower is None:
-        raise BadInput(f"{said}; record at least three steps of each")
+        is_other = found.verdict.verdict == DIFFERENT_PROGRAMS
+        todo = "compare two profiles of one model" if is_other else "record at least three steps"
+        raise BadInput(f"{said}; {todo}")
     if slower:
         raise CheckFailed(said)
     if not json:

@@ -14,6 +14,7 @@ from builders import profile as build
 from schedules import MACHINE, NOTHING, copied, costs, gather, gathered, kernel, program, to_host
 from slipstream.analyses.diff.diff import diff, is_slower_than, verdict
 from slipstream.analyses.diff.step_samples import step_samples
+from slipstream.outputs.terminal.diff import render_diff
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 from slipstream.profile.timeline.intervals import IntervalUnion
@@ -82,6 +83,12 @@ def test_two_models_are_not_the_same():
     before, after = (recording(f"accuracy/{m}.default") for m in ("gpt_scan", "gpt_cudnn"))
     found = diff(before, after)
     assert found.before.matched_share < 0.1 and found.after.matched_share < 0.1
+    assert found.verdict.verdict == "different programs"
+    assert np.isnan(found.verdict.change) and found.verdict.low is None
+    shown = render_diff(found).plain
+    assert "can't be compared" in " ".join(shown.split())
+    assert not re.search(r"[+−]\d", shown) and "nan" not in shown
+    assert "change" not in shown.splitlines()[-1]
 
 
 def test_split_merged_new_and_gone():
@@ -319,3 +326,4 @@ def test_profiles_without_programs_are_matched_by_name():
 def test_nothing_at_all():
     found = diff(build().build(), build().build())
     assert (found.verdict.verdict, found.changes, found.moves) == ("can't tell", (), ())
+    assert "nan" not in render_diff(found).plain

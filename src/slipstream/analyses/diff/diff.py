@@ -26,7 +26,11 @@ LEAST_SHARE = 0.002
 VAGUE = 0.02
 """an interval wider than this on either side is inconclusive"""
 
+UNRELATED = 0.3
+"""profiles that match less than this share of either's device time are of different programs"""
+
 FASTER, SLOWER, NO_DIFFERENT, UNKNOWN = "faster", "slower", "no different", "can't tell"
+DIFFERENT_PROGRAMS = "different programs"
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,9 @@ class Verdict:
     """Whether the step got slower; changes are relative, positive means slower."""
 
     verdict: str
-    """`faster`, `slower`, `no different` or `can't tell`"""
+    """`faster`, `slower`, `no different`, `can't tell` or `different programs`"""
     change: float
+    """NaN if the step times can't be compared"""
     low: float | None
     high: float | None
     """confidence interval of the change; None if there are too few steps"""
@@ -132,13 +137,26 @@ def diff(before: Profile, after: Profile) -> Diff:
     return Diff(
         sides[0],
         sides[1],
-        verdict(*walls, simulated),
+        _different(*sides) or verdict(*walls, simulated),
         _parts(before, after),
         drift,
         _changes(matches, drift or 0.0, all(simulated)),
         moves(matches),
         out_of_order(matches),
     )
+
+
+def _different(before: Side, after: Side) -> Verdict | None:
+    """No verdict, if the profiles have too little in common to compare their steps."""
+    shares = before.matched_share, after.matched_share
+    if max(shares) >= UNRELATED or not (before.device_us and after.device_us):
+        return None
+    why = (
+        f"only {shares[0]:.0%} of the device time of {before.program or 'the first'} and "
+        f"{shares[1]:.0%} of that of {after.program or 'the second'} is in ops that both have, so "
+        "their steps can't be compared"
+    )
+    return Verdict(DIFFERENT_PROGRAMS, math.nan, None, None, 0.0, why)
 
 
 def verdict(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
 
-from slipstream.analyses.diff.diff import Change, Diff, Side, StepPart, Verdict
+from slipstream.analyses.diff.diff import (
+    DIFFERENT_PROGRAMS,
+    Change,
+    Diff,
+    Side,
+    StepPart,
+    Verdict,
+)
 from slipstream.analyses.diff.schedule_moves import Move, Placement
 from slipstream.outputs.formatting import (
     column_unit,
@@ -54,7 +62,10 @@ def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> 
 
 def render_diff(diff: Diff, width: int = WIDTH, top: int | None = TOP) -> Text:
     """The verdict, where the time went, and what moved in the schedule."""
-    lines = [*_sides(diff), ("", ""), *_verdict(diff.verdict, width), ("", "")]
+    lines = [*_sides(diff), ("", ""), *_verdict(diff.verdict, width)]
+    if diff.verdict.verdict == DIFFERENT_PROGRAMS:
+        return styled_text(lines)
+    lines += [("", "")]
     lines += _parts(diff.parts, width)
     lines += [("", ""), *_matched(diff, width)]
     lines += _changes(diff, width, top)
@@ -77,7 +88,8 @@ def _side(side: Side) -> str:
 
 
 def _verdict(verdict: Verdict, width: int) -> list[Line]:
-    text = f"{verdict.verdict}: {_percent(verdict.change)}"
+    change = f": {_percent(verdict.change)}" if math.isfinite(verdict.change) else ""
+    text = f"{verdict.verdict}{change}"
     if verdict.low is not None and verdict.high is not None and verdict.confidence < 1:
         bounds = f"{_percent(verdict.low)} … {_percent(verdict.high)}"
         text += f" ({verdict.confidence:.0%}: {bounds})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slipstream.analyses.diff.diff import Change, Diff, StepPart, Verdict
+from slipstream.analyses.diff.diff import DIFFERENT_PROGRAMS, Change, Diff, StepPart, Verdict
 from slipstream.analyses.diff.schedule_moves import Move
 from slipstream.analyses.summary import StepTimes, Summary
 from slipstream.outputs.formatting import file_name, plural, share_text, time_text
@@ -39,9 +39,12 @@ DOUBT = {
 
 def diff_section(diff: Diff, before: Summary, after: Summary, names: tuple[str, str]) -> Section:
     """Verdict, both bars, where the time went, what moved."""
+    bars = _bars(before.per_step, after.per_step, names)
+    if diff.verdict.verdict == DIFFERENT_PROGRAMS:
+        return Section("diff", "Changes", bars, _lede(diff))
     body = join(
         (
-            _bars(before.per_step, after.per_step, names),
+            bars,
             _parts(diff.parts),
             _changes(diff),
             _moves(diff),
@@ -64,7 +67,8 @@ def percent(share: float) -> str:
 
 def verdict_text(verdict: Verdict) -> str:
     """`slower: +2.0% (95%: +1.1% … +3.0%)`."""
-    text = f"{verdict.verdict}: {percent(verdict.change)}"
+    change = f": {percent(verdict.change)}" if math.isfinite(verdict.change) else ""
+    text = f"{verdict.verdict}{change}"
     if verdict.low is not None and verdict.high is not None and verdict.confidence < 1:
         bounds = f"{percent(verdict.low)} … {percent(verdict.high)}"
         text += f" ({verdict.confidence:.0%}: {bounds})"
