@@ -105,6 +105,13 @@ def test_programs_that_share_a_name_are_listed():
         run("programs", OFFLOAD, "jit_stage")
 
 
+def test_of_programs_that_share_a_name_the_one_that_ran_is_described():
+    """Five are called jit_step, with three schedules and one fingerprint."""
+    (listed,) = json.loads(run("programs", OFFLOAD, "--json"))["programs"]
+    found = json.loads(run("programs", OFFLOAD, "jit_step", "--json"))
+    assert listed["name"] == f"jit_step({found['program_id']})" == "jit_step(4634)"
+
+
 @pytest.mark.parametrize("name", ["a.pftrace", "a.parquet", "a.csv"])
 def test_export(name, tmp_path):
     output = tmp_path / name

@@ -1,9 +1,14 @@
+import dataclasses
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recorded import recorded
-from slipstream.profile.program import Program
+from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.profile.shapes import Shape
 from slipstream.sources.hlo.reader import program_from_text
 
 LOOP = """
@@ -154,6 +159,56 @@ def test_content_hash_tells_schedules_apart() -> None:
     assert default.content_hash != other.content_hash
     assert default.fingerprint == "7733d8dae4776b1233ab11144bb09097"
     assert default.program_id == 342693
+
+
+CHANGES = {
+    "name": "other",
+    "opcode": "other",
+    "shape": Shape("f32", (3,)),
+    "operands": ("other",),
+    "called": ("other",),
+    "fusion_kind": "kOther",
+    "custom_call_target": "other",
+    "backend_config": "{other}",
+    "trip_count": 99,
+    "collective": Collective("all-gather", 99),
+    "parameter_number": 99,
+    "tuple_index": 99,
+    "control_predecessors": ("other",),
+    "attributes": {"other": 99},
+}
+SAYS_WHERE_FROM = {
+    "op_name", "source_file", "source_line", "scheduling_name", "deduplicated_name", "unique_id",
+    "position", "computation",
+}  # fmt: skip
+"""the last two follow from the order of instructions and from the computation that holds them"""
+
+
+@given(st.data())
+def test_any_change_of_an_instruction_changes_the_hash(data) -> None:
+    found = program_from_text(LOOP)
+    name = data.draw(st.sampled_from(sorted(found.computations)))
+    computation = found.computations[name]
+    place = data.draw(st.integers(0, len(computation.instructions) - 1))
+    fields = {f.name for f in dataclasses.fields(Instruction)}
+    assert fields == {*CHANGES, *SAYS_WHERE_FROM, "is_root"}
+    field = data.draw(st.sampled_from(sorted(fields)))
+    one = computation.instructions[place]
+    value = not one.is_root if field == "is_root" else CHANGES.get(field, "elsewhere")
+    made = list(computation.instructions)
+    made[place] = replace(one, **{field: value})
+    changed = replace(
+        found,
+        computations={
+            **found.computations, name: replace(computation, instructions=tuple(made))
+        },
+    )  # fmt: skip
+    assert (changed.content_hash != found.content_hash) == (field not in SAYS_WHERE_FROM)
+
+
+def test_donated_buffers_change_the_hash() -> None:
+    found = program_from_text(LOOP)
+    assert replace(found, aliases={0: 0}).content_hash != found.content_hash
 
 
 def test_calls_in_a_circle_end() -> None:

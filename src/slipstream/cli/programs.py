@@ -62,12 +62,15 @@ def _show_one(program: Program, json: bool) -> None:
 
 
 def find_program(profile: Profile, name: str) -> Program:
-    """The program called `name`, with or without its id."""
+    """The program called `name`, with or without its id; of several, the one that ran."""
     if name in profile.programs:
         return profile.programs[name]
     matches = [known for known in profile.programs if known.partition("(")[0] == name]
-    # A program loaded several times has several ids but one fingerprint.
-    distinct = {profile.programs[known].fingerprint or known: known for known in reversed(matches)}
+    ran = {profile.events.texts[index] for index in profile.runs.program.tolist()}
+    matches = [known for known in matches if known in ran] or matches
+    # A program loaded several times has several ids but one content. Its fingerprint is taken
+    # before scheduling, so programs with other schedules share it.
+    distinct = {profile.programs[known].content_hash: known for known in reversed(matches)}
     if len(distinct) == 1:
         return profile.programs[matches[0]]
     if distinct:

@@ -131,6 +131,8 @@ class Program:
     is_scheduled: bool = True
     aliases: Mapping[int, int] = field(default_factory=dict)
     """donated buffers: from the position of a result to that of the parameter it replaces"""
+    unmodelled: str = ""
+    """a digest of what the file says of its instructions beyond what is kept here"""
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
@@ -217,17 +219,18 @@ class Program:
 
     @cached_property
     def content_hash(self) -> str:
-        """Identifies the program by names, operations, shapes and order, not source positions.
+        """Identifies what the program computes and how: all it says but where it comes from.
 
-        It leaves out asynchronous wrappers, so that text and proto of one program agree.
+        Programs with the same hash run the same. Ids, source positions and the names that
+        profiles and cost files use are left out. A program read from text has another hash than
+        the same program read from a proto, which says more.
         """
-        wrappers = {self._by_name[name].computation for name in self._starters}
-        digest = hashlib.sha256(f"{self.name}\n".encode())
-        for name in sorted(self.computations.keys() - wrappers):
+        digest = hashlib.sha256(f"{self.name} {self.entry.name} {self.is_scheduled}\n".encode())
+        digest.update(f"{sorted(self.aliases.items())} {self.unmodelled}\n".encode())
+        for name in sorted(self.computations):
             digest.update(f"{name}\n".encode())
-            for i in self.computations[name].instructions:
-                line = f"{i.name} {i.opcode} {i.shape} {' '.join(i.operands)}\n"
-                digest.update(line.encode())
+            for instruction in self.computations[name].instructions:
+                digest.update(_content(instruction).encode())
         return digest.hexdigest()[:32]
 
     # Indexes, built on first use.
@@ -347,6 +350,21 @@ def _post_order(computation: Computation) -> Iterator[Instruction]:
             stack.append((instruction, True))
             operands = computation.operands(instruction)
             stack.extend((o, False) for o in reversed(operands) if o.name not in seen)
+
+
+def _content(instruction: Instruction) -> str:
+    """Everything about an instruction that changes what it computes or how."""
+    return "\x1f".join(
+        (
+            instruction.name,
+            repr(instruction.operands),
+            repr(instruction.control_predecessors),
+            repr(instruction.collective),
+            repr(instruction.trip_count),
+            repr(instruction.is_root),
+            _nameless(instruction, [], list(instruction.called)),
+        )
+    )
 
 
 def _nameless(instruction: Instruction, operands: list[int], called: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -28,6 +29,11 @@ _DTYPES = {
     29: "f8e3m4", 30: "s1", 31: "u1", 32: "f4e2m1fn", 33: "f8e8m0fnu", 34: "buffer",
     35: "f6e3m2fn", 36: "f6e2m3fn",
 }  # fmt: skip
+_MODELLED = (
+    "id", "operand_ids", "control_predecessor_ids", "called_computation_ids", "metadata",
+    "backend_config", "backend_config_payload",
+)  # fmt: skip
+"""fields of an instruction that hold ids or source positions, or are kept as they are"""
 _ASYNC = re.compile(r"async-(start|update|done)")
 
 
@@ -68,7 +74,21 @@ class ModuleReader:
                 (tuple(entry.output_shape_index) or (0,))[0]: entry.parameter_number
                 for entry in module.input_output_alias.entries
             },
+            unmodelled=self._unmodelled(),
         )
+
+    def _unmodelled(self) -> str:
+        """A digest of what instructions say, fields included that this schema does not know.
+
+        It leaves out ids, which differ each time that a program is compiled, and source positions.
+        """
+        digest = hashlib.sha256()
+        for computation in sorted(self.module.computations, key=lambda one: one.name):
+            for proto in computation.instructions:
+                for field in _MODELLED:
+                    proto.ClearField(field)  # nothing reads the message after this
+                digest.update(proto.SerializeToString(deterministic=True))
+        return digest.hexdigest()
 
     def _opcodes(self) -> dict[int, str]:
         """Opcodes that differ from the proto's, by id: `async-start` becomes `all-gather-start`."""
