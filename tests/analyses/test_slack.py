@@ -44,6 +44,13 @@ def two() -> object:
     return built.build()
 
 
+@pytest.mark.parametrize("device", [5, -1])
+def test_a_device_that_was_not_recorded_is_an_error(device):
+    said = rf"device {device} is not in this profile; its devices are: 0 \(GPU:0\)$"
+    with pytest.raises(BadInput, match=said):
+        slack(two(), device=device)
+
+
 def test_one_has_slack_and_one_has_none():
     found = slack(two())
     assert (found.device, found.step, found.program, found.notes) == ("GPU:0", 1, STEP, ())

@@ -111,6 +111,10 @@ def slack(profile: Profile, step: int | None = None, device: int = 0) -> Slack:
 
 def _choose(profile: Profile, step: int | None, device: int) -> int | None:
     steps = profile.steps
+    if profile.devices and not 0 <= device < len(profile.devices):
+        names = ", ".join(f"{i} ({one.name})" for i, one in enumerate(profile.devices[:16]))
+        more = ", …" if len(profile.devices) > 16 else ""
+        raise BadInput(f"device {device} is not in this profile; its devices are: {names}{more}")
     own = np.flatnonzero(steps.device == device)
     if not len(own):
         return None
