@@ -3,6 +3,7 @@
 import pytest
 
 from schedules import MACHINE, gather, gathered, kernel, program
+from slipstream.analyses.roofline import roofline
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.outputs.terminal.predict import prediction_json, render_predictions
 from slipstream.simulate.prediction import predict
@@ -43,6 +44,28 @@ def test_a_whole_prediction() -> None:
     assert wait.why == "34% of it is hidden"
     assert found.timeline is not None
     assert [notice.code for notice in found.messages] == []
+
+
+def test_all_waits_are_listed() -> None:
+    numbers = range(12)
+    gathers = [line for n in numbers for line in (gather(f"g{n}", "a"), gathered(f"d{n}", f"g{n}"))]
+    ends = ", ".join(f"%d{n}" for n in numbers)
+    root = f"ROOT %t = ({', '.join(['f32[16]'] * 12)}) tuple({ends})"
+    found = predict(program(*gathers, root), MACHINE, costs(**{f"g{n}": 300 for n in numbers}))
+    assert len(found.waits) == 12
+    assert "12 waits, the longest first" in render_predictions([found], waits=True).plain
+
+
+def test_mfu_leaves_out_what_is_recomputed() -> None:
+    """As the roofline of the simulated step says: one definition."""
+    again = DOT.replace("%d =", "%r =").replace("jit(step)/", "jit(step)/rematted_computation/")
+    root = "ROOT %t = (f32[256,256], f32[256,256]) tuple(%d, %r)"
+    made = program("%x = f32[256,256] parameter(1)", DOT, again, root)
+    found = predict(made, MACHINE, costs(d=1000, r=1000), command_buffers=False)
+    assert found.mfu == pytest.approx(2 * 256**3 / 1e11 / (found.step_us * 1e-6))
+    assert found.timeline is not None
+    roof = roofline(found.timeline, MACHINE.gpu)
+    assert (roof.mfu, roof.hfu) == (found.mfu, pytest.approx(2 * (found.mfu or 0)))
 
 
 def test_what_is_not_measured_is_modelled() -> None:

@@ -90,11 +90,14 @@ class Roofline:
     notes: tuple[str, ...] = ()
 
 
-def roofline(profile: Profile) -> Roofline:
-    """Every compute op against the roofline, and the step's MFU."""
+def roofline(profile: Profile, gpu: Gpu | None = None) -> Roofline:
+    """Every compute op against the roofline, and the step's MFU.
+
+    `gpu` is the GPU whose peaks count; by default, the one that the profile names.
+    """
     found = ops(profile)
     model = next((device.model for device in profile.devices if device.model), "")
-    hardware = known_gpu(model)
+    hardware = gpu or known_gpu(model)
     steps = max(1, len(profile.steps)) if found.steps else 1
     rows, counted = [], 0.0
     for op in found.ops:
@@ -124,7 +127,7 @@ def _result(
         moved += row.bytes * row.count / steps
         by_type[row.dtype] = by_type.get(row.dtype, 0.0) + flops
     dtype = max(by_type, key=lambda one: by_type[one], default="")
-    peak = hardware.peak_flops.get(dtype) if hardware else None
+    peak = _peak(hardware, dtype) if hardware else None
     step_us = step_times(profile).wall_us
     can = peak * step_us * 1e-6 if peak and step_us else None
     notes = []
@@ -188,8 +191,14 @@ def _best_us(done: Work, dtype: str, hardware: Gpu | None) -> tuple[float, float
     """(µs of arithmetic, µs of memory traffic) of one execution at the roofline."""
     if hardware is None:
         return None
-    peak = hardware.peak_flops.get(dtype) or hardware.peak_flops[VECTOR]
+    peak = _peak(hardware, dtype) or hardware.peak_flops[VECTOR]
     return done.flops / peak * 1e6, done.bytes / hardware.memory_bandwidth * 1e6
+
+
+def _peak(hardware: Gpu, dtype: str) -> float | None:
+    peaks = hardware.peak_flops
+    # GPUs without tf32 compute f32 products as f32.
+    return peaks.get(VECTOR) if dtype == "tf32" and "tf32" not in peaks else peaks.get(dtype)
 
 
 def _dtype(program: Program, instruction: Instruction, category: str) -> str:

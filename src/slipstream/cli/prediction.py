@@ -57,7 +57,7 @@ HtmlOption = Annotated[
     ),
 ]
 WaitsOption = Annotated[
-    bool, typer.Option("--waits", help="List the ten longest waits, with their source lines.")
+    bool, typer.Option("--waits", help="List all waits, with their source lines.")
 ]
 
 

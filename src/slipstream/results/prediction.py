@@ -61,10 +61,11 @@ class Prediction:
     """peak of one device; None for a program that was not compiled locally"""
     memory_capacity_bytes: int
     mfu: float | None
-    """floating-point operations of the program, including recomputation, over the device's peak"""
+    """model FLOP utilisation, as in `Roofline`: without recomputation"""
     bounds: Bounds
     basis: Mapping[str, float]
     """the share of the time that is measured, calibrated, modelled or a default"""
     waits: tuple[WorstWait, ...]
+    """all of them, the longest first"""
     messages: tuple[Notice, ...] = ()
     timeline: Profile | None = field(default=None, repr=False, compare=False)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from slipstream.analyses.bounds import bounds
-from slipstream.analyses.summary import StepTimes, step_times
+from slipstream.analyses.roofline import roofline
+from slipstream.analyses.summary import step_times
 from slipstream.compiler.compilation import Compilation
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.categories import category
-from slipstream.profile.semantics.flops import work
 from slipstream.profile.semantics.names import describe, source
 from slipstream.results.prediction import Notice, Prediction, WorstWait
 from slipstream.simulate.costing import basis_shares, costing
 from slipstream.simulate.engine import Simulation, Wait, simulation
 from slipstream.simulate.streams import communicates
-
-WAITS = 10
-"""number of waits that a prediction lists"""
 
 
 def predict(
@@ -54,10 +51,10 @@ def predict(
         idle_us=times.idle_us,
         memory_bytes=memory,
         memory_capacity_bytes=machine.gpu.memory_bytes,
-        mfu=_utilisation(program, machine, step, times),
+        mfu=roofline(step.profile, machine.gpu).mfu,
         bounds=bounds(program, estimates, machine),
         basis=basis_shares(estimates, step.executions),
-        waits=worst_waits(program, step),
+        waits=_waits(program, step),
         messages=(*_messages(compilation), *_assumptions(step.profile)),
         timeline=step.profile,
     )
@@ -77,37 +74,9 @@ def _assumptions(profile: Profile) -> tuple[Notice, ...]:
     )
 
 
-def _utilisation(
-    program: Program, machine: Machine, step: Simulation, times: StepTimes
-) -> float | None:
-    """FLOP utilisation, relative to the peak of the element type with the most work."""
-    peaks = machine.gpu.peak_flops
-    by_type: dict[str, float] = {}
-    for name, count in step.executions.items():
-        instruction = program.instruction(name)
-        done = work(program, instruction).flops * count
-        kind = _element_type(program, instruction, peaks)
-        by_type[kind] = by_type.get(kind, 0.0) + done
-    total = sum(by_type.values())
-    most = max(by_type, key=lambda kind: by_type[kind], default="")
-    peak = peaks.get(most)
-    return total / (times.wall_us * 1e-6 * peak) if total and peak and times.wall_us else None
-
-
-def _element_type(program: Program, instruction: Instruction, peaks: Mapping[str, float]) -> str:
-    """The element type in which an instruction multiplies: that of its first array operand."""
-    inner = program.wrapped(instruction.name) if instruction.is_start else None
-    for operand in program.operands(inner or instruction):
-        for leaf in operand.shape.leaves():
-            kind = "f8" if leaf.dtype.startswith("f8") else leaf.dtype
-            if kind in peaks:
-                return kind
-    return "bf16"
-
-
-def worst_waits(program: Program, step: Simulation) -> tuple[WorstWait, ...]:
-    """The longest waits of a step, and why they are not hidden."""
-    return tuple(_described(program, step, wait) for wait in _all_waits(step)[:WAITS])
+def _waits(program: Program, step: Simulation) -> tuple[WorstWait, ...]:
+    """All waits of a step, the longest first, and why they are not hidden."""
+    return tuple(_described(program, step, wait) for wait in _all_waits(step))
 
 
 def _all_waits(step: Simulation) -> Sequence[Wait]:
