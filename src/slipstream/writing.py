@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from slipstream.errors import BadInput
 
@@ -61,6 +62,12 @@ def atomic_write(path: str | os.PathLike[str], *, is_private: bool = False) -> I
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def open_private(path: Path) -> BinaryIO:
+    """A new, unbuffered file for the output of a job, readable by its owner only."""
+    handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, PRIVATE)
+    return os.fdopen(handle, "wb", buffering=0)
 
 
 def make_folder(folder: Path) -> Path:

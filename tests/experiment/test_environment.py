@@ -2,18 +2,35 @@
 
 import sys
 
-from slipstream.experiment.environment import launch_facts, relevant_variables
+from slipstream.experiment.environment import launch_facts, other_variables
 
 
-def test_what_the_script_names_is_told_and_secrets_are_not():
+def test_variables_that_the_script_names_are_told_without_their_values():
     script = """# Sizes: GPT_TOKENS and so on.
 steps = int(os.environ.get("GPT_STEPS", "3")); os.getenv('WANDB_API_KEY'); HF_TOKEN = None"""
     given = {
         "GPT_STEPS": "1400", "WANDB_API_KEY": "x", "HOME": "/home/me", "XLA_FLAGS": "--a",
-        "JAX_AUTH_TOKEN": "y", "GPT_OTHER": "7", "GPT_TOKENS": "512", "HF_TOKEN": "z",
+        "GPT_OTHER": "7", "GPT_TOKENS": "512", "HF_TOKEN": "z",
     }  # fmt: skip
-    told = {"GPT_STEPS": "1400", "GPT_TOKENS": "512", "XLA_FLAGS": "--a"}
-    assert relevant_variables(given, script) == told
+    assert other_variables(given, script) == [
+        "GPT_STEPS",
+        "GPT_TOKENS",
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+    ]
+
+
+def test_what_a_receipt_holds_of_the_launch(monkeypatch, tmp_path):
+    (tmp_path / "train.py").write_text('os.environ["MY_DATABASE"]')
+    argv = [str(tmp_path / "train.py"), "--api-key=abc", "--lr", "3", "https://me:pw@host/data"]
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setenv("MY_DATABASE", "postgresql://me:pw@host")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    found = launch_facts()
+    assert found["command"] == [argv[0], "--api-key=***", "--lr", "3", "https://host/data"]
+    assert found["environment"]["NCCL_DEBUG"] == "INFO"
+    assert found["other_variables"] == ["MY_DATABASE"]
+    assert "pw" not in str({**found, "cwd": ""})
 
 
 def test_a_job_without_a_script_has_surroundings_too(monkeypatch, tmp_path):

@@ -18,6 +18,7 @@ from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
 FLAGS = "--xla_cpu_multi_thread_eigen=false"
+SECRET = "hunter2hunter2"
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +30,13 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job():
-    return [sys.executable, "train.py", "30"]
+    return [sys.executable, "train.py", "30", "--api-key", SECRET, f"--db=pg://me:{SECRET}@host/x"]
 
 
 @pytest.fixture(scope="module")
 def first(place, job):
-    return run(place / "out", job, "--flags", FLAGS, "--rounds", "8", cwd=place)
+    more = {"MY_SETTING": SECRET, "NCCL_DEBUG": "WARN"}
+    return run(place / "out", job, "--flags", FLAGS, "--rounds", "8", cwd=place, **more)
 
 
 @pytest.fixture
@@ -64,11 +66,22 @@ def test_the_receipt_holds_every_arm_and_the_way_to_repeat_it(first, job):
         "xla_cpu_multi_thread_eigen=False",
     ]  # fmt: skip
     assert receipt["basis"] == "measured"
-    assert receipt["repeat"]["job"] == job
+    assert receipt["repeat"]["job"] == [*job[:3], "--api-key", "***", "--db=pg://host/x"]
+    assert receipt["repeat"]["environment"]["NCCL_DEBUG"] == "WARN"
     assert receipt["pgle"]["applied"] is False
     assert "only XLA:GPU's scheduler takes costs" in receipt["pgle"]["why"]
     assert receipt["overlap"]["before"]["wall"] > 0
     assert read_receipt(first.folder).verdict == receipt["verdict"]
+
+
+def test_secrets_are_only_where_the_job_is_started_from(first, job):
+    """`tune` starts the command in run.json again; nobody else can read that file."""
+    files = [file for file in first.folder.rglob("*") if file.is_file()]
+    assert [f.name for f in files if SECRET.encode() in f.read_bytes()] == ["run.json"]
+    assert json.loads((first.folder / "run.json").read_text())["command"] == job
+    private = {"run.json", "receipt.json", "receipt.html", "comparison.json", "log.txt"}
+    modes = {file.name: file.stat().st_mode & 0o777 for file in files if file.name in private}
+    assert modes == dict.fromkeys(private, 0o600)
 
 
 def test_the_folder_holds_what_other_commands_read(first):

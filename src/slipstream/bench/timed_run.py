@@ -23,6 +23,7 @@ from slipstream.run.context import SIGNALLED, agent_problem, signal_name
 from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.rank import LAUNCHERS
 from slipstream.run.run_dir import REQUEST, STATUS, done_facts, read_json
+from slipstream.writing import open_private
 
 HUNG, MEMORY, DIED = "hung", "memory", "died"
 GRACE_S = 3.0
@@ -72,7 +73,7 @@ class TimedRuns:
         path = request.write(folder.absolute() / REQUEST)
         environment = job_environment(self.base, path, variables)
         kills = _kills()
-        with (folder / LOG).open("wb") as log:
+        with open_private(folder / LOG) as log:
             words = command or self.command
             job = Job(words, environment, log, log, ends_with_us=True, cwd=self.cwd)
             try:

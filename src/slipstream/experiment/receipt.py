@@ -21,6 +21,7 @@ from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.experiment.stats import Comparison
 from slipstream.experiment.variants import Arm, is_reordered
 from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
+from slipstream.masking import masked
 from slipstream.profile.program import Program
 from slipstream.units import format_time
 from slipstream.writing import atomic_write
@@ -71,13 +72,13 @@ class Receipt:
     """with `slipstream run`: what each phase found"""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: masked(value) for name, value in asdict(self).items()}
 
     def write(self, folder: Path, name: str = FILE) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / name
-        with atomic_write(target) as temporary:
-            temporary.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
+        with atomic_write(target, is_private=True) as temporary:
+            temporary.write_text(json.dumps(self.to_json(), indent=1, default=str) + "\n")
         return target
 
     def sentence(self) -> str:

@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import TextIO
 
+from slipstream.writing import open_private
+
 _XLA_INFO = re.compile(rb"^(?:I\d{4} [\d:.]+ +\d+ |[\d-]+ [\d:.]+:? I )\S+\.(?:cc|h):\d+\] ")
 """a line that XLA writes only because we asked it to"""
 _CHUNK = 1 << 16
@@ -35,7 +37,7 @@ class CapturedStream:
     def _keep(self) -> None:
         with open(self._reading, "rb", buffering=0) as reading:
             try:
-                with open(self._path, "wb", buffering=0) as file:
+                with open_private(self._path) as file:
                     while data := reading.read(_CHUNK):
                         self._unwritten += data
                         file.write(data)

@@ -172,5 +172,5 @@ def signal_name(code: int) -> str:
 def write_receipt(receipt: Receipt, folder: Path) -> None:
     """Write the receipt, and the page that shows it."""
     receipt.write(folder)
-    with atomic_write(folder / PAGE) as temporary:
+    with atomic_write(folder / PAGE, is_private=True) as temporary:
         temporary.write_text(receipt_page(receipt.to_json()), encoding="utf-8")

@@ -35,6 +35,7 @@ from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.run_dir import LAYOUTS, REQUEST, STATUS, done_facts, read_json
 from slipstream.run.settings import Settings
+from slipstream.writing import open_private
 
 LONGEST_RUN_S = 1800.0
 GRACE_S = 1.0
@@ -155,7 +156,7 @@ class _Rounds:
                     "process": process,
                     "devices": self.devices.of_process(process, layout.processes),
                 }
-                log = stack.enter_context((rank / "log.txt").open("wb"))
+                log = stack.enter_context(open_private(rank / "log.txt"))
                 jobs.append(self._start(layout, rank, place, log))
             return self._await(layout, jobs, ranks)
 

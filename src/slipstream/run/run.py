@@ -137,4 +137,5 @@ def _write_run(context: Context, preflight: Preflight) -> None:
         "auto": settings.auto,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    write_json(context.run_dir.folder / RUN, facts)
+    # `tune` starts the command again, so it is kept as it was, for its owner only.
+    write_json(context.run_dir.folder / RUN, facts, is_private=True)

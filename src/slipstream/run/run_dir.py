@@ -123,10 +123,10 @@ class RunDir:
             mark_folder(self.folder)
 
 
-def write_json(path: Path, data: Any) -> Path:
-    """Write JSON atomically."""
+def write_json(path: Path, data: Any, *, is_private: bool = False) -> Path:
+    """Write JSON atomically; a private file is readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as temporary:
+    with atomic_write(path, is_private=is_private) as temporary:
         temporary.write_text(json.dumps(data, indent=1, default=str) + "\n", encoding="utf-8")
     return path
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
+from slipstream.masking import mask_command
 
 DEFAULT_FOLDER = "slipstream-run"
 PROFILER = "SLIPSTREAM_PROFILER_OPTIONS"
@@ -48,10 +49,10 @@ class Settings:
     profiler: Mapping[str, Any] = field(default_factory=dict)
 
     def repeat(self) -> dict[str, Any]:
-        """How to repeat the run."""
+        """How to repeat the run, without secrets; run.json has the command as it was."""
         return {
-            "command": ["slipstream", *sys.argv[1:]],
-            "job": list(self.command),
+            "command": mask_command(["slipstream", *sys.argv[1:]]),
+            "job": mask_command(self.command),
             "cwd": os.getcwd(),
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }

@@ -101,7 +101,8 @@ def write_study(folder: Path, config: StudyConfig, content: bytes) -> None:
     data = {
         "format": FORMAT, **asdict(config), "space": config.space.to_json(), "measure": measure,
     }  # fmt: skip
-    with atomic_write(folder / CONFIG) as temporary:
+    # It may hold a command with credentials, or the password of a database.
+    with atomic_write(folder / CONFIG, is_private=True) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from slipstream.experiment.compare_outputs import write_results
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.receipt import COMPARISON, receipt_of
 from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.masking import mask_text
 from slipstream.run.agent.program_dump import content_of, save_program
 from slipstream.run.agent.recorder import job_facts
 from slipstream.run.agent.request import Request
@@ -146,10 +147,17 @@ def _remove_others(files: Iterable[Path]) -> None:
 def log_to(path: Path) -> None:
     """Send Slipstream's log in this process there only, never to the job's own output."""
     handler = _QuietHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(_MaskingFormatter("%(asctime)s %(message)s"))
     log = logging.getLogger("slipstream")
     log.addHandler(handler)
     log.propagate = False
+
+
+class _MaskingFormatter(logging.Formatter):
+    """Errors of the job's libraries may quote what they were given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_text(super().format(record))
 
 
 class _QuietHandler(logging.FileHandler):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput, Missing, missing_extra
+from slipstream.masking import mask_text
 
 HEARTBEAT_S = 15
 GRACE_S = 60
@@ -45,9 +46,9 @@ def open_storage(optuna: Any, url: str, grace_s: int = GRACE_S) -> Any:
         except (optuna.exceptions.StorageInternalError, _database_error()) as error:
             # Two processes may create the tables at the same time: the later one fails and retries.
             if attempt == 4:
-                reason = " ".join(str(error).split())[:200]
+                reason = mask_text(" ".join(str(error).split()))[:200]
                 raise BadInput(
-                    f"the storage {_without_password(url)} can't be used ({reason}); expected "
+                    f"the storage {mask_text(url)} can't be used ({reason}); expected "
                     "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
                 ) from None
             time.sleep(0.2 * 2**attempt)
@@ -70,11 +71,6 @@ def _relax_syncing(engine: Any) -> None:
     from sqlalchemy import event
 
     event.listen(engine, "connect", lambda one, _: one.execute("PRAGMA synchronous=NORMAL"))
-
-
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    return f"{head.rpartition(':')[0] or head}{at}{tail}" if ":" in head[8:] else url
 
 
 def _database_error() -> type[Exception]:
