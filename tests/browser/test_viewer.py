@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -329,6 +330,38 @@ def test_a_changed_recording_is_shown_in_place(page: Page, tmp_path: Path) -> No
         assert page.evaluate(f"[{VIEW}.from, {VIEW}.to]") == [60, 90]
         until(page, f"{VIEW}.end", lambda end: end > 1000)
         until(page, "document.getElementById('notice').textContent", lambda t: "changed" in t)
+
+
+def test_a_recording_that_breaks_stays_in_view_and_is_marked_as_old(
+    page: Page, tmp_path: Path
+) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=4)
+    old, notice = (f"document.getElementById('{name}').textContent" for name in ("old", "notice"))
+    with serving(path, watch=True) as server:
+        opened(page, server)
+        assert page.evaluate(old) == ""
+        path.write_bytes(b"")
+        until(page, old, lambda text: re.fullmatch(r"Old: read at \d\d:\d\d:\d\d", text))
+        said = page.evaluate(notice)
+        assert "can't be read" in said and f"{path} is empty" in said and "record it again" in said
+        assert "12 device events" in page.evaluate("document.getElementById('facts').textContent")
+        write_recording(path, steps=40)
+        until(page, old, lambda text: text == "")
+        assert "120 device events" in page.evaluate("document.getElementById('facts').textContent")
+
+
+def test_a_selection_and_search_belong_to_one_reading(page: Page, tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=4)
+    with serving(path, watch=True) as server:
+        opened(page, server)
+        page.evaluate(f"{VIEW}.select(0, 0)")
+        until(page, "document.getElementById('selected').textContent", lambda t: "dot.1" in t)
+        page.fill("input[type=search]", "add")
+        until(page, f"{VIEW}.hits.length", lambda count: count == 4)
+        write_recording(path, steps=40)
+        until(page, f"{VIEW}.hits.length", lambda count: count == 40)
+        assert page.evaluate(f"{VIEW}.selected") is None
+        assert "dot.1" not in page.evaluate("document.getElementById('selected').textContent")
 
 
 def test_a_server_that_ends_is_said_so(page: Page, tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import urllib.error
 import urllib.request
 import webbrowser
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,22 @@ def test_an_exported_trace_opens_in_a_browser(port, tmp_path, monkeypatch):
     fetched: list[object] = []
 
     def fetch(url: str) -> None:
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(url.replace("a%20b", "other"))
+        # Somebody who connects and says nothing is in nobody's way.
+        with socket.create_connection(("127.0.0.1", port)):
+            for wrong, host, status in (
+                (url.replace("a%20b", "other"), f"127.0.0.1:{port}", 404),
+                (f"http://127.0.0.1:{port}/a%20b.pftrace", f"127.0.0.1:{port}", 404),
+                (url, f"evil.example:{port}", 421),
+                (url, "evil.example", 421),
+                (url, "a b", 400),
+            ):
+                asked = urllib.request.Request(wrong, headers={"Host": host})
+                with pytest.raises(urllib.error.HTTPError, match=str(status)) as refused:
+                    urllib.request.urlopen(asked)
+                refused.value.close()
+            got(url)
+
+    def got(url: str) -> None:
         with urllib.request.urlopen(url) as answer:
             fetched.extend((answer.read(), answer.headers["Access-Control-Allow-Origin"]))
 
@@ -53,8 +67,10 @@ def test_an_exported_trace_opens_in_a_browser(port, tmp_path, monkeypatch):
     said = CliRunner().invoke(app, arguments, catch_exceptions=False).output
     threads[0].join()
     assert fetched == [output.read_bytes(), "https://ui.perfetto.dev"]
-    link = f"https://ui.perfetto.dev/#!/?url=http://127.0.0.1:{port}/a%20b.pftrace"
-    assert said.splitlines()[1] == f"opening {link}"
+    link = (
+        rf"https://ui\.perfetto\.dev/#!/\?url=http://127\.0\.0\.1:{port}/[\w-]{{22}}/a%20b\.pftrace"
+    )
+    assert re.fullmatch(f"opening {link}", said.splitlines()[1])
 
 
 def test_a_browser_that_never_comes(port, tmp_path, monkeypatch):
@@ -67,7 +83,7 @@ def test_a_browser_that_never_comes(port, tmp_path, monkeypatch):
 
 def test_a_port_that_is_taken(port, tmp_path):
     with (
-        HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler),
+        socket.create_server(("127.0.0.1", port)),
         pytest.raises(Missing, match=rf"cannot use port {port}, .*: Address already in use"),
     ):
         perfetto_ui.serve_trace(tmp_path / "a.pftrace", print)

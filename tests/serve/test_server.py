@@ -6,17 +6,24 @@ import json
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from outputs.perfetto import perfetto_reader
 from serve.recordings import serving, write_recording
 from serve.test_scene import unpacked
 from slipstream.errors import Missing
 from slipstream.serve.auth import Guard
+from slipstream.serve.endpoints import ENDPOINTS
 from slipstream.serve.server import Server
 from slipstream.serve.session import ViewerSession
+
+ODD = st.sampled_from(
+    ["0", "-1", "1e14", "-1e14", "nan", "inf", "1e-300", "140", "70", "0-3", "4-0", "9-", "", "\0"]
+) | st.text(max_size=5)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,7 @@ def test_the_token_of_the_address_becomes_a_cookie(server: Server) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/?token=", "/?token=wrong", "/api/scene", "/assets/viewer.js"]
 )
-@pytest.mark.parametrize("cookie", ["", "slipstream=x", "slipstream-{port}=wrong", "=;;=\x7f"])
+@pytest.mark.parametrize("cookie", ["", "slipstream=x", "slipstream-{port}=wrong", "=;;=\xff"])
 def test_nothing_without_the_token(server: Server, path: str, cookie: str) -> None:
     answer = ask(server, path, Cookie=cookie.format(port=server.server_port))
     assert answer.status == 401
@@ -67,7 +74,7 @@ def test_a_token_is_random_and_long() -> None:
     assert len(tokens) == 50 and min(map(len, tokens)) >= 32
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1:1", "", "a b"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1:1", "[::2]:1"])
 def test_other_names_are_refused_even_with_the_token(server: Server, host: str) -> None:
     assert ask(server, "/", Host=host.format(port=server.server_port)).status == 421
 
@@ -79,11 +86,11 @@ def test_names_of_this_machine_are_its_own(server: Server, host: str) -> None:
 
 def test_open_to_others_it_goes_by_addresses_and_its_own_name() -> None:
     guard = Guard("0.0.0.0", 8000)
-    assert guard.is_own_host("10.0.0.7:8000")
-    assert guard.is_own_host(f"{socket.gethostname()}:8000")
-    assert not guard.is_own_host("evil.example:8000")
-    assert Guard("box.lan", 80).is_own_host("box.lan")
-    assert not Guard("box.lan", 80).is_own_host("10.0.0.7")
+    assert guard.is_own_host("10.0.0.7", 8000)
+    assert guard.is_own_host(socket.gethostname().lower(), 8000)
+    assert not guard.is_own_host("evil.example", 8000)
+    assert Guard("box.lan", 80).is_own_host("box.lan", 80)
+    assert not Guard("box.lan", 80).is_own_host("10.0.0.7", 80)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +110,10 @@ def test_nothing_is_read_from_disk_by_name(server: Server, path: str) -> None:
     assert ask(server, path).status == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
 def test_there_is_only_asking(server: Server, method: str) -> None:
-    assert ask(server, "/api/scene", method).status == 501
+    answer = ask(server, "/api/scene", method)
+    assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD")
 
 
 def test_the_page_may_only_ask_its_server(server: Server) -> None:
@@ -171,6 +179,73 @@ def test_questions_that_make_no_sense(server: Server, path: str, said: str) -> N
     answer = ask(server, path)
     assert answer.status == 400
     assert said in json.loads(answer.body)["error"]
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a b", "a:b", "127.0.0.1:" + "9" * 5000, "127.0.0.1:²", "[::1"]
+)
+def test_a_malformed_host_is_a_bad_request(server: Server, host: str) -> None:
+    answer = ask(server, "/", Host=host)
+    assert answer.status == 400 and b"the Host field is missing or malformed" in answer.body
+
+
+def test_an_address_has_few_parameters(server: Server) -> None:
+    assert ask(server, "/?" + "a=b&" * 60).status == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/%61ssets/viewer.js", "/api/%73cene", "/api/scene%00", "//", "/.", "//[", "//x/api/scene"],
+)
+def test_a_path_has_one_spelling(server: Server, path: str) -> None:
+    assert ask(server, path).status == 404
+
+
+def test_a_cookie_of_any_shape_is_read_once(server: Server) -> None:
+    """A quoted value of backslashes took http.cookies minutes."""
+    good = f"{server.guard.cookie}={server.guard.token}"
+    assert ask(server, "/", Cookie='a="' + "\\" * 60_000).status == 401
+    assert ask(server, "/", Cookie=f'a="b; {good};x').status == 200
+
+
+def test_a_header_that_is_too_long(server: Server) -> None:
+    assert ask(server, "/", Cookie="a" * 70_000).status == 431
+
+
+def test_lanes_that_are_not_there_cost_nothing(server: Server) -> None:
+    ranges = ",".join(["0-999999999"] * 4000) + ",²," + "9" * 50
+    path = f"/api/slices?from_us=0&to_us=140&pixels=500&lanes={quote(ranges, safe=',')}"
+    assert [lane for lane, _ in unpacked(ask(server, path).body)[0]["lanes"]] == [0, 1, 2, 3, 4]
+
+
+def test_answers_are_only_for_the_reading_that_was_asked_about(server: Server) -> None:
+    window = "from_us=0&to_us=140"
+    assert ask(server, f"/api/summary?{window}&generation=1").status == 200
+    for generation in ("0", "2", "x"):
+        answer = ask(server, f"/api/summary?{window}&generation={generation}")
+        assert answer.status == 409 and b"was read again" in answer.body
+
+
+def test_a_failure_of_ours_is_told_to_the_page(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("out of range")
+
+    monkeypatch.setitem(ENDPOINTS, "/api/summary", fail)
+    answer = ask(server, "/api/summary?from_us=0&to_us=140")
+    assert answer.status == 500
+    assert json.loads(answer.body)["error"].endswith("IndexError: out of range")
+
+
+@pytest.mark.parametrize("endpoint", sorted(ENDPOINTS))
+@given(values=st.lists(ODD, min_size=9, max_size=9))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_odd_questions_get_an_answer(server: Server, endpoint: str, values: list[str]) -> None:
+    names = ("from_us", "to_us", "pixels", "lanes", "tops", "text", "lane", "depth", "start_us")
+    query = urlencode({"member": "0", **dict(zip(names, values, strict=True))})
+    answer = ask(server, f"{endpoint}?{query}")
+    assert answer.status in (200, 400), answer.body
 
 
 def test_a_port_that_is_taken_is_said_so(server: Server) -> None:

@@ -12,7 +12,11 @@ import pytest
 
 from serve.recordings import POLL_S, write_recording
 from slipstream.errors import BadInput
+from slipstream.profile.profile import Profile
+from slipstream.serve import session as session_module
 from slipstream.serve.session import SessionState, ViewerSession
+from slipstream.sources.load import load
+from slipstream.sources.prefetch import prefetch
 
 PATIENCE_S = 60
 
@@ -91,3 +95,136 @@ def test_reading_is_reported(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     ViewerSession([str(path)], progress=lambda done, total: seen.append((done, total))).first_read()
     assert seen[-1] == (path.stat().st_size,) * 2
+
+
+def events_shown(session: ViewerSession) -> int:
+    return len(session.scene().members[0].profile.events)
+
+
+def test_a_replaced_file_of_the_same_size_and_time_is_read_again(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", us=20)
+    about = path.stat()
+    with watched(path) as session:
+        other = write_recording(tmp_path / "other.xplane.pb", us=30)
+        assert other.stat().st_size == about.st_size
+        os.utime(other, ns=(about.st_atime_ns, about.st_mtime_ns))
+        other.rename(path)
+        state_with(session, generation=2)
+        assert session.scene().span_us == pytest.approx(200)
+
+
+def test_a_file_that_is_overwritten_with_its_old_time_is_read_again(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", us=20)
+    about = path.stat()
+    with watched(path) as session:
+        path.write_bytes(write_recording(tmp_path / "other.xplane.pb", us=30).read_bytes())
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        state_with(session, generation=2)
+        assert session.scene().span_us == pytest.approx(200)
+
+
+def test_a_file_that_goes_is_said_so_and_stays_in_view(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=2)
+    with watched(path) as session:
+        path.unlink()
+        state = state_with(session, has_error=True)
+        assert f"{path} does not exist" in state.error and state.generation == 1
+        assert events_shown(session) == 6
+        write_recording(path, steps=3)
+        assert state_with(session, generation=2).error == ""
+        assert events_shown(session) == 9
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_shown_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=2)
+    sizes = iter([3, 4])
+    shown: list[int] = []
+
+    def load_and_change(path: str, **options: object) -> Profile:
+        profile = load(path, **options)
+        if steps := next(sizes, 0):
+            write_recording(Path(path), steps)
+        shown.append(len(profile.events))
+        return profile
+
+    monkeypatch.setattr(session_module, "load", load_and_change)
+    session = ViewerSession([str(path)])
+    session.first_read()
+    assert shown == [6, 9, 12]
+    assert (session.state.generation, events_shown(session)) == (1, 12)
+
+
+def test_a_file_that_never_stays_the_same_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=2)
+    changing = threading.Event()
+
+    def load_and_change(path: str, **options: object) -> Profile:
+        profile = load(path, **options)
+        if changing.is_set():
+            os.utime(path)
+        return profile
+
+    monkeypatch.setattr(session_module, "load", load_and_change)
+    with watched(path) as session:
+        changing.set()
+        write_recording(path, steps=3)
+        error = state_with(session, has_error=True).error
+        assert f"{path} changed while it was read, 3 times; is it still being written?" in error
+        assert events_shown(session) == 6
+        changing.clear()
+        assert state_with(session, generation=2).error == ""
+        assert events_shown(session) == 9
+
+
+@pytest.mark.parametrize("failure", [ValueError("odd"), MemoryError(), RecursionError("deep")])
+def test_any_exception_while_reading_again_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=2)
+    with watched(path) as session:
+
+        def fail(path: str, **options: object) -> Profile:
+            raise failure
+
+        monkeypatch.setattr(session_module, "load", fail)
+        write_recording(path, steps=3)
+        error = state_with(session, has_error=True).error
+        assert error.startswith(f"{path} could not be read ({type(failure).__name__}: {failure})")
+        assert "slipstream summary" in error
+        assert events_shown(session) == 6
+        monkeypatch.undo()
+        os.utime(path)
+        assert state_with(session, generation=2).error == ""
+
+
+def test_an_exception_in_the_first_reading_reaches_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str, **options: object) -> Profile:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(session_module, "load", fail)
+    session = ViewerSession([str(tmp_path)])
+    with pytest.raises(ValueError, match="odd"):
+        session.first_read()
+    assert session.state.is_over and "(ValueError: odd)" in session.state.error
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_what_was_prefetched_of_an_older_file_is_not_shown(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=2)
+    prefetch(str(path))
+    other = write_recording(tmp_path / "other.xplane.pb", steps=3)
+    if is_replaced:
+        other.rename(path)
+    else:
+        path.write_bytes(other.read_bytes())
+    session = ViewerSession([str(path)])
+    session.first_read()
+    assert events_shown(session) == 9

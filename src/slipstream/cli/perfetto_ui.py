@@ -6,64 +6,80 @@ The page fetches the file from this machine, from the one port that its security
 
 from __future__ import annotations
 
-import time
+import secrets
+import threading
 import webbrowser
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
 from slipstream.errors import Missing
+from slipstream.serve.auth import Guard
+from slipstream.serve.http_head import Head, Refused
+from slipstream.serve.http_server import PIECE_BYTES, HttpHandler, HttpServer
 
 PAGE = "https://ui.perfetto.dev"
 PORT = 9001
 TIMEOUT_S = 120.0
 
 
-def link(path: Path) -> str:
-    """The address that opens the trace while `serve_trace` serves it."""
-    return f"{PAGE}/#!/?url=http://127.0.0.1:{PORT}/{quote(path.name)}"
-
-
 def serve_trace(path: Path, say: Callable[[str], None], timeout_s: float = TIMEOUT_S) -> None:
     """Open the page in a browser, and serve it one file until it has fetched that."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path != f"/{quote(path.name)}":
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Access-Control-Allow-Origin", PAGE)
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("Content-Length", str(path.stat().st_size))
-            self.end_headers()
-            with path.open("rb") as file:
-                while piece := file.read(1 << 20):
-                    self.wfile.write(piece)
-            server.is_fetched = True
-
-        def log_message(self, *_: object) -> None:
-            """Requests are not logged."""
-
     try:
-        server = _Server(("127.0.0.1", PORT), Handler)
+        server = _Server(path)
     except OSError as error:
         raise Missing(
             f"cannot use port {PORT}, the only one that {PAGE} may read from: "
             f"{error.strerror}; open {path} there yourself"
         ) from None
     with server:
-        say(f"opening {link(path)}")
-        webbrowser.open(link(path))
-        server.timeout = 1
-        deadline = time.monotonic() + timeout_s
-        while not server.is_fetched:
-            if time.monotonic() > deadline:
-                raise Missing(f"no browser fetched the trace; open {path} at {PAGE} yourself")
-            server.handle_request()
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+        thread.start()
+        say(f"opening {server.link}")
+        webbrowser.open(server.link)
+        is_fetched = server.is_fetched.wait(timeout_s)
+        server.shutdown()
+        thread.join()
+    if not is_fetched:
+        raise Missing(f"no browser fetched the trace; open {path} at {PAGE} yourself")
 
 
-class _Server(HTTPServer):
-    allow_reuse_address = True
-    is_fetched = False
+class _Server(HttpServer):
+    """Serves one file, under a name that nobody else can guess."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("127.0.0.1", PORT, _Handler)
+        self.path = path
+        self.target = f"/{secrets.token_urlsafe(16)}/{quote(path.name)}"
+        self.guard = Guard("127.0.0.1", self.server_port)
+        self.is_fetched = threading.Event()
+
+    @property
+    def link(self) -> str:
+        """The address that opens the trace while it is served."""
+        return f"{PAGE}/#!/?url=http://127.0.0.1:{self.server_port}{self.target}"
+
+
+class _Handler(HttpHandler):
+    server: _Server
+    fields = {
+        "Access-Control-Allow-Origin": PAGE,
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+
+    def answer(self, head: Head) -> None:
+        if not self.server.guard.is_own_host(head.host, head.port):
+            raise Refused(421, "the Host field does not name this server")
+        if head.target != self.server.target:
+            raise Refused(404, "not found")
+        self.keeps_open = False
+        with self.server.path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            self.send_head(200, "application/octet-stream", {"Content-Length": str(size)})
+            while not self.is_head and (piece := file.read(min(PIECE_BYTES, size))):
+                self.write(piece)
+                size -= len(piece)
+        if not self.is_head and size == 0:
+            self.server.is_fetched.set()

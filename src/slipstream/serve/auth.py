@@ -6,7 +6,8 @@ import hmac
 import ipaddress
 import secrets
 import socket
-from http.cookies import CookieError, SimpleCookie
+import threading
+from functools import cached_property
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANYWHERE = ("0.0.0.0", "::", "")
@@ -21,6 +22,7 @@ class Guard:
         # Servers on other ports of a host see the same cookies, so the name contains the port.
         self.cookie = f"slipstream-{port}"
         self._tickets: list[str] = []
+        self._using = threading.Lock()
 
     def ticket(self) -> str:
         """A token for one use, because every user of a machine can read command lines."""
@@ -29,8 +31,10 @@ class Guard:
 
     def accepts(self, token: str) -> bool:
         """Whether this is the token or an unused ticket; a ticket is then used."""
-        used = [one for one in self._tickets if hmac.compare_digest(token.encode(), one.encode())]
-        self._tickets = [one for one in self._tickets if one not in used]
+        with self._using:
+            tickets = self._tickets
+            used = [one for one in tickets if hmac.compare_digest(token.encode(), one.encode())]
+            self._tickets = [one for one in tickets if one not in used]
         return self.is_token(token) or bool(used)
 
     def is_token(self, token: str) -> bool:
@@ -39,34 +43,25 @@ class Guard:
 
     def accepts_cookies(self, cookies: str) -> bool:
         """Whether a request's cookies contain the token."""
-        try:
-            found = SimpleCookie(cookies).get(self.cookie)
-        except CookieError:
-            return False
-        return found is not None and self.is_token(found.value)
+        # Not by http.cookies, whose time grows with the square of a quoted value's length.
+        pairs = (pair.partition("=") for pair in cookies.split(";"))
+        return any(name.strip() == self.cookie and self.is_token(value) for name, _, value in pairs)
 
     def set_cookie(self) -> str:
         return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
 
-    def is_own_host(self, header: str) -> bool:
-        """Whether a Host header names this server; if not, it may be a DNS rebinding attack."""
-        name, port = _split(header)
+    def is_own_host(self, name: str, port: int) -> bool:
+        """Whether a Host field names this server; if not, it may be a DNS rebinding attack."""
         if port != self.port:
             return False
         if name in LOOPBACK or name == self.host.lower():
             return True
-        if self.host not in ANYWHERE:
-            return False
-        own = {socket.gethostname().lower(), socket.getfqdn().lower()}
-        return _is_address(name) or name in own
+        return self.host in ANYWHERE and (_is_address(name) or name in self._own_names)
 
-
-def _split(header: str) -> tuple[str, int]:
-    """Name and port of a Host header; port 80 if it has none."""
-    name, _, port = header.strip().lower().rpartition(":")
-    if not name or not port.isdigit():
-        name, port = header.strip().lower(), "80"
-    return name.strip("[]"), int(port)
+    @cached_property
+    def _own_names(self) -> set[str]:
+        """Asked for once: finding the full name may take seconds."""
+        return {socket.gethostname().lower(), socket.getfqdn().lower()}
 
 
 def _is_address(name: str) -> bool:

@@ -5,6 +5,7 @@ Modules that the first view doesn't need are imported on first use.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,19 +17,17 @@ from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
 from slipstream.serve import encoding
 from slipstream.serve.scene import Scene
-from slipstream.serve.session import ViewerSession
 
 Parameters = Mapping[str, str]
-Endpoint = Callable[[ViewerSession, Parameters], Any]
-TIMEOUT_S = 600.0
+Endpoint = Callable[[Scene, Parameters], Any]
 MAX_EXPORTED = 2_000_000
+_RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-def scene(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
-    """Lanes and time range; waits until the profile has been read."""
-    found = session.scene(TIMEOUT_S)
+def scene(found: Scene, parameters: Parameters) -> dict[str, Any]:
+    """Lanes and time range."""
     return {
-        "generation": session.state.generation,
+        "generation": found.generation,
         "title": " · ".join(member.name for member in found.members),
         "facts": _facts(found),
         "end_us": found.span_us,
@@ -62,40 +61,40 @@ def _facts(found: Scene) -> list[str]:
     ]
 
 
-def slices(session: ViewerSession, parameters: Parameters) -> bytes:
-    found = session.scene(TIMEOUT_S)
+def slices(found: Scene, parameters: Parameters) -> bytes:
     window = _window(parameters)
     pixels = int(_number(parameters, "pixels"))
-    lanes, tops = (_numbers(parameters.get(name, "")) for name in ("lanes", "tops"))
+    lanes, tops = (
+        _numbers(parameters.get(name, ""), len(found.lanes)) for name in ("lanes", "tops")
+    )
     return encoding.slices(found, *window, pixels, lanes, tops)
 
 
-def search(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
+def search(found: Scene, parameters: Parameters) -> dict[str, Any]:
     from slipstream.serve import search
 
     text = parameters.get("text", "")[:200]
-    return search.search(session.scene(TIMEOUT_S), text, *_window(parameters))
+    return search.search(found, text, *_window(parameters))
 
 
-def detail(session: ViewerSession, parameters: Parameters) -> dict[str, Any] | None:
+def detail(found: Scene, parameters: Parameters) -> dict[str, Any] | None:
     from slipstream.serve import details
 
     lane, depth = (int(_number(parameters, name)) for name in ("lane", "depth"))
     start_us = _number(parameters, "start_us")
-    return details.detail(session.scene(TIMEOUT_S), lane, start_us, depth)
+    return details.detail(found, lane, start_us, depth)
 
 
-def summary(session: ViewerSession, parameters: Parameters) -> dict[str, Any]:
+def summary(found: Scene, parameters: Parameters) -> dict[str, Any]:
     from slipstream.serve import range_summary
 
-    return range_summary.summary(session.scene(TIMEOUT_S), *_window(parameters))
+    return range_summary.summary(found, *_window(parameters))
 
 
-def perfetto(session: ViewerSession, parameters: Parameters) -> bytes:
+def perfetto(found: Scene, parameters: Parameters) -> bytes:
     """A window of one profile, as a trace for ui.perfetto.dev."""
     from slipstream.outputs.perfetto.trace import perfetto_bytes
 
-    found = session.scene(TIMEOUT_S)
     number = int(_number(parameters, "member"))
     if not 0 <= number < len(found.members):
         raise BadInput(f"there is no profile {number} (there are {len(found.members)}); reload")
@@ -140,13 +139,14 @@ def _number(parameters: Parameters, name: str) -> float:
     return value
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(text: str, below: int) -> list[int]:
     """The numbers of `0-3,8`, as lists of lanes are written in a query string."""
-    found: list[int] = []
-    for part in text.split(",")[:10_000]:
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            found += range(int(first), min(int(last or first), int(first) + 10_000) + 1)
+    chosen = np.zeros(below, bool)
+    for part in text.split(","):
+        if matched := _RANGE.fullmatch(part):
+            first, last = int(matched[1]), int(matched[2] or matched[1])
+            chosen[first : last + 1] = True
+    found: list[int] = np.flatnonzero(chosen).tolist()
     return found
 
 

@@ -74,6 +74,7 @@ def _header() -> Html:
         tag("div", MARK, tag("span", "slipstream"), class_="mark"),
         tag("h1", "Reading…", id="title"),
         tag("ul", id="facts", class_="facts"),
+        tag("span", id="old", class_="old-mark", role="status"),
         tag("span", id="notice", class_="notice", role="status"),
         tag("div", tools, class_="tools"),
         class_="head",

@@ -91,8 +91,10 @@ class SceneLane:
 class Scene:
     """All lanes of some profiles; the viewer's times are microseconds since the first event."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], generation: int = 1) -> None:
         self.members = tuple(members)
+        self.generation = generation
+        """number of the reading, from 1"""
         self.layers = tuple(layer for member in members for layer in member.layers)
         self.lanes = tuple(lane for member in members for lane in self._lanes(member))
         spans = [_span(layer) for layer in self.layers] or [(0, PS_PER_US)]

@@ -16,51 +16,38 @@ import json
 import socket
 import threading
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.serve import page
-from slipstream.serve.auth import LOOPBACK, Guard
+from slipstream.serve.auth import ANYWHERE, LOOPBACK, Guard
+from slipstream.serve.http_head import Head, Refused
+from slipstream.serve.http_server import HttpHandler, HttpServer
 from slipstream.serve.session import SessionState, ViewerSession
 
 if TYPE_CHECKING:
     from slipstream.serve.endpoints import Endpoint
 
 PING_S = 10.0
-_SECURITY = {
-    "Content-Security-Policy": page.POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+READ_S = 600.0
+"""how long a request waits for the first reading"""
+MAX_PARAMETERS = 50
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """Serves one session until it is closed."""
 
-    daemon_threads = True
-    allow_reuse_address = True
-
     def __init__(self, session: ViewerSession, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.session = session
         try:
-            super().__init__((host, port), _Handler)
+            super().__init__(host, port, _Handler)
         except OSError as error:
             raise Missing(
                 f"cannot listen at {host} port {port}: {error.strerror or error}; choose another: "
                 "slipstream serve PATH --port 0"
             ) from None
         self.guard = Guard(host, self.server_port)
-
-    def server_bind(self) -> None:
-        # The base class would look up the host name, which may take seconds.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     @property
     def url(self) -> str:
@@ -70,7 +57,7 @@ class Server(ThreadingHTTPServer):
     def address(self, token: str) -> str:
         """The address with a token, or with a ticket."""
         host = self.guard.host
-        name = host if host not in ("0.0.0.0", "::", "") else socket.gethostname()
+        name = host if host not in ANYWHERE else socket.gethostname()
         shown = f"[{name}]" if ":" in name else name
         return f"http://{shown}:{self.server_port}/?token={token}"
 
@@ -93,110 +80,90 @@ class Server(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser may close the connection in the middle of a response."""
-        import sys
 
-        if not isinstance(sys.exception() if hasattr(sys, "exception") else None, OSError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection, kept open for several requests."""
-
-    protocol_version = "HTTP/1.1"
-    server_version = "slipstream"
-    sys_version = ""
-    disable_nagle_algorithm = True
-    wbufsize = -1
+class _Handler(HttpHandler):
     server: Server
+    fields = {
+        "Server": "slipstream",
+        "Content-Security-Policy": page.POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
 
-    def do_GET(self) -> None:
+    def answer(self, head: Head) -> None:
         guard = self.server.guard
-        if not guard.is_own_host(self.headers.get("Host", "")):
-            return self._refuse(421, "the Host header does not name this server")
-        asked = urlsplit(self.path)
-        parameters = {key: values[0] for key, values in parse_qs(asked.query).items()}
-        if asked.path == "/" and guard.accepts(parameters.get("token", "")):
-            return self._send(
-                303, b"", "text/plain", {"Location": "/", "Set-Cookie": guard.set_cookie()}
-            )
-        if not guard.accepts_cookies(self.headers.get("Cookie", "")):
-            return self._refuse(
-                401, "open the address that slipstream serve printed: it contains a token"
-            )
-        return self._route(asked.path, parameters)
-
-    do_HEAD = do_GET
+        if not guard.is_own_host(head.host, head.port):
+            raise Refused(421, "the Host field does not name this server")
+        path, parameters = _parsed(head.target)
+        if path == "/" and guard.accepts(parameters.get("token", "")):
+            fields = {"Location": "/", "Set-Cookie": guard.set_cookie()}
+            return self.send(303, b"", "text/plain", fields)
+        if not guard.accepts_cookies(head.fields.get("cookie", "")):
+            raise Refused(401, "open the address that slipstream serve printed: it has a token")
+        return self._route(path, parameters)
 
     def _route(self, path: str, parameters: dict[str, str]) -> None:
         if path == "/":
-            return self._send(200, page.viewer_page().encode(), "text/html")
+            return self.send(200, page.viewer_page().encode(), "text/html; charset=utf-8")
         if path.startswith("/assets/"):
             found = self.server.assets.get(path.removeprefix("/assets/"))
             if found is not None:
-                return self._send(200, found[1].encode(), found[0])
+                return self.send(200, found[1].encode(), f"{found[0]}; charset=utf-8")
         if path == "/api/events":
             return self._events()
         # Imported late, so that the address is printed and the page sent first.
         from slipstream.serve.endpoints import ENDPOINTS
 
         endpoint = ENDPOINTS.get(path)
-        if endpoint is not None:
-            return self._answer(endpoint, parameters)
-        return self._refuse(404, "not found")
+        if endpoint is None:
+            raise Refused(404, "not found")
+        return self._answer(endpoint, parameters)
 
     def _answer(self, endpoint: Endpoint, parameters: dict[str, str]) -> None:
-        session = self.server.session
         try:
-            found = endpoint(session, parameters)
+            scene = self.server.session.scene(READ_S)
+            if parameters.get("generation", str(scene.generation)) != str(scene.generation):
+                # Lanes and times of another reading would be shown as if they were of this one.
+                return self._send_json(409, {"error": "the recording was read again; reload"})
+            found = endpoint(scene, parameters)
         except SlipstreamError as error:
-            return self._send(400, _json({"error": str(error)}), "application/json")
+            return self._send_json(400, {"error": str(error)})
+        except Exception as error:
+            # The page shows it, and other requests go on; else the connection would just close.
+            why = f"{type(error).__name__}: {error}"
+            return self._send_json(500, {"error": f"slipstream could not answer this: {why}"})
         if isinstance(found, bytes):
-            return self._send(200, found, "application/octet-stream")
-        return self._send(200, _json(found), "application/json")
+            return self.send(200, found, "application/octet-stream")
+        return self._send_json(200, found)
 
     def _events(self) -> None:
         """Send every change of state until the page or the server is closed."""
-        self.close_connection = True
-        self._head(200, "text/event-stream", {"Connection": "close"})
+        self.keeps_open = False
+        self.send_head(200, "text/event-stream; charset=utf-8", {})
         seen: SessionState | None = None
-        while True:
+        while not self.is_head:
             state = self.server.session.wait(seen or SessionState(-1), PING_S)
             text = (
                 ": ping\n\n" if state == seen else f"data: {_json(_state_json(state)).decode()}\n\n"
             )
-            try:
-                self.wfile.write(text.encode())
-                self.wfile.flush()
-            except OSError:
-                return
+            self.write(text.encode())
             if state.is_over:
                 return
             seen = state
 
-    # ---- sending ------------------------------------------------------------------------------
+    def _send_json(self, status: int, data: Any) -> None:
+        self.send(status, _json(data), "application/json; charset=utf-8")
 
-    def _refuse(self, code: int, why: str) -> None:
-        self._send(code, f"{why}\n".encode(), "text/plain")
 
-    def _send(
-        self, code: int, body: bytes, kind: str, headers: dict[str, str] | None = None
-    ) -> None:
-        self._head(code, kind, {"Content-Length": str(len(body)), **(headers or {})})
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def _head(self, code: int, kind: str, headers: dict[str, str]) -> None:
-        self.send_response(code)
-        text = kind.startswith("text/") or kind == "application/json"
-        self.send_header("Content-Type", f"{kind}; charset=utf-8" if text else kind)
-        for name, value in {**_SECURITY, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Requests are not logged."""
+def _parsed(target: str) -> tuple[str, dict[str, str]]:
+    """Path and parameters of a request's target. The path stays as it was sent: none needs `%`."""
+    path, _, query = target.partition("?")
+    try:
+        found = parse_qs(query, max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise Refused(400, f"an address has at most {MAX_PARAMETERS} parameters") from None
+    return path, {name: values[0] for name, values in found.items()}
 
 
 def _state_json(state: SessionState) -> dict[str, Any]:
@@ -205,6 +172,7 @@ def _state_json(state: SessionState) -> dict[str, Any]:
         "done_bytes": state.done_bytes,
         "total_bytes": state.total_bytes,
         "error": state.error,
+        "read_at": state.read_at,
         "is_over": state.is_over,
     }
 

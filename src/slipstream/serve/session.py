@@ -1,4 +1,12 @@
-"""The profiles being shown: read at the start, and again when their files change."""
+"""The profiles being shown: read at the start, and again when their files change.
+
+    files      a a a a │ b . . . b b b b b b b b b b │ gone          │ b b b b b
+    polls      a   a   │ b   .   b   b   b           │ –     –       │ b     b
+    reading    a       │             b…b=b           │       fails   │       b
+    shown      a a a a │ a a a a a a a a a b b b b b │ b, marked old │ b b b b b
+
+A reading counts only if the files are the same before and after it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +21,7 @@ from slipstream.errors import BadInput, SlipstreamError
 from slipstream.profile.profile import Profile
 from slipstream.sources.files import find_recordings
 from slipstream.sources.load import load
+from slipstream.sources.prefetch import file_stamp
 
 if TYPE_CHECKING:
     from slipstream.serve.scene import Scene
@@ -22,9 +31,11 @@ POLL_FACTOR = 20
 """the pause between two polls is at least this many times as long as a poll takes"""
 QUIET_S = 1.0
 """how long to wait after the first view before preparing for searches"""
+ATTEMPTS = 3
+"""how often files that change while they are read are read at once again"""
 Progress = Callable[[int, int], None]
-Stamp = tuple[tuple[str, int, int], ...]
-"""(file, size, modification time) of every recording"""
+Stamp = tuple[tuple[str | int, ...], ...]
+"""of every recording its `file_stamp`; of a path without recordings, why it has none"""
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,9 @@ class SessionState:
     done_bytes: int = 0
     total_bytes: int = 0
     error: str = ""
+    """why the files as they are now are not shown"""
+    read_at: str = ""
+    """time of day at which the files were read that are shown"""
     is_over: bool = False
 
 
@@ -52,7 +66,7 @@ class ViewerSession:
     ) -> None:
         self.paths = tuple(paths)
         self.state = SessionState()
-        self.failure: SlipstreamError | None = None
+        self.failure: Exception | None = None
         self._scene: Scene | None = None
         self._options = (run, dumps, aligned)
         self._progress = progress
@@ -79,28 +93,27 @@ class ViewerSession:
     # ---- reading ------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read all profiles; raises if one can't be read."""
-        from slipstream.serve.scene import Scene, members_of
-
-        run, dumps, aligned = self._options
-        # Taken before reading, so that files that change meanwhile are read again.
-        self._known = self._stamps()
-        profiles: list[Profile] = []
-        for path in self.paths:
-            profiles.append(load(path, run=run, progress=self._report, dumps=dumps))
-        scene = Scene(members_of(self.paths, profiles, aligned))
-        with self._changed:
-            self._scene = scene
-            self.state = SessionState(self.state.generation + 1)
-            self._changed.notify_all()
+        """Read all profiles; raises if one can't be read, or does not stay the same meanwhile."""
+        for _ in range(ATTEMPTS):
+            # If reading fails, only another change is a reason to try again.
+            self._known = self._stamps()
+            scene = self._read_scene()
+            if self._stamps() == self._known:
+                self._show(scene)
+                return
+        self._known = ()
+        raise BadInput(
+            f"{', '.join(self.paths)} changed while it was read, {ATTEMPTS} times; is it still "
+            "being written? It is read again as soon as it stays the same"
+        )
 
     def first_read(self) -> None:
         """Read for the first time; a failure is raised, and kept for waiting requests."""
         try:
             self.read()
-        except SlipstreamError as failure:
+        except Exception as failure:
             self.failure = failure
-            self._tell(replace(self.state, error=str(failure), is_over=True))
+            self._tell(replace(self.state, error=self._said(failure), is_over=True))
             raise
 
     def warm_up(self) -> None:
@@ -119,7 +132,7 @@ class ViewerSession:
             # Large folders are polled less often.
             pause = max(poll_s, POLL_FACTOR * (time.monotonic() - began))
             # A file is read only once two polls found it unchanged.
-            if now != self._known and now == before and now:
+            if now != self._known and now == before:
                 self._read_again()
             before = now
 
@@ -131,14 +144,40 @@ class ViewerSession:
     def _read_again(self) -> None:
         try:
             self.read()
-        except SlipstreamError as failure:
-            # The scene stays; the next change may fix the error.
-            self._tell(replace(self.state, error=str(failure)))
+        except Exception as failure:
+            # Any exception: it would end the server, and the page with it. The scene stays, and
+            # the next change may fix the error.
+            self._tell(replace(self.state, error=self._said(failure)))
+
+    def _read_scene(self) -> Scene:
+        from slipstream.serve.scene import Scene, members_of
+
+        run, dumps, aligned = self._options
+        profiles: list[Profile] = []
+        for path in self.paths:
+            profiles.append(load(path, run=run, progress=self._report, dumps=dumps))
+        return Scene(members_of(self.paths, profiles, aligned), self.state.generation + 1)
+
+    def _show(self, scene: Scene) -> None:
+        with self._changed:
+            self._scene = scene
+            read_at = time.strftime("%H:%M:%S")
+            self.state = SessionState(scene.generation, read_at=read_at)
+            self._changed.notify_all()
+
+    def _said(self, failure: Exception) -> str:
+        """What the page is told; exceptions that are not ours do not name the file."""
+        if isinstance(failure, SlipstreamError):
+            return str(failure)
+        return (
+            f"{', '.join(self.paths)} could not be read ({type(failure).__name__}: {failure}); "
+            "record it again, or see the details with: slipstream summary PATH"
+        )
 
     def _report(self, done_bytes: int, total_bytes: int) -> None:
         if self._progress is not None:
             self._progress(done_bytes, total_bytes)
-        self._tell(replace(self.state, done_bytes=done_bytes, total_bytes=total_bytes, error=""))
+        self._tell(replace(self.state, done_bytes=done_bytes, total_bytes=total_bytes))
 
     def _tell(self, state: SessionState) -> None:
         with self._changed:
@@ -147,13 +186,10 @@ class ViewerSession:
 
     def _stamps(self) -> Stamp:
         run = self._options[0]
-        found = []
+        found: list[tuple[str | int, ...]] = []
         for path in self.paths:
             try:
-                files = find_recordings(Path(path), run)
-                stats = [file.stat() for file in files]
-            except (SlipstreamError, OSError):
-                continue
-            for file, about in zip(files, stats, strict=True):
-                found.append((str(file), about.st_size, about.st_mtime_ns))
+                found += [file_stamp(file) for file in find_recordings(Path(path), run)]
+            except (SlipstreamError, OSError) as why:
+                found.append((path, str(why)))
         return tuple(found)

@@ -22,8 +22,17 @@ from slipstream.sources.xplane.lines import CHUNK_EVENTS, LONG_PART, Scan, long_
 if TYPE_CHECKING:
     from slipstream.sources.load import Reading
 
-_PREFETCHED: dict[str, Reading] = {}
-"""what is being read ahead of `load`, by path"""
+FileStamp = tuple[str, int, int, int, int, int]
+"""a file's path, device, inode, size, and times of the last write and the last change"""
+_PREFETCHED: dict[str, tuple[Reading, FileStamp]] = {}
+"""by path, what is being read ahead of `load`, and which file that is"""
+
+
+def file_stamp(path: str | os.PathLike[str]) -> FileStamp:
+    """What changes when a file is replaced, written to, or given an older time of writing."""
+    about = os.stat(path)
+    times = (about.st_mtime_ns, about.st_ctime_ns)
+    return (os.fspath(path), about.st_dev, about.st_ino, about.st_size, *times)
 
 
 def prefetch(path: str) -> None:
@@ -31,16 +40,27 @@ def prefetch(path: str) -> None:
 
     Two threads that both import Python modules would only slow each other down.
     """
+    stamp = file_stamp(path)
     walk = walk_file(path)
     from slipstream.sources.load import Reading
 
-    reading = _PREFETCHED[path] = Reading(path, walk=walk)
+    reading = Reading(path, walk=walk)
+    _PREFETCHED[path] = reading, stamp
     reading.is_native.wait()
 
 
 def take_prefetched(path: object) -> Reading | None:
-    """The reading that `prefetch` started for a path; only the first caller gets it."""
-    return _PREFETCHED.pop(path, None) if isinstance(path, str) else None
+    """The reading that `prefetch` started for a path; only the first caller gets it.
+
+    None if the file was replaced or written to since.
+    """
+    if not isinstance(path, str) or path not in _PREFETCHED:
+        return None
+    reading, stamp = _PREFETCHED.pop(path)
+    try:
+        return reading if file_stamp(path) == stamp else None
+    except OSError:
+        return None
 
 
 def walk_file(path: str) -> FileWalk | None:

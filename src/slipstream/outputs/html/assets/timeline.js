@@ -89,8 +89,8 @@
       this.adopt(source);
       for (const [name, group] of this.groups) group.collapsed = closed.get(name) ?? group.collapsed;
       this.layOut();
-      this.partner = null;
-      if (this.selected && !this.source.lanes.some((lane) => lane.id === this.selected.lane)) this.clear();
+      this.deselect();
+      this.search(this.bar.input.value.trim());
       this.setView(all ? this.start : from, all ? this.end : to);
     }
 

@@ -21,8 +21,8 @@
         if (source === this.source && !this.gone) this.take(found, from, to, span, wanted);
         if (!this.whole) await this.askOverview(source);
       } catch (error) {
-        // Not asked again until something moves.
-        return this.failed(error);
+        // Not asked again until something moves; of another source, nobody wants to know.
+        if (source === this.source) return this.failed(error);
       } finally {
         this.asking = false;
       }

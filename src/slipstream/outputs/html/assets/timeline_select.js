@@ -92,15 +92,19 @@
     }
 
     clear() {
-      this.selected = this.partner = null;
       this.hits = [];
       this.hitAt = -1;
       if (this.range && this.options.onRange) this.options.onRange(null, null);
       this.range = null;
       this.bar.clear();
+      this.deselect();
+      this.draw();
+    }
+
+    deselect() {
+      this.selected = this.partner = null;
       this.panel.empty();
       this.panel.say("");
-      this.draw();
       if (this.options.onSelect) this.options.onSelect(null);
     }
 
@@ -125,13 +129,14 @@
         this.bar.count(null);
         return this.draw();
       }
+      const source = this.source;
       let hits;
       try {
-        hits = await this.source.search(text, this.from, this.to);
+        hits = await source.search(text, this.from, this.to);
       } catch (error) {
         return this.failed(error);
       }
-      if (this.wanted !== text || this.gone) return undefined;
+      if (this.wanted !== text || this.gone || source !== this.source) return undefined;
       this.hits = hits;
       this.hitAt = -1;
       this.bar.count(hits, -1);

@@ -22,9 +22,9 @@
     const [from_us, to_us] = range || [view.from, view.to];
     let found;
     try {
-      found = await Viewer.ask("summary", { from_us, to_us });
+      found = await Viewer.ask("summary", { from_us, to_us, generation: scene.generation });
     } catch (error) {
-      return notice(error.message);
+      return fail(error);
     }
     const now = range || [view.from, view.to];
     if (now[0] !== from_us || now[1] !== to_us) return undefined;
@@ -108,7 +108,7 @@
     view = Timeline.mount(at("timeline"), source, {
       height: "fill", panel: at("selected"), label: "Timeline of the recording",
       hint: "Click a slice for details; Shift-drag measures.",
-      onError: (error) => notice(error.message),
+      onError: fail,
       onView: () => { if (view && !range) soon(); },
       onRange: (from, to) => { range = from === null ? null : [from, to]; soon(); },
     });
@@ -116,30 +116,59 @@
     return soon();
   }
 
-  let generation = 0;
+  // The state that the server told last, and whether what it means is being shown.
+  let told = { generation: 0 };
+  let isShowing = false;
+
+  /** Show the reading that the server has; another one may be completed meanwhile. */
+  async function update() {
+    if (isShowing) return;
+    isShowing = true;
+    try {
+      while (!scene || scene.generation < told.generation) {
+        const again = Boolean(scene);
+        await show();
+        if (again) notice("The recording has changed and was reloaded.", false);
+      }
+    } catch (error) {
+      fail(error);
+    } finally {
+      isShowing = false;
+    }
+    mark();
+  }
+
+  /** Mark the page while it shows something else than the files as they are now. */
+  function mark() {
+    const isOld = Boolean(scene && told.error);
+    document.body.classList.toggle("old", isOld);
+    at("old").textContent = isOld ? `Old: read at ${told.read_at}` : "";
+    if (!isOld) return;
+    const said = `The recording has changed and can't be read: ${told.error}`;
+    at("notice").replaceChildren(make("span", { title: said }, said));
+    at("notice").classList.add("error");
+  }
+
   function listen() {
     const events = new EventSource("api/events");
     events.onmessage = (event) => {
-      const state = JSON.parse(event.data);
-      if (state.is_over) {
+      told = JSON.parse(event.data);
+      if (told.is_over) {
         events.close();
-        return notice(state.error || "The server has stopped; this page shows what is already loaded.");
+        return notice(told.error || "The server has stopped; this page shows what is already loaded.");
       }
-      if (state.error) return notice(`Could not reload the recording: ${state.error}`);
-      if (state.generation > generation) {
-        const again = generation > 0;
-        generation = state.generation;
-        if (again) show().then(() => notice("The recording has changed and was reloaded.", false), fail);
-      } else if (state.total_bytes && !scene) {
-        const share = Math.round((state.done_bytes / state.total_bytes) * 100);
+      if (told.total_bytes && !scene) {
+        const share = Math.round((told.done_bytes / told.total_bytes) * 100);
         at("title").textContent = `Reading… ${share}%`;
       }
-      return undefined;
+      return told.generation > (scene ? scene.generation : 0) ? update() : mark();
     };
     events.onerror = () => { if (events.readyState === EventSource.CLOSED) notice("The server has stopped."); };
   }
 
   function fail(error) {
+    // The answer was for an earlier reading; the new one is shown in a moment.
+    if (error.status === 409) return;
     at("title").textContent = scene ? scene.title : "Nothing to show";
     notice(error.message);
   }
@@ -149,7 +178,7 @@
     const [from_us, to_us] = range || [view.from, view.to];
     notice("Sending the visible range to ui.perfetto.dev…", false);
     try {
-      await Viewer.openInPerfetto(scene.title, { from_us, to_us });
+      await Viewer.openInPerfetto(scene.title, { from_us, to_us, generation: scene.generation });
       notice("");
     } catch (error) {
       notice(error.message);
@@ -161,6 +190,6 @@
     if (view && event.target === document.body) view.input.key(event);
   });
 
-  show().catch(fail);
+  update();
   listen();
 })();

@@ -19,7 +19,7 @@
       } catch {
         // It was plain text.
       }
-      throw new Error(message);
+      throw Object.assign(new Error(message), { status: answer.status });
     }
     return kind === "bytes" ? answer.arrayBuffer() : answer.json();
   }
@@ -62,7 +62,9 @@
   }
 
   function serverSource(scene) {
-    const around = (from_us, to_us) => ({ from_us, to_us });
+    // The server refuses to mix readings: lanes and times of one mean nothing in another.
+    const { generation } = scene;
+    const around = (from_us, to_us) => ({ from_us, to_us, generation });
     return {
       start_us: 0,
       end_us: scene.end_us,
@@ -76,7 +78,7 @@
         const found = await ask("search", { text, ...around(from_us, to_us) });
         return Object.assign(found.hits, { total: found.total, best: found.best });
       },
-      detail: (lane, start_us, depth) => ask("detail", { lane, start_us, depth }),
+      detail: (lane, start_us, depth) => ask("detail", { lane, start_us, depth, generation }),
     };
   }
 
