@@ -26,6 +26,12 @@ def run(
         list[str] | None,
         typer.Option("--flags", metavar="FLAGS", help="Also try flags: '--xla_…=… --xla_…=…'."),
     ] = None,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--function", metavar="NAME", help="Optimise this function.  [default: the slowest]"
+        ),
+    ] = None,
     capture: Annotated[
         str, typer.Option(metavar="START:COUNT", help="Steps before the profile and in it.")
     ] = "5:3",
@@ -74,6 +80,7 @@ def run(
         out=Path(out),
         presets=tuple(preset or ()),
         flags=tuple(flags or ()),
+        functions=tuple(function or ()),
         start=start,
         steps=steps,
         rounds=rounds or (LAYOUT_ROUNDS if compare_layouts else 30),

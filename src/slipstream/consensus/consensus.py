@@ -287,10 +287,11 @@ def consensus_for(
         key = f"{compiled.name[:80]}/{'-'.join(map(str, ranks)) if len(ranks) < 9 else len(ranks)}"
         _LOOPS[key] += 1
         name = f"slipstream/{key}/{_LOOPS[key]}"
-    return Consensus(ranks, _own_rank(), _store(folder), name, patience or Patience())
+    return Consensus(ranks, _own_rank(), store_for(folder), name, patience or Patience())
 
 
-def _store(folder: Path) -> KeyValueStore:
+def store_for(folder: Path) -> KeyValueStore:
+    """JAX's coordination service, or a folder that all ranks see; NoConsensus without either."""
     try:
         client = coordination_client()
     except JaxChanged as changed:

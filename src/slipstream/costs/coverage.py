@@ -55,9 +55,12 @@ def check_program(table: CostTable, program: Program, device: str = "") -> Cover
     return _coverage(table, program, costs, names, "instructions", device)
 
 
-def check_profile(table: CostTable, profile: Profile) -> Coverage:
-    """Compare costs with the hottest program of a profile: the share of device time they cover."""
-    name = _hottest(profile)
+def check_profile(table: CostTable, profile: Profile, program_name: str | None = None) -> Coverage:
+    """Compare costs with a program of a profile: the share of its device time that they cover.
+
+    Without a name, with the program that took most time.
+    """
+    name = program_name or _hottest(profile)
     program = profile.programs[name]
     costs = table.of(program.fingerprint)
     device = profile.devices[0].model if profile.devices else ""

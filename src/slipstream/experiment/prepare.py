@@ -170,7 +170,8 @@ def costs_of_program(profile_folder: Path, policy: str, own: Program) -> tuple[C
         )
     best = max(fitting, key=lambda part: part.total_us)
     one = CostTable((replace(best, is_bound=False),), table.policy, table.facts)
-    return one, check_profile(one, profile)
+    name = best.program if best.program in profile.programs else None
+    return one, check_profile(one, profile, name)
 
 
 # Costs of all ranks, merged into one table.

@@ -70,6 +70,10 @@ class Receipt:
     notes: tuple[str, ...] = field(default_factory=tuple)
     phases: Mapping[str, Any] = field(default_factory=dict)
     """with `slipstream run`: what each phase found"""
+    functions: tuple[Mapping[str, Any], ...] = ()
+    """where a job has several that matter: each with its comparison, this one first"""
+    together: Mapping[str, Any] | None = None
+    """the step before and after, with what all functions gained"""
 
     def to_json(self) -> dict[str, Any]:
         return {name: masked(value) for name, value in asdict(self).items()}
@@ -164,6 +168,44 @@ def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
         | ({"costs": str(outcome.costs)} if outcome.costs else {}),
         notes=(*outcome.notes, *wrong_notes(described)),
     )
+
+
+def combined_receipt(receipts: Sequence[Receipt]) -> Receipt:
+    """The receipt of a job with several functions: that of the first, and the others' results."""
+    first, *others = receipts
+    if not others:
+        return first
+    return replace(
+        first,
+        functions=tuple(_function_json(receipt) for receipt in receipts),
+        together=_together(receipts),
+        notes=tuple(dict.fromkeys(note for receipt in receipts for note in receipt.notes)),
+    )
+
+
+def _function_json(receipt: Receipt) -> dict[str, Any]:
+    names = (
+        "program", "verdict", "why", "chosen", "step_us", "change", "pgle", "memory_bytes", "arms",
+        "files",
+    )  # fmt: skip
+    return {name: getattr(receipt, name) for name in names}
+
+
+def _together(receipts: Sequence[Receipt]) -> dict[str, Any] | None:
+    """A step is a call of the first function, with everything that happens until the next."""
+    before_us = receipts[0].step_us.get("before")
+    if before_us is None:
+        return None
+    saved = {"estimate": 0.0, "low": 0.0, "high": 0.0}
+    for receipt in receipts:
+        calls, own_us = receipt.program.get("calls_per_step"), receipt.step_us.get("before")
+        if receipt.chosen == "original" or receipt.change is None or not calls or own_us is None:
+            continue
+        for bound in saved:
+            saved[bound] += receipt.change[bound] * own_us * calls
+    change = {bound: us / before_us for bound, us in saved.items()}
+    after_us = before_us + saved["estimate"]
+    return {"before_us": before_us, "after_us": after_us, "change": change}
 
 
 def receipt_when_ready(controller: Controller) -> Receipt:

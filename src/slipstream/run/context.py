@@ -84,6 +84,7 @@ class Context:
             policy=settings.policy,
             launcher=os.getpid() if mode == PROFILE else 0,
             profiler=settings.profiler,
+            functions=settings.functions,
         )
         return replace(request, **more).write(phase / REQUEST)
 

@@ -32,6 +32,8 @@ class Settings:
     steps: int = 3
     rounds: int = 30
     policy: str = "typical"
+    functions: tuple[str, ...] = ()
+    """names of the functions to optimise; empty for those that take most time"""
     in_place: bool = False
     auto: bool = False
     """use JAX's AutoPGLE, and measure what it does"""

@@ -1,55 +1,174 @@
-"""Which program is hot."""
+"""Which programs are hot, by planted times."""
+
+import pytest
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.run.agent.hot_program import PATIENCE, HotProgramChooser
+from slipstream.run.agent.hot_program import PATIENCE, HotProgramChooser, function_name
 
 
-def program(name, size, works=True):
-    text = (b"dot_general" if works else b"add") + b" " * size
-    return CompiledProgram(name, text, 0.1, object(), object())
+def program(name, works=True):
+    return CompiledProgram(name, b"dot_general" if works else b"add", 0.1, object(), object())
 
 
-def calls_until_hot(chooser, *programs, most=1000):
-    """Call programs in turn until one is hot: its name, and the round."""
-    for number in range(1, most):
-        for one in programs:
-            if chooser.called(one):
-                return one.name, number
-    return None
+class Job:
+    """Calls programs, each of which takes as long as its name says."""
+
+    def __init__(self, start=4, functions=(), **times_s):
+        self.now = 100.0
+        self.programs = {name: program(f"jit_{name}") for name in times_s}
+        self.times_s = times_s
+        self.chooser = HotProgramChooser(start, functions, clock=lambda: self.now)
+
+    def call(self, name):
+        """The name of the program to be measured from here on, if there is one."""
+        one, seconds = self.programs[name], self.times_s[name]
+        is_timed = self.chooser.is_timed(one)
+        self.now += seconds
+        self.chooser.called(one, seconds if is_timed else None)
+        if self.chooser.is_next(one):
+            self.chooser.begin(one)
+            return name
+        return None
+
+    def loop(self, *names, most=400):
+        """Call programs in turn until one is to be measured: its name, and the turn."""
+        for number in range(1, most):
+            for name in names:
+                if self.call(name):
+                    return name, number
+        return None
+
+    def end(self, name):
+        self.chooser.end(self.programs[name])
+
+    def share(self, name):
+        return self.chooser.share(self.programs[name])
 
 
-def test_the_step_is_hot_after_its_first_calls():
-    assert calls_until_hot(HotProgramChooser(4), program("jit_step", 100)) == ("jit_step", 4)
+def test_the_program_that_takes_most_time_is_hot():
+    job = Job(start=4, step=0.1, helper=0.001)
+    assert job.loop("helper", "step") == ("step", 4)
+    job = Job(start=4, step=0.001, encoder=0.1)
+    assert job.loop("encoder", "step") == ("encoder", 4)
 
 
-def test_a_helper_without_work_waits():
-    helper = program("jit__normal", 5000, works=False)
-    assert calls_until_hot(HotProgramChooser(4), helper) == ("jit__normal", 4 * PATIENCE)
-    step = program("jit_step", 100)
-    assert calls_until_hot(HotProgramChooser(4), helper, step) == ("jit_step", 4)
+def test_the_size_of_a_program_says_nothing():
+    job = Job(small=0.1, large=0.001)
+    job.programs["large"].stablehlo *= 1000
+    assert job.loop("large", "small") == ("small", 4)
 
 
-def test_a_small_program_waits_for_a_large_one_that_runs():
-    chooser, step, init = HotProgramChooser(4), program("jit_step", 1000), program("jit_loss", 100)
-    assert calls_until_hot(chooser, init, step) == ("jit_step", 4)
-    # One that ran once and never again blocks nobody for good.
-    chooser = HotProgramChooser(2)
-    chooser.called(step)
-    assert calls_until_hot(chooser, init) == ("jit_loss", 2 * PATIENCE)
+def test_a_program_without_products_has_to_wait():
+    job = Job(start=4, loader=0.1, step=0.01)
+    job.programs["loader"] = program("jit_loader", works=False)
+    assert job.loop("loader", most=PATIENCE * 4) is None
+    assert job.loop("loader") == ("loader", 1)
 
 
-def test_a_step_that_was_compiled_twice_is_hot_at_once():
-    """The first call has weakly typed arguments, and a program of its own, a little larger."""
-    chooser = HotProgramChooser(4)
-    chooser.called(program("jit_step", 110))
-    assert calls_until_hot(chooser, program("jit_step", 100)) == ("jit_step", 4)
-    assert chooser.busiest() == ("jit_step", 5)
+def test_a_data_loader_called_before_the_first_step_is_not_chosen():
+    job = Job(start=4, loader=0.001, step=0.1)
+    job.programs["loader"] = program("jit_loader", works=False)
+    assert job.loop("loader", most=50) is None
+    job.chooser.compiled(job.programs["step"])
+    assert job.loop("loader", "step") == ("step", 4)
+
+
+def test_what_ran_once_blocks_nobody():
+    job = Job(start=4, init=30.0, step=0.001)
+    job.call("init")
+    job.call("init")  # its first call is not timed
+    assert job.loop("step", most=100)[0] == "step"
 
 
 def test_nothing_is_hot_while_something_is_compiled():
-    chooser, step = HotProgramChooser(3), program("jit_step", 100)
+    job = Job(start=3, step=0.1)
     for _ in range(10):
-        assert not chooser.called(step)
-        assert not chooser.called(step)
-        chooser.compiled(program("jit_other", 50))
-    assert calls_until_hot(chooser, step) == ("jit_step", 3)
+        assert job.call("step") is None
+        assert job.call("step") is None
+        job.chooser.compiled(program("jit_other"))
+    assert job.loop("step") == ("step", 3)
+
+
+def test_a_step_takes_over_from_an_evaluation_that_came_first():
+    job = Job(start=4, evaluate=0.1, step=0.3)
+    assert job.loop("evaluate") == ("evaluate", 4)
+    job.loop("evaluate", most=20)
+    job.chooser.compiled(job.programs["step"])
+    assert job.loop("step") == ("step", 4)
+    job.loop("step", "step", "step", "evaluate", most=20)
+    assert job.share("step") > 0.8
+
+
+def test_programs_that_take_about_as_long_do_not_take_over_from_each_other():
+    job = Job(start=4, first=0.1, second=0.11)
+    chosen, _ = job.loop("first", "second")
+    assert job.loop("first", "second", most=100) is None
+    job.end(chosen)
+    other = {"first": "second", "second": "first"}[chosen]
+    assert job.loop(other) == (other, 1)
+
+
+def test_all_programs_of_a_step_that_matter_have_their_turn():
+    """Gradient and update apart, and a metric that takes no time."""
+    job = Job(start=4, gradient=0.06, update=0.03, metric=0.0005)
+    job.programs["update"] = program("jit_update", works=False)
+    names = ("gradient", "update", "metric")
+    assert job.loop(*names) == ("gradient", 4)
+    assert job.loop(*names, most=30) is None
+    job.end("gradient")
+    assert job.chooser.has_more
+    assert job.loop("update", "metric") == ("update", 1)
+    job.end("update")
+    assert not job.chooser.has_more
+    assert job.loop("metric", most=100) is None
+    assert job.chooser.is_negligible(job.programs["metric"])
+    assert job.share("gradient") == pytest.approx(0.06 / 0.0905, rel=0.05)
+    calls = job.chooser.calls_per(job.programs["update"], job.programs["gradient"])
+    assert calls == pytest.approx(1, rel=0.05)
+
+
+def test_a_program_that_comes_later_is_measured_once_it_matters():
+    job = Job(start=4, step=0.1, finetune=0.1)
+    assert job.loop("step") == ("step", 4)
+    job.loop("step", most=50)
+    job.end("step")
+    job.chooser.compiled(job.programs["finetune"])
+    _, number = job.loop("finetune")
+    assert number < 20
+
+
+def test_a_rare_evaluation_is_not_measured():
+    job = Job(start=4, step=0.1, evaluate=0.02)
+    assert job.loop("step") == ("step", 4)
+    job.loop("step", most=50)
+    job.end("step")
+    job.chooser.compiled(job.programs["evaluate"])
+    for _ in range(20):
+        job.now += 10  # steps, which run unseen
+        assert job.loop("evaluate", most=11) is None
+
+
+def test_the_user_decides():
+    job = Job(functions=["jit_small", "other"], large=0.1, small=0.001)
+    assert job.loop("large", "small") == ("small", 4)
+    assert job.chooser.has_called_chosen
+    job.end("small")
+    assert job.loop("large", "small", most=100) is None
+    assert not Job(functions=["step"], large=0.1).chooser.has_called_chosen
+
+
+def test_a_step_that_was_compiled_twice_counts_once_in_messages():
+    """The first call has weakly typed arguments, and a program of its own."""
+    job = Job(step=0.1)
+    job.programs["weak"], job.times_s["weak"] = program("jit_step"), 0.1
+    job.call("weak")
+    assert job.loop("step") == ("step", 4)
+    assert job.chooser.busiest() == ("jit_step", 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("jit_step", "step"), ("pmap_step", "step"), ("jit__step_", "step"), ("step", "step")],
+)
+def test_names_of_functions(name, function):
+    assert function_name(name) == function

@@ -64,9 +64,9 @@ def test_what_can_not_be_written_down_changes_nothing_that_runs(asked, monkeypat
     """With several processes, one that fell back alone would run another program than they."""
     agent = Agent(asked)
     agent.hot = CompiledProgram("jit_f", b"", 0.1, "original", "original")
-    agent.measurement = SimpleNamespace(on_call=lambda arguments, run: run())
+    agent.measurements[id(agent.hot)] = SimpleNamespace(on_call=lambda arguments, run: run())
 
-    def fails():
+    def fails(program):
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(agent, "_report_state", fails)

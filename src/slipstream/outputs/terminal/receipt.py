@@ -24,7 +24,11 @@ def receipt_lines(receipt: Data) -> Iterator[tuple[str, str]]:
     timed = [arm for arm in receipt["arms"] if arm["rounds"]]
     if timed:
         yield "compare", _compare_text(receipt, timed)
+    for other in receipt.get("functions", ())[1:]:
+        yield "also", f"{_function_text(other['program'])} · {_outcome_text(other)}"
     yield "verdict", verdict_text(receipt)
+    if receipt.get("together"):
+        yield "together", _together_text(receipt["together"])
 
 
 def verdict_text(receipt: Data) -> str:
@@ -49,9 +53,34 @@ def _times(receipt: Data) -> str:
     return text + "."
 
 
+def _function_text(program: Data) -> str:
+    """`jit_step, 93% of the device time`"""
+    share, name = program.get("share"), program.get("name") or ""
+    return f"{name}, {share:.0%} of the device time" if share is not None else name
+
+
+def _outcome_text(function: Data) -> str:
+    """`faster: 4.10 → 3.98 ms, −2.9% (95%: …). costs runs`"""
+    kept = (
+        "the original stays" if function["chosen"] == "original" else f"{function['chosen']} runs"
+    )
+    times = _times(function)
+    why = _sentence(function["why"]) if times == ":" else _sentence(kept)
+    return f"{function['verdict']}{times} {why}"
+
+
+def _together_text(together: Data) -> str:
+    before, after = (format_time(together[n] * PS_PER_US) for n in ("before_us", "after_us"))
+    change = together["change"]
+    interval = f"{change['low']:+.1%} … {change['high']:+.1%}"
+    return (
+        f"{before} → {after}, {change['estimate']:+.1%} ({interval}): the step, with all functions."
+    )
+
+
 def _compile_text(receipt: Data) -> str:
     pgle = receipt["pgle"]
-    parts = [_pgle_text(receipt)]
+    parts = [*filter(None, [_function_text(receipt["program"])]), _pgle_text(receipt)]
     if pgle.get("schedule_changed") is not None:
         parts.append("schedule changed" if pgle["schedule_changed"] else "schedule unchanged")
     failed = [arm for arm in receipt["arms"] if arm["error"]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -35,7 +36,8 @@ from slipstream.run.agent.autopgle import (
     seen_note,
     with_both_programs,
 )
-from slipstream.run.agent.hot_program import HotProgramChooser, is_work
+from slipstream.run.agent.choice import Choice
+from slipstream.run.agent.hot_program import is_work
 from slipstream.run.agent.modes import Callbacks, Measurement, measurement_for
 from slipstream.run.agent.precomputed import Applier
 from slipstream.run.agent.program_dump import content_of
@@ -51,7 +53,7 @@ from slipstream.run.agent.request import (
     Request,
     read_request,
 )
-from slipstream.run.agent.status import AgentStatus, log_to
+from slipstream.run.agent.status import AgentStatus, MeasuredFunction, log_to
 from slipstream.run.job_python import install_command, missing_packages
 from slipstream.run.lock import Lock
 from slipstream.run.run_dir import CLAIM
@@ -86,16 +88,21 @@ def start(path: str) -> Agent:
 
 
 class Agent:
-    """Listens to all programs of the process; measures the hot one."""
+    """Listens to all programs of the process; measures the hot ones."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.status = AgentStatus(request)
         self.folder = self.status.folder
         self.hot: CompiledProgram | None = None
-        self.measurement: Measurement | None = None
+        """the program that is measured, or was last"""
+        self.measurements: dict[int, Measurement] = {}
+        """by the id of their program; they keep it alive"""
         self._claim = Lock(self.folder / CLAIM)
-        self._chooser = HotProgramChooser(max(request.start - 1, 1))
+        self._choice = Choice(request)
+        self._functions: list[Controller] = []
+        """the loops that have ended"""
+        self._takes = 0
         self._expected: set[int] = set()
         """programs that the profile is of; JAX may compile one twice"""
         self._recompiled = RecompiledPrograms()
@@ -108,11 +115,16 @@ class Agent:
         self._is_over = False
         self._lock = threading.RLock()
 
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement of the hot program."""
+        return self.measurements.get(id(self.hot))
+
     # Called by HOOKS.
 
     def on_compile(self, program: CompiledProgram) -> None:
-        self._chooser.compiled(program)
-        if self.hot is not None or self._is_over:
+        self._choice.chooser.compiled(program)
+        if self._is_decided:
             program.is_settled = True
         elif self.request.mode in (COMPARE, APPLY) and program.name == self.request.program:
             if content_of(program) == self.request.content and self._devices_fit():
@@ -125,45 +137,78 @@ class Agent:
     def on_call(
         self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
     ) -> Any:
-        if program is self.hot and self.measurement is not None:
+        measurement = self.measurements.get(id(program))
+        if measurement is not None:
             try:
-                return self.measurement.on_call(arguments, run)
+                return measurement.on_call(arguments, run)
             finally:
-                self._report_state_safely()
+                self._report_state_safely(program)
         if self.hot is None and self.request.mode == AUTO:
             self._recompiled.called(program)
-        result = run()
-        if self.hot is None and not self._is_over:
-            if self.request.mode == TIME and program.calls == 1 and is_work(program):
-                self._first_results[id(program)] = small_results(result)
-            self._consider(program)
+        result = run() if self._is_decided else self._choice.run(program, arguments, run)
+        if self.request.mode == TIME and program.calls == 1 and is_work(program):
+            self._first_results[id(program)] = small_results(result)
+        self._consider(program)
         return result
 
-    # The hot program.
+    # The hot programs.
+
+    @property
+    def _is_decided(self) -> bool:
+        """Whether no other program will be measured."""
+        return self._is_over or (self.hot is not None and not self._choice.is_reconsidered)
 
     def _consider(self, program: CompiledProgram) -> None:
         with self._lock:
-            if self.hot is not None or self._is_over:
+            if self._is_decided:
                 return
-            is_hot = self._chooser.called(program)
-            if self._expected:
-                # Known from an earlier run: it only has to run more than once.
-                is_hot = id(program) in self._expected and program.calls >= KNOWN_PROGRAM_CALLS
-            if self.request.mode == AUTO and self._recompiled.first_of(program) is None:
-                return
-            if is_hot:
+            if self._is_to_be_measured(program):
                 self._take(program)
+            elif self._choice.is_over_elsewhere:
+                self._watch_no_longer()
+            elif self._choice.is_negligible(program):
+                program.is_settled = True
+
+    def _is_to_be_measured(self, program: CompiledProgram) -> bool:
+        if self._expected and not self._takes:
+            # Known from an earlier run: it only has to run more than once.
+            return id(program) in self._expected and program.calls >= KNOWN_PROGRAM_CALLS
+        if self.request.mode == AUTO and self._recompiled.first_of(program) is None:
+            return False
+        return self._choice.is_next(program)
 
     def _take(self, program: CompiledProgram) -> None:
-        if not self._is_ours() or not self._claim.take():
+        """Measure a program, whatever was measured so far."""
+        if self.hot is None and not (self._is_ours() and self._claim.take()):
             self._say("watched elsewhere", "another process of the job is measured")
             self.leave()
             return
+        self._withdraw(program)
         self.hot = program
-        for other in HOOKS.programs:
+        self._takes += 1
+        self._choice.begin(program, is_known=id(program) in self._expected)
+        for other in () if self._choice.is_reconsidered else HOOKS.programs:
             other.is_settled = other is not program
         self._say("warming up")
-        self.measurement = self._measurement(program)
+        measurement = self._measurement(program)
+        if measurement is not None:
+            self.measurements[id(program)] = measurement
+
+    def _withdraw(self, taken: CompiledProgram) -> None:
+        """Stop the measurement under way: another program has taken over."""
+        before, measured = self.hot, self.measurement
+        if before is None or measured is None:
+            return
+        if isinstance(measured, Recorder) and not measured.is_over:
+            measured.withdraw()
+            del self.measurements[id(before)]
+        elif isinstance(measured, Controller) and not measured.done.is_set():
+            measured.stop(f"{taken.name} took more of the devices' time")
+            if measured.done.is_set():
+                del self.measurements[id(before)]
+                before.is_settled = False  # it may matter again
+                shutil.rmtree(measured.folder / "profiles", ignore_errors=True)
+        log.info("slipstream: %s takes over from %s", taken.name, before.name)
 
     def _is_ours(self) -> bool:
         """All ranks of a timed job have the same request; only the first is timed."""
@@ -186,7 +231,7 @@ class Agent:
             self._applied(None)
             return None
         callbacks = Callbacks(self._recorded, self._timed, self._applied)
-        return measurement_for(program, self.request, fits, callbacks)
+        return measurement_for(program, self.request, fits, callbacks, len(self._functions) + 1)
 
     def _compare_autopgle(self, program: CompiledProgram) -> Measurement | None:
         """Compare JAX's second program with its first."""
@@ -216,37 +261,76 @@ class Agent:
 
     # Results.
 
-    def _report_state_safely(self) -> None:
+    def _report_state_safely(self, program: CompiledProgram) -> None:
         """A failed status write must not change what runs: other ranks rely on that."""
         try:
-            self._report_state()
+            self._report_state(program)
         except Exception:
             # Whatever it is: raised here, it would count as a failure of this rank's step.
             log.warning("slipstream: the status was not written", exc_info=True)
 
-    def _report_state(self) -> None:
-        """Report the state of the measurement, and write its receipt when it is done."""
-        measured = self.measurement
+    def _report_state(self, program: CompiledProgram) -> None:
+        """Report the state of a measurement, and write its receipt when it is done."""
+        self._choice.chooser.called(program)
+        measured = self.measurements.get(id(program))
         if isinstance(measured, Recorder):
             self._end_if_launcher_is_gone()
             if not measured.is_over:
                 self._say("capturing" if measured.is_recording else "warming up")
-        if not isinstance(measured, Controller) or self._is_over:
+        if not isinstance(measured, Controller) or measured in self._functions:
             return
         if measured.done.is_set():
-            self._is_over = True
-            self._writer = threading.Thread(
-                target=self._write_receipt, args=(measured,), daemon=True
-            )
-            self._writer.start()
-        else:
+            self._ended(measured)
+        elif program is self.hot and not self._is_over:
             self._say(measured.state.value)
 
-    def _write_receipt(self, controller: Controller, is_whole: bool = True) -> None:
-        if not self.status.compared(controller, self._auto, is_whole):
+    def _ended(self, controller: Controller) -> None:
+        """A loop is done: go on with the next program, or write the receipt."""
+        with self._lock:
+            self._functions.append(controller)
+            chooser = self._choice.chooser
+            chooser.end(controller.compiled)
+            if self._choice.is_reconsidered and self._choice.is_made_here and chooser.has_more:
+                self._say("warming up")
+                return
+            self._watch_less()
+            self._writer = threading.Thread(target=self._write_receipt, daemon=True)
+            self._writer.start()
+
+    def _watch_less(self) -> None:
+        """Nothing more is known to matter: let go of programs, except those that come later."""
+        if not self._choice.is_reconsidered:
+            self._is_over = True
+        elif not self._choice.is_shared:
+            for other in HOOKS.programs:
+                other.is_settled = other.is_settled or self._choice.is_negligible(other)
+        elif self._choice.is_made_here:
+            self._choice.end_everywhere()
+            self._watch_no_longer()
+
+    def _watch_no_longer(self) -> None:
+        self._is_over = True
+        for other in HOOKS.programs:
+            other.is_settled = other.is_settled or id(other) not in self.measurements
+
+    def _write_receipt(self, is_whole: bool = True) -> None:
+        functions = self._measured_functions()
+        if not self.status.compared(functions, self._auto, is_whole):
             self._say("failed", "the receipt could not be written; see agent.log")
             return
-        self._say("settled" if is_whole else "ended early", controller.outcome.problem or "")
+        problem = functions[0].controller.outcome.problem or ""
+        self._say("settled" if is_whole else "ended early", problem)
+
+    def _measured_functions(self) -> list[MeasuredFunction]:
+        """The functions of the receipt, the one that takes most time first."""
+        chooser = self._choice.chooser
+        shares = {id(one): chooser.share(one.compiled) for one in self._functions}
+        controllers = sorted(self._functions, key=lambda one: -(shares[id(one)] or 0.0))
+        main = controllers[0].compiled
+        return [
+            MeasuredFunction(one, shares[id(one)], chooser.calls_per(one.compiled, main))
+            for one in controllers
+        ]
 
     def _recorded(self, facts: dict[str, Any] | None, why: str) -> None:
         self._is_over = True
@@ -277,8 +361,9 @@ class Agent:
 
     def give_way(self) -> None:
         """The job starts a profiler session of its own."""
-        if isinstance(self.measurement, (Recorder, Controller)):
-            self.measurement.give_way()
+        for measured in list(self.measurements.values()):
+            if isinstance(measured, (Recorder, Controller)):
+                measured.give_way()
 
     def give_up(self, why: str) -> None:
         """Measure nothing in this process, and say why."""
@@ -307,25 +392,33 @@ class Agent:
         if isinstance(measured, (Controller, Applier)):
             _refuse_compiles(measured.compiled)
             measured.join(LONGEST_WAIT_S)
-        if isinstance(measured, Controller) and not self._is_over:
-            if not measured.done.is_set():
-                why = f"the job ended while it was {self.status.state or 'warming up'}"
-                measured.stop(why)
-                # A rank that has voted is bound by it and stays undecided: this is the reason.
-                measured.outcome.problem = measured.outcome.problem or why
-            self._write_receipt(measured, is_whole=False)
+        if isinstance(measured, Controller) and measured not in self._functions:
+            is_whole = self._end_early(measured)
+            self._write_receipt(is_whole)
         elif self._writer is not None:
             self._writer.join(LONGEST_WAIT_S)
+        elif self._functions:
+            self._write_receipt()  # the job ended before the next function's turn came
         elif self.hot is None and not self._is_over:
             self._say("nothing to measure", self._why_nothing())
         elif isinstance(measured, Recorder) and not self._is_over:
             measured.give_way()
             self._say("ended early", f"the job ended while it was {self.status.state}")
 
+    def _end_early(self, controller: Controller) -> bool:
+        """End a loop with the job; return whether the receipt is whole without it."""
+        if not controller.done.is_set():
+            why = f"the job ended while it was {self.status.state or 'warming up'}"
+            controller.stop(why)
+            # A rank that has voted is bound by it and stays undecided: this is the reason.
+            controller.outcome.problem = controller.outcome.problem or why
+        self._functions.append(controller)
+        return self._measured_functions()[0].controller is not controller
+
     def _why_nothing(self) -> str:
-        busiest = self._chooser.busiest()
-        if busiest is None:
-            return "the job called no jitted function"
+        why, busiest = self._choice.why_nothing(), self._choice.chooser.busiest()
+        if why is not None or busiest is None:
+            return why or ""
         name, calls = busiest
         times = "once" if calls == 1 else f"{calls} times"
         if self.request.mode == AUTO:

@@ -1,85 +1,295 @@
-"""Which of a job's programs is the hot one: its step.
+"""Which of a job's programs are hot: those that the devices spend their time on.
 
-It is the largest among those called often enough, once it runs without further compiles. Jobs also
-call small programs often, for data or random numbers, before the first step. So a program without
-a matmul or convolution has to wait, and so does one much smaller than another that already runs.
-A step is often compiled twice, because its first arguments have other (weak) types than its
-results; a slightly larger program therefore means nothing.
+    calls     1        2 … 6               7 …                    a compile      2 … 6
+    program   loaded   waited for, timed   counted, not waited    anew           timed again
+
+A program's time is that of a typical call times its calls. What runs once, or no longer, is left
+out, and so is what runs while programs are still being compiled: that is the job's start.
+
+The first choice is measured alone. If another program then takes much more time, it takes over: an
+evaluation may come before the training. Once a program is measured, those that share its loop and
+matter are next: gradient and update, say.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from weakref import WeakKeyDictionary, WeakSet
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 
 WORK = (b"dot_general", b"convolution")
 """operations that a step has, as StableHLO names them"""
+SAMPLES = 5
+"""calls of a program that are timed, after each compile"""
+MOST_SAMPLES = 100
+"""in all: a job that compiles all the time is not to be slowed down all the time"""
 PATIENCE = 20
-"""how many times more calls a program needs that doesn't look like a step"""
-MUCH_LARGER = 1.5
+"""how many times more calls the first choice needs if it has no product and no convolution"""
+MATTERS = 0.1
+"""the share of device time from which a program is measured in its own right"""
+NEGLIGIBLE = 0.01
+"""the share below which a program is no longer watched"""
+TAKES_OVER = 2.0
+"""how many times more device time than the program being measured another must take"""
+MOST_WATCHED = 200
+"""calls after which a program that doesn't matter is no longer watched"""
 
 
 @dataclass
 class _Seen:
-    program: CompiledProgram
+    """One program's calls and times."""
+
+    name: str
+    is_work: bool
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     calls: int = 0
-    quiet_calls: int = 0
-    """calls since the last compile of any program"""
+    samples: int = 0
+    """in all"""
+    recent_calls: int = 0
+    """since the last compile"""
+    recent_samples: int = 0
+    loop_calls: int = 0
+    """since the first choice"""
+    last_s: float = 0.0
+    """when it was called last"""
+    last_call: int = 0
+    """the number of that call, among those of all programs"""
+
+    @property
+    def each_s(self) -> float:
+        return median(self.times_s) if self.times_s else 0.0
+
+    @property
+    def recent_s(self) -> float:
+        return self.each_s * self.recent_calls
+
+    @property
+    def loop_s(self) -> float:
+        return self.each_s * self.loop_calls
 
 
-@dataclass
 class HotProgramChooser:
-    """Sees every compile and call, and finds the hot program as soon as it can."""
+    """Sees every compile and call, and says which program to measure next."""
 
-    start: int
-    """calls before a program can be hot"""
-    compiles: int = 0
-    _seen: dict[int, _Seen] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(
+        self,
+        start: int,
+        functions: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.start = start
+        """calls before a program can be hot"""
+        self._functions = [function_name(name) for name in functions]
+        """the user's choice, if any"""
+        self._clock = clock
+        self._calls = 0
+        self._compiled_s = clock()
+        self._chosen_s = 0.0
+        """when the first choice was made"""
+        self._active: CompiledProgram | None = None
+        self._measured: WeakSet[CompiledProgram] = WeakSet()
+        self._queue: WeakSet[CompiledProgram] = WeakSet()
+        """programs of the same loop that matter, not measured yet"""
+        self._seen: WeakKeyDictionary[CompiledProgram, _Seen] = WeakKeyDictionary()
+        self._loop_calls: WeakKeyDictionary[CompiledProgram, int] = WeakKeyDictionary()
+        """calls of each program while the first was measured, and all were seen"""
+        self._lock = threading.RLock()
+
+    # What happens in the job.
 
     def compiled(self, program: CompiledProgram) -> None:
         with self._lock:
-            self.compiles += 1
+            self._compiled_s = self._clock()
             for seen in self._seen.values():
-                seen.quiet_calls = 0
+                seen.recent_calls = seen.recent_samples = 0
 
-    def called(self, program: CompiledProgram) -> bool:
-        """Whether this program is the hot one."""
+    def is_timed(self, program: CompiledProgram) -> bool:
+        """Whether the next call of a program is to be waited for."""
         with self._lock:
-            seen = self._seen.setdefault(id(program), _Seen(program))
-            seen.calls += 1
-            seen.quiet_calls += 1
-            if min(seen.calls, seen.quiet_calls) < self.start:
+            seen = self._of(program)
+            if not seen.calls or seen.samples >= MOST_SAMPLES:
                 return False
-            if seen.calls >= PATIENCE * self.start:
-                return seen is self._largest(self.start)
-            return is_work(program) and not self._is_small(program)
+            taken = seen.recent_samples if self._active is None else seen.samples
+            return taken < SAMPLES
 
-    def _is_small(self, program: CompiledProgram) -> bool:
-        """Whether a much larger program already runs."""
-        least = MUCH_LARGER * len(program.stablehlo)
-        others = (seen.program for seen in self._seen.values())
-        return any(is_work(other) and len(other.stablehlo) > least for other in others)
+    def called(self, program: CompiledProgram, seconds: float | None = None) -> None:
+        """A program was called, and took so long on its devices, if it was timed."""
+        with self._lock:
+            seen = self._of(program)
+            seen.calls += 1
+            seen.recent_calls += 1
+            seen.loop_calls += self._chosen_s > 0
+            self._calls += 1
+            seen.last_s, seen.last_call = self._clock(), self._calls
+            if seconds is not None:
+                seen.times_s.append(seconds)
+                seen.samples += 1
+                seen.recent_samples += 1
+
+    # What to measure.
+
+    def is_next(self, program: CompiledProgram) -> bool:
+        """Whether a program is to be measured from now on."""
+        with self._lock:
+            seen = self._of(program)
+            if program in self._measured or program is self._active:
+                return False
+            if seen.recent_calls < self.start:
+                return False
+            if self._functions:
+                return self._active is None and function_name(seen.name) in self._functions
+            if self._active is not None:
+                active = self._of(self._active)
+                return self._is_hot(seen) and seen.recent_s > TAKES_OVER * active.recent_s
+            if not self._measured:
+                return self._is_hot(seen)
+            return program in self._queue or self._matters_late(seen)
+
+    def begin(self, program: CompiledProgram) -> None:
+        """A program is being measured; one that was is no longer."""
+        with self._lock:
+            has_taken_over = self._active is not None and not self._measured
+            self._active = program
+            self._queue.discard(program)
+            if has_taken_over or not self._chosen_s:
+                self._chosen_s = self._clock()
+                for seen in self._seen.values():
+                    seen.loop_calls = 0
+
+    def end(self, program: CompiledProgram) -> None:
+        """A program is measured; those of the same loop that matter are next."""
+        with self._lock:
+            self._measured.add(program)
+            if program is not self._active:
+                return
+            self._active = None
+            if not self._loop_calls:
+                # From here on the program runs at full speed, unseen.
+                self._loop_calls.update({p: seen.loop_calls for p, seen in self._seen.items()})
+            for other, seen in self._seen.items():
+                is_new = other not in self._measured and not other.is_settled
+                calls = self._loop_calls.get(other, 0)
+                if is_new and calls >= self.start and self._share(seen) >= MATTERS:
+                    self._queue.add(other)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether programs wait to be measured that the job is known to call."""
+        with self._lock:
+            if not self._functions:
+                return bool(self._queue)
+            measured = {function_name(program.name) for program in self._measured}
+            return any(
+                seen.loop_calls and function_name(seen.name) in self._functions
+                for seen in self._seen.values()
+                if function_name(seen.name) not in measured
+            )
+
+    @property
+    def has_called_chosen(self) -> bool:
+        """Whether the job called a function that the user chose."""
+        with self._lock:
+            return any(function_name(seen.name) in self._functions for seen in self._seen.values())
+
+    def is_negligible(self, program: CompiledProgram) -> bool:
+        """Whether a program may run at full speed from now on, unwatched."""
+        with self._lock:
+            seen = self._of(program)
+            if program is self._active or program in self._queue or self._functions:
+                return False
+            if not self._chosen_s or seen.loop_calls < self.start:
+                return False
+            if self._active is None:
+                return seen.loop_calls >= MOST_WATCHED or self._share(seen) < NEGLIGIBLE
+            return seen.recent_calls >= self.start and self._share(seen) < NEGLIGIBLE
+
+    def share(self, program: CompiledProgram) -> float | None:
+        """The part of the devices' time that a program takes; None where it was not timed."""
+        with self._lock:
+            seen = self._of(program)
+            if not seen.times_s:
+                return None
+            if not self._loop_calls or self._loop_calls.get(program):
+                return self._share(seen)
+            return min(seen.loop_s / max(self._clock() - self._chosen_s, 1e-9), 1.0)
+
+    def calls_per(self, program: CompiledProgram, other: CompiledProgram) -> float | None:
+        """Calls of a program for each call of another, in the loop that they share."""
+        with self._lock:
+            own, others = self._loop_calls.get(program), self._loop_calls.get(other)
+            return own / others if own and others else None
 
     def busiest(self) -> tuple[str, int] | None:
-        """The largest program that ran, and how often; for messages."""
+        """The program that took most time, and how often it ran; for messages."""
         with self._lock:
-            found = self._largest(1)
+            called = [seen for seen in self._seen.values() if seen.calls]
+            found = max(called, key=lambda s: (s.is_work, s.each_s * s.calls), default=None)
             if found is None:
                 return None
-            name = found.program.name
-            return name, sum(s.calls for s in self._seen.values() if s.program.name == name)
+            return found.name, sum(s.calls for s in called if s.name == found.name)
 
-    def _largest(self, calls: int) -> _Seen | None:
-        called = [seen for seen in self._seen.values() if seen.calls >= calls]
-        return max(called, key=_weight, default=None)
+    def names(self) -> list[str]:
+        """All functions that ran, those that took most time first; for messages."""
+        with self._lock:
+            ran = sorted(self._seen.values(), key=lambda s: (s.is_work, s.calls), reverse=True)
+            return list(dict.fromkeys(function_name(seen.name) for seen in ran if seen.calls))
+
+    def _of(self, program: CompiledProgram) -> _Seen:
+        found = self._seen.get(program)
+        if found is None:
+            found = self._seen[program] = _Seen(program.name, is_work(program))
+        return found
+
+    def _is_hot(self, seen: _Seen) -> bool:
+        if not seen.is_work and seen.recent_calls < PATIENCE * self.start:
+            return False
+        return not any(
+            self._goes_before(other, seen)
+            for program, other in self._seen.items()
+            if other is not seen and program not in self._measured
+        )
+
+    def _goes_before(self, other: _Seen, seen: _Seen) -> bool:
+        """Whether another program that still runs takes more time."""
+        if other.recent_s <= seen.recent_s:
+            return False
+        if other.recent_calls == 1 and seen.recent_calls >= 2 * self.start:
+            return False  # it ran once
+        window_s = self._clock() - self._compiled_s
+        is_recent = other.last_s >= self._compiled_s + window_s / 2
+        return is_recent and self._calls - other.last_call < PATIENCE * self.start
+
+    def _share(self, seen: _Seen) -> float:
+        """The part of the devices' time in the loop."""
+        counts = self._loop_calls
+        times_s = {
+            id(one): one.each_s * (counts.get(program, 0) if counts else one.loop_calls)
+            for program, one in self._seen.items()
+        }
+        total_s = sum(times_s.values())
+        return times_s[id(seen)] / total_s if total_s else 0.0
+
+    def _matters_late(self, seen: _Seen) -> bool:
+        """Whether a program that came later takes its share of the time since the choice.
+
+        The programs measured before run at full speed, unseen: only the clock tells their part.
+        """
+        return seen.loop_s >= MATTERS * (self._clock() - self._chosen_s)
 
 
 def is_work(program: CompiledProgram) -> bool:
     return any(name in program.stablehlo for name in WORK)
 
 
-def _weight(seen: _Seen) -> tuple[bool, int]:
-    return is_work(seen.program), len(seen.program.stablehlo)
+def function_name(program: str) -> str:
+    """`step` for JAX's `jit_step` or `pmap_step`."""
+    for prefix in ("jit_", "pmap_"):
+        if program.startswith(prefix):
+            return program.removeprefix(prefix).strip("_") or program
+    return program.strip("_") or program

@@ -33,9 +33,12 @@ class Callbacks:
 
 
 def measurement_for(
-    program: CompiledProgram, request: Request, fits: bool, callbacks: Callbacks
+    program: CompiledProgram, request: Request, fits: bool, callbacks: Callbacks, number: int = 1
 ) -> Measurement:
-    """`fits`: whether the profile that the request names is of this program."""
+    """The measurement of one program, the job's first or another.
+
+    `fits`: whether the profile that the request names is of this program.
+    """
     folder, is_shared = Path(request.folder), len(program.processes) > 1
     options = profiler_options(request.profiler)
     if request.mode == PROFILE:
@@ -47,9 +50,10 @@ def measurement_for(
         return MeanStepTimer(program, request.steps, callbacks.timed)
     if request.mode == APPLY and fits and not is_shared:
         return Applier(program, request, callbacks.applied)
+    # Ranks that agree through a folder need one that is the same for all.
+    own = folder.parent if is_shared else folder
     plan = ExperimentPlan(
-        # Ranks that agree through a folder need one that is the same for all.
-        folder.parent if is_shared else folder,
+        own if number == 1 else own / f"function{number}",
         1, request.steps, request.rounds, request.variants, request.policy,
         is_recorded=fits, profiler_options=options,
     )  # fmt: skip

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.compiling import stablehlo_text
 from slipstream.writing import atomic_write, file_name
 
+_CONTENTS: WeakKeyDictionary[CompiledProgram, str] = WeakKeyDictionary()
+
 
 def content_of(program: CompiledProgram) -> str:
     """A hash of what the program computes, without its source locations."""
-    text = stablehlo_text(program.stablehlo, enable_debug_info=False, large_elements_limit=64)
-    return hashlib.sha256(text.encode()).hexdigest()
+    found = _CONTENTS.get(program)
+    if found is None:
+        text = stablehlo_text(program.stablehlo, enable_debug_info=False, large_elements_limit=64)
+        found = _CONTENTS[program] = hashlib.sha256(text.encode()).hexdigest()
+    return found
 
 
 def save_program(program: CompiledProgram, folder: Path) -> dict[str, Path]:

@@ -65,6 +65,12 @@ class Recorder:
         with self.program.lock:
             self._recorder.give_way()
 
+    def withdraw(self) -> None:
+        """Record nothing: another program is to be recorded instead."""
+        with self.program.lock:
+            self.is_over = True
+            self._recorder.abandon()
+
     def _begin(self) -> None:
         if self._recorder.begin(self.folder / "profiles" / "before"):
             self._calls_left, self._first = self.steps, self.program.calls

@@ -61,6 +61,8 @@ class Request:
     coverage: Mapping[str, Any] = field(default_factory=dict)
     chosen: str | None = None
     """with `apply`: the arm to run"""
+    functions: tuple[str, ...] = ()
+    """names of the functions to measure, if the user chose"""
     xla_flags: str = ""
     """the job's XLA_FLAGS, before the job itself changes them"""
     launcher: int = 0
@@ -86,5 +88,5 @@ def read_request(path: str | os.PathLike[str]) -> Request:
     if data is None or data.get("mode") not in MODES:
         raise BadInput(f"{os.fspath(path)} holds no request; see: slipstream run --help")
     variants = tuple(Variant(**one) for one in data.pop("variants"))
-    devices, variables = tuple(data.pop("devices")), tuple(data.pop("variables"))
-    return Request(**data, variants=variants, devices=devices, variables=variables)
+    lists = {name: tuple(data.pop(name)) for name in ("devices", "variables", "functions")}
+    return Request(**data | lists, variants=variants)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.compare_outputs import write_results
 from slipstream.experiment.controller import Controller
-from slipstream.experiment.receipt import COMPARISON, receipt_of
+from slipstream.experiment.receipt import COMPARISON, Receipt, combined_receipt, receipt_of
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.masking import mask_text
 from slipstream.run.agent.program_dump import content_of, save_program
@@ -28,6 +28,22 @@ log = logging.getLogger("slipstream")
 
 OURS = (OSError, SlipstreamError, RuntimeError, ValueError)
 """what writing a result may raise: the disk, our own files, and XLA"""
+
+
+@dataclass(frozen=True)
+class MeasuredFunction:
+    """A function of the job, and its part in it."""
+
+    controller: Controller
+    share: float | None
+    """of the devices' time"""
+    calls_per_step: float | None
+    """a step is a call of the function that takes most time"""
+
+    def receipt(self) -> Receipt:
+        found = receipt_of(self.controller, reads_profiles=False)
+        part = {"share": self.share, "calls_per_step": self.calls_per_step}
+        return replace(found, program={**found.program, **part})
 
 
 class AgentStatus:
@@ -50,20 +66,24 @@ class AgentStatus:
             log.warning("slipstream: %s (the state could not be written)", state)
 
     def compared(
-        self, controller: Controller, autopgle: Mapping[str, Any], is_whole: bool = True
+        self,
+        functions: Sequence[MeasuredFunction],
+        autopgle: Mapping[str, Any],
+        is_whole: bool = True,
     ) -> bool:
-        """Write the receipt of a comparison; `autopgle` holds facts about AutoPGLE."""
+        """Write the receipt of the comparisons; `autopgle` holds facts about AutoPGLE."""
         try:
-            self._compared(controller, autopgle, is_whole)
+            self._compared(functions, autopgle, is_whole)
         except OURS:
             log.warning("slipstream: the receipt could not be written", exc_info=True)
             return False
         return True
 
     def _compared(
-        self, controller: Controller, autopgle: Mapping[str, Any], is_whole: bool
+        self, functions: Sequence[MeasuredFunction], autopgle: Mapping[str, Any], is_whole: bool
     ) -> None:
-        receipt = receipt_of(controller, reads_profiles=False)
+        receipt = combined_receipt([one.receipt() for one in functions])
+        controller = functions[0].controller
         program = save_program(controller.compiled, self.folder / "programs")
         files = {what: str(file) for what, file in program.items()}
         receipt = replace(receipt, files={**receipt.files, **files})
