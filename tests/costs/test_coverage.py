@@ -86,3 +86,22 @@ def test_bound_costs_of_another_fingerprint_are_not_taken(table, profile):
     program = replace(table.programs[0], fingerprint="f" * 32, is_bound=True)
 
     assert check_profile(CostTable((program,)), profile).share == 0.0
+
+
+def test_the_coverage_is_that_of_the_program_asked_for(tmp_path):
+    """Another program of the recording may run longer."""
+    import jax
+    import jax.numpy as jnp
+
+    small, large = jax.jit(lambda x: jnp.sin(x) @ x), jax.jit(lambda x: jnp.cos(x) @ x @ x @ x)
+    x = jnp.ones((64, 64))
+    jax.block_until_ready((small(x), large(x)))
+    with jax.profiler.trace(str(tmp_path)):
+        jax.block_until_ready([small(x), *(large(x) for _ in range(20))])
+    profile = load(tmp_path)
+    table = extract_costs(profile)
+    assert len(table.programs) == 2
+    for part, other in (table.programs, table.programs[::-1]):
+        one = CostTable((part,), table.policy, table.facts)
+        assert check_profile(one, profile, part.program).share == 1.0
+        assert check_profile(one, profile, other.program).share < 1.0

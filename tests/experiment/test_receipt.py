@@ -1,12 +1,18 @@
 """Programs whose results are wrong are in the receipt, and are told of where it is told."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from analyses.test_soundness import CONTIGUOUS
 from slipstream.experiment.plan import ExperimentOutcome
-from slipstream.experiment.receipt import receipt_of, wrong_notes
+from slipstream.experiment.receipt import (
+    bare_receipt,
+    combined_receipt,
+    receipt_of,
+    wrong_notes,
+)
 from slipstream.experiment.variants import (
     BOTH,
     COSTS,
@@ -84,3 +90,40 @@ def test_an_arm_that_is_the_same_as_another_names_it():
     compiled = dict(receipt_lines(found.to_json()))["compile"]
     assert "the same program as the original: costs · " in compiled
     assert "the same program as no command buffers: costs, no command buffers" in compiled
+
+
+def function(name, share, calls, before, after, chosen="costs"):
+    change = {"estimate": after / before - 1, "low": after / before - 1.02, "high": 0.0}
+    return replace(
+        bare_receipt("the whole interval lies below zero", "faster"),
+        chosen=chosen,
+        program={"name": name, "share": share, "calls_per_step": calls},
+        step_us={"before": before, "after": after},
+        change=change,
+    )
+
+
+def test_several_functions_are_told_each_and_together():
+    """Two of them gain: 5% of a step of 1000 µs, and 10 µs for each of two calls a step."""
+    receipts = [
+        function("jit_gradient", 0.6, 1.0, 1000.0, 950.0),
+        function("jit_update", 0.2, 2.0, 500.0, 490.0),
+        function("jit_metric", 0.1, 1.0, 1000.0, 1100.0, chosen="original"),
+    ]
+    combined = combined_receipt(receipts)
+    assert combined.program["name"] == "jit_gradient"
+    names = [one["program"]["name"] for one in combined.functions]
+    assert names == ["jit_gradient", "jit_update", "jit_metric"]
+    assert combined.together["after_us"] == pytest.approx(1000 - 50 - 2 * 10)
+    assert combined.together["change"]["estimate"] == pytest.approx(-0.07)
+    lines = dict(receipt_lines(combined.to_json()))
+    assert lines["together"].startswith("a step 1 ms → 930 µs, -7.0%")
+    assert "jit_metric, 10% of the device time · faster" in lines["also"]
+    page = receipt_page(combined.to_json())
+    assert "jit_update, 20% of the device time" in page
+
+
+def test_a_single_function_is_told_as_before():
+    alone = function("jit_step", 0.9, 1.0, 1000.0, 950.0)
+    assert combined_receipt([alone]) is alone
+    assert alone.functions == () and alone.together is None

@@ -22,7 +22,7 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.receipt import Data, receipt_lines, verdict_text
+from slipstream.outputs.terminal.receipt import Data, function_text, receipt_lines, verdict_text
 
 TIMES = (
     "wall",
@@ -52,12 +52,16 @@ def receipt_page(receipt: Data) -> str:
 
 
 def _sections(receipt: Data) -> Iterator[Section]:
-    text = verdict_text(receipt)
-    yield Section("verdict", "Verdict", _verdict(receipt), text[:1].upper() + text[1:])
+    yield Section("verdict", "Verdict", _verdict(receipt), _capitalised(verdict_text(receipt)))
     if receipt["arms"]:
         lede = "The variants in which the step was compiled, and their step times."
         badge = str(len(receipt["arms"]))
         yield Section("programs", "Programs", _arms(receipt["arms"]), lede, badge)
+    for index, other in enumerate(receipt.get("functions", ())[1:], 2):
+        name, lede = str(other["program"]["name"]), _capitalised(function_text(other))
+        if other["arms"]:
+            badge = str(len(other["arms"]))
+            yield Section(f"function{index}", name, _arms(other["arms"]), lede, badge)
     times = {name: part for name, part in receipt["overlap"].items() if part}
     if times:
         yield Section("steps", "Where the step time goes", _steps(times))
@@ -65,6 +69,10 @@ def _sections(receipt: Data) -> Iterator[Section]:
     if rows or receipt["notes"]:
         yield Section("phases", "Phases", _told(rows, receipt["notes"]))
     yield Section("repeat", "Reproduce", _repeat(receipt))
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _verdict(receipt: Data) -> Html:

@@ -25,7 +25,7 @@ def receipt_lines(receipt: Data) -> Iterator[tuple[str, str]]:
     if timed:
         yield "compare", _compare_text(receipt, timed)
     for other in receipt.get("functions", ())[1:]:
-        yield "also", f"{_function_text(other['program'])} · {_outcome_text(other)}"
+        yield "also", function_text(other)
     yield "verdict", verdict_text(receipt)
     if receipt.get("together"):
         yield "together", _together_text(receipt["together"])
@@ -53,7 +53,12 @@ def _times(receipt: Data) -> str:
     return text + "."
 
 
-def _function_text(program: Data) -> str:
+def function_text(function: Data) -> str:
+    """One of several functions: its part of the device time, and what was found."""
+    return f"{_part_text(function['program'])} · {_outcome_text(function)}"
+
+
+def _part_text(program: Data) -> str:
     """`jit_step, 93% of the device time`"""
     share, name = program.get("share"), program.get("name") or ""
     return f"{name}, {share:.0%} of the device time" if share is not None else name
@@ -73,14 +78,12 @@ def _together_text(together: Data) -> str:
     before, after = (format_time(together[n] * PS_PER_US) for n in ("before_us", "after_us"))
     change = together["change"]
     interval = f"{change['low']:+.1%} … {change['high']:+.1%}"
-    return (
-        f"{before} → {after}, {change['estimate']:+.1%} ({interval}): the step, with all functions."
-    )
+    return f"a step {before} → {after}, {change['estimate']:+.1%} ({interval}), all functions."
 
 
 def _compile_text(receipt: Data) -> str:
     pgle = receipt["pgle"]
-    parts = [*filter(None, [_function_text(receipt["program"])]), _pgle_text(receipt)]
+    parts = [*filter(None, [_part_text(receipt["program"])]), _pgle_text(receipt)]
     if pgle.get("schedule_changed") is not None:
         parts.append("schedule changed" if pgle["schedule_changed"] else "schedule unchanged")
     failed = [arm for arm in receipt["arms"] if arm["error"]]
