@@ -9,7 +9,7 @@ import numpy as np
 from builders import profile, space
 from slipstream.profile import data_quality
 from slipstream.profile.data_quality import add_data_quality_warnings
-from slipstream.profile.profile import Profile
+from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.sources.load import load
 
 
@@ -123,10 +123,16 @@ def two_hosts(offset: float, count: int = 4) -> Profile:
     return built.build()
 
 
+def test_clocks_are_doubted_once():
+    doubted = two_hosts(1500).with_warnings(ProfileWarning("clock-skew", "known"))
+    assert [warning.message for warning in add_data_quality_warnings(doubted).warnings] == ["known"]
+
+
 def test_clocks_that_differ():
     assert said(two_hosts(1500)) == {
         "clock-skew": "collectives end 1.5 ms later on other than on host, so the two hosts' "
-        "clocks differ; only compare times within one host"
+        "clocks differ as recorded; on a timeline, only compare times within one host (`hosts` "
+        "and `collectives` correct for it)"
     }
     assert "1.5 ms earlier on other" in said(two_hosts(-1500))["clock-skew"]
     assert said(two_hosts(900)) == {}

@@ -63,7 +63,8 @@ def test_a_host_that_does_not_say_when_it_began():
         (
             "clock-skew",
             "b did not record when profiling began, so each host's times count from its own "
-            "start; only compare times within one host",
+            "start; on a timeline, only compare times within one host (`hosts` and `collectives` "
+            "correct for it)",
         )
     ]
 
@@ -74,7 +75,10 @@ def test_clocks_that_cannot_be_of_one_run():
     assert found.events["start_ps"].tolist() == [0, 0]
     (warning,) = found.warnings
     assert warning.code == "clock-skew"
-    assert warning.message.startswith("the hosts seem to have begun profiling 473,086 hours apart")
+    assert warning.message.startswith(
+        "by their clocks, some hosts recorded 473,086 hours after the others: either a clock is "
+        "wrong, or these are two runs"
+    )
 
 
 def test_equal_programs_are_one():
@@ -84,7 +88,8 @@ def test_equal_programs_are_one():
 
 
 def test_unequal_programs_of_one_name_are_distinguished():
-    found = merged(host("a"), host("b", op="dot.2"), host("b", op="dot.3"), host("b", op="dot.4"))
+    processes = [host("b", None, op=f"dot.{number}") for number in (2, 3, 4)]
+    found = merged(host("a"), *processes)
     names = [STEP, f"{STEP}@b", f"{STEP}@b#2", f"{STEP}@b#3"]
     assert texts(found.events, "program") == names
     assert list(found.programs) == names

@@ -92,6 +92,41 @@ def test_of_several_runs_the_newest_or_the_one_that_was_named(tmp_path: Path) ->
     )
 
 
+def test_what_a_folder_holds_and_was_not_read_is_said(tmp_path: Path) -> None:
+    def said(path: Path, **options: str) -> list[str]:
+        return [w.message for w in load(path, **options).warnings if w.code == "not-read"]
+
+    log = tmp_path / "plugins" / "profile"
+    gpu_space().write(log / "2024_01_02" / "h.xplane.pb")
+    assert said(tmp_path) == []
+    gpu_space().write(log / "2024_01_03" / "h.xplane.pb")
+    assert said(tmp_path) == [
+        f"{tmp_path} holds one more run; 2024_01_03 was read. To read another one: --run NAME "
+        "(2024_01_02)"
+    ]
+    assert said(tmp_path, run="2024_01_02") == []
+    assert said(log / "2024_01_03") == []
+    other = log / "2024_01_03" / "nsys.sqlite"
+    other.write_bytes(b"SQLite format 3\0")
+    (log / "2024_01_03" / "h.nsys-rep").write_bytes(b"the same recording, not exported")
+    assert said(log / "2024_01_03") == [
+        f"{log / '2024_01_03'} also holds nsys.sqlite, not read; to read a file, name it"
+    ]
+    assert said(log / "2024_01_03" / "h.xplane.pb") == []
+
+
+def test_processes_that_have_their_own_folders_are_one_run(tmp_path: Path) -> None:
+    """As `slipstream.capture` writes them; the second capture of each is newest."""
+    for number, runs in enumerate((("2024_01_01", "2024_01_03"), ("2024_01_02", "2024_01_04"))):
+        for run in runs:
+            folder = tmp_path / f"process{number}" / "plugins" / "profile" / run
+            gpu_space(f"{number}-{run}").write(folder / "h.xplane.pb")
+    found = load(tmp_path)
+    assert [host.name for host in found.hosts] == ["0-2024_01_03", "1-2024_01_04"]
+    (warning,) = (w for w in found.warnings if w.code == "not-read")
+    assert "holds 2 more runs; 2024_01_03, 2024_01_04 was read" in warning.message
+
+
 def test_without_a_host_name_the_file_name_says_it(tmp_path: Path) -> None:
     assert load(gpu_space().write(tmp_path / "node7.xplane.pb")).hosts[0].name == "node7"
 

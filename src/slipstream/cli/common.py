@@ -70,6 +70,8 @@ WholeOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")]
 
+ABOUT_FILES = ("not-read", "same-device", "different-programs")
+"""codes of warnings about which files were read"""
 PLAIN_WIDTH = 80
 """columns where the output is not a terminal"""
 MAX_WIDTH = 120
@@ -78,12 +80,24 @@ SHOW_AFTER_S = 2.0
 """how long work may take before progress is shown"""
 
 
-def open_profile(path: str, run: str | None = None, dumps: str | None = None) -> Profile:
-    """Load a profile; on a terminal, show a progress bar if it takes long."""
+def open_profile(
+    path: str, run: str | None = None, dumps: str | None = None, shows_warnings: bool = False
+) -> Profile:
+    """Load a profile; on a terminal, show a progress bar if it takes long.
+
+    Doubts about which files were read go to stderr, unless the command shows all warnings.
+    """
     from slipstream.sources.load import load
 
     with ProgressBar() as bar:
-        return load(path, run=run, progress=bar.update, dumps=dumps)
+        profile = load(path, run=run, progress=bar.update, dumps=dumps)
+    doubts = [one.message for one in profile.warnings if one.code in ABOUT_FILES]
+    if doubts and not shows_warnings:
+        from slipstream.outputs.formatting import printable
+
+        for text in doubts:
+            print(f"warning: {printable(text)}", file=sys.stderr)
+    return profile
 
 
 class ProgressBar:

@@ -23,7 +23,7 @@ def summary(
     """
     from slipstream.analyses.summary import summary as analyse
 
-    result = analyse(open_profile(path, run, dumps))
+    result = analyse(open_profile(path, run, dumps, shows_warnings=True))
     if json:
         from slipstream.outputs.json import summary_json
 

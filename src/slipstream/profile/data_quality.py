@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from slipstream.profile.events import distinct
+from slipstream.profile.host_merge import ONLY_WITHIN
 from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.units import format_time
 
@@ -102,7 +103,7 @@ def _uneven_executions(profile: Profile) -> Iterator[ProfileWarning]:
 
 def _clock_skew(profile: Profile) -> Iterator[ProfileWarning]:
     """Hosts whose clocks disagree about the end of collectives, which all hosts end together."""
-    if len(profile.hosts) < 2:
+    if len(profile.hosts) < 2 or any(one.code == "clock-skew" for one in profile.warnings):
         return
     ends = _collective_ends(profile)
     first = min(ends, default=None)
@@ -118,7 +119,7 @@ def _clock_skew(profile: Profile) -> Iterator[ProfileWarning]:
                 "clock-skew",
                 f"collectives end {format_time(abs(offset))} {'later' if offset > 0 else 'earlier'}"
                 f" on {profile.hosts[host].name} than on {profile.hosts[first].name}, so the two "
-                "hosts' clocks differ; only compare times within one host",
+                f"hosts' clocks differ as recorded; {ONLY_WITHIN}",
             )
 
 

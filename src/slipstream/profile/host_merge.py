@@ -8,18 +8,26 @@ from dataclasses import replace
 import numpy as np
 
 from slipstream.profile.events import Array, Column, Table, Tags, Texts, joined
+from slipstream.profile.one_run import APART_NS, Recorded, apart_ns, check_one_run
 from slipstream.profile.profile import Profile, ProfileWarning, Programs
 
-FURTHEST_NS = 24 * 3600 * 10**9
-"""if hosts seem to begin profiling further apart than this, their clocks differ"""
+ONLY_WITHIN = (
+    "on a timeline, only compare times within one host (`hosts` and `collectives` correct for it)"
+)
+"""what clocks that differ mean"""
 
 
 def merge_hosts(profiles: Sequence[Profile]) -> Profile:
-    """One Profile of all hosts; times count from the earliest host's start."""
+    """One Profile of all hosts; times count from the earliest host's start.
+
+    BadInput if the profiles can't be of one run.
+    """
     if len(profiles) == 1:
         return profiles[0]
     texts = Texts()
-    shifts, warnings = _shifts(profiles)
+    recorded = [Recorded.of(profile) for profile in profiles]
+    doubts = check_one_run(recorded)
+    shifts, warnings = _shifts(profiles, apart_ns(recorded))
     programs, renamed = _merge_programs(profiles)
     moved = [
         _moved(profile, offsets, texts, shift, renames)
@@ -35,25 +43,32 @@ def merge_hosts(profiles: Sequence[Profile]) -> Profile:
         joined([part.host_events for part in moved], texts.values),
         joined([part.transfers for part in moved], texts.values),
         programs,
-        tuple(warning for part in moved for warning in part.warnings) + warnings,
+        tuple(warning for part in moved for warning in part.warnings) + doubts + warnings,
     )
 
 
-def _shifts(profiles: Sequence[Profile]) -> tuple[list[int], tuple[ProfileWarning, ...]]:
+def _shifts(
+    profiles: Sequence[Profile], apart: int
+) -> tuple[list[int], tuple[ProfileWarning, ...]]:
     """How far to shift each host's times, in ps, and warnings about the clocks."""
     hosts = [profile.hosts[0] for profile in profiles]
-    known = [host.start_ns for host in hosts if host.start_ns is not None]
-    first = min(known, default=0)
+    first = min((host.start_ns for host in hosts if host.start_ns is not None), default=0)
     unknown = [host.name for host in hosts if host.start_ns is None]
     if unknown:
         text = f"{', '.join(unknown)} did not record when profiling began"
-    elif max(known) - first > FURTHEST_NS:
-        hours = (max(known) - first) / 3.6e12
-        text = f"the hosts seem to have begun profiling {hours:,.0f} hours apart"
+    elif apart > APART_NS:
+        text = (
+            f"by their clocks, some hosts recorded {_long(apart)} after the others: either a clock "
+            "is wrong, or these are two runs (then read each by itself)"
+        )
     else:
         return [((host.start_ns or 0) - first) * 1000 for host in hosts], ()
-    text += ", so each host's times count from its own start; only compare times within one host"
+    text += f", so each host's times count from its own start; {ONLY_WITHIN}"
     return [0] * len(hosts), (ProfileWarning("clock-skew", text),)
+
+
+def _long(ns: int) -> str:
+    return f"{ns / 3.6e12:,.0f} hours" if ns >= 3.6e12 else f"{ns / 6e10:,.0f} minutes"
 
 
 Offsets = tuple[int, int, int]

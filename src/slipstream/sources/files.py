@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -18,6 +19,9 @@ from slipstream.profile.events import Array
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 # Recordings that a folder may have of one run, the most informative first.
 _SUFFIXES = (XPLANE_SUFFIXES, (".zip",), (".sqlite", ".sqlite.gz"), (".nsys-rep",))
+_ALL_SUFFIXES = tuple(sorted((end for ends in _SUFFIXES for end in ends), key=len, reverse=True))
+_PROCESS = re.compile(r"process\d+")
+"""the folder of one process, as `slipstream.capture` writes it"""
 _GZIP, _ZIP, _SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
 
 
@@ -45,13 +49,50 @@ def find_recordings(path: Path, run: str | None = None) -> list[Path]:
             "below it, or Nsight Systems' *.sqlite, *.nsys-rep or *.zip; record one with "
             "jax.profiler.start_trace(folder)"
         )
-    if run is None:
-        return _recordings(max(runs, key=lambda folder: folder.name))
+    chosen = _newest(runs) if run is None else [folder for folder in runs if folder.name == run]
+    if not chosen:
+        names = ", ".join(sorted({folder.name for folder in runs})[-5:])
+        raise BadInput(f"{path} has no run {run!r}; its runs are: {names}")
+    return [file for folder in chosen for file in _recordings(folder)]
+
+
+def _newest(runs: Sequence[Path]) -> list[Path]:
+    """The folder of the newest run; where each process has its own folders, one of each."""
+    newest: dict[str, Path] = {}
     for folder in runs:
-        if folder.name == run:
-            return _recordings(folder)
-    names = ", ".join(sorted(folder.name for folder in runs)[-5:])
-    raise BadInput(f"{path} has no run {run!r}; its runs are: {names}")
+        process = next((part for part in folder.parts if _PROCESS.fullmatch(part)), "")
+        newest[process] = max(newest.get(process, folder), folder, key=lambda one: one.name)
+    last = max(newest, key=lambda process: newest[process].name)
+    return [newest[last]] if not last else [newest[one] for one in sorted(newest) if one]
+
+
+def not_read(path: Path, files: Sequence[Path]) -> str:
+    """What else a folder holds, in a sentence; empty if `files` are all of its recordings."""
+    if path.is_file() or not files:
+        return ""
+    folders = sorted({file.parent for file in files})
+    runs = {folder.name for folder in _runs(path) if folder not in folders}
+    if runs:
+        names = ", ".join(sorted(runs, reverse=True)[:3]) + (", …" if len(runs) > 3 else "")
+        others = f"{len(runs)} more runs" if len(runs) > 1 else "one more run"
+        read = ", ".join(sorted({folder.name for folder in folders}))
+        return f"{path} holds {others}; {read} was read. To read another one: --run NAME ({names})"
+    stems = {_stem(file) for file in files}
+    left = [
+        file.name
+        for folder in folders
+        for file in sorted(folder.iterdir())
+        if file.is_file() and file.name.endswith(_ALL_SUFFIXES) and _stem(file) not in stems
+    ]
+    if not left:
+        return ""
+    names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+    return f"{path} also holds {names}, not read; to read a file, name it"
+
+
+def _stem(file: Path) -> str:
+    """A name without its suffix: a report, its export and its archive are one recording."""
+    return next(file.name.removesuffix(end) for end in _ALL_SUFFIXES if file.name.endswith(end))
 
 
 def file_kind(path: Path) -> FileKind:

@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.errors import BadInput
-from slipstream.profile.profile import Profile
-from slipstream.sources.files import FileKind, decompressed, file_kind, find_recordings, open_bytes
+from slipstream.profile.profile import Profile, ProfileWarning
+from slipstream.sources.files import (
+    FileKind,
+    decompressed,
+    file_kind,
+    find_recordings,
+    not_read,
+    open_bytes,
+)
 from slipstream.sources.prefetch import take_prefetched
 
 if TYPE_CHECKING:
@@ -49,7 +56,8 @@ def load(
     profiles = reading.result()
     if progress is not None:
         progress(reading.total, reading.total)
-    return add_data_quality_warnings(attribute(merge_hosts(profiles)))
+    left = [ProfileWarning("not-read", text) for text in reading.not_read]
+    return add_data_quality_warnings(attribute(merge_hosts(profiles)).with_warnings(*left))
 
 
 class Reading:
@@ -67,6 +75,8 @@ class Reading:
         self.folder = Path(dumps) if dumps is not None else None
         self.walk = walk
         self.profiles: list[Profile] = []
+        self.not_read: list[str] = []
+        """what else the folders hold, in sentences"""
         self.error: BaseException | None = None
         self.is_native = threading.Event()
         """set once native code does most of the work"""
@@ -90,7 +100,7 @@ class Reading:
 
     def _read(self, path: AnyPath | Sequence[AnyPath], run: str | None) -> None:
         try:
-            files = _find(path, run)
+            files, self.not_read = _find(path, run)
             self.total = sum(file.stat().st_size for file in files)
             done = 0
             for file in files:
@@ -113,13 +123,20 @@ class Reading:
         return report
 
 
-def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> list[Path]:
+def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> tuple[list[Path], list[str]]:
+    """(files to read, what else their folders hold)."""
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
         raise BadInput(
             "no path given; expected a recording, a folder of recordings, or several of these"
         )
-    return [file for one in paths for file in find_recordings(Path(one), run)]
+    files: list[Path] = []
+    left = []
+    for one in map(Path, paths):
+        found = find_recordings(one, run)
+        files += found
+        left.append("" if run is not None else not_read(one, found))
+    return files, [text for text in left if text]
 
 
 def _read(

@@ -106,7 +106,7 @@ def _stragglers(result: Collectives, width: int) -> list[Line]:
 
 
 def _verdict(result: Collectives, late: Straggler | None) -> str:
-    clocks = f"clocks agree within {time_text(result.alignment_us or 0.0)}"
+    clocks = f"clocks aligned to {time_text(result.alignment_us or 0.0)}"
     if late is None:
         return f"no device is late more often than chance; {clocks}"
     return f"the others wait for {late.device} of {late.host}; {clocks}"

@@ -47,7 +47,7 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
     parts += [plural(result.devices, "device"), _CLOCKS[result.clock].format(count=result.matched)]
     if result.alignment_us is not None and result.alignment_95_us is not None:
         within, most = time_text(result.alignment_us), time_text(result.alignment_95_us)
-        parts.append(f"ends agree within {within}, 95% within {most}")
+        parts.append(f"then ends agree within {within}, 95% within {most}")
     columns = [TextColumn("host", min_width=8), TextColumn("device", min_width=5)]
     headings = ("step", "compute", "clock", "starts", "arrives last", "others wait")
     columns += [TextColumn(head, right=True) for head in headings]

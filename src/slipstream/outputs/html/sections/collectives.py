@@ -123,7 +123,8 @@ def _stragglers(result: Collectives) -> Html | None:
         for one in result.stragglers
     ]
     text = (
-        f"Clocks agree within {time_text(result.alignment_us)} at the ends of collectives."
+        "Clocks were aligned by the ends of collectives, which then agree within "
+        f"{time_text(result.alignment_us)}."
         if result.alignment_us is not None
         else ""
     )
