@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from slipstream.experiment.variants import Variant, make_arm, original_arm
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.hooks import HOOKS
 
-STEPS_S = (50e-6, 1e-3, 20e-3)
+STEPS_S = (50e-6, 1e-3, 20e-3, 200e-3)
 SIZE = 64
 AGAIN = Variant("again")
 
@@ -36,6 +39,9 @@ AGAIN = Variant("again")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--comparisons", type=int, default=10, help="for each length of a step")
+    parser.add_argument("--steps", metavar="S,S,…", help="lengths in seconds", default=STEPS_S,
+                        type=lambda text: [float(word) for word in text.split(",")])  # fmt: skip
+    parser.add_argument("--processes", type=int, default=1, help="on CPUs: one on each core")
     parser.add_argument("--donate", action="store_true", help="each step overwrites its state")
     parser.add_argument("--wait", action="store_true", help="the job waits for each step")
     options = parser.parse_args()
@@ -43,10 +49,33 @@ def main() -> None:
     print(
         f"{'step':>9}  {'verdicts':<40} {'slower/faster':>13} {'p':>6} {'median':>8} {'false':>6}"
     )
-    for wanted_s in STEPS_S:
-        loops = calibrated(wanted_s)
-        found = [compare_once(loops, options) for _ in range(options.comparisons)]
-        print(line(found), flush=True)
+    for wanted_s in options.steps:
+        print(line(list(comparisons(wanted_s, options))), flush=True)
+
+
+def comparisons(wanted_s: float, options: argparse.Namespace) -> Iterator[Comparison]:
+    """As many as asked for, shared out among processes."""
+    if options.processes == 1:
+        yield from compare_often(0, wanted_s, options.comparisons, options)
+        return
+    each = -(-options.comparisons // options.processes)
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        tasks = [
+            pool.submit(compare_often, core, wanted_s, each, options)
+            for core in range(options.processes)
+        ]
+        for task in tasks:
+            yield from task.result()
+
+
+def compare_often(
+    core: int, wanted_s: float, count: int, options: argparse.Namespace
+) -> list[Comparison]:
+    if options.processes > 1:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
+    loops = calibrated(wanted_s)
+    return [compare_once(loops, options) for _ in range(count)]
 
 
 def line(found: list[Comparison]) -> str:

@@ -1,10 +1,11 @@
-"""Results that stop being numbers are told once, with the call and the program."""
+"""Which arm wins, and results that stop being numbers."""
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from slipstream.experiment.rounds import NanCheck, are_finite
+from slipstream.experiment.rounds import NanCheck, are_finite, simplest_as_fast
+from slipstream.experiment.variants import BOTH, COSTS, NO_GRAPHS, Arm
 
 NAN = jnp.float32(jnp.nan)
 
@@ -36,3 +37,16 @@ def test_what_was_none_before_us_is_not_told():
     numbers = NanCheck()
     assert numbers.note(5, "original", [NAN]) is None
     assert numbers.note(6, "costs", [NAN]) is None
+
+
+def arm(variant, step_s):
+    noise = [1.001, 0.999, 1.0, 1.0005, 0.9995] * 6
+    return Arm(variant, times_s=[step_s * one for one in noise])
+
+
+def test_of_arms_as_fast_the_simplest_wins():
+    both, costs, plain = arm(BOTH, 0.900), arm(COSTS, 0.9005), arm(NO_GRAPHS, 0.95)
+    assert simplest_as_fast(both, [plain, costs, both]) is costs
+    # One that is slower, if only a little, is not as fast, however simple it is.
+    assert simplest_as_fast(both, [plain, both]) is both
+    assert simplest_as_fast(costs, [costs, arm(NO_GRAPHS, 0.9002)]) is costs

@@ -19,6 +19,8 @@ from slipstream.experiment.variants import Arm
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.jax_types import Arguments, Results, first_line, is_allocation_failure
 
+AS_FAST = ("faster", "no different")
+"""verdicts with which a simpler arm replaces the fastest; if in doubt, the fastest stays"""
 MAX_DISTURBED = 100
 """turns that are run again because another thread ran the program as well"""
 
@@ -138,9 +140,22 @@ class Rounds:
         ):
             return {"do": "go on"}
         faster = [arm for arm in others if found[arm.name].verdict == "faster"]
-        best = min(faster, key=lambda arm: found[arm.name].change, default=None)
+        fastest = min(faster, key=lambda arm: found[arm.name].change, default=None)
+        best = simplest_as_fast(fastest, faster) if fastest else None
         checked = best or others[0]
         return {"do": "choose", "best": best.name if best else None, "checked": checked.name}
+
+
+def simplest_as_fast(fastest: Arm, faster: Sequence[Arm]) -> Arm:
+    """Of the arms that are as fast as the fastest, round by round, the one that changes least."""
+
+    def is_as_fast(arm: Arm) -> bool:
+        # Not corrected for the number of arms: uncertainty must not cost a gain.
+        return arm is fastest or compare(fastest.times_s, arm.times_s).verdict in AS_FAST
+
+    return min(
+        filter(is_as_fast, faster), key=lambda arm: (arm.variant.changes, arm is not fastest)
+    )
 
 
 class StepFailure:

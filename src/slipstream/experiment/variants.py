@@ -26,6 +26,11 @@ class Variant:
     flags: Mapping[str, str] = field(default_factory=dict)
     uses_costs: bool = False
 
+    @property
+    def changes(self) -> int:
+        """How many things it changes: the simpler of two variants changes fewer."""
+        return len(self.flags) + self.uses_costs
+
 
 COSTS = Variant("costs", uses_costs=True)
 NO_GRAPHS = Variant("no command buffers", {"xla_gpu_enable_command_buffer": ""})

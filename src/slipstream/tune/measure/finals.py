@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from slipstream.experiment.rounds import AS_FAST
 from slipstream.experiment.stats import Comparison, compare
 from slipstream.tune.measure.ab_window import ABWindow
 from slipstream.tune.search.study import TrialRow
@@ -21,8 +22,6 @@ SHARE = 0.15
 """share of the budget that is reserved for the finals"""
 NOTE = "finals"
 """key of the study's note"""
-AS_FAST = ("faster", "no different")
-"""verdicts with which a simpler finalist replaces the fastest; if in doubt, the fastest stays"""
 
 
 @dataclass(frozen=True)
