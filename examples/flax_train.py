@@ -102,7 +102,7 @@ def main():
         state, loss = train_step(state, next(data))
         if number % given.log_every == 0 or number == given.steps:
             seconds, began = time.perf_counter() - began, time.perf_counter()
-            print(f"step {number:5}   loss {float(loss):.4f}   {seconds:.2f} s", flush=True)
+            print(f"step {number:5}   loss {float(loss):.6f}   {seconds:.2f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""One training script, bare and under `slipstream run`, in folders of their own, compared."""
+
+import hashlib
+import json
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_jobs import OTHER, command, environment
+from stacks.table import Stack
+
+LONGEST_S = 900
+ROUNDS = 8
+LONGER = (1, 4, 16)
+"""times as many steps, as long as a job ends before anything was compared: machines differ"""
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+    seconds: float
+    losses: list[str]
+    files: dict[str, str | None]
+    """name: hash, or None if its contents differ between two bare runs too"""
+
+
+@dataclass(frozen=True)
+class BothWays:
+    bare: Run
+    ours: Run
+    receipt: dict
+
+    @property
+    def function(self) -> str:
+        return (self.receipt.get("program") or {}).get("name") or "none"
+
+
+def run_both_ways(stack: Stack, folder: Path, until_compared: bool) -> BothWays:
+    """With us first: that tells how long the job must train for anything to be compared."""
+    ours, receipt, steps = _run_with_us(stack, folder, LONGER if until_compared else LONGER[:1])
+    # One after the other: side by side each would disturb the other's times.
+    return BothWays(_run(stack, folder / "bare", stack.words(steps)), ours, receipt)
+
+
+def _run_with_us(stack: Stack, folder: Path, longer: tuple[int, ...]) -> tuple[Run, dict, int]:
+    # A CPU makes the same program of all variants that are always tried.
+    options = ("--in-place", *OTHER, "--rounds", str(ROUNDS))
+    for factor in longer:
+        place, receipts = folder / f"ours{factor}", folder / f"receipts{factor}"
+        steps = factor * stack.steps
+        ours = _run(stack, place, command(receipts, stack.words(steps), *options))
+        receipt = json.loads((receipts / "receipt.json").read_text())
+        if is_compared(receipt) or ours.code != stack.code:
+            break
+    return ours, receipt, steps
+
+
+def is_compared(receipt: dict) -> bool:
+    """Whether another program than the original took turns with it."""
+    arms = receipt.get("arms") or ()
+    return any(arm["rounds"] for arm in arms if arm["name"] != "original")
+
+
+def _run(stack: Stack, folder: Path, words: list[str]) -> Run:
+    folder.mkdir()
+    began = time.monotonic()
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env=environment(**stack.variables),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+    )
+    seconds = time.monotonic() - began
+    said = f"{done.stdout}\n{done.stderr}"
+    losses = [match[0] for match in re.finditer(stack.loss, said)]
+    files = _files(stack, folder)
+    return Run(done.returncode, done.stdout, done.stderr, seconds, losses, files)
+
+
+def _files(stack: Stack, folder: Path) -> dict[str, str | None]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(folder)
+            anew = any(name.match(pattern) for pattern in stack.written_anew)
+            digest = None if anew else hashlib.sha256(path.read_bytes()).hexdigest()
+            found[_name(stack, name)] = digest
+    return found
+
+
+def _name(stack: Stack, name: Path) -> str:
+    text = name.as_posix()
+    for pattern, instead in stack.renamed:
+        text = re.sub(pattern, instead, text)
+    return text

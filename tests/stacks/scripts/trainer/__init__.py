@@ -1,0 +1,1 @@
+"""A trainer that is a package: `python -m trainer`."""
