@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from run_jobs import OTHER, Started, is_alive, plain, run, run_short, train, wait_while_alive
-from slipstream.run.run_dir import done_facts
+from slipstream.run.cost_phase import reused_costs
+from slipstream.run.run_dir import RunDir, done_facts
 
 JOB = [sys.executable, "train.py", "30"]
 SLOW = """
@@ -30,8 +31,9 @@ if "HOLD" in os.environ:
 """
 """the user's own sitecustomize, with which nothing is compiled anew while a file is there"""
 STATES = {
-    "warming up": ("profile", ("--capture", "1000000:3")),
-    "capturing": ("profile", ("--capture", "5:1000000")),
+    "warming up": ("profile", ("--profile-first", "--capture", "1000000:3")),
+    "capturing": ("profile", ("--profile-first", "--capture", "5:1000000")),
+    "capturing inside": ("compare", ("--capture", "5:1000000")),
     "preparing": ("compare", (*OTHER, "--rounds", "8")),
     "comparing": ("compare", (*OTHER, "--rounds", "1000000")),
     "checking": ("compare", (*OTHER, "--rounds", "8", "--capture", "5:1000000")),
@@ -66,7 +68,7 @@ def begun(place, profiled, tmp_path):
     def begin(state):
         phase, options = STATES[state]
         folder = tmp_path / "out"
-        if phase == "compare":
+        if phase == "compare" and state != "capturing inside":
             for part in ("profile", "costs"):
                 shutil.copytree(profiled / part, folder / part)
         more = {"PYTHONPATH": str(place / "own"), "HOLD": str(place / "hold")}
@@ -76,7 +78,7 @@ def begun(place, profiled, tmp_path):
             output = folder / "profile" / "rank0" / "output.txt"
             started.wait_until(lambda: output.exists() and "step 1" in output.read_text())
         else:
-            started.wait_for(phase, state)
+            started.wait_for(phase, state.removesuffix(" inside"))
         return started
 
     yield begin
@@ -118,7 +120,7 @@ def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
     assert (started.folder / "compare").exists() == (phase == "compare")
     # What was not done is not taken for done.
     assert (done_facts(started.folder / phase / "rank0") is None) == (state != "settled")
-    if state in ("capturing", "comparing"):
+    if state in ("capturing", "capturing inside", "comparing"):
         check_again(place, started.folder)
 
 
@@ -127,7 +129,8 @@ def test_ctrl_c_just_after_the_capture_is_not_lost(place, tmp_path):
     """The profile run is ending then, on our account; the job must not start after it."""
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     (tmp_path / "stubborn.py").write_text(script + (place / "train.py").read_text())
-    started = Started(tmp_path / "late", [sys.executable, "stubborn.py", "30"], cwd=tmp_path)
+    job = [sys.executable, "stubborn.py", "30"]
+    started = Started(tmp_path / "late", job, "--profile-first", cwd=tmp_path)
     started.wait_until((started.folder / "profile" / "rank0" / "done.json").exists)
     done = interrupted(started)
     assert done.code == 130
@@ -174,6 +177,10 @@ def test_ctrl_c_and_kill_between_the_phases(place, profiled, tmp_path):
     check_again(place, folder)
 
 
+def unwrapped(text):
+    return " ".join(text.split())
+
+
 def wait_until_idle(pid):
     """Until it uses no processor: it waits for something."""
     before = None
@@ -201,7 +208,11 @@ def test_a_profile_of_another_program_is_not_used(profiled, tmp_path):
     assert done.is_as_without_us(size=48), done.err
     assert "the profile was of another program" in done.err
     assert done_facts(folder / "compare" / "rank0")["reused_profile"] is False
-    assert not (folder / "profile" / "rank0").exists()
+    # What the run learned takes the place of what did not fit.
+    found = {name: done_facts(folder / name) for name in ("profile/rank0", "costs")}
+    assert found["profile/rank0"]["content"] == done_facts(folder / "compare/rank0")["content"]
+    assert found["profile/rank0"]["content"] != done_facts(profiled / "profile/rank0")["content"]
+    assert reused_costs(RunDir(folder)).facts == found["costs"]
 
 
 def test_a_damaged_profile_is_made_again(place, profiled, tmp_path):
@@ -215,12 +226,16 @@ def test_a_damaged_profile_is_made_again(place, profiled, tmp_path):
     assert "from an earlier run" not in done.err
 
 
-def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path):
+@pytest.mark.parametrize(
+    ("first", "told"), [((), "PGLE not used"), (("--profile-first",), "no costs")]
+)
+def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path, first, told):
     """XLA:CPU is recorded by the host tracer: without it, there is as little as without CUPTI."""
     options = '{"host_tracer_level": 0, "python_tracer_level": 0}'
     done = run(
         tmp_path / "empty",
         JOB,
+        *first,
         *OTHER,
         "--rounds",
         "8",
@@ -228,8 +243,10 @@ def test_an_empty_recording_is_told_with_its_likely_cause(place, tmp_path):
         SLIPSTREAM_PROFILER_OPTIONS=options,
     )
     assert done.is_as_without_us(), done.err
-    assert "no costs: the recording shows no device work; most likely" in done.err
+    assert f"{told}: the recording shows no device work; most likely" in unwrapped(done.err)
     assert "DCGM" in done.err
+    if not first:  # a later run does not take it for a profile
+        assert done_facts(tmp_path / "empty" / "profile" / "rank0") is None
     names = {arm["name"]: arm["error"] for arm in done.receipt["arms"]}
     assert names["costs"] == "there are no costs for this program"
     assert names["no command buffers"] is None
@@ -245,7 +262,8 @@ def test_a_fault_of_ours_is_not_the_jobs(place, tmp_path):
         "slipstream.run.cost_phase._extracted = fails\n"
         "slipstream.run.context.with_overlap = fails\n"
     )
-    done = run(tmp_path / "out", JOB, *OTHER, "--rounds", "8", cwd=place, PYTHONPATH=str(own))
+    options = ("--profile-first", *OTHER, "--rounds", "8")
+    done = run(tmp_path / "out", JOB, *options, cwd=place, PYTHONPATH=str(own))
     assert done.is_as_without_us(), done.err
     assert "ZeroDivisionError: planted; the job runs without a profile" in done.err
     assert "the profiles were not read: ZeroDivisionError: planted" in done.err
@@ -267,7 +285,7 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("options", [(), ("--in-place",)])
+@pytest.mark.parametrize("options", [(), ("--profile-first",)])
 def test_a_full_disk(small_disk, place, options):
     folder, limit = small_disk
     job = [*limit, sys.executable, "train.py", "300"]

@@ -62,9 +62,7 @@ for number in range(40):
 """
 
 PROFILES = f"""
-import jax, jax.numpy as jnp, numpy as np, pathlib, shutil, sys
-for folder in ("own", "own2"):
-    shutil.rmtree(folder, ignore_errors=True)  # the profile run was here before
+import jax, jax.numpy as jnp, numpy as np, pathlib, sys
 {LOOP}
 def steps(count):
     global w
@@ -102,9 +100,7 @@ def script(folder, text, name="job.py"):
 
 
 def test_a_job_with_processes_of_its_own(both, tmp_path):
-    done, _ = both(
-        [sys.executable, script(tmp_path, WORKERS)], "--in-place", *OTHER, "--rounds", "8"
-    )
+    done, _ = both([sys.executable, script(tmp_path, WORKERS)], *OTHER, "--rounds", "8")
     assert done.receipt["program"]["name"] == "jit_f"
 
 
@@ -114,11 +110,11 @@ def test_a_module_of_a_package_with_arguments(both, tmp_path):
     (package / "__init__.py").write_text("")
     (package / "train.py").write_text(MAIN)
     job = [sys.executable, "-m", "package.train", "--steps", "20", "--", "--in-place"]
-    both(job, "--in-place", *OTHER, "--rounds", "8", PYTHONPATH=str(tmp_path))
+    both(job, *OTHER, "--rounds", "8", PYTHONPATH=str(tmp_path))
 
 
 def test_an_exception_is_the_jobs_own(both, tmp_path):
-    done, without = both([sys.executable, script(tmp_path, RAISES)], "--in-place")
+    done, without = both([sys.executable, script(tmp_path, RAISES)])
     assert done.code == 1
     assert without.err in done.err
     assert done.receipt["verdict"] == "can't tell"
@@ -148,7 +144,7 @@ def test_a_job_that_first_asks_whether_jax_is_installed(both, tmp_path):
 
 def test_a_job_that_ends_while_it_is_measured(both, tmp_path):
     job = [sys.executable, str(train(tmp_path)), "8"]
-    done, _ = both(job, "--in-place")
+    done, _ = both(job)
     assert done.receipt["verdict"] == "can't tell"
     assert "the job ended while it was" in done.receipt["why"]
 
@@ -182,6 +178,7 @@ def test_the_jobs_own_profiler_comes_first(both, tmp_path):
         [sys.executable, script(tmp_path, PROFILES)], "--capture", "3:3", *OTHER, "--rounds", "8"
     )
     assert done.receipt["program"]["name"] == "jit_f"
+    assert "before" in done.receipt["files"]
 
 
 def test_a_job_on_another_python_without_slipstream_runs_as_it_is(both, tmp_path):

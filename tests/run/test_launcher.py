@@ -84,7 +84,7 @@ class Terminal:
 def test_the_terminal_is_the_jobs(tmp_path):
     (tmp_path / "job.py").write_text(ASKING)
     job = [sys.executable, str(tmp_path / "job.py")]
-    run = [sys.executable, "-m", "slipstream", "run", "--in-place", "--out", str(tmp_path / "out")]
+    run = [sys.executable, "-m", "slipstream", "run", "--out", str(tmp_path / "out")]
     terminal = Terminal([*run, "--", *job])
     terminal.read_until("ready")
     assert "terminal True True" in terminal.shown

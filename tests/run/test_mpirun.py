@@ -22,7 +22,7 @@ def started(tmp_path):
     mpirun = _mpirun()
     (tmp_path / "job.py").write_text(JOB)
     out = tmp_path / "out"
-    options = ("--in-place", "--capture", "2:1", *OTHER, "--rounds", "8")
+    options = ("--capture", "2:1", *OTHER, "--rounds", "8")
     job = command(out, [sys.executable, "job.py"], *options)
     words = [*mpirun, *job]
     with (tmp_path / "out.txt").open("w") as printed, (tmp_path / "err.txt").open("w") as said:

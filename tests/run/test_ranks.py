@@ -177,7 +177,7 @@ def killed(place, ranks):
         shutil.copytree(ranks.out / part, place / "killed-compare" / part)
     started = [
         Ranks(place, "killed", 2, with_us=False),
-        Ranks(place, "killed-profile", 2, 50, "--capture", "5:1000000"),
+        Ranks(place, "killed-profile", 2, 50, "--profile-first", "--capture", "5:1000000"),
         Ranks(place, "killed-compare", SIZE, 50, "--rounds", "1000000"),
     ]
     kills = (kill_begun, kill_capturing, kill_comparing)

@@ -18,6 +18,7 @@ from slipstream.run.settings import Settings
 from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 
+ALL_PHASES = ["1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict"]
 FLAGS = "--xla_cpu_multi_thread_eigen=false"
 SECRET = "hunter2hunter2"
 
@@ -52,9 +53,7 @@ def test_the_job_prints_and_ends_as_without_us(first):
 
 
 def test_the_phases_are_told_in_order(first):
-    assert first.phases == [
-        "1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict",
-    ]  # fmt: skip
+    assert first.phases == ALL_PHASES
     assert "steps 5–7 of jit_f captured" in first.err
 
 
@@ -165,14 +164,20 @@ def test_other_flags_make_another_profile(again, place, job):
     assert done_facts(stamp.parent)["xla_flags"] == flags
 
 
-def test_in_place_the_job_runs_once(place, job, tmp_path):
-    out = tmp_path / "once"
-    done = run(out, job, "--in-place", "--flags", FLAGS, "--rounds", "8", cwd=place)
+def test_the_job_is_started_once(first):
+    assert not (first.folder / "profile" / "rank0" / "output.txt").exists()
+    assert done_facts(first.folder / "compare" / "rank0")["reused_profile"] is False
+    assert read_json(first.folder / "run.json")["profile_first"] is False
+
+
+def test_with_profile_first_the_job_is_started_twice(place, job, tmp_path):
+    out = tmp_path / "twice"
+    done = run(out, job, "--profile-first", "--flags", FLAGS, "--rounds", "8", cwd=place)
     assert done.is_as_without_us(), done.err
-    assert not (out / "profile").exists()
-    assert done.receipt["verdict"] in ("faster", "slower", "no different", "can't tell")
+    assert done.phases == ALL_PHASES
+    assert (out / "profile" / "rank0" / "output.txt").read_text().startswith("step 1 ")
     assert len(done.receipt["arms"]) == 5
-    assert done_facts(out / "compare" / "rank0")["reused_profile"] is False
+    assert done_facts(out / "compare" / "rank0")["reused_profile"] is True
 
 
 def test_settings_that_would_end_the_job_are_refused_before_it_starts(tmp_path):
@@ -191,6 +196,8 @@ def test_settings_that_would_end_the_job_are_refused_before_it_starts(tmp_path):
         (("--preset", "gpuu"), "there is no preset 'gpuu'"),
         (("--flags", "--xla_gpu_nonsense=1"), "xla_gpu_nonsense"),
         (("--in-place", "--simulate", "8xH200"), "--simulate and --in-place can't be combined"),
+        (("--in-place", "--profile-first"), "--profile-first and --in-place can't be combined"),
+        (("--in-place", "--nsys"), "--nsys and --in-place can't be combined"),
     ],
 )
 def test_bad_options_say_what_is_expected(tmp_path, options, said):

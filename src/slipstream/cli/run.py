@@ -38,8 +38,16 @@ def run(
     out: Annotated[
         str, typer.Option(metavar="DIR", help="Folder for everything the run writes.")
     ] = "slipstream-run",
+    profile_first: Annotated[
+        bool,
+        typer.Option(
+            "--profile-first",
+            help="Start the job twice: for a few steps to profile it, then for real. The job sees "
+            "the checkpoints and folders that its first start made.",
+        ),
+    ] = False,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Run the job once, and profile inside it.")
+        bool, typer.Option("--in-place", hidden=True, help="The default: start the job once.")
     ] = False,
     auto: Annotated[
         bool, typer.Option("--auto", help="Use JAX's AutoPGLE, and prove what it gains.")
@@ -48,7 +56,10 @@ def run(
         bool,
         typer.Option("--compare-layouts", help="Compare one process per GPU with one for all."),
     ] = False,
-    nsys: Annotated[bool, typer.Option("--nsys", help="Profile with Nsight Systems.")] = False,
+    nsys: Annotated[
+        bool,
+        typer.Option("--nsys", help="Profile with Nsight Systems; implies --profile-first."),
+    ] = False,
     rounds: Annotated[
         int | None,
         typer.Option(min=8, metavar="N", help="Maximum number of rounds.  [default: 30]"),
@@ -68,7 +79,8 @@ def run(
 ) -> None:
     """Profile a job, recompile its step, and keep what is faster.
 
-    The job is any command that runs JAX. It is not modified, and its exit code is passed on.
+    The job is any command that runs JAX. It is not modified, runs once, and its exit code is passed
+    on.
     """
     from slipstream.outputs.terminal.run import PhaseReporter
     from slipstream.run.run import run as run_job
@@ -84,6 +96,7 @@ def run(
         start=start,
         steps=steps,
         rounds=rounds or (LAYOUT_ROUNDS if compare_layouts else 30),
+        profile_first=profile_first,
         in_place=in_place,
         auto=auto,
         nsys=nsys,

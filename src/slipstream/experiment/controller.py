@@ -23,7 +23,7 @@ from slipstream.experiment.agreement import MAX_CALLS_APART, Proposals
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import BackgroundCompile, Preparation, prepare_arms
 from slipstream.experiment.receipt import Receipt
-from slipstream.experiment.recordings import ProfileRecorder
+from slipstream.experiment.recordings import TRIES, ProfileRecorder, calls_before_retry
 from slipstream.experiment.rounds import Rounds, StepFailure
 from slipstream.experiment.step_timer import StepTimer, Timer, wait
 from slipstream.experiment.variants import Arm
@@ -96,6 +96,7 @@ class Controller:
         self._calls = 0
         """in this state"""
         self._recorder = ProfileRecorder(plan.profiler_options, self._on_profiler_failure)
+        self._profiler_failures = 0
         self._background = BackgroundCompile(prepare or prepare_arms, compiled, plan, self.outcome)
         self._rounds: Rounds | None = None
         self._best: Arm | None = None
@@ -206,8 +207,9 @@ class Controller:
             return call()
         self._next = number + self.plan.steps
         self.state = State.CAPTURING
-        self._recorder.begin(self._profile_folder("before"))
-        return call() if self.done.is_set() else self._capture(call)
+        self.outcome.captured = (number - 1, self._next - 2)
+        self._recorder.begin(self.plan.recording or self._profile_folder("before"))
+        return self._capture(call) if self.state is State.CAPTURING else call()
 
     def _capture(self, call: _JobCall) -> Results:
         result = call()
@@ -215,7 +217,8 @@ class Controller:
         if self._calls >= self.plan.steps:
             wait(result)
             self._save_profile("before")
-            self._begin_preparing()
+            if self.state is State.CAPTURING:
+                self._begin_preparing()
         return result
 
     def _profile_folder(self, name: str) -> Path:
@@ -227,10 +230,16 @@ class Controller:
             self.outcome.profiles[name] = folder
 
     def _on_profiler_failure(self, problem: str) -> None:
-        if self.state is State.CAPTURING:
-            self._leave(problem)
-        else:
+        if self.state is not State.CAPTURING:
             self.outcome.notes.append(f"the chosen program was not profiled: {problem}")
+            return
+        self._profiler_failures += 1
+        if self._profiler_failures >= TRIES or not self.consensus.is_alone:
+            # With several ranks, a capture is for the same calls on all of them.
+            self._leave(problem)
+            return
+        self.state = State.WARMING_UP
+        self._calls = self.plan.start - calls_before_retry(self.plan.steps, self._profiler_failures)
 
     def give_way(self) -> None:
         """Leave the profiler to the job; JAX allows one session in a process."""
@@ -240,8 +249,6 @@ class Controller:
     # Preparing: the job goes on with the original program while others are compiled.
 
     def _begin_preparing(self) -> None:
-        if self.done.is_set():
-            return
         self.state = State.PREPARING
         self._proposals.restart_clock()
         self._background.begin(self.consensus)

@@ -39,6 +39,10 @@ class ExperimentPlan:
     is_recorded: bool = False
     """whether an earlier run already has the costs, so that no step needs to be profiled"""
     profiler_options: ProfilerOptions = None
+    recording: Path | None = None
+    """where the first profile goes; None: `profiles/before` in the folder"""
+    costs: Path | None = None
+    """where the costs go; None: `costs.pb` in the folder"""
 
 
 @dataclass
@@ -53,10 +57,14 @@ class ExperimentOutcome:
     """why the loop ended early"""
     profiles: dict[str, Path] = field(default_factory=dict)
     """`before` and `after`"""
+    captured: tuple[int, int] | None = None
+    """the first and the last step in the profile `before`, counted from 0"""
     costs: Path | None = None
     costs_bytes: bytes | None = None
     """what all arms with costs were compiled with"""
     coverage: Coverage | None = None
+    costs_problem: str | None = None
+    """why there are no costs, where the other variants are compared without"""
     consensus: Consensus = field(default_factory=Consensus)
     """the processes that took part"""
     notes: list[str] = field(default_factory=list)

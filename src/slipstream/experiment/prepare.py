@@ -31,7 +31,7 @@ from slipstream.experiment.variants import (
     read_program,
 )
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.profiler import check_recorded
+from slipstream.jaxhooks.profiler import ProfilerFailed, check_recorded
 from slipstream.jaxhooks.shutdown import ShuttingDown, raise_if_shutting_down, run_in_background
 from slipstream.profile.program import Program
 from slipstream.units import format_bytes
@@ -80,31 +80,53 @@ class BackgroundCompile:
 
 
 def prepare_arms(
-    compiled: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome
+    compiled: CompiledProgram,
+    plan: ExperimentPlan,
+    outcome: ExperimentOutcome,
+    on_costs: Callable[[CostTable], None] = lambda table: None,
 ) -> None:
-    """Extract costs from the profile, share them among ranks, and compile every variant."""
-    own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, compiled)
+    """Extract costs from the profile, share them among ranks, and compile every variant.
+
+    `on_costs` is called before the compiles, which may take long.
+    """
     original = original_arm(compiled)
-    fingerprint = original.program.fingerprint if original.program else None
-    table, costs = share_costs(outcome.consensus, own, fingerprint)
-    outcome.costs_bytes = costs
-    _write_costs(table, plan, outcome)
+    table = _extracted(compiled, plan, outcome, original)
+    if table is not None:
+        on_costs(table)
     arms = [original]
     for variant in plan.variants:
         raise_if_shutting_down()
-        arms.append(make_arm(compiled, variant, costs, table))
+        arms.append(make_arm(compiled, variant, outcome.costs_bytes, table))
         refuse_too_big(arms[-1], original, free_bytes(compiled))
     drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
     outcome.arms = arms
+
+
+def _extracted(
+    compiled: CompiledProgram, plan: ExperimentPlan, outcome: ExperimentOutcome, original: Arm
+) -> CostTable | None:
+    """The costs that all ranks compile with; None if this process, on its own, has none."""
+    try:
+        own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, compiled)
+    except (SlipstreamError, ProfilerFailed) as problem:
+        if not outcome.consensus.is_alone:
+            raise
+        outcome.costs_problem = str(problem)
+        return None
+    fingerprint = original.program.fingerprint if original.program else None
+    table, outcome.costs_bytes = share_costs(outcome.consensus, own, fingerprint)
+    _write_costs(table, plan, outcome)
+    return table
 
 
 def _write_costs(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutcome) -> None:
     """Write them for people to read. Ranks autotune together, so a failed write stops nothing."""
     consensus = outcome.consensus
     folder = plan.folder if consensus.is_leader else plan.folder / f"rank{consensus.rank}"
+    file = plan.costs or folder / "costs.pb"
     try:
-        table.write(folder / "costs.pb")
-        outcome.costs = folder / "costs.pb"
+        table.write(file)
+        outcome.costs = file
     except (OSError, SlipstreamError) as problem:
         outcome.notes.append(f"the costs were not written: {problem}")
 

@@ -293,7 +293,8 @@ def _pgle(outcome: ExperimentOutcome) -> dict[str, Any]:
     arm = next((a for a in outcome.arms if a.variant.uses_costs and a.program), None)
     original = outcome.arms[0].program if outcome.arms else None
     if arm is None or arm.program is None or original is None:
-        return {"applied": None, "why": outcome.problem or "no program was compiled with costs"}
+        why = outcome.problem or outcome.costs_problem or "no program was compiled with costs"
+        return {"applied": None, "why": why}
     is_gpu = any(i.backend_config for i in original.entry.instructions) and _platform() == "gpu"
     return {
         "applied": is_gpu and bool(arm.costs_found) and arm.executable_was_made,

@@ -8,6 +8,14 @@ from pathlib import Path
 from slipstream.jaxhooks.jax_types import ProfilerOptions
 from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession
 
+TRIES = 4
+"""attempts to record, some calls apart: the job may use the profiler itself"""
+
+
+def calls_before_retry(steps: int, failures: int) -> int:
+    """How many calls to wait after so many failures, for a recording of so many steps."""
+    return 5 * steps * failures
+
 
 class ProfileRecorder:
     """Records profiles of a job; failures go to `on_failure`, and are never raised."""

@@ -1,25 +1,28 @@
-"""Phases 4 and 5: the job itself, with the agent inside it, which compiles and compares."""
+"""The job itself, with the agent inside it: it records, compiles and compares, as far as needed."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from slipstream.errors import SlipstreamError
+from slipstream.experiment.controller import State
 from slipstream.experiment.receipt import COMPARISON, Receipt, bare_receipt, read_receipt
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
 from slipstream.run import nsys
 from slipstream.run.agent.autopgle import variables
 from slipstream.run.agent.request import APPLY, AUTO, COMPARE, LOOP
 from slipstream.run.context import Context, RunResult
+from slipstream.run.cost_phase import Costs
 from slipstream.run.launcher import job_environment, running
 from slipstream.run.preflight import Preflight
-from slipstream.run.profile_phase import Precomputed
+from slipstream.run.profile_phase import Precomputed, captured_text
 from slipstream.run.rank import is_launched
-from slipstream.run.run_dir import STATUS, done_facts, read_json, write_json
+from slipstream.run.run_dir import DONE, STATUS, done_facts, read_json
 
 CONCLUSIVE = ("faster", "slower", "no different")
 """verdicts that are not sought again"""
@@ -61,7 +64,12 @@ class ComparePhase:
     def _prepare(self) -> Path:
         """Write the request: apply a known winner, compare with known costs, or do it all."""
         run_dir = self.context.run_dir
-        more: dict[str, Any] = {"variants": self.variants}
+        more: dict[str, Any] = {
+            "variants": self.variants,
+            "run_folder": str(run_dir.folder),
+            "rank": run_dir.rank,
+            "xla_flags": self.preflight.xla_flags,
+        }
         if self.precomputed is not None:
             more |= self.precomputed.request_fields(run_dir)
         self._known = self._known_result()
@@ -73,7 +81,8 @@ class ComparePhase:
             )
         self._mode = self._new_mode()
         run_dir.clear(self.phase)
-        write_json(self.phase / "inputs.json", self._inputs())
+        if self._mode == LOOP:
+            self._forget_profile()
         return self.context.write_request(self._mode, self.phase, **more)
 
     def _new_mode(self) -> str:
@@ -95,24 +104,45 @@ class ComparePhase:
         # Ranks must switch programs at the same call, which only a comparison ensures.
         if found is None or self.precomputed is None or self.context.rank.count > 1:
             return None
-        same = read_json(self.phase / "inputs.json") == self._inputs()
-        content = found.get("content") == self.precomputed.facts.get("content")
-        return found if same and content and found.get("verdict") in CONCLUSIVE else None
-
-    def _inputs(self) -> dict[str, Any]:
-        found = self.precomputed
-        return {
-            "content": found.facts.get("content") if found else None,
-            "costs": found.costs.digest if found else None,
-            "variants": [[v.name, dict(v.flags), v.uses_costs] for v in self.variants],
-            "jaxlib": found.facts.get("jaxlib") if found else None,
+        profile = self.precomputed.facts
+        wanted = {
+            "content": profile.get("content"),
+            "jaxlib": profile.get("jaxlib"),
+            "functions": 1,  # of several, only one has a profile that is kept
+            "costs": self.precomputed.costs.digest,
+            "variants": [asdict(variant) for variant in self.variants],
         }
+        is_same = all(found.get(name) == value for name, value in wanted.items())
+        return found if is_same and found.get("verdict") in CONCLUSIVE else None
+
+    def _forget_profile(self) -> None:
+        """Remove the profile and costs of an earlier run that are not used."""
+        run_dir = self.context.run_dir
+        run_dir.remove(run_dir.profile)
+        if self.context.rank.is_first:
+            run_dir.remove(run_dir.costs)
 
     def _follow(self) -> bool:
-        """While the job runs: report the verdict as soon as there is one. Never ends the job."""
-        if self._mode and self._receipt is None and self._is_settled():
-            self._receipt = self._made(0)
+        """While the job runs: report what the agent found so far. Never ends the job."""
+        if self._mode and self._receipt is None:
+            if self._mode == LOOP:
+                self._report_recorded()
+            if self._is_settled():
+                self._receipt = self._made(0)
         return False
+
+    def _report_recorded(self) -> None:
+        """Report the profile and the costs that the agent made inside the job, once."""
+        run_dir, known = self.context.run_dir, self.context.phase_facts
+        for phase, folder in (("profile", run_dir.profile), ("costs", run_dir.costs)):
+            if phase in known or not (folder / DONE).exists():
+                continue
+            facts = done_facts(folder)
+            if facts is not None:
+                known[phase] = facts
+                is_profile = phase == "profile"
+                text = captured_text(facts) if is_profile else Costs(run_dir.costs_file, facts).text
+                self.context.say(phase, text)
 
     def _is_settled(self) -> bool:
         if self._mode == APPLY and (read_json(self.phase / STATUS) or {}).get("state") == "applied":
@@ -137,8 +167,11 @@ class ComparePhase:
         is_other = bool(receipt.arms) and not status.get("profile_fits")
         if self._mode in (COMPARE, APPLY) and is_other:
             self.context.warn("the profile was of another program, so the job was recorded again")
-            for phase in (self.context.run_dir.profile, self.context.run_dir.costs):
-                self.context.run_dir.remove(phase)
+            for phase in ("profile", "costs"):
+                self.context.phase_facts.pop(phase, None)
+        if self._mode == LOOP or is_other:
+            self._report_recorded()
+            receipt = _offering_profile_first(receipt, status)
         return self.context.finish(receipt)
 
     def _written(self, code: int) -> Receipt:
@@ -164,3 +197,11 @@ class ComparePhase:
         except (OSError, ValueError, TypeError):
             # That run's launcher was gone before its job had a verdict.
             return self.context.finish(self._written(code))
+
+
+def _offering_profile_first(receipt: Receipt, status: Mapping[str, Any]) -> Receipt:
+    """Where the job could not be recorded while it runs: another way to record it."""
+    if status.get("state") != State.SETTLED.value or "before" in receipt.files:
+        return receipt
+    why = f"{receipt.why}; to record it in a run of its own: slipstream run --profile-first -- …"
+    return replace(receipt, why=why)

@@ -42,6 +42,11 @@ class Preflight:
     obstacle: str | None = None
     """what in the command keeps Slipstream out of the job, and what to do about it"""
 
+    @property
+    def xla_flags(self) -> str:
+        """The job's XLA_FLAGS."""
+        return self.environment.get("XLA_FLAGS", os.environ.get("XLA_FLAGS", "")).strip()
+
 
 def check_job(settings: Settings) -> Preflight:
     """BadInput or Missing, with the fix, if the job would end or could not be measured."""

@@ -18,6 +18,7 @@ from slipstream.run.context import SIGNALLED, Context, RunResult, agent_problem
 from slipstream.run.cost_phase import Costs, make_costs, reused_costs
 from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
 from slipstream.run.preflight import Preflight
+from slipstream.run.rank import all_ranks_share
 from slipstream.run.run_dir import CACHE, DONE, FAILED, REQUEST, RunDir, done_facts, read_json
 from slipstream.units import format_bytes
 from slipstream.writing import mark_folder
@@ -61,16 +62,26 @@ class ProfilePhase:
 
     def run(self) -> Precomputed | RunResult | None:
         """A profile and its costs; None without a profile; RunResult if the job ended by itself."""
-        facts = self._reusable()
-        if facts is not None:
-            self.context.say("profile", f"{_captured(facts)} · from an earlier run")
-        else:
-            ended = self._record()
-            if ended is not None:
-                return ended
-            facts = done_facts(self.run_dir.profile)
+        found = self.reused()
+        if found is not None:
+            return found
+        ended = self._record()
+        if ended is not None:
+            return ended
+        facts = done_facts(self.run_dir.profile)
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
+        return self._with_costs(facts)
+
+    def reused(self) -> Precomputed | None:
+        """The profile of an earlier run and its costs, if they fit this run."""
+        facts = self._reusable()
+        if facts is None:
+            return None
+        self.context.say("profile", f"{captured_text(facts)} · from an earlier run")
+        return self._with_costs(facts)
+
+    def _with_costs(self, facts: dict[str, Any]) -> Precomputed:
         self.context.phase_facts["profile"] = facts
         return Precomputed(facts, self._costs())
 
@@ -80,7 +91,7 @@ class ProfilePhase:
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
         # Whether it is of the same program is for the agent to find out, inside the job.
-        now = (self.preflight.jaxlib, self._xla_flags)
+        now = (self.preflight.jaxlib, self.preflight.xla_flags)
         is_nsys = facts.get("profiler") == "nsys"
         if self.context.settings.nsys != is_nsys:
             self.context.warn("the profile in the folder was made by another profiler: not used")
@@ -89,12 +100,10 @@ class ProfilePhase:
             text = "the profile in the folder was made with other flags or another jaxlib: not used"
             self.context.warn(text)
             return None
+        if not all_ranks_share(self.run_dir.folder, self.context.rank, os.environ):
+            self.context.warn("the ranks don't share this folder: the profile in it is not used")
+            return None
         return facts
-
-    @property
-    def _xla_flags(self) -> str:
-        own = os.environ.get("XLA_FLAGS", "")
-        return self.preflight.environment.get("XLA_FLAGS", own).strip()
 
     def _record(self) -> RunResult | None:
         """Run the job until some steps are recorded; RunResult if it ended by itself."""
@@ -103,7 +112,10 @@ class ProfilePhase:
         if context.rank.is_first:
             self.run_dir.remove(self.run_dir.costs)
         request = context.write_request(
-            PROFILE, phase, xla_flags=self._xla_flags, is_recorded_outside=settings.nsys
+            PROFILE,
+            phase,
+            xla_flags=self.preflight.xla_flags,
+            is_recorded_outside=settings.nsys,
         )
         environment = job_environment(os.environ, request, self.preflight.environment)
         command = settings.command
@@ -159,7 +171,7 @@ class ProfilePhase:
     def _report(self, phase: Path) -> None:
         facts = done_facts(phase)
         if facts is not None:
-            self.context.say("profile", _captured(facts))
+            self.context.say("profile", captured_text(facts))
             return
         failed = read_json(phase / FAILED) or {}
         why = failed.get("why") or agent_problem(phase)
@@ -190,6 +202,6 @@ def _is_over(run_dir: RunDir) -> bool:
     return bool(said) or (phase.exists() and not (phase / REQUEST).exists())
 
 
-def _captured(facts: Mapping[str, Any]) -> str:
+def captured_text(facts: Mapping[str, Any]) -> str:
     first, last = facts["steps"]
     return f"steps {first}–{last} of {facts['program']} captured · {format_bytes(facts['bytes'])}"

@@ -1,13 +1,14 @@
 """`slipstream run`: the phases of a run, in order; a phase that is done is not repeated.
 
     1 check     settings that would end the job; problems that would spoil a profile
-    2 profile   the job runs for a few steps, recorded, and is then ended
+    2 profile   a few steps of the hot program, recorded
     3 costs     the cost of each instruction, from the recording
-    4 compile   the hot program again, inside the job, with those costs and in other ways
-    5 compare   the job itself: each of its steps runs one of the programs; the fastest stays
+    4 compile   the hot program again, with those costs and in other ways
+    5 compare   each step of the job runs one of the programs; the fastest stays
 
-With `in_place` the job runs once, and phases 2 to 5 happen inside it. Whatever fails in phases 2
-to 5, the job runs to its own end, with its own exit code.
+The job is started once, and phases 2 to 5 happen inside it. With `--profile-first` it is started
+for phase 2 and ended, then started again for phases 4 and 5. Whatever fails in phases 2 to 5, the
+job runs to its own end, with its own exit code.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def _refuse_mixed(settings: Settings) -> None:
         "--auto": settings.auto,
         "--compare-layouts": settings.layouts,
         "--nsys": settings.nsys,
+        "--profile-first": settings.profile_first and not settings.nsys,
         "--in-place": settings.in_place,
     }
     given = [name for name, is_given in options.items() if is_given]
@@ -109,17 +111,17 @@ def _report_checks(context: Context, preflight: Preflight) -> None:
 
 
 def _profile(context: Context, preflight: Preflight) -> Precomputed | RunResult | None:
-    """A profile and its costs, if the job is run once just for them."""
+    """A profile and its costs, from an earlier run or from a run of the job just for them."""
     run_dir, settings = context.run_dir, context.settings
     if settings.again:
         for phase in (run_dir.profile, run_dir.compare):
             run_dir.remove(phase)
     if context.rank.is_first:
         _write_run(context, preflight)
-    if settings.in_place or settings.auto:
+    if settings.auto or preflight.obstacle is not None:
         return None
-    if preflight.obstacle is not None:
-        return None  # a run just for a profile would make none
+    if not settings.starts_twice:
+        return ProfilePhase(context, preflight).reused()
     if not all_ranks_share(run_dir.folder, context.rank, os.environ):
         context.warn("the ranks don't share this folder, so everything happens inside the job")
         return None
@@ -133,7 +135,7 @@ def _write_run(context: Context, preflight: Preflight) -> None:
         "cwd": os.getcwd(),
         "environment": dict(preflight.environment),
         "capture": [settings.start, settings.steps],
-        "in_place": settings.in_place,
+        "profile_first": settings.starts_twice,
         "auto": settings.auto,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

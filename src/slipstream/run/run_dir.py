@@ -4,14 +4,16 @@
       run.json              what was run
       lock                  held by the `slipstream run` that works here
       .slipstream           marks this folder, and those below, as made by Slipstream
-      profile/rank0/        the profile phase: profiles/, programs/, output.txt, log.txt, done.json
+      profile/rank0/        a profile of the hot program: profiles/, programs/, done.json;
+                            output.txt and log.txt of a run just for the profile
       costs/                costs.pb and its manifest, done.json
       compare/rank0/        the job: profiles/, programs/, agent.log, comparison.json, done.json
       receipt.json, .html   the verdict, and everything needed to repeat it
 
-Files are written atomically. A phase counts only with its `done.json`, which is written last and
-holds the sha256 of every file that a later run would use. What has one of these names and is not
-marked is somebody else's: the folder is then refused.
+Profile and costs are there whether they were made inside the job or in a run just for them. Files
+are written atomically. A phase counts only with its `done.json`, which is written last and holds
+the sha256 of every file that a later run would use. What has one of these names and is not marked
+is somebody else's: the folder is then refused.
 """
 
 from __future__ import annotations
@@ -56,6 +58,10 @@ class RunDir:
     @property
     def costs(self) -> Path:
         return self.folder / "costs"
+
+    @property
+    def costs_file(self) -> Path:
+        return self.costs / "costs.pb"
 
     @property
     def compare(self) -> Path:

@@ -34,7 +34,10 @@ class Settings:
     policy: str = "typical"
     functions: tuple[str, ...] = ()
     """names of the functions to optimise; empty for those that take most time"""
+    profile_first: bool = False
+    """run the job for a few steps just for the profile, before the job itself"""
     in_place: bool = False
+    """`--in-place` was typed: the default, said explicitly"""
     auto: bool = False
     """use JAX's AutoPGLE, and measure what it does"""
     nsys: bool = False
@@ -49,6 +52,10 @@ class Settings:
     is_json: bool = False
     """stdout is for the receipt; the job's stdout goes to stderr"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def starts_twice(self) -> bool:
+        return self.profile_first or self.nsys
 
     def repeat(self) -> dict[str, Any]:
         """How to repeat the run, without secrets; run.json has the command as it was."""

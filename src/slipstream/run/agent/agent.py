@@ -354,7 +354,7 @@ class Agent:
             self.status.lowered(program, is_sure=False)
 
     def _say(self, state: str, why: str = "") -> None:
-        fits = self.hot is not None and id(self.hot) in self._expected
+        fits = bool(self._expected & {id(self.hot), *self.measurements})
         self.status.say(state, why, fits)
 
     # The end.

@@ -13,8 +13,10 @@ from slipstream.experiment.step_timer import MeanStepTimer
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.profiler import ExternalSession, ProfilerSession
 from slipstream.run.agent.precomputed import Applier, with_precomputed_costs
+from slipstream.run.agent.recorded_phases import RecordedPhases
 from slipstream.run.agent.recorder import Recorder, profiler_options
 from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Request
+from slipstream.run.run_dir import RunDir
 
 
 class Measurement(Protocol):
@@ -57,4 +59,9 @@ def measurement_for(
         1, request.steps, request.rounds, request.variants, request.policy,
         is_recorded=fits, profiler_options=options,
     )  # fmt: skip
-    return Controller(program, plan, with_precomputed_costs(request) if fits else None)
+    if fits:
+        return Controller(program, plan, with_precomputed_costs(request))
+    if request.run_folder is None or number > 1:
+        return Controller(program, plan)
+    phases = RecordedPhases(request, RunDir(request.run_folder, request.rank))
+    return Controller(program, phases.begin(plan), phases.prepare)

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.experiment.recordings import ProfileRecorder
+from slipstream.experiment.recordings import TRIES, ProfileRecorder, calls_before_retry
 from slipstream.experiment.step_timer import wait
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.profiler import ProfilerSession
@@ -16,9 +16,6 @@ from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
 from slipstream.run.agent.program_dump import content_of, save_program
 
 log = logging.getLogger("slipstream")
-
-TRIES = 4
-"""attempts to start a profiler session, some calls apart"""
 
 
 class Recorder:
@@ -81,7 +78,7 @@ class Recorder:
             self.is_over = True
             self._on_end(None, why)
             return
-        self._calls_left = self.steps * 5 * self._failures
+        self._calls_left = calls_before_retry(self.steps, self._failures)
 
     def _end(self) -> None:
         self.is_over = True
@@ -92,7 +89,8 @@ class Recorder:
 
     def _save(self, profile: Path) -> None:
         try:
-            facts = self._facts(profile)
+            last = self._first + self.steps - 1
+            facts = profile_facts(self.program, self.folder, profile, (self._first, last))
             self._compile_with_costs(profile)
             self._on_end(facts, "")
         except Exception as error:
@@ -118,18 +116,22 @@ class Recorder:
             # Only a line in a log is lost; the profile is saved.
             log.warning("slipstream: the program was not compiled with its costs", exc_info=True)
 
-    def _facts(self, profile: Path) -> dict[str, Any]:
-        programs = save_program(self.program, self.folder / "programs")
-        recordings = sorted(profile.glob("**/*.xplane.pb"))
-        return {
-            "program": self.program.name,
-            "content": content_of(self.program),
-            "compile_s": self.program.compile_s,
-            "steps": [self._first, self._first + self.steps - 1],
-            "bytes": sum(file.stat().st_size for file in recordings),
-            "files": [*recordings, *programs.values()],
-            **job_facts(),
-        }
+
+def profile_facts(
+    program: CompiledProgram, phase: Path, recording: Path, steps: tuple[int, int]
+) -> dict[str, Any]:
+    """Save the program beside its recording; the facts and files of the profile phase."""
+    programs = save_program(program, phase / "programs")
+    recordings = sorted(recording.glob("**/*.xplane.pb"))
+    return {
+        "program": program.name,
+        "content": content_of(program),
+        "compile_s": program.compile_s,
+        "steps": list(steps),
+        "bytes": sum(file.stat().st_size for file in recordings),
+        "files": [*recordings, *programs.values()],
+        **job_facts(),
+    }
 
 
 def job_facts() -> dict[str, Any]:

@@ -63,6 +63,10 @@ class Request:
     """with `apply`: the arm to run"""
     functions: tuple[str, ...] = ()
     """names of the functions to measure, if the user chose"""
+    run_folder: str | None = None
+    """where a profile made inside the job, and its costs, are kept for later runs"""
+    rank: int = 0
+    """whose folders in there are this process's"""
     xla_flags: str = ""
     """the job's XLA_FLAGS, before the job itself changes them"""
     launcher: int = 0

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from slipstream.masking import mask_text
 from slipstream.run.agent.program_dump import content_of, save_program
 from slipstream.run.agent.recorder import job_facts
 from slipstream.run.agent.request import Request
-from slipstream.run.run_dir import FAILED, REQUEST, STATUS, mark_done, write_json
+from slipstream.run.run_dir import FAILED, REQUEST, STATUS, mark_done, sha256, write_json
 
 log = logging.getLogger("slipstream")
 
@@ -95,7 +95,10 @@ class AgentStatus:
             "content": content_of(controller.compiled),
             "chosen": receipt.chosen,
             "verdict": receipt.verdict,
+            "functions": len(functions),
             "reused_profile": controller.plan.is_recorded,
+            "variants": [asdict(variant) for variant in controller.plan.variants],
+            "costs": sha256(costs) if (costs := controller.outcome.costs) else None,
             **job_facts(),
         }
         if is_whole:
