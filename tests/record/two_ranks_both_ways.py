@@ -231,7 +231,7 @@ def main() -> None:
     given.work = given.out / "run"
     (given.out / "job.py").write_text(JOB)
     began_s, runs = time.monotonic(), {}
-    # The run with us holds a profile run, and the others are worth nothing without it.
+    # The run with us compares programs, and the others are worth nothing without it.
     kinds = [("with", True, 0.65), ("alone", False, 1.0), ("again", False, 1.0)]
     for name, with_us, share in kinds[: 2 if given.once else 3]:
         end_s = began_s + share * given.seconds

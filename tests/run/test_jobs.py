@@ -80,6 +80,35 @@ print(float(w.sum()), len(list(pathlib.Path("own").rglob("*.xplane.pb"))),
 """
 
 
+CHECKPOINTS = f"""
+import os, pathlib
+import jax, jax.numpy as jnp, numpy as np
+{LOOP}
+folder = pathlib.Path("checkpoints")
+os.makedirs(folder, exist_ok=True)
+newest = max((int(file.stem) for file in folder.glob("*.npy")), default=0)
+print("starting at", newest)
+if newest:
+    w = jnp.asarray(np.load(folder / f"{{newest}}.npy"))
+for number in range(newest, newest + 150):
+    w = step(w)
+    if number % 5 == 4:
+        np.save(folder / f"{{number + 1}}.npy", w)
+print(float(w.sum()))
+"""
+"""resumes from the newest checkpoint, as with Orbax"""
+
+MAKES_A_FOLDER = f"""
+import os
+import jax, jax.numpy as jnp, numpy as np
+os.mkdir("out")
+{LOOP}
+for number in range(150):
+    w = step(w)
+np.savetxt("out/w.txt", w)
+"""
+
+
 @pytest.fixture
 def both(tmp_path):
     def compare(job, *options, **more):
@@ -102,6 +131,20 @@ def script(folder, text, name="job.py"):
 def test_a_job_with_processes_of_its_own(both, tmp_path):
     done, _ = both([sys.executable, script(tmp_path, WORKERS)], *OTHER, "--rounds", "8")
     assert done.receipt["program"]["name"] == "jit_f"
+
+
+@pytest.mark.parametrize("text", [CHECKPOINTS, MAKES_A_FOLDER], ids=["checkpoints", "mkdir"])
+def test_a_job_leaves_what_it_leaves_without_us(both, tmp_path, text):
+    done, _ = both([sys.executable, script(tmp_path, text)], *OTHER, "--rounds", "8")
+    assert done.code == 0
+    assert contents(tmp_path / "b") == contents(tmp_path / "a") != {}
+    assert done.receipt["program"]["name"] == "jit_f"
+
+
+def contents(folder):
+    """Every file in it; the test's own are next to the job's folders."""
+    files = [file for sub in folder.iterdir() if sub.is_dir() for file in sub.rglob("*")]
+    return {file.relative_to(folder): file.read_bytes() for file in files if file.is_file()}
 
 
 def test_a_module_of_a_package_with_arguments(both, tmp_path):

@@ -6,8 +6,10 @@ import shutil
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from run_jobs import Started, run, train
+from slipstream.cli.main import app
 from slipstream.costs.files import read_costs
 from slipstream.experiment.receipt import read_receipt
 from slipstream.run.context import Context
@@ -17,6 +19,7 @@ from slipstream.run.run_dir import done_facts, mark_done, read_json, write_json
 from slipstream.run.settings import Settings
 from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
+from slipstream.tune.run_folder import as_target, recorded_job
 
 ALL_PHASES = ["1 check", "2 profile", "3 costs", "4 compile", "5 compare", "verdict"]
 FLAGS = "--xla_cpu_multi_thread_eigen=false"
@@ -79,7 +82,7 @@ def test_secrets_are_only_where_the_job_is_started_from(first, job):
     files = [file for file in first.folder.rglob("*") if file.is_file()]
     assert [f.name for f in files if SECRET.encode() in f.read_bytes()] == ["run.json"]
     assert json.loads((first.folder / "run.json").read_text())["command"] == job
-    private = {"run.json", "receipt.json", "receipt.html", "comparison.json", "log.txt"}
+    private = {"run.json", "receipt.json", "receipt.html", "comparison.json"}
     modes = {file.name: file.stat().st_mode & 0o777 for file in files if file.name in private}
     assert modes == dict.fromkeys(private, 0o600)
 
@@ -95,6 +98,17 @@ def test_the_folder_holds_what_other_commands_read(first):
     assert (profile / "programs" / "jit_f.stablehlo").read_bytes().startswith(b"ML\xefR")
     table = read_costs(first.folder / "costs" / "costs.pb")
     assert set(table.of(None)) <= {i.name for i in program.entry.instructions}
+
+
+def test_the_folder_is_a_target_of_predict_and_tune(first, job, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    program, recording = as_target(str(first.folder))
+    assert program == str(first.folder / "profile" / "rank0" / "programs" / "jit_f.stablehlo")
+    assert recording is None  # what a CPU took says nothing about a GPU
+    assert recorded_job(str(first.folder)).command == tuple(job)
+    words = ["predict", str(first.folder), "--on", "1xH200", "--json"]
+    predicted = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert json.loads(predicted.stdout)["program"] == "jit_f"
 
 
 def test_what_is_done_is_not_done_again(again, place, job):
@@ -176,6 +190,7 @@ def test_with_profile_first_the_job_is_started_twice(place, job, tmp_path):
     assert done.is_as_without_us(), done.err
     assert done.phases == ALL_PHASES
     assert (out / "profile" / "rank0" / "output.txt").read_text().startswith("step 1 ")
+    assert (out / "profile" / "rank0" / "log.txt").stat().st_mode & 0o777 == 0o600
     assert len(done.receipt["arms"]) == 5
     assert done_facts(out / "compare" / "rank0")["reused_profile"] is True
 

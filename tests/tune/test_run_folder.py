@@ -88,7 +88,7 @@ def test_folders_without_a_run_are_refused(tmp_path, run):
     assert recorded_job(str(tmp_path)) is None and job_spec("x.py:build", (), 5, 10).command == ()
     with pytest.raises(BadInput, match="is a folder without a program"):
         as_target(str(tmp_path))
-    # A run in place has its program elsewhere; what a CPU took says nothing about a GPU.
+    # A run without a profile has its program elsewhere; what a CPU took says nothing about a GPU.
     (run / "profile").rename(run / "compare")
     program, costs = as_target(str(run))
     assert program.endswith("compare/rank0/programs/jit_f.stablehlo") and costs is not None

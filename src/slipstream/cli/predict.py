@@ -31,8 +31,8 @@ def predict(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="Program to compile: FILE.py:FUNCTION, StableHLO (.mlir), or HLO before "
-            "optimisation (.hlo.pb, .txt).",
+            help="Program to compile: FILE.py:FUNCTION, StableHLO (.mlir), HLO before "
+            "optimisation (.hlo.pb, .txt), or a folder written by `slipstream run`.",
         ),
     ],
     on: MachinesOption = DEFAULT_MACHINE,
@@ -60,13 +60,15 @@ def predict(
     from slipstream.compiler.compile import compilation
     from slipstream.outputs.terminal.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict as make
+    from slipstream.tune.run_folder import as_target
 
+    program, _ = as_target(target)
     known = measured_costs(costs)
     found: list[Prediction] = []
     for machine in parse_machines(on):
         with CompileProgress(machine) as progress:
             compiled = compilation(
-                target,
+                program,
                 on=machine,
                 flags=flags,
                 costs=known.for_scheduler if known is not None else None,

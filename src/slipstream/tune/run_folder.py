@@ -12,7 +12,7 @@ from slipstream.run.run_dir import done_facts, read_json
 from slipstream.tune.study_folder import JobSpec
 
 _PHASES = ("profile", "compare")
-"""where a run leaves the program: in the second if the run had only one phase"""
+"""where a run leaves the program: only in the second if there is no profile, as with `--auto`"""
 
 
 def as_target(given: str) -> tuple[str, str | None]:

@@ -117,7 +117,11 @@ def _pgle_text(receipt: Data) -> str:
         return f"PGLE not used: {pgle.get('why', 'unknown')}"
     said = receipt.get("phases", {}).get("costs", {}).get("xla") or {}
     missing = said.get("missing", pgle.get("missing"))
-    by = ", as XLA logged" if said or pgle.get("checked_by_xla") else ""
+    by = ""
+    if said or receipt["basis"] == "predicted":
+        by = ", as XLA logged"
+    elif pgle.get("checked_by_xla"):
+        by = ", as XLA's checker confirmed"
     return f"PGLE used{by} (costs found {pgle.get('found')}, missing {missing})"
 
 
