@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
 SYSTEM_PACKAGES ?= chromium postgresql openmpi-bin
+# Of `make fuzz`, over all readers.
+EXECUTIONS ?= 1000000
 # Three for two cores: some tests wait. In the order of tests/conftest.py, long files first.
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -12,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/native/warmup.py
 
-.PHONY: help install demo packages environment test test-loop check docs format bench clean system-packages
+.PHONY: help install demo packages environment test test-loop fuzz check docs format bench clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +22,7 @@ help:
 	@echo "make demo      set up, compile a GPT for 8 H200 with no GPU, predict its step"
 	@echo "make test      the test suite, import contracts included"
 	@echo "make test-loop only the tests of slipstream run, which start many jobs"
+	@echo "make fuzz      readers and native code on damaged inputs: make fuzz EXECUTIONS=10000000"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"
 	@echo "make format    format the code"
@@ -43,6 +46,10 @@ environment: packages
 
 test: environment
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.stamp-test
+	$(call warm-up)
+	$(BIN)/python tests/fuzz/run.py --executions $(EXECUTIONS)
 
 test-loop: $(VENV)/.stamp-test
 	$(call warm-up)

@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.profile.grouping import (
+    first_rows,
+    group_counts,
     group_pairs,
     group_spans,
+    group_sums,
     group_table,
     innermost,
+    rows_ranked,
     self_times,
 )
 
@@ -130,3 +134,23 @@ def test_deep_nesting():
     depth = 5000
     rows = [(0, i, 2 * depth - 2 * i) for i in range(depth)]
     assert set(self_times(*columns_of(rows)).tolist()) == {2}
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize(
+    "grouped",
+    [
+        lambda groups, values: first_rows(groups, 3),
+        lambda groups, values: group_spans(groups, values, values, values, 3),
+        lambda groups, values: group_sums(groups, values, 3),
+        lambda groups, values: group_counts(groups, 3),
+        lambda groups, values: group_table(groups, 0 * groups, values, (3, 1)),
+        lambda groups, values: group_table(0 * groups, groups, values, (1, 3)),
+        lambda groups, values: rows_ranked(groups, values),
+    ],
+)
+def test_a_group_that_does_not_exist_is_an_error(grouped, wrong):
+    values = np.arange(3)
+    grouped(np.array([0, 2, 1], np.int32), values)
+    with pytest.raises(IndexError, match="there is no group|outside of the table"):
+        grouped(np.array([0, wrong, 1], np.int32), values)

@@ -1,4 +1,8 @@
-"""Group-bys over event columns in native code: one pass each, no sorting."""
+"""Group-bys over event columns in native code: one pass each, no sorting.
+
+Native code checks every number of a group before it uses it as an index, and returns -1 if there is
+no such group: an IndexError here.
+"""
 
 from __future__ import annotations
 
@@ -85,10 +89,24 @@ def group_pairs(a: Array, b: Array) -> tuple[Array, Array]:
         size *= 8
 
 
-@native("i64(i32*, i64, i64*)")
-def _firsts(tags, rows, out):  # type: ignore[no-untyped-def]
+@inner
+def _is_outside(index, size):  # type: ignore[no-untyped-def]
+    return np.uint64(np.int64(index)) >= np.uint64(size)  # a negative number is a huge one
+
+
+def _check(status: int, groups: Array, count: int) -> None:
+    """Raise what native code reported."""
+    if status < 0:
+        wrong = groups[(groups < 0) | (groups >= count)]
+        raise IndexError(f"there is no group {wrong[0]}; there are {count}")
+
+
+@native("i64(i32*, i64, i64*, i64)")
+def _firsts(tags, rows, out, count):  # type: ignore[no-untyped-def]
     """Runs backwards, so that the first row of a tag is written last."""
     for row in range(rows - 1, -1, -1):
+        if _is_outside(tags[row], count):
+            return -1
         out[tags[row]] = row
     return 0
 
@@ -96,7 +114,7 @@ def _firsts(tags, rows, out):  # type: ignore[no-untyped-def]
 def first_rows(tags: Array, count: int) -> Array:
     """The first row of each of `count` tags; -1 for those without rows."""
     out = np.full(count, -1, np.int64)
-    _firsts(np.ascontiguousarray(tags), len(tags), out)
+    _check(_firsts(np.ascontiguousarray(tags), len(tags), out, count), tags, count)
     return out
 
 
@@ -132,10 +150,12 @@ def _labelled(program: Array, instruction: Array, name: Array) -> tuple[Array, A
     return group_pairs(program, label)
 
 
-@native("i64(i32*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*)")
-def _spans(groups, starts, durations, launches, rows, first, last, launch, size, busy):  # type: ignore[no-untyped-def]
+@native("i64(i32*, i64*, i64*, i64*, i64, i64*, i64*, i64*, i64*, i64*, i64)")
+def _spans(groups, starts, durations, launches, rows, first, last, launch, size, busy, count):  # type: ignore[no-untyped-def]
     for row in range(rows):
         group = groups[row]
+        if _is_outside(group, count):
+            return -1
         first[group] = min(first[group], starts[row])
         last[group] = max(last[group], starts[row] + durations[row])
         launch[group] = min(launch[group], launches[row])
@@ -152,13 +172,16 @@ def group_spans(
     first, launch = np.full(count, most), np.full(count, most)
     last, size, busy = np.full(count, least), np.zeros(count, np.int64), np.zeros(count, np.int64)
     columns = (np.ascontiguousarray(c) for c in (groups, starts, durations, launches))
-    _spans(*columns, len(groups), first, last, launch, size, busy)
+    status = _spans(*columns, len(groups), first, last, launch, size, busy, count)
+    _check(status, groups, count)
     return first, last, launch, size, busy
 
 
-@native("i64(i32*, i64*, i64, i64*)")
-def _sums(groups, values, rows, out):  # type: ignore[no-untyped-def]
+@native("i64(i32*, i64*, i64, i64*, i64)")
+def _sums(groups, values, rows, out, count):  # type: ignore[no-untyped-def]
     for row in range(rows):
+        if _is_outside(groups[row], count):
+            return -1
         out[groups[row]] += values[row]
     return 0
 
@@ -166,13 +189,16 @@ def _sums(groups, values, rows, out):  # type: ignore[no-untyped-def]
 def group_sums(groups: Array, values: Array, count: int) -> Array:
     """The sum of each group's values, as integers."""
     out = np.zeros(count, np.int64)
-    _sums(np.ascontiguousarray(groups), np.ascontiguousarray(values), len(groups), out)
+    columns = (np.ascontiguousarray(groups), np.ascontiguousarray(values))
+    _check(_sums(*columns, len(groups), out, count), groups, count)
     return out
 
 
-@native("i64(i32*, i32*, i64*, i64, i64, i64*)")
-def _tabled(groups, columns, values, rows, width, out):  # type: ignore[no-untyped-def]
+@native("i64(i32*, i32*, i64*, i64, i64, i64, i64*)")
+def _tabled(groups, columns, values, rows, height, width, out):  # type: ignore[no-untyped-def]
     for row in range(rows):
+        if _is_outside(groups[row], height) or _is_outside(columns[row], width):
+            return -1
         out[groups[row] * width + columns[row]] += values[row]
     return 0
 
@@ -181,13 +207,16 @@ def group_table(groups: Array, columns: Array, values: Array, shape: tuple[int, 
     """Sums of values by group and column."""
     out = np.zeros(shape, np.int64)
     cells = (np.ascontiguousarray(one, np.int32) for one in (groups, columns))
-    _tabled(*cells, np.ascontiguousarray(values), len(groups), shape[1], out)
+    if _tabled(*cells, np.ascontiguousarray(values), len(groups), *shape, out) < 0:
+        raise IndexError(f"a group or column is outside of the table of {shape[0]} by {shape[1]}")
     return out
 
 
-@native("i64(i32*, i64, i64*)")
-def _counts(groups, rows, out):  # type: ignore[no-untyped-def]
+@native("i64(i32*, i64, i64*, i64)")
+def _counts(groups, rows, out, count):  # type: ignore[no-untyped-def]
     for row in range(rows):
+        if _is_outside(groups[row], count):
+            return -1
         out[groups[row]] += 1
     return 0
 
@@ -195,7 +224,7 @@ def _counts(groups, rows, out):  # type: ignore[no-untyped-def]
 def group_counts(groups: Array, count: int) -> Array:
     """Number of rows of each group: `numpy.bincount` without its conversion to int64."""
     out = np.zeros(count, np.int64)
-    _counts(np.ascontiguousarray(groups), len(groups), out)
+    _check(_counts(np.ascontiguousarray(groups), len(groups), out, count), groups, count)
     return out
 
 
@@ -228,10 +257,12 @@ def places(keys: Array, bounds: Array) -> Array:
     return owners_at(keys, bounds, np.arange(len(bounds) + 1, dtype=np.int32))
 
 
-@native("i64(i32*, i64, i64*, i64*)")
-def _chosen(labels, rows, ranks, out):  # type: ignore[no-untyped-def]
+@native("i64(i32*, i64, i64*, i64, i64*)")
+def _chosen(labels, rows, ranks, size, out):  # type: ignore[no-untyped-def]
     count = 0
     for row in range(rows):
+        if _is_outside(labels[row], size):
+            return -1
         if ranks[labels[row]] >= 0:
             out[count] = row
             count += 1
@@ -241,7 +272,8 @@ def _chosen(labels, rows, ranks, out):  # type: ignore[no-untyped-def]
 def rows_ranked(labels: Array, ranks: Array) -> Array:
     """Rows whose label has a rank (not negative)."""
     out = np.empty(len(labels), np.int64)
-    count = _chosen(np.ascontiguousarray(labels), len(labels), ranks, out)
+    count = _chosen(np.ascontiguousarray(labels), len(labels), ranks, len(ranks), out)
+    _check(count, labels, len(ranks))
     return out[:count]
 
 

@@ -256,6 +256,8 @@ class Aligner:
     def align(self, sequence: EventSequence) -> tuple[Array, Array]:
         """(index of the launch, whether the event fits it) of each event."""
         events, count, length = sequence.table(), len(sequence), self._count
+        if not length:
+            return np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         score, fresh = np.full(length, _NEVER), np.full(length, _NEVER)
         lows, offsets = np.empty(count, np.int64), np.zeros(count + 1, np.int64)
         state = np.array([0, 0, length])

@@ -96,7 +96,10 @@ def unroll(program: Program) -> LaunchSequence:
         body = loop.called[0]
         first = len(launches)
         for _ in range(1 if loop.trip_count is None else loop.trip_count):
+            before = len(launches)
             visit(body, optional)
+            if len(launches) == before or len(launches) > MAX_LAUNCHES:
+                break  # a trip count may be any number
         if loop.trip_count is None and len(launches) > first:
             loops.append((first, len(launches) - 1))
 
