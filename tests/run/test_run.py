@@ -12,11 +12,7 @@ from run_jobs import Started, run, train
 from slipstream.cli.main import app
 from slipstream.costs.files import read_costs
 from slipstream.experiment.receipt import read_receipt
-from slipstream.run.context import Context
-from slipstream.run.preflight import Preflight
-from slipstream.run.run import _report_checks
 from slipstream.run.run_dir import done_facts, mark_done, read_json, write_json
-from slipstream.run.settings import Settings
 from slipstream.sources.hlo.reader import read_program
 from slipstream.sources.load import load
 from slipstream.tune.run_folder import as_target, recorded_job
@@ -225,31 +221,3 @@ def test_a_command_that_is_not_there(tmp_path):
     done = run(tmp_path / "none", ["no-such-command"], cwd=tmp_path)
     assert done.code == 2
     assert "no-such-command can't be started" in done.err
-
-
-@pytest.mark.parametrize(
-    ("command", "is_told"),
-    [(("/usr/bin/srun", "-n", "2", "python", "x.py"), True), (("python", "srun"), False)],
-)
-def test_a_launcher_belongs_in_front_of_us(command, is_told, tmp_path):
-    said = []
-    context = Context(Settings(command, tmp_path), lambda phase, text: said.append(text))
-    _report_checks(context, Preflight({}, (), {}, "0.10.2", (), ()))
-    assert any("srun … slipstream run -- python" in text for text in said) == is_told
-    assert bool(context.notes) == is_told
-
-
-@pytest.mark.parametrize(("jaxlib", "is_told"), [("0.10.2", False), ("0.13.0", True)])
-def test_a_jax_newer_than_tested_is_a_warning(jaxlib, is_told, tmp_path):
-    said = []
-    context = Context(Settings(("python",), tmp_path), lambda phase, text: said.append(text))
-    _report_checks(context, Preflight({}, (), {}, jaxlib, (), ()))
-    assert any(text.startswith(f"JAX {jaxlib} is newer than") for text in said) == is_told
-
-
-@pytest.mark.parametrize(("jaxlib", "is_told"), [("0.10.0", False), ("0.4.38", True)])
-def test_a_jax_older_than_supported_is_a_warning(jaxlib, is_told, tmp_path):
-    said = []
-    context = Context(Settings(("python",), tmp_path), lambda phase, text: said.append(text))
-    _report_checks(context, Preflight({}, (), {}, jaxlib, (), ()))
-    assert any(text.startswith(f"JAX {jaxlib} is older than 0.10") for text in said) == is_told

@@ -19,7 +19,7 @@ from typing import Any
 
 from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.run.agent.request import TIME, Request
-from slipstream.run.context import SIGNALLED, agent_problem, signal_name
+from slipstream.run.context import SIGNALLED, agent_problem, how_far, signal_name
 from slipstream.run.launcher import Job, job_environment, stop_all
 from slipstream.run.rank import LAUNCHERS
 from slipstream.run.run_dir import REQUEST, STATUS, done_facts, read_json
@@ -77,15 +77,17 @@ class TimedRuns:
             words = command or self.command
             job = Job(words, environment, log, log, ends_with_us=True, cwd=self.cwd)
             try:
-                code = self._await(job, folder, timeout_s or self.timeout_s)
+                code = self._await(job, words, folder, timeout_s or self.timeout_s)
             finally:
                 stop_all([job], _grace_s(words))
         found = done_facts(folder)
         if found is None:
-            raise _failure(folder, code, is_killed=_kills() > kills)
+            raise _failure(folder, words, code, is_killed=_kills() > kills)
         return found
 
-    def _await(self, job: Job, folder: Path, timeout_s: float) -> int | None:
+    def _await(
+        self, job: Job, command: Sequence[str], folder: Path, timeout_s: float
+    ) -> int | None:
         end = time.monotonic() + timeout_s
         while done_facts(folder) is None:
             code = job.poll()
@@ -99,8 +101,10 @@ class TimedRuns:
                     DIED, f"the time could not be written into {folder}; disk full?"
                 )
             if time.monotonic() > end:
+                is_seen = (folder / STATUS).exists()
+                why = "" if is_seen else f": {how_far(folder, command)}"
                 raise TimedRunFailed(
-                    HUNG, f"no steps were timed in {timeout_s:g} s; see {folder / LOG}"
+                    HUNG, f"no steps were timed in {timeout_s:g} s{why}; see {folder / LOG}"
                 )
             time.sleep(_POLL_S)
         return None
@@ -111,7 +115,9 @@ def _grace_s(command: Sequence[str]) -> float:
     return LAUNCHER_GRACE_S if is_launcher else GRACE_S
 
 
-def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
+def _failure(
+    folder: Path, command: Sequence[str], code: int | None, is_killed: bool
+) -> TimedRunFailed:
     """Why a job ended, from its log, its exit code and the kernel's count of OOM kills."""
     said = _last_lines(folder / LOG)
     ended = "ended with code 0 before its steps were timed"
@@ -128,10 +134,9 @@ def _failure(folder: Path, code: int | None, is_killed: bool) -> TimedRunFailed:
             MEMORY, f"the job {ended} because the host ran out of memory; {place}"
         )
     status = read_json(folder / STATUS) or {}
-    why = str(status.get("why") or agent_problem(folder) or (said[-1] if said else ""))
-    return TimedRunFailed(
-        DIED, f"the job {ended}{f': {why.strip()[:200]}' if why else ''}; {place}"
-    )
+    last = said[-1].strip()[:200] if said and code else ""
+    why = status.get("why") or agent_problem(folder) or last or how_far(folder, command)
+    return TimedRunFailed(DIED, f"the job {ended}: {why}; {place}")
 
 
 def _last_lines(file: Path) -> list[str]:

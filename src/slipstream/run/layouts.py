@@ -28,6 +28,7 @@ from slipstream.run.context import (
     RunResult,
     Say,
     agent_problem,
+    how_far,
     signal_name,
     write_receipt,
 )
@@ -87,6 +88,8 @@ def run_layouts(settings: Settings, say: Say) -> RunResult:
     context.phase_facts["check"] = {"jaxlib": preflight.jaxlib, "gpus": list(preflight.gpus)}
     kind = "virtual CPU devices" if devices.is_virtual else f"× {preflight.gpus[0]}"
     context.say("check", f"{devices.count} {kind} · {settings.rounds} rounds of two short runs")
+    for warning in preflight.warnings:
+        context.warn(warning)
     with context.run_dir.open(context.warn):
         context.run_dir.clear(context.run_dir.folder / LAYOUTS)
         return _Rounds(context, preflight, devices, layouts).run()
@@ -198,10 +201,10 @@ class _Rounds:
     def _why(self, layout: Layout, rank: Path, code: int) -> str:
         status = read_json(rank / STATUS) or {}
         ended = f"was ended by {signal_name(code)}" if code > 128 else f"ended with code {code}"
-        why = agent_problem(rank) or status.get("why")
-        said = f": {why}" if why else ""
+        command = self.context.settings.command
+        why = agent_problem(rank) or status.get("why") or how_far(rank, command)
         return (
-            f"{layout.name}: the job {ended} before its steps were timed{said}; see {rank}/log.txt"
+            f"{layout.name}: the job {ended} before its steps were timed: {why}; see {rank}/log.txt"
         )
 
     def _receipt(self, problem: str | None) -> Receipt:

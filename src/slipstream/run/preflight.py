@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from slipstream.doctor.machine_facts import MachineFacts, read_machine_facts
 from slipstream.errors import BadInput, SlipstreamError
@@ -16,8 +17,10 @@ from slipstream.flags.lint.lint import lint
 from slipstream.flags.presets.presets import compose
 from slipstream.flags.readers.python import read_python
 from slipstream.flags.settings import read_environment
+from slipstream.jaxhooks.compat import OLDEST_SUPPORTED, is_too_old, untested
 from slipstream.run.job_command import obstacle, python_call
 from slipstream.run.job_python import JobPython, check_python
+from slipstream.run.rank import LAUNCHERS
 from slipstream.run.settings import Settings
 
 _NOT_FOR_US = ("command-buffers", "no-jax")
@@ -51,12 +54,33 @@ class Preflight:
 def check_job(settings: Settings) -> Preflight:
     """BadInput or Missing, with the fix, if the job would end or could not be measured."""
     found = _check(settings)
-    warnings = found.warnings
-    if (seen := obstacle(settings.command, os.environ)) is not None:
-        warnings = (f"nothing will be measured: {seen}", *warnings)
-    if found.flags and (text := _sets_flags_itself(settings)) is not None:
-        warnings = (*warnings, text)
-    return replace(found, warnings=warnings, obstacle=seen)
+    seen = obstacle(settings.command, os.environ)
+    warnings = (
+        f"nothing will be measured: {seen}" if seen else None,
+        *found.warnings,
+        _sets_flags_itself(settings) if found.flags else None,
+        *job_warnings(settings.command, found.jaxlib),
+    )
+    return replace(found, warnings=tuple(filter(None, warnings)), obstacle=seen)
+
+
+def job_warnings(command: Sequence[str], jaxlib: str | None) -> tuple[str, ...]:
+    """What the job's command and its JAX give reason to doubt."""
+    texts = []
+    if jaxlib and (text := untested(jaxlib)):
+        texts.append(text)
+    if jaxlib and is_too_old(jaxlib):
+        texts.append(
+            f"JAX {jaxlib} is older than {OLDEST_SUPPORTED}, the oldest that Slipstream supports: "
+            "the job runs as it is, and nothing is measured; type: pip install --upgrade jax"
+        )
+    launcher = Path(command[0]).name
+    if launcher in LAUNCHERS:
+        texts.append(
+            f"{launcher} is part of the job: if it starts several processes, nothing is compared, "
+            f"because each needs its own slipstream; write: {launcher} … slipstream run -- python …"
+        )
+    return tuple(texts)
 
 
 def _check(settings: Settings) -> Preflight:

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 from slipstream.errors import BadInput, SlipstreamError
-from slipstream.jaxhooks.compat import OLDEST_SUPPORTED, is_too_old, untested
 from slipstream.run import nsys
 from slipstream.run.compare_phase import ComparePhase
 from slipstream.run.context import Context, RunResult, Say
 from slipstream.run.launcher import CantStart
 from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.profile_phase import Precomputed, ProfilePhase
-from slipstream.run.rank import LAUNCHERS, all_ranks_share
+from slipstream.run.rank import all_ranks_share
 from slipstream.run.run_dir import RUN, write_json
 from slipstream.run.settings import Settings
 
@@ -95,19 +93,6 @@ def _report_checks(context: Context, preflight: Preflight) -> None:
     context.say("check", " · ".join(parts))
     for warning in (*preflight.warnings, *context.rank_notes()):
         context.warn(warning)
-    if jaxlib and (text := untested(jaxlib)):
-        context.warn(text)
-    if jaxlib and is_too_old(jaxlib):
-        context.warn(
-            f"JAX {jaxlib} is older than {OLDEST_SUPPORTED}, the oldest that Slipstream supports: "
-            "the job runs as it is, and nothing is measured; type: pip install --upgrade jax"
-        )
-    launcher = Path(context.settings.command[0]).name
-    if launcher in LAUNCHERS:
-        context.warn(
-            f"{launcher} is part of the job: if it starts several processes, nothing is compared, "
-            f"because each needs its own slipstream; write: {launcher} … slipstream run -- python …"
-        )
 
 
 def _profile(context: Context, preflight: Preflight) -> Precomputed | RunResult | None:

@@ -82,6 +82,8 @@ def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
     machine = machine_of(spec)
     preflight = check_job(settings)
     say("check", f"flags fine for jaxlib {preflight.jaxlib} · {machine.spec} simulated, no device")
+    for warning in preflight.warnings:
+        say("", warning)
     run_dir = RunDir(settings.out)
     with run_dir.open(lambda text: say("", text)):
         lowered = _lowered(run_dir, settings, machine, preflight, say)
@@ -141,6 +143,7 @@ def _lowered(
         bare_receipt(why),
         basis=PREDICTED,
         repeat=settings.repeat(),
+        notes=preflight.warnings,
         phases={"simulate": machine.spec, "exit_code": code or 0},
     )
     return RunResult(code or 0, receipt)
@@ -256,7 +259,7 @@ class _Simulated:
             repeat=settings.repeat(),
             files={"before": str(timeline), "costs": str(self.run_dir.costs / "costs.pb")},
             basis=PREDICTED,
-            notes=(PREDICTION, *wrong_notes(described)),
+            notes=(PREDICTION, *wrong_notes(described), *self.preflight.warnings),
             phases={"simulate": self.machine.spec, "basis": dict(before.basis)},
         )
 
