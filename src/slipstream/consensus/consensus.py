@@ -21,6 +21,7 @@ import logging
 import os
 import threading
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -44,6 +45,8 @@ log = logging.getLogger("slipstream")
 
 RETRY_S = 1.0
 """between two attempts to reach a store that does not answer"""
+COMPRESSED_BYTES = 16_384
+"""messages from this size on are compressed: the costs of large programs are megabytes"""
 MAX_NAMED = 8
 """ranks that a sentence names"""
 
@@ -133,23 +136,26 @@ class Consensus:
             except StoreUnavailable:
                 return None
             if found is not None:
-                inbox[rank] = json.loads(found)
+                inbox[rank] = _message(found)
         return inbox.get(rank)
 
-    def from_all(self, topic: str, wait_s: float = 0.0) -> dict[int, Message] | None:
-        """The messages of all ranks on a topic; None if one of them sends none in time.
+    def from_all(
+        self, topic: str, wait_s: float = 0.0, ranks: Sequence[int] | None = None
+    ) -> dict[int, Message] | None:
+        """The messages of all ranks, or of these; None if one of them sends none in time.
 
         Ranks are asked for one after the other, and only until they have answered: to ask again
         costs as much for a thousand ranks as for two.
         """
         end = time.monotonic() + wait_s
-        for rank in self.ranks:
+        ranks = self.ranks if ranks is None else ranks
+        for rank in ranks:
             while self.from_rank(rank, topic, max(end - time.monotonic(), 0.0)) is None:
                 left = end - time.monotonic()
                 if left <= 0 or SHUTDOWN.is_set():
                     return None
                 time.sleep(min(RETRY_S, left))
-        return {rank: self._inbox[topic][rank] for rank in self.ranks}
+        return {rank: self._inbox[topic][rank] for rank in ranks}
 
     def wait_for_all(self, topic: str) -> dict[int, Message] | None:
         """The messages of all ranks on a topic, for which a step waits; None if one is late."""
@@ -160,9 +166,10 @@ class Consensus:
             self.waits.in_vain(wait_s)
         return found
 
-    def missing(self, topic: str) -> str:
+    def missing(self, topic: str, ranks: Sequence[int] | None = None) -> str:
         """The ranks that have sent nothing on a topic, for a sentence."""
-        missing = sorted(set(self.ranks) - self._received(topic).keys())
+        expected = self.ranks if ranks is None else ranks
+        missing = sorted(set(expected) - self._received(topic).keys())
         shown = [f"rank {rank}" for rank in missing[:MAX_NAMED]]
         more = [f"{len(missing) - MAX_NAMED} more"] if len(missing) > MAX_NAMED else []
         return ", ".join(shown + more) or "a rank"
@@ -175,7 +182,7 @@ class Consensus:
             found = self.store.with_prefix(f"{self.name}/said/{topic}")
         except StoreUnavailable:
             return {}
-        return {int(rank): json.loads(message) for rank, message in found.items()}
+        return {int(rank): _message(data) for rank, data in found.items()}
 
     def _key(self, topic: str, rank: int) -> str:
         return f"{self.name}/said/{topic}/{rank}"
@@ -260,7 +267,7 @@ class Consensus:
         return found
 
     def _followed(self, store: KeyValueStore, found: bytes) -> Message:
-        decided: Message = json.loads(found)
+        decided = _message(found)
         if decided["do"] == "stop":
             store.put(f"{self.name}/ended", found)
         return decided
@@ -332,7 +339,14 @@ def _own_rank() -> int:
 
 
 def _bytes(message: Message) -> bytes:
-    return json.dumps(message).encode()
+    data = json.dumps(message).encode()
+    return zlib.compress(data, level=1) if len(data) > COMPRESSED_BYTES else data
+
+
+def _message(data: bytes) -> Message:
+    # What is compressed doesn't begin as JSON does.
+    found: Message = json.loads(data if data.startswith(b"{") else zlib.decompress(data))
+    return found
 
 
 def _warn_of_wait(begin: float, problem: StoreUnavailable) -> None:

@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
+
+Numbers = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class CostColumns:
+    """The costs of one program as columns: there may be many ranks times many instructions."""
+
+    names: Sequence[str]
+    us: Numbers
+    executions: Numbers
+    """NaN if unknown"""
+    is_communication: Flags
+
+    @staticmethod
+    def of(part: ProgramCosts) -> CostColumns:
+        costs = part.costs.values()
+        executions = [np.nan if cost.executions is None else cost.executions for cost in costs]
+        return CostColumns(
+            tuple(part.costs),
+            np.array([cost.us for cost in costs], np.float64),
+            np.array(executions, np.float64),
+            np.array([cost.is_communication for cost in costs], np.bool_),
+        )
+
+    def costs(self) -> dict[str, Cost]:
+        columns = (self.us, self.executions, self.is_communication)
+        rows = zip(self.names, *(column.tolist() for column in columns), strict=True)
+        return {
+            name: Cost(
+                name, us, None if executions != executions else int(executions), is_communication
+            )
+            for name, us, executions, is_communication in rows
+        }
 
 
 def merge_costs(tables: Sequence[CostTable]) -> CostTable:
@@ -31,7 +67,7 @@ def merge_costs(tables: Sequence[CostTable]) -> CostTable:
     programs = [_merged(parts, policies[0]) for parts in grouped.values()]
     bound = len(programs) > 1
     programs = [replace(p, is_bound=bound and p.fingerprint is not None) for p in programs]
-    return CostTable(tuple(programs), policies[0], _facts(tables))
+    return CostTable(tuple(programs), policies[0], merge_facts([table.facts for table in tables]))
 
 
 def _refuse_unrelated(tables: Sequence[CostTable], grouped: dict[str, list[ProgramCosts]]) -> None:
@@ -48,37 +84,54 @@ def _refuse_unrelated(tables: Sequence[CostTable], grouped: dict[str, list[Progr
 
 
 def _merged(parts: Sequence[ProgramCosts], policy: str) -> ProgramCosts:
-    names = dict.fromkeys(name for part in parts for name in part.costs)
-    costs = {n: _joined([p.costs[n] for p in parts if n in p.costs], policy) for n in names}
+    merged = merge_columns([CostColumns.of(part) for part in parts], policy)
     looked_up = next((part.looked_up for part in parts if part.looked_up is not None), None)
-    return ProgramCosts(parts[0].fingerprint, parts[0].program, costs, looked_up=looked_up)
+    return ProgramCosts(parts[0].fingerprint, parts[0].program, merged.costs(), looked_up=looked_up)
 
 
-def _joined(costs: Sequence[Cost], policy: str) -> Cost:
-    values = np.array([cost.us for cost in costs])
-    weights = np.array([cost.executions or 1 for cost in costs])
-    communicates = any(cost.is_communication for cost in costs)
+def merge_columns(parts: Sequence[CostColumns], policy: str) -> CostColumns:
+    """Merge the costs of one program from several recordings."""
+    names = list(dict.fromkeys(name for part in parts for name in part.names))
+    index = {name: column for column, name in enumerate(names)}
+    # A row for each part; NaN where it has no cost of that name, or no count of executions.
+    us = np.full((len(parts), len(names)), np.nan)
+    executions = us.copy()
+    is_communication = np.zeros(len(names), np.bool_)
+    for row, part in enumerate(parts):
+        columns = [index[name] for name in part.names]
+        us[row, columns] = part.us
+        executions[row, columns] = part.executions
+        is_communication[columns] |= part.is_communication
+    is_counted = ~np.isnan(executions).all(axis=0)
+    counts = np.where(is_counted, np.nansum(executions, axis=0), np.nan)
+    joined = _joined(us, executions, is_communication, policy)
+    return CostColumns(names, joined, counts, is_communication)
+
+
+def _joined(us: Numbers, executions: Numbers, communicates: Flags, policy: str) -> Numbers:
+    """The cost of each column, by the policy."""
     if policy == "jax":
-        us = float(np.average(values, weights=weights))
-    elif policy == "max-communication":
-        us = float(values.max() if communicates else values.min())
-    elif communicates and policy == "typical":
-        us = float(values.min())
-    else:
-        us = float(np.median(values))
-    counted = [cost.executions for cost in costs if cost.executions is not None]
-    return Cost(costs[0].name, us, sum(counted) if counted else None, communicates)
+        # A cost without a count is one execution.
+        weights = np.where(executions > 0, executions, 1.0) * ~np.isnan(us)
+        means: Numbers = (np.nan_to_num(us) * weights).sum(axis=0) / weights.sum(axis=0)
+        return means
+    least: Numbers = np.nanmin(us, axis=0)
+    if policy == "max-communication":
+        return np.where(communicates, np.nanmax(us, axis=0), least)
+    # `nanmedian` takes twenty times as long.
+    middle: Numbers = np.nanmedian(us, axis=0) if np.isnan(us).any() else np.median(us, axis=0)
+    return np.where(communicates, least, middle) if policy == "typical" else middle
 
 
-def _facts(tables: Sequence[CostTable]) -> dict[str, object]:
+def merge_facts(facts: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """The first table's facts, with the sources of all; conflicting facts become None."""
-    facts = dict(tables[0].facts)
-    for table in tables[1:]:
-        for key in list(facts):
-            if key not in ("sources", "date", "topology") and table.facts.get(key) != facts[key]:
-                facts[key] = None
+    merged = dict(facts[0])
+    for others in facts[1:]:
+        for key in list(merged):
+            if key not in ("sources", "date", "topology") and others.get(key) != merged[key]:
+                merged[key] = None
     sources: list[object] = []
-    for table in tables:
-        stated = table.facts.get("sources")
+    for each in facts:
+        stated = each.get("sources")
         sources += stated if isinstance(stated, list) else []
-    return facts | {"sources": sources}
+    return merged | {"sources": sources}

@@ -1,28 +1,24 @@
 """Between capture and comparison: costs from the profile, and the program compiled as each variant.
 
-All of it runs in a thread beside the job. With several ranks, each publishes its own costs, the
-leader merges them, and all ranks compile with the same bytes.
+All of it runs in a thread beside the job.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from slipstream.consensus.consensus import Consensus, Message, stop
+from slipstream.consensus.consensus import Consensus
 from slipstream.costs.coverage import Coverage, check_profile
 from slipstream.costs.extract import extract_costs
-from slipstream.costs.files import serialized
-from slipstream.costs.merge import merge_costs
-from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.experiment.agreement import ballot
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
+from slipstream.experiment.shared_costs import share_costs
 from slipstream.experiment.variants import (
     Arm,
     drop_duplicates,
@@ -194,81 +190,3 @@ def costs_of_program(profile_folder: Path, policy: str, own: Program) -> tuple[C
     one = CostTable((replace(best, is_bound=False),), table.policy, table.facts)
     name = best.program if best.program in profile.programs else None
     return one, check_profile(one, profile, name)
-
-
-# Costs of all ranks, merged into one table.
-
-
-class CostsNotShared(Exception):
-    """The ranks have no costs in common."""
-
-
-def share_costs(
-    consensus: Consensus, table: CostTable, fingerprint: str | None
-) -> tuple[CostTable, bytes]:
-    """The table that all ranks use, and the exact bytes that all of them compile with."""
-    if consensus.is_alone:
-        return table, serialized(table, fingerprint)
-    if not consensus.publish("costs", message_of(table)):
-        raise CostsNotShared("the costs of this rank did not reach the others")
-    proposal = consensus.propose(
-        lambda: _merged(consensus, fingerprint), "the costs of the ranks don't merge"
-    )
-    decided = consensus.decide_in_background("costs", proposal)
-    if decided["do"] == "stop":
-        raise CostsNotShared(str(decided["why"]))
-    return table_of(decided["table"]), base64.b64decode(decided["bytes"])
-
-
-def _merged(consensus: Consensus, fingerprint: str | None) -> Message:
-    wait_s = consensus.patience.background_s
-    received = consensus.from_all("costs", wait_s)
-    if received is None:
-        return stop(f"{consensus.missing('costs')} gave no costs within {wait_s:.0f} s")
-    table = merge_costs([table_of(message) for _, message in sorted(received.items())])
-    # It is one program, whatever number each process gave it.
-    table = replace(table, programs=tuple(replace(p, is_bound=False) for p in table.programs))
-    data = base64.b64encode(serialized(table, fingerprint)).decode()
-    return {"do": "compile", "table": message_of(table), "bytes": data}
-
-
-def message_of(table: CostTable) -> Message:
-    return {
-        "policy": table.policy,
-        "facts": {k: v for k, v in table.facts.items() if _is_plain(v)},
-        "programs": [
-            {
-                "fingerprint": part.fingerprint,
-                "program": part.program.partition("(")[0],
-                "asked": sorted(part.looked_up) if part.looked_up is not None else None,
-                "costs": [
-                    [c.name, c.us, c.executions, c.is_communication] for c in part.costs.values()
-                ],
-            }
-            for part in table.programs
-        ],
-    }
-
-
-def table_of(message: Message) -> CostTable:
-    parts = tuple(
-        ProgramCosts(
-            part["fingerprint"],
-            part["program"],
-            {
-                name: Cost(name, us, count, is_communication)
-                for name, us, count, is_communication in part["costs"]
-            },
-            looked_up=frozenset(part["asked"]) if part["asked"] is not None else None,
-        )
-        for part in message["programs"]
-    )
-    return CostTable(parts, message["policy"], message["facts"])
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(one) for one in value)
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
-    return value is None or isinstance(value, (str, int, float, bool))

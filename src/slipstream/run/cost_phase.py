@@ -1,15 +1,20 @@
-"""The costs phase: the recordings of all ranks become one cost table for all of them."""
+"""The costs phase: the recordings of all ranks become one cost table for all of them.
+
+Every rank extracts the costs of its own recording, all at the same time, and writes them next to
+it. The first rank merges these small tables; the others wait for the result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slipstream.consensus.kvstore import poll
-from slipstream.costs.table import ProgramCosts
 from slipstream.errors import SlipstreamError
 from slipstream.jaxhooks.profiler import ProfilerFailed
 from slipstream.run.agent.precomputed import coverage_facts
@@ -28,8 +33,12 @@ from slipstream.run.run_dir import (
 from slipstream.writing import mark_folder
 
 FILE = "costs.pb"
-LONGEST_WAIT_S = 300.0
-"""for the other ranks' profiles, or for the first rank's costs"""
+OWN = "costs.json"
+"""the costs of one rank, next to its recording"""
+LONGEST_WAIT_S = 60.0
+"""for the other ranks' costs, or for those of all ranks: they work at the same time"""
+READERS = 16
+"""files that are read at once"""
 
 
 @dataclass(frozen=True)
@@ -60,51 +69,67 @@ def reused_costs(run_dir: RunDir) -> Costs | None:
 
 
 def make_costs(run_dir: RunDir, rank: Rank, policy: str) -> Costs:
-    """The first rank extracts and merges the costs; the others wait for it."""
+    """Every rank extracts its own costs; the first merges them, and the others wait for it."""
     file = run_dir.costs / FILE
     try:
+        if rank.is_first:
+            (run_dir.costs / FAILED).unlink(missing_ok=True)
+        own = _write_own(run_dir, policy)
         if not rank.is_first:
             return _awaited(run_dir)
-        return _extracted(run_dir, rank, policy, file)
+        return _merged(run_dir, rank, policy, own)
     except (SlipstreamError, ProfilerFailed, OSError) as problem:
         if rank.is_first and rank.count > 1:
-            _tell_others(run_dir, str(problem))
+            _tell(run_dir, run_dir.costs / FAILED, {"why": str(problem)})
         return Costs(file, {}, str(problem))
 
 
-def _tell_others(run_dir: RunDir, why: str) -> None:
-    """Don't let the other ranks wait in vain: all jobs have to start at about the same time."""
+def _write_own(run_dir: RunDir, policy: str) -> dict[str, Any]:
+    """Extract the costs of this rank's recording, and leave them for the first rank."""
+    stamp = _stamp(run_dir, policy)
     try:
-        mark_folder(run_dir.costs)
-        write_json(run_dir.costs / FAILED, {"why": why})
-    except (SlipstreamError, OSError):
-        # On a full disk files can't be written, but they can be removed.
-        with suppress(OSError):
-            (run_dir.profile / DONE).unlink()
+        found = stamp | _extracted(run_dir, policy)
+    except (SlipstreamError, ProfilerFailed, OSError) as problem:
+        _tell(run_dir, run_dir.profile / OWN, stamp | {"problem": str(problem)})
+        raise
+    if run_dir.rank != 0:
+        _tell(run_dir, run_dir.profile / OWN, found)
+    return found
 
 
-def _extracted(run_dir: RunDir, rank: Rank, policy: str, file: Path) -> Costs:
-    from slipstream.costs.merge import merge_costs
+def _stamp(run_dir: RunDir, policy: str) -> dict[str, Any]:
+    """Tells costs of this recording and policy from earlier ones."""
+    return {"policy": policy, "profile": sha256(run_dir.profile / DONE)}
+
+
+def _extracted(run_dir: RunDir, policy: str) -> dict[str, Any]:
     from slipstream.experiment.prepare import costs_of_program
+    from slipstream.experiment.shared_costs import message_of
     from slipstream.sources.hlo.reader import read_program
 
-    tables, coverages = [], []
-    for index in range(rank.count):
-        own = run_dir.of(index)
-        _wait_for(own.profile)
-        (program,) = (own.profile / "programs").glob("*.hlo.pb")
-        recording = recording_of(own.profile)
-        table, coverage = costs_of_program(recording, policy, read_program(program))
-        tables.append(replace(table, programs=tuple(map(_without_number, table.programs))))
-        coverages.append(coverage)
-    table = merge_costs(tables) if len(tables) > 1 else tables[0]
+    (program,) = (run_dir.profile / "programs").glob("*.hlo.pb")
+    recording = recording_of(run_dir.profile)
+    table, coverage = costs_of_program(recording, policy, read_program(program))
+    return {"table": message_of(table), "coverage": coverage_facts(coverage)}
+
+
+def _merged(run_dir: RunDir, rank: Rank, policy: str, own: dict[str, Any]) -> Costs:
+    from slipstream.experiment.shared_costs import merge_messages, ranks_to_merge
+
+    ranks = ranks_to_merge(range(rank.count))
+    end = time.monotonic() + LONGEST_WAIT_S
+    with ThreadPoolExecutor(min(len(ranks), READERS)) as pool:
+        others = pool.map(lambda index: _of_rank(run_dir.of(index), policy, end), ranks[1:])
+        found = [own, *others]
+    table = merge_messages([one["table"] for one in found])
     run_dir.clear(run_dir.costs)
+    file = run_dir.costs / FILE
     files = [Path(written) for written in table.write(file)]
     facts = {
         "instructions": len(table),
-        "coverage": coverage_facts(min(coverages, key=lambda one: one.share)),
+        "coverage": min((one["coverage"] for one in found), key=lambda facts: facts["share"]),
         "policy": policy,
-        "ranks": rank.count,
+        "ranks": len(found),
         "profile": _profile_digest(run_dir),
         "xla": _xla_report(run_dir.profile / "log.txt"),
     }
@@ -112,29 +137,52 @@ def _extracted(run_dir: RunDir, rank: Rank, policy: str, file: Path) -> Costs:
     return Costs(file, facts)
 
 
-def _without_number(costs: ProgramCosts) -> ProgramCosts:
-    """Every process numbers its programs on its own."""
-    return replace(costs, program=costs.program.partition("(")[0])
+def _of_rank(run_dir: RunDir, policy: str, end: float) -> dict[str, Any]:
+    """The costs of another rank, once it has extracted them."""
+
+    def look() -> dict[str, Any] | None:
+        found = read_json(run_dir.profile / OWN)
+        if not (run_dir.profile / DONE).exists():
+            raise ProfilerFailed(f"rank {run_dir.rank} could not make costs")
+        return found if found and found.items() >= _stamp(run_dir, policy).items() else None
+
+    found = poll(look, end - time.monotonic(), every_s=0.2)
+    if found is None:
+        raise ProfilerFailed(
+            f"rank {run_dir.rank} extracted no costs within {LONGEST_WAIT_S:.0f} s"
+        )
+    if "problem" in found:
+        raise ProfilerFailed(f"rank {run_dir.rank}: {found['problem']}")
+    return found
+
+
+def _tell(run_dir: RunDir, file: Path, message: Mapping[str, Any]) -> None:
+    """Don't let other ranks wait in vain: all jobs have to start at about the same time."""
+    try:
+        if file.parent == run_dir.costs:
+            mark_folder(run_dir.costs)
+        write_json(file, message)
+    except (SlipstreamError, OSError):
+        # On a full disk files can't be written, but they can be removed.
+        with suppress(OSError):
+            (run_dir.profile / DONE).unlink()
 
 
 def _awaited(run_dir: RunDir) -> Costs:
-    first = run_dir.of(0).profile / DONE
-    return Costs(run_dir.costs / FILE, _wait_for(run_dir.costs, lambda: not first.exists()))
+    phase, first = run_dir.costs, run_dir.of(0).profile / DONE
 
-
-def _wait_for(phase: Path, has_failed: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         facts = done_facts(phase)
         if facts is None and (failed := read_json(phase / FAILED)) is not None:
             raise ProfilerFailed(str(failed.get("why")))
-        if facts is None and has_failed():
+        if facts is None and not first.exists():
             raise ProfilerFailed("the first rank could not make costs")
         return facts
 
     facts = poll(look, LONGEST_WAIT_S, every_s=0.2)
     if facts is None:
         raise ProfilerFailed(f"{phase} did not appear within {LONGEST_WAIT_S:.0f} s")
-    return facts
+    return Costs(phase / FILE, facts)
 
 
 def _profile_digest(run_dir: RunDir) -> str:

@@ -12,7 +12,7 @@ from slipstream.errors import BadInput
 
 LAUNCHERS = ("srun", "mpirun", "mpiexec")
 """commands that start the processes of a job"""
-LONGEST_WAIT_S = 120.0
+LONGEST_WAIT_S = 60.0
 """between the first rank that starts and the last"""
 ALL, SOME = b"all", b"some"
 
