@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from slipstream.native import Native, _passed
 
 PAGE = mmap.PAGESIZE
 FILLING = b"\xa5" * PAGE
+MOST_PLACES = 4000
+"""kept for arrays of the same size; a process may not have many mappings"""
 RIGHT, LEFT = "right", "left"
 
 
@@ -31,7 +33,7 @@ class OutsideArray(AssertionError):
 
 
 class Region:
-    """Some pages between two guard pages, of which an array takes one end."""
+    """Some pages between two guard pages."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -46,20 +48,24 @@ class Region:
 
 
 class Place:
-    """An array's place in a region, and the filling of what the array leaves of it."""
+    """Room for an array at one end of a region; the rest of the region is filled."""
 
-    __slots__ = ("address", "filled", "region", "size")
+    __slots__ = ("address", "array", "filled", "filling", "memory")
 
-    def __init__(self, region: Region, size: int, side: str) -> None:
+    def __init__(self, count: int, dtype: Any, side: str) -> None:
+        size = count * dtype.itemsize
+        region = Region(max(1, -(-size // PAGE)) * PAGE)
         rest = region.room - size
-        self.region, self.size = region, size
-        self.address = region.address + (rest if side == RIGHT else 0)
+        before = rest if side == RIGHT else 0
+        self.memory = region.memory
+        self.address = region.address + before
+        self.array = np.frombuffer(region.memory, dtype, count, PAGE + before)
         at = PAGE + (0 if side == RIGHT else size)
-        self.filled = slice(at, at + rest)
-        region.memory[self.filled] = FILLING[:rest]
+        self.filled, self.filling = slice(at, at + rest), FILLING[:rest]
+        region.memory[self.filled] = self.filling
 
     def is_intact(self) -> bool:
-        return self.region.memory[self.filled] == FILLING[: self.region.room - self.size]
+        return bool(self.memory[self.filled] == self.filling)
 
 
 class Guards:
@@ -69,57 +75,62 @@ class Guards:
         self.side = side
         self.called: set[str] = set()
         """names of the functions that were called"""
-        self._free: dict[int, list[Region]] = {}
-        self._lock = threading.Lock()
-        self._settled: dict[int, Region] = {}
-        """arrays that lie between guard pages already, by address"""
+        self._free: dict[tuple[Any, int], list[Place]] = {}
+        self._settled: dict[int, Place] = {}
+        """arrays that lie between guard pages for good, by their identity"""
+        self._made = 0
 
     def array(self, like: Any) -> Any:
         """An array of the same shape that lies between guard pages for good, and is not copied."""
-        place = self._place(like.nbytes)
-        self._settled[place.address] = place.region
-        at = place.address - place.region.address + PAGE
-        made = np.frombuffer(place.region.memory, like.dtype, like.size, at).reshape(like.shape)
+        place = Place(like.size, like.dtype, self.side)
+        made = place.array.reshape(like.shape)
         made[...] = like
+        self._settled[id(made)] = place
         return made
 
     def call(self, function: Native, *values: Any) -> Any:
         """As `Native.__call__`."""
         function.prepare()
         self.called.add(name_of(function))
-        copies: list[tuple[Any, int, Place]] = []
+        copies: list[tuple[Any, Place]] = []
         passed = []
         for value, kind in zip(values, function.arguments, strict=True):
-            own = _passed(value, kind)
-            if kind.endswith("*") and own not in self._settled:
-                place = self._place(_size(value))
-                ctypes.memmove(place.address, own, place.size)
-                copies.append((value, own, place))
-                own = place.address
-            passed.append(own)
+            if kind[-1] != "*":
+                passed.append(_passed(value, kind))
+                continue
+            place = self._settled.get(id(value))
+            if place is None:
+                array = np.frombuffer(value, value._type_) if _is_ctypes(value) else value.ravel()
+                place = self._place(array)
+                place.array[...] = array
+                copies.append((array, place))
+            passed.append(place.address)
         result = function._call(*passed)
-        for value, own, place in copies:
+        for array, place in copies:
             if not place.is_intact():
                 raise OutsideArray(f"{name_of(function)} wrote outside of an array ({self.side})")
-            if isinstance(value, ctypes.Array) or value.flags.writeable:
-                ctypes.memmove(own, place.address, place.size)
-        with self._lock:
-            for _, _, place in copies:
-                self._free[place.region.room].append(place.region)
+            if array.flags.writeable:
+                array[...] = place.array
+            self._free.setdefault((array.dtype, array.size), []).append(place)
         return result
 
-    def _place(self, size: int) -> Place:
-        room = max(1, -(-size // PAGE)) * PAGE
-        with self._lock:
-            free = self._free.setdefault(room, [])
-            region = free.pop() if free else None
-        return Place(region or Region(room), size, self.side)
+    def _place(self, array: Any) -> Place:
+        free = self._free.setdefault((array.dtype, array.size), [])
+        try:
+            return free.pop()
+        except IndexError:
+            pass
+        self._made += 1
+        if self._made % MOST_PLACES == 0:
+            self._free.clear()
+        return Place(array.size, array.dtype, self.side)
 
 
-def _size(value: Any) -> int:
-    return ctypes.sizeof(value) if isinstance(value, ctypes.Array) else value.nbytes
+def _is_ctypes(value: Any) -> bool:
+    return isinstance(value, ctypes.Array)
 
 
+@cache
 def name_of(function: Native) -> str:
     return f"{function.python.__module__}.{function.python.__name__}{function.signature}"
 

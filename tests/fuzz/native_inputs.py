@@ -57,24 +57,37 @@ EDGES = (
 # Chance
 
 
+def _stock() -> Array:
+    """Numbers of 64 bits: edges, small ones, and any. Inputs take runs of them."""
+    chance = np.random.default_rng(0)
+    found = chance.integers(-(2**63), 2**63 - 1, 1 << 16)
+    kind = chance.random(len(found))
+    found[kind < 0.8] = chance.integers(0, 100, len(found))[kind < 0.8]
+    found[kind < 0.3] = chance.choice(np.array(EDGES), len(found))[kind < 0.3]
+    return found
+
+
+_STOCK = _stock()
+_RAW = np.random.default_rng(1).integers(0, 2**31, 1 << 16)
+SIZES = (0, 1, 1, 2, 3, 5, 8, 21)
+
+
 def number(chance: Random) -> int:
-    """A number of 64 bits: an edge, a small one, or any."""
-    kind = chance.random()
-    if kind < 0.3:
-        return chance.choice(EDGES)
-    return chance.randrange(100) if kind < 0.8 else chance.getrandbits(64) - 2**63
+    return int(_STOCK[chance.getrandbits(16)])
 
 
 def numbers(chance: Random, size: int) -> Array:
-    return np.array([number(chance) for _ in range(size)], np.int64)
+    at = min(chance.getrandbits(16), len(_STOCK) - size)
+    return _STOCK[at : at + size].copy()
 
 
 def indices(chance: Random, size: int, count: int, dtype: type = np.int32) -> Array:
-    return np.array([chance.randrange(count) for _ in range(size)], dtype)
+    at = min(chance.getrandbits(16), len(_RAW) - size)
+    return (_RAW[at : at + size] % count).astype(dtype)
 
 
 def size(chance: Random) -> int:
-    return chance.choice((0, 1, 1, 2, 3, 5, 8, 21))
+    return SIZES[chance.getrandbits(3)]
 
 
 def damaged(data: bytes, chance: Random) -> bytes:

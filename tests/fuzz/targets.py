@@ -29,8 +29,10 @@ class Target:
 
 
 _WEIGHTS = {
-    "xplane: events": 5.0, "xplane: lines": 4.0, "xplane: fields": 4.0, "nsys: rows": 4.0,
-    "nsys: launches": 3.0, "nsys: ranges": 2.0, "simulate: clock": 2.0,
+    "xplane: events": 4.0, "xplane: lines": 4.0, "xplane: fields": 4.0, "nsys: rows": 3.0,
+    "nsys: launches": 2.0, "nsys: ranges": 2.0, "profile: group-bys": 2.0, "profile: places": 2.0,
+    "profile: nesting": 2.0, "profile: timeline": 2.0, "profile: executions": 2.0,
+    "profile: alignment": 0.5, "simulate: clock": 2.0, "serve: views": 0.7, "serve: tracks": 2.0,
 }  # fmt: skip
 _SLOW = {"xplane", "nsys", "archive", "hlo proto", "any file", "costs", "manifest"}
 """readers of files that take several milliseconds: most of it for what is done with a profile"""
