@@ -103,6 +103,7 @@ def test_exposed_time_is_that_of_a_plain_count(made):
     result = exposures(found, whole=True)
     times = dict(zip(result.row.tolist(), result.exposed_ps.tolist(), strict=True))
     told = {op.instruction: op for op in overlap(found, whole=True).ops}
+    devices = len({device for _, _, device, _, _ in made})
     for row, (kind, _, device, start, length) in enumerate(made):
         own = set(range(start, start + length))
         computed = own & covered["dot", device]
@@ -112,9 +113,9 @@ def test_exposed_time_is_that_of_a_plain_count(made):
         hidden = computed | (own & covered["all-reduce", device] if kind != "all-reduce" else set())
         assert times[row] == (length - len(hidden)) * 10**6
         op = told[f"{kind}.{row}"]
-        assert round(op.exposed_us) == length - len(hidden)
+        assert round(op.exposed_us * devices) == length - len(hidden)
         beside = Counter(_last_to_begin(made, device, t) for t in computed)
-        listed = [(h.instruction, round(h.per_step_us)) for h in op.hidden_by]
+        listed = [(h.instruction, round(h.per_step_us * devices)) for h in op.hidden_by]
         assert [us for _, us in listed] == sorted(beside.values(), reverse=True)[:5]
         assert all(beside[name] == us for name, us in listed)
 

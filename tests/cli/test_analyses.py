@@ -57,7 +57,7 @@ def test_the_json_is_documented(command):
 
 def test_overlap():
     lines = run("overlap", OFFLOAD, "--top", "2").splitlines()
-    assert lines[0] == "step 438 ms · copies 44.6 ms, exposed 22.4 ms (5.1%) · 3 steps"
+    assert lines[0] == "step 438 ms · copies 44.6 ms, exposed 22.4 ms (5.1%) · median of 3 steps"
     assert lines[6].split()[0] == "most"
     assert lines[9] == "… and 12 more: --top 14"
     assert "the whole recording" in run("overlap", OFFLOAD, "--all")

@@ -18,6 +18,7 @@ MATMUL = Op(
     program=STEP,
     instruction="gemm_fusion_dot.7",
     count=3,
+    per_step_count=1.0,
     total_us=123_000.0,
     per_step_us=41_000.0,
     share=0.092,
@@ -31,6 +32,7 @@ SOFTMAX = Op(
     program=STEP,
     instruction="loop_softmax_of_a_very_long_name_fusion.12",
     count=6,
+    per_step_count=2.0,
     total_us=114_000.0,
     per_step_us=38_000.0,
     share=0.085,
@@ -40,7 +42,7 @@ SOFTMAX = Op(
     source="/home/someone/train/model.py:21",
     description="softmax of everything that came before",
 )
-COPY = Op(STEP, "copy.3", 3, 15.0, 5.0, 0.0001, phase="other", category="copy")
+COPY = Op(STEP, "copy.3", 3, 15.0, 5.0, 0.0001, 1.0, phase="other", category="copy")
 
 OPS = Ops("instruction", 3, 0.998, (MATMUL, SOFTMAX, COPY), 1_338_000.0)
 

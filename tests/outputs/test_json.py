@@ -13,6 +13,7 @@ MATMUL = {
     "count": 3,
     "total_us": 123000.0,
     "per_step_us": 41000.0,
+    "per_step_count": 1.0,
     "share": 0.092,
     "phase": "backward",
     "category": "matmul",

@@ -24,6 +24,7 @@ from slipstream.profile.events import Array, distinct, median
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective
 from slipstream.profile.timeline.kinds import COMMUNICATION
+from slipstream.profile.timeline.steps import averaged_over
 
 _NCCL = re.compile(
     r"nccl\w*?_(?P<what>AllReduce|AllGather|ReduceScatter|Reduce|Broadcast)\w*?"
@@ -230,7 +231,7 @@ class _Rows:
     ) -> None:
         self.profile = profile
         self.hardware = hardware
-        self.steps = 1 if whole else max(1, len(profile.steps))
+        self.steps = averaged_over(profile, whole)
         self.exposures = exposures(profile, whole)
         self.own = np.flatnonzero(self.exposures.kind == COMMUNICATION)
         self.waits: Array | None = None

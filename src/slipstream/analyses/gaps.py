@@ -69,6 +69,7 @@ class Gaps:
     """Idle time of a step by cause, mean over steps and devices."""
 
     steps: int
+    """0 if the whole recording was counted"""
     wall_us: float
     idle_us: float
     by_cause: dict[str, float]
@@ -102,7 +103,7 @@ def gaps(profile: Profile) -> Gaps:
     if silent:
         notes.append(f"no launches were recorded for {', '.join(silent)}: causes are unknown")
     return Gaps(
-        steps.count,
+        steps.count if steps.basis != "recording" else 0,
         float((steps.end_ps - steps.start_ps).mean()) / 1e6 if len(steps) else 0.0,
         sum(causes.values()),
         {cause: us for cause, us in causes.items() if us},

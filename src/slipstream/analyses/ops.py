@@ -14,6 +14,7 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.semantics.categories import category, kernel_category
 from slipstream.profile.semantics.names import describe, phase_of, scope, source
 from slipstream.profile.timeline.nesting import self_durations
+from slipstream.profile.timeline.steps import averaged_over
 
 GROUPINGS = ("instruction", "category", "phase", "scope", "source", "kernel")
 UNATTRIBUTED = "unattributed"
@@ -31,9 +32,11 @@ class Op:
     total_us: float
     """device time, summed over all steps and devices"""
     per_step_us: float
-    """device time, mean over steps and devices"""
+    """device time, mean over steps and devices; of the whole recording, mean over devices"""
     share: float
     """of all device time in the steps, 0 to 1"""
+    per_step_count: float = 0.0
+    """`count`, mean over steps and devices"""
     phase: str = ""
     category: str = ""
     scope: str = ""
@@ -81,7 +84,7 @@ class _Rows:
         self.times = self_durations(profile)
         whole = whole or profile.steps.basis == "recording"
         self.steps = 0 if whole else profile.steps.count
-        self.step_rows = len(profile.steps)
+        self.averaged_over = averaged_over(profile, whole)
         if not whole and not profile.steps.cover_all_events(profile):
             counted = profile.steps.of_events(profile) < len(profile.steps)
             self.events = self.events.take(counted)
@@ -254,9 +257,10 @@ class _Rows:
         )
 
     def _row(self, program: str, name: str, count: int, total_us: float, **texts: str) -> Op:
-        per_step = total_us / self.step_rows if self.steps else total_us
+        per_step = total_us / self.averaged_over
         share = total_us / (self.total / 1e6) if self.total else 0.0
-        return Op(program, name, count, total_us, per_step, share, **texts)
+        often = count / self.averaged_over
+        return Op(program, name, count, total_us, per_step, share, often, **texts)
 
     def _result(self, by: str, found: list[Op]) -> Ops:
         found.sort(key=lambda op: (-op.total_us, op.program, op.instruction))

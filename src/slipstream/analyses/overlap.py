@@ -20,6 +20,7 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.semantics.names import PHASES
 from slipstream.profile.timeline.concurrency import Grouped, longest_overlaps
 from slipstream.profile.timeline.kinds import COMMUNICATION, COPY
+from slipstream.profile.timeline.steps import averaged_over
 
 KINDS = {COMMUNICATION: "communication", COPY: "copy"}
 
@@ -114,7 +115,7 @@ def overlap(profile: Profile, whole: bool = False) -> Overlap:
     """Exposed and hidden time of every collective and copy, in the steps or the whole recording."""
     whole = whole or profile.steps.basis == "recording"
     exposed = exposures(profile, whole)
-    ops = _ops(profile, exposed, 1 if whole else max(1, len(profile.steps)))
+    ops = _ops(profile, exposed, averaged_over(profile, whole))
     splits = step_splits(profile)
     return Overlap(
         0 if whole else profile.steps.count,

@@ -21,6 +21,7 @@ from slipstream.machines.machine import Gpu
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.flops import Work, work
+from slipstream.profile.timeline.steps import averaged_over
 
 _PRODUCTS = ("matmul", "attention", "convolution")
 VECTOR = "f32"
@@ -98,7 +99,7 @@ def roofline(profile: Profile, gpu: Gpu | None = None) -> Roofline:
     found = ops(profile)
     model = next((device.model for device in profile.devices if device.model), "")
     hardware = gpu or known_gpu(model)
-    steps = max(1, len(profile.steps)) if found.steps else 1
+    steps = averaged_over(profile, whole=not found.steps)
     rows, counted = [], 0.0
     for op in found.ops:
         row = _row(profile, op, hardware, steps)

@@ -18,6 +18,7 @@ from slipstream.diagnosis.rules import (
     remat,
     scheduling,
     stragglers,
+    transfers,
     wrong_results,
     zero_slack,
 )
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     float32.RULE,
     remat.RULE,
     offload.RULE,
+    transfers.RULE,
     collective_sizes.RULE,
     scheduling.SCHEDULER_RULE,
     scheduling.COSTS_RULE,

@@ -19,6 +19,23 @@ def op_text(phase: str, scope: str, description: str, phase_width: int = 0) -> s
     return " · ".join(part for part in parts if part.strip())
 
 
+def count_text(count: float) -> str:
+    """A mean of counts: `3`, or `0.3` where not every step has it."""
+    return f"{count:,.0f}" if abs(count - round(count)) < 0.05 and count >= 0.5 else f"{count:.2g}"
+
+
+def step_text(us: float, steps: int) -> str:
+    """`step 12.3 ms`, or `recording 12.3 ms` where no steps were found."""
+    return f"{'step' if steps else 'recording'} {time_text(us)}"
+
+
+def steps_text(steps: int) -> str:
+    """What times cover: `median of 3 steps`, or the whole recording."""
+    if not steps:
+        return "the whole recording"
+    return f"median of {plural(steps, 'step')}" if steps > 1 else "1 step"
+
+
 def printable(text: str) -> str:
     """One line of `text`: names come from files, and may hold line breaks and escape codes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -302,6 +302,19 @@ def straggling(late: float) -> Profile:
     return built.build()
 
 
+# Copies of no program.
+
+
+def transfers(us: float) -> Profile:
+    """Three steps, each of which begins with a copy of its input to the device."""
+    built = profile()
+    for _ in range(STEPS):
+        # Launches of copies outside programs have a range of their own, without a program.
+        built.kernel("copy", us, "MemcpyH2D", "Stream #30(MemcpyH2D)", instruction="")
+        built.kernel("dot.1", 1000).execution_of()
+    return built.build()
+
+
 # Idle time.
 
 

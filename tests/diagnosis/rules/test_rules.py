@@ -24,6 +24,7 @@ TWINS: dict[str, tuple[Make, Make, set[str]]] = {
     "float32": (lambda: planted.products("f32"), lambda: planted.products("bf16"), set()),
     "remat": (planted.remat, lambda: planted.remat(again=False), set()),
     "offload": (planted.offloaded, lambda: planted.offloaded(compute=1e7), {"zero-slack"}),
+    "transfers": (lambda: planted.transfers(500), lambda: planted.transfers(5), set()),
     "small-collectives": (
         lambda: planted.gathers(16),
         lambda: planted.gathers(1, 16, us=5.0),
@@ -293,6 +294,7 @@ def test_rules_that_need_the_program_abstain_without_it() -> None:
         "host-bound",
         "compile-pauses",
         "megascale",
+        "transfers",
     }
 
 

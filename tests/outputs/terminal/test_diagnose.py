@@ -91,7 +91,7 @@ def test_less_of_it() -> None:
 def test_nothing_found() -> None:
     healthy = Diagnosis("", "", 0, 0.0, "0.11.2", (), (), ("float32",))
     assert render_diagnosis(healthy).plain.splitlines() == [
-        "unknown device · step 0 ps · flags of jaxlib 0.11.2",
+        "unknown device · recording 0 ps · flags of jaxlib 0.11.2",
         "",
         "no problems found",
         "",

@@ -227,7 +227,7 @@ def _side(profile: Profile, matches: Sequence[Match], number: int) -> Side:
         name,
         program.fingerprint if program is not None else None,
         len(walls) if profile.steps.basis != "recording" else 0,
-        float(median(walls)) if walls else math.nan,
+        step_times(profile).wall_us if walls else math.nan,
         total,
         matched / total if total else 0.0,
         _is_simulated(profile),

@@ -7,7 +7,14 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.formatting import file_name, plural, ratio, share_text, time_text
+from slipstream.outputs.formatting import (
+    file_name,
+    plural,
+    ratio,
+    share_text,
+    step_text,
+    time_text,
+)
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
     WIDTH,
@@ -48,17 +55,18 @@ def render_diagnosis(
     lines = heading(_header(diagnosis), width)
     shown = diagnosis.findings[:top]
     for number, finding in enumerate(shown, 1):
-        lines += [*_finding(number, finding, diagnosis.step_us, width, path), ("", "")]
+        lines += [*_finding(number, finding, diagnosis, width, path), ("", "")]
     if not diagnosis.findings:
         lines += [("no problems found", "bold"), ("", "")]
     lines += _rest(diagnosis, len(shown), width, everything)
     return styled_text([*lines, *note_lines(diagnosis.notes, width)])
 
 
-def gain_text(gain: Gain, step_us: float) -> str:
+def gain_text(gain: Gain, step_us: float, steps: int = 1) -> str:
     """`saves 17.1 ms per step (3.7%), 12.6 ms to 24.5 ms: simulated`."""
+    of = "per step" if steps else "of the recording"
     if gain.us is not None:
-        said = f"saves {time_text(gain.us)} per step ({share_text(ratio(gain.us, step_us))})"
+        said = f"saves {time_text(gain.us)} {of} ({share_text(ratio(gain.us, step_us))})"
         high = gain.high_us if gain.high_us is not None else gain.us
         if high > gain.low_us:
             low = time_text(gain.low_us) if gain.low_us else "0"
@@ -66,26 +74,28 @@ def gain_text(gain: Gain, step_us: float) -> str:
         return f"{said}: {gain.basis}"
     if gain.high_us is not None:
         share = share_text(ratio(gain.high_us, step_us))
-        return f"saves at most {time_text(gain.high_us)} per step ({share}); exact gain unknown"
+        return f"saves at most {time_text(gain.high_us)} {of} ({share}); exact gain unknown"
     return "gain unknown"
 
 
 def _header(diagnosis: Diagnosis) -> list[str]:
     parts = [diagnosis.device or "unknown device", diagnosis.program.partition("(")[0]]
-    parts.append(f"step {time_text(diagnosis.step_us)}")
+    parts.append(step_text(diagnosis.step_us, diagnosis.steps))
     if diagnosis.steps:
         parts.append(plural(diagnosis.steps, "step"))
     parts.append(f"flags of jaxlib {diagnosis.jaxlib}")
     return [part for part in parts if part]
 
 
-def _finding(number: int, finding: Finding, step_us: float, width: int, path: str) -> list[Line]:
+def _finding(
+    number: int, finding: Finding, diagnosis: Diagnosis, width: int, path: str
+) -> list[Line]:
     first = f"{number}".ljust(len(INDENT))
     lines: list[Line] = [(line, "bold") for line in paragraph(finding.title, width, first, INDENT)]
     if finding.is_wrong:
         lines.append((f"{INDENT}wrong results: fix this first", "red"))
     else:
-        said = gain_text(finding.gain, step_us)
+        said = gain_text(finding.gain, diagnosis.step_us, diagnosis.steps)
         lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
     lines += [(line, "") for line in paragraph(finding.evidence, width, INDENT, INDENT)]
     lines += _exhibits(finding.exhibits[:MAX_EXHIBITS], width)

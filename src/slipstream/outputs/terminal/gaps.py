@@ -8,7 +8,14 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.gaps import CAUSES, Gaps
-from slipstream.outputs.formatting import plural, ratio, share_text, time_text
+from slipstream.outputs.formatting import (
+    plural,
+    ratio,
+    share_text,
+    step_text,
+    steps_text,
+    time_text,
+)
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
     WIDTH,
@@ -28,6 +35,9 @@ def gaps_json(result: Gaps, top: int | None = None) -> dict[str, Any]:
         "idle_us": result.idle_us,
         "by_cause_us": dict(result.by_cause),
         "gaps_per_step": result.count,
+        "per_step_us": {
+            name.removesuffix("_us"): value for name, value in asdict(result.per_step).items()
+        },
         "waiting_us": result.waiting_us,
         "exposed_communication_us": result.per_step.exposed_communication_us,
         "exposed_copy_us": result.per_step.exposed_copy_us,
@@ -39,16 +49,18 @@ def gaps_json(result: Gaps, top: int | None = None) -> dict[str, Any]:
 def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Text:
     """Idle time by cause, and the `top` longest gaps."""
     width = max(width, MIN_WIDTH)
-    idle = share_text(ratio(result.idle_us, result.wall_us))
+    times = result.per_step
+    idle = share_text(ratio(times.idle_us, times.wall_us))
     parts = [
-        f"step {time_text(result.wall_us)}",
-        f"idle {time_text(result.idle_us)} ({idle}) in {plural(result.count, 'gap')}",
-        plural(result.steps, "step"),
+        step_text(times.wall_us, result.steps),
+        f"idle {time_text(times.idle_us)} ({idle})",
+        f"{plural(result.count, 'gap')}{' per step' if result.steps else ' per device'}",
+        steps_text(result.steps),
     ]
     lines = heading(parts, width)
     columns = [
         TextColumn("idle cause"),
-        TextColumn("per step", right=True),
+        TextColumn("mean step" if result.steps else "mean", right=True),
         TextColumn("share", right=True),
         TextColumn("meaning", min_width=20),
     ]
@@ -56,11 +68,11 @@ def render_gaps(result: Gaps, width: int = WIDTH, top: int | None = None) -> Tex
         [cause, time_text(us), share_text(ratio(us, result.wall_us)), CAUSES[cause]]
         for cause, us in sorted(result.by_cause.items(), key=lambda item: -item[1])
     ]
-    if result.waiting_us:
-        share = share_text(ratio(result.waiting_us, result.wall_us))
-        said = "not idle: see slipstream overlap"
-        rows.append(["(other streams)", time_text(result.waiting_us), share, said])
     lines += table_lines(columns, rows, width)
+    if result.waiting_us:
+        share = share_text(ratio(result.waiting_us, times.wall_us))
+        waits = f"compute waits {time_text(result.waiting_us)} more ({share}) for other streams"
+        lines += [("", ""), (f"{waits}: see slipstream overlap", "")]
     if result.longest:
         lines += [("", ""), *_longest(result, width, top)]
     return styled_text([*lines, *note_lines(result.notes, width)])

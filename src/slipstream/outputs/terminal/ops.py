@@ -9,6 +9,7 @@ from rich.text import Text
 from slipstream.analyses.ops import Op, Ops
 from slipstream.outputs.formatting import (
     column_unit,
+    count_text,
     file_name,
     number_text,
     op_text,
@@ -30,11 +31,12 @@ def render_ops(ops: Ops, width: int = WIDTH, top: int | None = None) -> Text:
     """All ops, or the `top` longest."""
     width = max(width, MIN_WIDTH)
     shown = ops.ops[:top]
-    times = [op.per_step_us if ops.steps else op.total_us for op in shown]
+    times = [op.per_step_us for op in shown]
     unit, scale, digits = column_unit(times)
     columns, rows = _cells(ops.by, shown)
     for row, op, us in zip(rows, shown, times, strict=True):
-        row += [str(op.count), number_text(us / scale, digits), share_text(op.share)]
+        row += [count_text(op.per_step_count), number_text(us / scale, digits)]
+        row.append(share_text(op.share))
     columns += [TextColumn(h, right=True) for h in ("count", unit, "share")]
     lines = [*heading(_header(ops), width), *table_lines(columns, rows, width)]
     if left := len(ops.ops) - len(shown):
@@ -51,7 +53,8 @@ def _header(ops: Ops) -> list[str]:
         parts.append(f"{time_text(sum(op.per_step_us for op in ops.ops))} per step")
         parts.append(f"{plural(ops.steps, 'step')} counted")
     else:
-        parts.append(f"{time_text(ops.total_us)} in the whole recording")
+        total = sum(op.per_step_us for op in ops.ops)
+        parts.append(f"{time_text(total)} per device in the whole recording")
     parts.append(f"{share_text(ops.attributed_share)} attributed to instructions")
     return parts
 

@@ -13,9 +13,10 @@ from slipstream.outputs.formatting import (
     file_name,
     number_text,
     op_text,
-    plural,
     ratio,
     share_text,
+    step_text,
+    steps_text,
     time_text,
 )
 from slipstream.outputs.terminal.layout import (
@@ -57,7 +58,7 @@ def render_overlap(result: Overlap, width: int = WIDTH, top: int | None = None) 
 
 def _heading(result: Overlap) -> list[str]:
     times = result.per_step
-    parts = [f"step {time_text(times.wall_us)}"]
+    parts = [step_text(times.wall_us, result.steps)]
     for name, whole, exposed in (
         ("communication", times.communication_us, times.exposed_communication_us),
         ("copies", times.copy_us, times.exposed_copy_us),
@@ -65,7 +66,7 @@ def _heading(result: Overlap) -> list[str]:
         if whole:
             share = share_text(ratio(exposed, times.wall_us))
             parts.append(f"{name} {time_text(whole)}, exposed {time_text(exposed)} ({share})")
-    parts.append(f"{plural(result.steps, 'step')}" if result.steps else "the whole recording")
+    parts.append(steps_text(result.steps))
     return parts
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.roofline import Roofline
-from slipstream.outputs.formatting import file_name, op_text, share_text, time_text
+from slipstream.outputs.formatting import file_name, op_text, share_text, step_text, time_text
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
     WIDTH,
@@ -42,7 +42,8 @@ def flops_text(flops: float) -> str:
 def render_roofline(result: Roofline, width: int = WIDTH, top: int | None = None) -> Text:
     """All ops, or the `top` that lose most time against the roof."""
     width = max(width, MIN_WIDTH)
-    parts = [f"step {time_text(result.step_us)}", f"{flops_text(result.flops)} per step"]
+    each = "per step" if result.steps else "per device"
+    parts = [step_text(result.step_us, result.steps), f"{flops_text(result.flops)} {each}"]
     if result.mfu is not None and result.hfu is not None:
         parts.append(f"MFU {share_text(result.mfu)}")
         if result.remat_flops:

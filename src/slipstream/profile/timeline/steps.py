@@ -81,6 +81,16 @@ class Steps:
         return found
 
 
+def averaged_over(profile: Profile, whole: bool) -> int:
+    """What a sum over events is divided by, for a mean over steps and devices.
+
+    Where the whole recording counts, it is one step of each device.
+    """
+    if not whole:
+        return max(1, len(profile.steps))
+    return max(1, len(distinct(profile.event_devices)))
+
+
 def find_steps(profile: Profile) -> Steps:
     """The steps of a profile; if it has none, the whole recording of each device."""
     marked = _device_markers(profile)

@@ -21,7 +21,7 @@
 
   const TIMES = [[1e12, "s"], [1e9, "ms"], [1e6, "µs"], [1e3, "ns"]];
   const SIZES = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
-  const whole = new Intl.NumberFormat("en");
+  const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
   const time = (us) => scaled(us * 1e6, TIMES, "ps");
   const bytes = (size) => scaled(size, SIZES, "B");
 
@@ -52,7 +52,7 @@
     add("scope", op.scope);
     add("category", op.category);
     add("cost", `${time(op.us)} per step, ${share(op.share)} of device time`);
-    add("runs", whole.format(op.count));
+    add("runs", `${whole.format(op.count)} per step`);
     if (op.exposed !== undefined) {
       add("exposed", `${time(op.exposed)} of ${time(op.us)}`);
       if (op.by) add("hidden by", op.by.map(([name, us]) => `${name} ${time(us)}`).join(", "));

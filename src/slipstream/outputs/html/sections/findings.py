@@ -19,7 +19,7 @@ def findings_section(diagnosis: Diagnosis, path: str = "PATH") -> Section:
     """Findings, certain gains first; then rules that could not tell."""
     found = diagnosis.findings
     if found:
-        items = [_finding(one, diagnosis.step_us, path) for one in found]
+        items = [_finding(one, diagnosis, path) for one in found]
         body = tag("ol", items, class_="findings")
     else:
         looked = plural(len(diagnosis.clear), "rule")
@@ -43,8 +43,8 @@ def _lede(diagnosis: Diagnosis) -> str:
     return f"What costs this step time, certain gains first.{counted}"
 
 
-def _finding(finding: Finding, step_us: float, path: str) -> Html:
-    amount, below = _amount(finding.gain, step_us)
+def _finding(finding: Finding, diagnosis: Diagnosis, path: str) -> Html:
+    amount, below = _amount(finding.gain, diagnosis)
     if finding.is_wrong:
         amount, below = "wrong", "results, not time"
     text = [tag("h3", _capital(finding.title)), tag("p", _sentence(finding.evidence))]
@@ -58,13 +58,14 @@ def _finding(finding: Finding, step_us: float, path: str) -> Html:
     return tag("li", gain, tag("div", text), class_="finding", data_rule=finding.rule)
 
 
-def _amount(gain: Gain, step_us: float) -> tuple[str, str]:
+def _amount(gain: Gain, diagnosis: Diagnosis) -> tuple[str, str]:
+    step_us, whole = diagnosis.step_us, "step" if diagnosis.steps else "recording"
     if gain.us is not None:
         share = share_text(ratio(gain.us, step_us))
-        return f"−{time_text(gain.us)}", f"{share} of the step, {gain.basis}"
+        return f"−{time_text(gain.us)}", f"{share} of the {whole}, {gain.basis}"
     if gain.high_us is not None:
         share = share_text(ratio(gain.high_us, step_us))
-        return f"≤ {time_text(gain.high_us)}", f"at most {share} of the step"
+        return f"≤ {time_text(gain.high_us)}", f"at most {share} of the {whole}"
     return "?", "gain unknown"
 
 

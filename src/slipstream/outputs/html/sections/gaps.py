@@ -20,6 +20,7 @@ from slipstream.outputs.html.tables import (
 
 def gaps_section(result: Gaps) -> Section:
     """Idle time by cause."""
+    times = result.per_step
     if not result.idle_us:
         text = "The device is never idle during the steps."
         return Section("idle", "Idle time", tag("p", text, class_="empty"))
@@ -31,10 +32,13 @@ def gaps_section(result: Gaps) -> Section:
             meter(share, "accent", "thin"),
             tag("span", time_text(us), class_="amount"),
         ]
-    body = join((tag("div", rows, class_="bars causes"), _gaps(result), notes_of(result.notes)))
+    caption = f"By cause, mean of {plural(result.steps, 'step')}" if result.steps else "By cause"
+    causes = join((tag("h3", caption), tag("div", rows, class_="bars causes")))
+    body = join((causes, _gaps(result), notes_of(result.notes)))
     lede = (
-        f"Nothing runs for {time_text(result.idle_us)} of the step "
-        f"({share_text(ratio(result.idle_us, result.wall_us))}), in {plural(result.count, 'gap')}. "
+        f"Nothing runs for {time_text(times.idle_us)} of the "
+        f"{'median step' if result.steps else 'recording'} "
+        f"({share_text(ratio(times.idle_us, times.wall_us))}), in {plural(result.count, 'gap')}. "
         f"Compute waits another {time_text(result.waiting_us)} for communication and copies."
     )
     return Section("idle", "Idle time", body, lede)

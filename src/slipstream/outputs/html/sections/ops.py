@@ -77,10 +77,10 @@ def _table(found: Results) -> Html:
         ("phase", "Phase", "w") if any(op.phase for op in found.ops.ops) else None,
         ("category", "Category", "w"),
         ("source", "Source", "w"),
-        ("count", "Runs", "n w"),
+        ("count", "Runs per step" if found.ops.steps else "Runs", "n w"),
         ("roof", "Of roof", "n w") if has_roof else None,
         ("exposed", "Exposed", "n w") if found.overlap.ops else None,
-        ("time", "Per step" if found.ops.steps else "Total", "n"),
+        ("time", "Per step" if found.ops.steps else "Per device", "n"),
         ("share", "Share", "n"),
     ]
     heads = [
@@ -119,7 +119,7 @@ def ops_data(found: Results) -> list[dict[str, Any]]:
         one: dict[str, Any] = {
             "program": op.program,
             "instruction": op.instruction,
-            "count": op.count,
+            "count": op.per_step_count,
             "us": op.per_step_us,
             "share": op.share,
             "phase": op.phase,
