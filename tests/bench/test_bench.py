@@ -5,6 +5,8 @@ import pytest
 
 from slipstream.bench import bench as module
 from slipstream.bench.bench import Bench
+from slipstream.compiler.worker.lowering import WrongTarget, call_builder
+from slipstream.compiler.worker.worker import import_target
 
 STEP = """
 import jax, jax.numpy as jnp
@@ -52,6 +54,60 @@ def _log(bench: Bench) -> list[str]:
 
     bench._programs["arm"] = launched
     return found
+
+
+BUILDS = """
+import jax, jax.numpy as jnp
+
+W = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+
+def step(w, x):
+    return w @ x
+
+def spread(devices):
+    return jax.jit(step), W, W
+
+def in_a_tuple(devices):
+    return jax.jit(step), (W, W)
+
+def in_a_list(devices):
+    return [jax.jit(step), [W, W]]
+
+def not_jitted(devices):
+    return step, W, W
+
+def of_a_mesh(mesh):
+    assert mesh.axis_names == ("data",)
+    return jax.jit(step), (W, W)
+
+def of_nothing():
+    return jax.jit(step), W, W
+
+def one_tuple(devices):
+    return jax.jit(lambda pair: pair[0] @ pair[1]), (W, W)
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["spread", "in_a_tuple", "in_a_list", "not_jitted", "of_a_mesh", "of_nothing", "one_tuple"],
+)
+def test_whatever_compile_accepts_can_be_timed(tmp_path, name):
+    (tmp_path / "builds.py").write_text(BUILDS)
+    path = str(tmp_path / "builds.py")
+    build = getattr(import_target(path), name)
+    assert b"dot_general" in call_builder(build, list(jax.devices()), {}).stablehlo
+    bench = Bench()
+    bench.start(path, name)
+    bench.compile("arm", {})
+    assert bench.check("arm") == {"difference": 0.0, "is_finite": True}
+
+
+def test_a_lowered_program_can_not_be_timed(tmp_path):
+    lowered = "def build(devices):\n    return jax.jit(step).lower(W, W)\n"
+    (tmp_path / "lowered.py").write_text(BUILDS + lowered)
+    with pytest.raises(WrongTarget, match="to time it, return the function and its arguments"):
+        Bench().start(str(tmp_path / "lowered.py"), "build")
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,19 @@ class Bench:
     def start(self, module: str, function: str) -> Answer:
         import jax
 
+        from slipstream.compiler.worker.lowering import WrongTarget, built_function
         from slipstream.compiler.worker.worker import import_target
 
         devices = list(jax.devices())
-        jitted, *abstract = getattr(import_target(module), function)(devices)
-        self._lowered = jitted.lower(*abstract)
-        self._abstract, self._tree = tuple(abstract), jax.tree.structure(tuple(abstract))
+        made, self._abstract = built_function(getattr(import_target(module), function), devices)
+        if not callable(made):
+            raise WrongTarget(
+                "returned a lowered or traced program; to time it, return the function and its "
+                "arguments: return jitted, params, batch"
+            )
+        jitted = made if hasattr(made, "lower") else jax.jit(made)
+        self._lowered = jitted.lower(*self._abstract)
+        self._tree = jax.tree.structure(self._abstract)
         infos = jax.tree.leaves(self._lowered.args_info)
         self._donated = [number for number, info in enumerate(infos) if info.donated]
         self._make_inputs(0)

@@ -57,9 +57,16 @@ def _abstract(value: Any) -> Any:
 
 
 def call_builder(build: Any, devices: list[Any], keywords: Mapping[str, Any]) -> Lowered:
-    """Call a target's function with devices or a mesh, depending on its parameters."""
+    """Lower what a target's function returns."""
+    return lower(*built_function(build, devices, keywords))
+
+
+def built_function(
+    build: Any, devices: list[Any], keywords: Mapping[str, Any] | None = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """(function, arguments): a target's function, called with devices or a mesh as it wants."""
     names = inspect.signature(build).parameters
-    given: dict[str, Any] = dict(keywords)
+    given: dict[str, Any] = dict(keywords or {})
     if "devices" in names:
         given["devices"] = devices
     elif "mesh" in names:
@@ -69,7 +76,7 @@ def call_builder(build: Any, devices: list[Any], keywords: Mapping[str, Any]) ->
             f"takes {', '.join(unmet)}; expected a parameter called `devices` (a list) or `mesh` "
             "(one axis, `data`)"
         )
-    return lower(*_function_and_arguments(build(**given)))
+    return _function_and_arguments(build(**given))
 
 
 def _mesh(devices: list[Any]) -> Any:
