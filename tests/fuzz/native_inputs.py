@@ -415,7 +415,7 @@ def simulator(chance: Random) -> object:
     order = indices(chance, size(chance), len(nodes)) if nodes else np.empty(0, np.int32)
     graph = TaskGraph(named, ["compute", "one", "two"], nodes, order, 4)
     overheads = Overheads(latency_us=chance.choice((0, 4)))
-    return clock.run(graph, overheads, chance.choice((0.0, 0.12, 0.5)))
+    return clock.run(graph, overheads, chance.choice((0.0, 0.12, 0.5, 0.999, float("nan"))))
 
 
 # Views and exports

@@ -11,6 +11,7 @@ from random import Random
 
 from fuzz.guard_pages import Guards
 from fuzz.native_inputs import EXPECTED, NATIVE, settle
+from fuzz.profile_inputs import any_times
 from fuzz.readers import READERS, Reader
 from slipstream.errors import SlipstreamError
 
@@ -53,4 +54,4 @@ FILES = {
 TARGETS: dict[str, Target] = {
     name: Target(run, _WEIGHTS.get(name, 1.0), lambda guards: settle(guards.array), EXPECTED)
     for name, run in NATIVE.items()
-} | FILES
+} | {"profiles of any times": Target(any_times, 0.02), **FILES}

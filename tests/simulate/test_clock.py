@@ -107,3 +107,9 @@ def test_times_that_cannot_be_are_refused(durations_ps: list[int]) -> None:
     possible = min(durations_ps) >= 0 and 2 * sum(durations_ps) <= 1 << 60
     with nullcontext() if possible else pytest.raises(BadInput, match=COSTLY):
         run(graph_of(*durations_ps), Overheads(), 0.5)
+
+
+@pytest.mark.parametrize("slowdown", [-0.1, 1.0, float("nan"), float("inf")])
+def test_a_slowdown_that_cannot_be_is_refused(slowdown: float) -> None:
+    with pytest.raises(BadInput, match="of its speed while a collective runs; expected 0 or more"):
+        run(graph_of(5), Overheads(), slowdown)

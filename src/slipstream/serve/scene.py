@@ -107,7 +107,9 @@ class Scene:
 
     def us(self, layer: Layer, times_ps: Array) -> Array:
         """Times of a layer in the viewer's microseconds."""
-        return (times_ps + (layer.member.shift_ps - self.start_ps)) / PS_PER_US
+        shift_ps = layer.member.shift_ps - self.start_ps
+        # Sums of 64 bits wrap, so that differences are right wherever the clock's zero is.
+        return (times_ps + ((shift_ps + (1 << 63)) % (1 << 64) - (1 << 63))) / PS_PER_US
 
     def ps(self, layer: Layer, us: float) -> int:
         """A time of the viewer in a layer's picoseconds."""

@@ -208,7 +208,7 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
         (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
         for n in graph.nodes
     ]
-    _refuse_impossible(graph)
+    _refuse_impossible(graph, slowdown)
     nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
     slows = [slowdown * (n.is_modelled and not n.is_communication) for n in graph.nodes]
     latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
@@ -226,8 +226,13 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
     return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
 
 
-def _refuse_impossible(graph: TaskGraph) -> None:
+def _refuse_impossible(graph: TaskGraph, slowdown: float) -> None:
     """The native clock can't raise, so times that it can't add up don't reach it."""
+    if not 0 <= slowdown < 1:  # not a number, too
+        raise BadInput(
+            f"a kernel would lose {slowdown:g} of its speed while a collective runs; expected 0 or "
+            "more and less than 1: check the machine's cores"
+        )
     counts = np.bincount(graph.order, minlength=len(graph.nodes)).tolist()
     total = 0
     for node, count in zip(graph.nodes, counts, strict=True):
