@@ -257,7 +257,7 @@ plain:
   XLA_FLAGS: --xla_j=1
     --xla_k=2   # why
 args:
-- --xla_l=1
+- --xla_of_the_program=1
 - -c
 - |
   export XLA_FLAGS="--xla_m=1 \
@@ -274,7 +274,7 @@ def test_texts_of_every_style_and_a_second_document() -> None:
     assert names == [
         *(("xla_a", "1"), ("xla_b", "2"), ("xla_c", "1"), ("xla_d", "2"), ("xla_e", "1")),
         *(("xla_f", "2"), ("xla_g", "3"), ("xla_h", "x y"), ("xla_i", "1"), ("xla_j", "1")),
-        *(("xla_k", "2"), ("xla_l", "1"), ("xla_m", "1"), ("xla_n", "2"), ("xla_o", "1")),
+        *(("xla_k", "2"), ("xla_m", "1"), ("xla_n", "2"), ("xla_o", "1")),
     ]
     assert {one.kind for one in found} == {"xla_flags"}
 

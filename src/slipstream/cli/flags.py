@@ -146,9 +146,10 @@ def _fix(paths: list[str], catalogue: Catalogue, gpu: str | None, quiet: bool) -
     from slipstream.flags.lint.rewrite import fix_file
 
     for path in paths:
-        count = fix_file(path, _findings([path], catalogue, gpu))
+        fixed = fix_file(path, _findings([path], catalogue, gpu))
+        left = f", {fixed.left} left: more than the setting would change" if fixed.left else ""
         if not quiet:
-            echo(f"{path}: {count} fixed")
+            echo(f"{path}: {fixed.made} fixed{left}")
 
 
 def _fail_if_fatal(findings: list[LintFinding], paths: list[str]) -> None:

@@ -5,18 +5,19 @@ this process's environment · env files · shell and Slurm scripts · YAML and J
 
 from __future__ import annotations
 
+import itertools
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from slipstream.errors import BadInput
 from slipstream.flags.readers.python import read_python
 from slipstream.flags.readers.shell import Assignment, read_env_file, read_shell
-from slipstream.flags.readers.source_map import MappedText, flag_words
-from slipstream.flags.readers.yaml import UNREAD, read_yaml
+from slipstream.flags.readers.source_map import MappedText, flag_words, split_lines
+from slipstream.flags.readers.yaml import ARGUMENT, UNREAD, read_yaml
 
 Kind = Literal["xla_flags", "env", "libtpu", "compiler_options", "unread"]
 FileFormat = Literal["shell", "env", "yaml", "python"]
@@ -44,7 +45,11 @@ class SourceLocation:
     line: int
     column: int
     span: tuple[int, int] | None
-    """start and end in the file's text; None if it can't be rewritten"""
+    """start and end in the file's text; None if it is in no file"""
+    within: tuple[int, int] | None = None
+    """start and end of the whole value that it is a part of"""
+    is_one_piece: bool = True
+    """whether the file holds it as it is, so that it can be rewritten"""
 
     def __str__(self) -> str:
         return self.file if self.file == ENVIRONMENT else f"{self.file}:{self.line}:{self.column}"
@@ -116,7 +121,7 @@ def read_text(text: str, form: FileFormat = "shell", file: str = "text") -> list
     reader = _Reader(text, file)
     if form == "python":
         return list(reader.python())
-    if form == "env" and not _is_sourced(text):
+    if form == "env" and not is_sourced(text):
         return list(reader.assignments(read_env_file(text)))
     if form == "yaml":
         return list(reader.assignments(read_yaml(text, is_relevant)))
@@ -144,7 +149,7 @@ def is_relevant(name: str) -> bool:
     return name.startswith(_PREFIXES) or name.upper().endswith("XLA_FLAGS")
 
 
-def _is_sourced(text: str) -> bool:
+def is_sourced(text: str) -> bool:
     """Whether a shell sources an env file: it exports variables, or continues lines."""
     return "export " in text or "\\\n" in text
 
@@ -155,24 +160,26 @@ class _Reader:
     def __init__(self, text: str, file: str) -> None:
         self._text = text
         self._file = file
-        starts = [0]
-        for line in text.splitlines(keepends=True):
-            starts.append(starts[-1] + len(line))
-        self._starts = starts
+        self._starts = list(itertools.accumulate(map(len, split_lines(text)), initial=0))
         self._groups: dict[str, int] = {}
         self._count = 0
 
     def assignments(self, assignments: Iterable[Assignment]) -> Iterator[Setting]:
         for one in assignments:
             kind = _flags_kind(one.name, one.value.text)
+            if one.name == ARGUMENT:
+                continue
             if one.name == UNREAD:
                 text = one.value.text
                 yield self._found("unread", text, None, one.start, one.start + len(text), 0)
             elif kind is not None:
-                yield from self._flags(kind, one.value, self._group(one.name, one.refers_to))
+                flags = self._flags(kind, one.value, self._group(one.name, one.refers_to))
+                yield from flags if one.name else map(_bare, flags)
             elif one.name and is_relevant(one.name):
                 end = one.value.offsets[-1] + 1 if one.value.offsets else one.start + len(one.name)
-                yield self._found("env", one.name, one.value.text, one.start, end, 0)
+                found = self._found("env", one.name, one.value.text, one.start, end, 0)
+                is_last = one.start < end and self._text[one.start : end].startswith(one.name)
+                yield found if is_last else _in_pieces(found)
 
     def python(self) -> Iterator[Setting]:
         for item in read_python(self._text):
@@ -203,17 +210,36 @@ class _Reader:
                 continue
             name, equals, content = word.text.partition("=")
             content_or_none = content if equals else None
-            yield self._found(
-                kind, name.removeprefix("--"), content_or_none, word.start, word.end, group
-            )
+            found = self._found(
+                kind, name.removeprefix("--"), content_or_none, word.start, word.end, group,
+                value.extent,
+            )  # fmt: skip
+            yield found if word.is_verbatim else _in_pieces(found)
 
     def _found(
-        self, kind: Kind, name: str, value: str | None, start: int, end: int, group: int
+        self,
+        kind: Kind,
+        name: str,
+        value: str | None,
+        start: int,
+        end: int,
+        group: int,
+        within: tuple[int, int] | None = None,
     ) -> Setting:
-        line = bisect_right(self._starts, start)
+        line = min(bisect_right(self._starts, start), max(1, len(self._starts) - 1))
         column = start - self._starts[line - 1] + 1
-        place = SourceLocation(self._file, line, column, (start, end))
+        place = SourceLocation(self._file, line, column, (start, end), within)
         return Setting(kind, name, value, place, self._text[start:end], group)
+
+
+def _bare(setting: Setting) -> Setting:
+    """A flag that is no part of a value: a word of its own, in a list for example."""
+    return replace(setting, place=replace(setting.place, within=None))
+
+
+def _in_pieces(setting: Setting) -> Setting:
+    """A setting that can't be rewritten: the file holds it in pieces, or in another order."""
+    return replace(setting, place=replace(setting.place, is_one_piece=False))
 
 
 def _flags_kind(name: str, value: str) -> Kind | None:

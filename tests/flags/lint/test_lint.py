@@ -267,7 +267,7 @@ def test_fix_of_python() -> None:
         'os.environ["XLA_FLAGS"] = (\n    "--xla_gpu_graph_level=0 "\n'
         '    "--xla_gpu_enable_triton_softmax_fusion=false "\n)\n'
     )
-    fixed = apply_fixes(text, findings(text, "python"))
+    fixed = apply_fixes(text, findings(text, "python"), "python")
     assert (
         fixed == 'os.environ["XLA_FLAGS"] = (\n    "--xla_gpu_enable_command_buffer= "\n    ""\n)\n'
     )

@@ -116,7 +116,7 @@ def test_a_fix_changes_one_flag_and_nothing_else(text: str) -> None:
     for one in found:
         if one.name.startswith("xla_"):
             finding = LintFinding("malformed", "abort", one.name, "", one.place, "--xla_new=9")
-            fixed = apply_fixes(text, [finding])
+            fixed = apply_fixes(text, [finding], "yaml")
             assert fixed == text.replace(one.text, "--xla_new=9")
             assert ("xla_new", "9") in seen(read_text(fixed, "yaml"))
 

@@ -52,7 +52,7 @@ def retirement_of(
     first = past.accepted_first if past is not None else None
     if first is not None and version_key(first) > version_key(version):
         reason = f"It was added in jaxlib {first}."
-        return Retirement("unknown", f"{seen} {reason} Update jaxlib, or remove it.", reason, "")
+        return Retirement("unknown", f"{seen} {reason} Update jaxlib, or remove it.", reason, None)
     if setting.name in catalogue.flags and known is None:
         return None
     reason = (

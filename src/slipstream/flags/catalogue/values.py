@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from slipstream.did_you_mean import certain_match
 from slipstream.flags.catalogue.catalogue import Flag
 from slipstream.flags.catalogue.grammar import RANGES, Grammar
 from slipstream.flags.catalogue.release_grammars import (
@@ -89,9 +90,15 @@ def repaired_value(
     return meant if meant is not None and tested.grammar.accepts(meant) else None
 
 
+def meant_bool(value: str) -> str | None:
+    """`true` or `false` for a word that means it: `yes`, `ON`, `ture`, `flase`."""
+    text = value.strip().lower()
+    return _MEANT_BOOLS.get(text) or certain_match(text, ("true", "false"), 1)
+
+
 def _meant(flag: Flag, value: str, grammar: Grammar, is_option: bool) -> str | None:
     if flag.kind == "bool":
-        meant = _MEANT_BOOLS.get(value.lower())
+        meant = meant_bool(value)
         return meant.capitalize() if meant and is_option else meant
     if flag.kind in RANGES:
         return _as_integer(value)

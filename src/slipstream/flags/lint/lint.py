@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from slipstream.did_you_mean import close_matches
+from slipstream.did_you_mean import certain_match, close_matches
 from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue, Flag
-from slipstream.flags.catalogue.env_vars import ENV_VARS
+from slipstream.flags.catalogue.env_vars import ENV_VARS, EnvVar
 from slipstream.flags.catalogue.replacements import replacement_of
 from slipstream.flags.catalogue.retired import renamed_form, retirement_of
 from slipstream.flags.catalogue.values import (
     flag_value_error,
+    meant_bool,
     normalized,
     option_value_error,
     repaired_value,
@@ -157,7 +159,9 @@ def _stray(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue) 
         f"{setting.text!r} is not a flag; XLA stops reading here and ignores all flags after it; "
         "remove it, or quote a value with spaces: --name='a b'"
     )
-    return LintFinding("malformed", "warning", setting.text, message, setting.place, "")
+    # A backslash between single quotes was meant to continue the line; other words may be meant.
+    fix = "" if not setting.text.strip("\\") else None
+    return LintFinding("malformed", "warning", setting.text, message, setting.place, fix)
 
 
 def _absent(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue) -> LintFinding:
@@ -192,7 +196,7 @@ def _misspelt(setting: Setting, catalogue: Catalogue, severity: Severity, then: 
     version = catalogue.jaxlib_version
     if usable:
         message = f"jaxlib {version} has no flag {setting.name}; {then}; did you mean {usable[0]}?"
-        fix = setting.text.replace(setting.name, usable[0], 1)
+        fix = _respelt(setting, catalogue)
         return LintFinding("misspelt", severity, setting.name, message, setting.place, fix)
     stem = "_".join(setting.name.split("_")[-2:])
     message = (
@@ -200,6 +204,28 @@ def _misspelt(setting: Setting, catalogue: Catalogue, severity: Severity, then: 
         f"slipstream flags list --grep {stem}"
     )
     return LintFinding("unknown", severity, setting.name, message, setting.place)
+
+
+def _respelt(setting: Setting, catalogue: Catalogue) -> str | None:
+    """The setting under the only name that is near enough, if that flag takes its value."""
+    is_option = setting.kind == "compiler_options"
+    names = [name for name, flag in catalogue.flags.items() if _is_usable(flag, is_option)]
+    meant = certain_match(setting.name, names, _letters(setting.name))
+    if meant is None or not setting.is_known:
+        return None
+    flag, version = catalogue.flags[meant], catalogue.jaxlib_version
+    error = (
+        option_value_error(flag, setting.value or "", version, setting.python_type)
+        if is_option
+        else flag_value_error(flag, setting.value, version)
+    )
+    return None if error is not None else setting.text.replace(setting.name, meant, 1)
+
+
+def _letters(name: str) -> int:
+    """How many letters of a name may be wrong: two, and fewer if it is short."""
+    own = name.removeprefix("xla_").removeprefix("gpu_").removeprefix("JAX_").removeprefix("NCCL_")
+    return min(2, len(own) // 4)
 
 
 def _is_usable(flag: Flag, as_option: bool) -> bool:
@@ -227,14 +253,44 @@ def _check_variable(setting: Setting) -> Iterator[LintFinding]:
         close = close_matches(setting.name, ENV_VARS, cutoff=_SIMILAR_VARIABLE)
         if close:
             message = f"no known library reads {setting.name}; did you mean {close[0]}?"
-            fix = setting.text.replace(setting.name, close[0], 1)
+            meant = certain_match(setting.name, ENV_VARS, _letters(setting.name))
+            is_certain = meant is not None and _variable_error(ENV_VARS[meant], setting) is None
+            fix = setting.text.replace(setting.name, meant, 1) if meant and is_certain else None
             yield LintFinding("misspelt", "warning", setting.name, message, setting.place, fix)
         return
-    if (
-        setting.is_known
-        and variable.values
-        and (setting.value or "").lower() not in {value.lower() for value in variable.values}
-    ):
-        expected = ", ".join(variable.values)
-        message = f"{setting.name} is {setting.value!r}; expected one of {expected}"
-        yield LintFinding("malformed", "warning", setting.name, message, setting.place)
+    expected = _variable_error(variable, setting)
+    if expected is None:
+        return
+    message = f"{setting.name} is {setting.value!r}; expected {expected}"
+    # JAX reads its variables when it is imported, and raises ValueError.
+    is_fatal = setting.name.startswith("JAX_") and variable.kind in ("bool", "int", "float")
+    message += "; importing jax fails" if is_fatal else ""
+    severity: Severity = "error" if is_fatal else "warning"
+    fix = _with_bool(setting) if variable.kind == "bool" else None
+    yield LintFinding("malformed", severity, setting.name, message, setting.place, fix)
+
+
+def _variable_error(variable: EnvVar, setting: Setting) -> str | None:
+    """What was expected instead of a variable's value; None if that is valid, or unknown."""
+    value = setting.value or ""
+    if not setting.is_known:
+        return None
+    if variable.values:
+        is_valid = value.lower() in {one.lower() for one in variable.values}
+        return None if is_valid else f"one of {', '.join(variable.values)}"
+    if variable.name.startswith("JAX_") and variable.kind in ("int", "float"):
+        parse = int if variable.kind == "int" else float
+        try:
+            parse(value)
+        except ValueError:
+            return "a whole number" if variable.kind == "int" else "a number"
+    return None
+
+
+def _with_bool(setting: Setting) -> str | None:
+    """A variable with `true` for `ture`."""
+    meant, value = meant_bool(setting.value or ""), setting.value or ""
+    written = re.fullmatch(rf"(.*){re.escape(value)}([\"']?)", setting.text, re.DOTALL)
+    return (
+        None if meant is None or not value or written is None else written[1] + meant + written[2]
+    )

@@ -1,58 +1,119 @@
-"""Apply the fixes of findings to files."""
+"""Apply the fixes of findings to files, where nothing else changes with them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from slipstream.flags.lint.findings import SEVERITIES, LintFinding
-from slipstream.flags.settings import read_file
+from slipstream.flags.lint.proof import Edit, is_proved
+from slipstream.flags.settings import FileFormat, file_format, read_file
 from slipstream.writing import atomic_write
 
+_BLANKS = " \t"
 
-def apply_fixes(text: str, findings: Iterable[LintFinding]) -> str:
-    """`text` with all fixes applied; where fixes overlap, that of the worst finding."""
-    chosen: dict[tuple[int, int], str] = {}
+
+@dataclass(frozen=True)
+class Fixed:
+    """A text with fixes, and how many were made and left out."""
+
+    text: str
+    made: int
+    left: int
+    """fixes that would have changed more than the setting"""
+
+
+def fix_text(text: str, findings: Iterable[LintFinding], form: FileFormat) -> Fixed:
+    """`text` with all fixes that provably change nothing else."""
+    chosen = _chosen(findings)
+    edits = [_edit(text, finding) for finding in chosen if _is_understood(text, finding)]
+    fixed = _edited(text, edits)
+    if edits and not is_proved(text, fixed, edits, form):
+        # One of them is to blame; the others can still be made.
+        proved: list[Edit] = []
+        for edit in edits:
+            if is_proved(text, _edited(text, [*proved, edit]), [*proved, edit], form):
+                proved.append(edit)
+        edits, fixed = proved, _edited(text, proved)
+    return Fixed(fixed, len(edits), len(chosen) - len(edits))
+
+
+def fix_file(path: str | os.PathLike[str], findings: Iterable[LintFinding]) -> Fixed:
+    """Rewrite a file, if there is something to fix."""
+    text = read_file(path)
+    fixed = fix_text(text, findings, file_format(path))
+    if fixed.text != text:
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(fixed.text.encode())
+    return fixed
+
+
+def apply_fixes(text: str, findings: Iterable[LintFinding], form: FileFormat = "shell") -> str:
+    """`text` with all fixes that provably change nothing else."""
+    return fix_text(text, findings, form).text
+
+
+def _chosen(findings: Iterable[LintFinding]) -> list[LintFinding]:
+    """Findings with a fix, in order; of those about the same text, the worst."""
+    chosen: dict[tuple[int, int], LintFinding] = {}
     for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         if finding.fix is not None and finding.place.span is not None:
-            chosen.setdefault(finding.place.span, finding.fix)
-    for (start, end), replacement in sorted(chosen.items(), reverse=True):
-        if replacement:
-            text = text[:start] + replacement + text[end:]
+            chosen.setdefault(finding.place.span, finding)
+    return [chosen[span] for span in sorted(chosen)]
+
+
+def _is_understood(text: str, finding: LintFinding) -> bool:
+    """Whether the setting is in one piece and, if it is to be removed, part of a value."""
+    place = finding.place
+    assert place.span is not None
+    # A bare flag may be the only element of a list, or the only argument of Docker's ENV.
+    is_bare = place.within is None and text[place.span[0]] not in "\"'"
+    return place.is_one_piece and (bool(finding.fix) or not is_bare)
+
+
+def _edit(text: str, finding: LintFinding) -> Edit:
+    span, within = finding.place.span, finding.place.within
+    assert span is not None and finding.fix is not None
+    return Edit(span, text[slice(*span)], finding.fix, within)
+
+
+def _edited(text: str, edits: list[Edit]) -> str:
+    for edit in sorted(edits, key=lambda edit: edit.span, reverse=True):
+        start, end = edit.span
+        if edit.new:
+            text = text[:start] + edit.new + text[end:]
         else:
-            text = _without(text, start, end)
+            start, end = _removed(text, edit)
+            text = text[:start] + text[end:]
     return text
 
 
-def _without(text: str, start: int, end: int) -> str:
-    """The text without a span, and without its line if nothing else is on it.
+def _removed(text: str, edit: Edit) -> tuple[int, int]:
+    """What goes with a setting that is removed: blanks or a line, but only inside its value.
 
-        "--a=1 \\          "--a=1 \\
-         --gone=2 \\   →    --b=3"
-         --b=3"
+    "--a=1 \\          "--a=1 \\          NAME=--gone=2 python
+     --gone=2 \\   →    --b=3"         →  NAME= python
+     --b=3"
     """
+    start, end = edit.span
+    low, high = edit.within or edit.span
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", end)
     before, after = text[line_start:start], text[end : line_end if line_end >= 0 else len(text)]
-    if not before.strip() and after.strip() in ("", "\\") and line_start > 0 and line_end >= 0:
-        return text[:line_start] + text[line_end + 1 :]
-    if after.lstrip(" ").startswith(",") and text[start] in "\"'":  # a dict entry
-        end += len(after) - len(after.lstrip(" ")) + 1
-        return text[:start] + text[end:].lstrip(" ")
-    if before.endswith((" ", "\t")) and before.strip():
-        return text[: line_start + len(before.rstrip(" \t"))] + text[end:]
-    return text[:start] + text[end + len(after) - len(after.lstrip(" \t")) :]
-
-
-def fix_file(path: str | os.PathLike[str], findings: Iterable[LintFinding]) -> int:
-    """Rewrite a file; returns the number of changes."""
-    findings = list(findings)
-    text = read_file(path)
-    fixed = apply_fixes(text, findings)
-    if fixed == text:
-        return 0
-    mode = os.stat(path).st_mode
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(fixed.encode())
-    os.chmod(path, mode)  # a script stays executable
-    return len({finding.place.span for finding in findings if finding.fix is not None})
+    is_own_line = not before.strip() and after.strip() in ("", "\\")
+    if is_own_line and low < line_start and 0 <= line_end < high:
+        return line_start, line_end + 1
+    if edit.within is None and after.lstrip(" ").startswith(","):  # an entry of a dict
+        end += after.index(",") + 1
+        return start, end + len(text[end:]) - len(text[end:].lstrip(" "))
+    left = start
+    while left > low and text[left - 1] in _BLANKS:
+        left -= 1
+    if low < left < start and text[left - 1] != "\n":
+        return left, end
+    if text[low - 1 : low] == "=":
+        return start, end  # a blank may end the value here: NAME=--gone=2 python
+    while end < high and text[end] in _BLANKS:
+        end += 1
+    return start, end

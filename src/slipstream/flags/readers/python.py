@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slipstream.errors import BadInput
-from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
+from slipstream.flags.readers.source_map import (
+    BYTE_ORDER_MARK,
+    MappedText,
+    MappedTextBuilder,
+    split_lines,
+)
 
 _LITERAL = re.compile(
     r"""(?P<prefix>[rRbBuUfF]{0,2})(?P<quote>\"\"\"|'''|"|')(?P<body>(?:\\.|(?!(?P=quote)).)*)(?P=quote)"""
@@ -36,29 +43,24 @@ class PythonAssignment:
 
 def read_python(text: str) -> Iterator[PythonAssignment]:
     """All settings, in the order of the source."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise BadInput(
-            f"line {error.lineno} is not Python ({error.msg}); if this is another kind "
-            f"of file, name it .sh, .env or .yaml"
-        ) from None
-    source = _Source(text)
-    found = [item for node in ast.walk(tree) for item in _items(node, source)]
+    source = PythonSource(text)
+    found = [item for node in ast.walk(source.tree) for item in _items(node, source)]
     unique = {(item.start, item.name): item for item in found}
     yield from sorted(unique.values(), key=lambda item: item.start)
 
 
-class _Source:
-    """Character offsets of nodes; `ast` counts lines and UTF-8 bytes."""
+class PythonSource:
+    """A parsed file, with character offsets of nodes; `ast` counts lines and UTF-8 bytes."""
 
     def __init__(self, text: str) -> None:
+        if text.startswith(BYTE_ORDER_MARK):
+            text = "\f" + text[1:]  # ignored by Python, too, and as long
         self.text = text
-        lines = text.splitlines(keepends=True) or [""]
-        self._lines = lines
-        self._starts = [0]
-        for line in lines:
-            self._starts.append(self._starts[-1] + len(line))
+        self.tree = _parsed(text)
+        self._lines = split_lines(text) or [""]
+        self._starts = list(itertools.accumulate(map(len, self._lines), initial=0))
+        self._columns: dict[int, list[int]] = {}
+        """of lines that are not ASCII: the column of each byte"""
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         start = self._offset(node.lineno, node.col_offset)
@@ -66,22 +68,45 @@ class _Source:
 
     def _offset(self, line: int, column: int) -> int:
         content = self._lines[line - 1]
-        return self._starts[line - 1] + len(content.encode()[:column].decode(errors="ignore"))
+        if not content.isascii():
+            if line not in self._columns:
+                sizes = (len(character.encode()) for character in content)
+                numbered = (itertools.repeat(at, size) for at, size in enumerate(sizes))
+                self._columns[line] = [*itertools.chain.from_iterable(numbered), len(content)]
+            column = self._columns[line][column]
+        return self._starts[line - 1] + column
 
     def literals(self, node: ast.expr) -> MappedText:
         """The text of all string literals in an expression, joined as the expression does."""
         start, end = self.span(node)
         parts = _starts_of_parts(node, self)
-        names = [self.span(name) for name in _names_of_variables(node)]
+        names = sorted(self.span(name) for name in _names_of_variables(node))
+        starts_of_names = [first for first, _ in names]
+        ends_of_names = list(itertools.accumulate((last for _, last in names), max))
         value, before = MappedTextBuilder(), start
         for match in _LITERAL.finditer(self.text, start, end):
-            if match["quote"] is None or any(a <= match.start() < b for a, b in names):
+            earlier = bisect_right(starts_of_names, match.start())
+            is_name = earlier > 0 and match.start() < ends_of_names[earlier - 1]
+            if match["quote"] is None or is_name:
                 continue
-            if value.characters and any(before < part <= match.start() for part in parts):
+            starts_part = bisect_right(parts, before) < bisect_right(parts, match.start())
+            if value.characters and starts_part:
                 value.add_replacement(" ", match.start())
             _decode(match, value)
             before = match.start()
         return value.build()
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        reason = f"line {error.lineno} is not Python ({error.msg})"
+    except ValueError as error:  # null bytes
+        reason = f"it is not Python ({error})"
+    except (RecursionError, MemoryError):
+        reason = "it is nested too deeply to be parsed"
+    raise BadInput(f"{reason}; if this is another kind of file, name it .sh, .env or .yaml")
 
 
 def _names_of_variables(node: ast.expr) -> Iterator[ast.expr]:
@@ -95,7 +120,7 @@ def _names_of_variables(node: ast.expr) -> Iterator[ast.expr]:
                 yield inner.args[0]
 
 
-def _starts_of_parts(node: ast.expr, source: _Source) -> list[int]:
+def _starts_of_parts(node: ast.expr, source: PythonSource) -> list[int]:
     """Where the elements of lists in an expression start: `" ".join` puts blanks there."""
     lists = [n for n in ast.walk(node) if isinstance(n, (ast.List, ast.Tuple))]
     return sorted(source.span(element)[0] for n in lists for element in n.elts)
@@ -120,7 +145,7 @@ def _decode(match: re.Match[str], value: MappedTextBuilder) -> None:
     value.add(body[at:], start + at)
 
 
-def _items(node: ast.AST, source: _Source) -> Iterator[PythonAssignment]:
+def _items(node: ast.AST, source: PythonSource) -> Iterator[PythonAssignment]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _assigned(target, node.value, source, False)
@@ -137,13 +162,16 @@ def _items(node: ast.AST, source: _Source) -> Iterator[PythonAssignment]:
 
 
 def _assigned(
-    target: ast.expr, value: ast.expr, source: _Source, appends: bool
+    target: ast.expr, value: ast.expr, source: PythonSource, appends: bool
 ) -> Iterator[PythonAssignment]:
     if isinstance(target, ast.Subscript):
         name = _text(target.slice)
     elif isinstance(target, (ast.Name, ast.Attribute)):
         name = target.id if isinstance(target, ast.Name) else target.attr
-        if isinstance(value, ast.Dict) or not _is_flag_string(name, source.literals(value).text):
+        start, end = source.span(value)
+        if isinstance(value, ast.Dict) or _FLAG_START not in source.text[start:end]:
+            return
+        if not _is_flag_string(name, source.literals(value).text):
             return
     else:
         return
@@ -159,13 +187,13 @@ def _is_flag_string(name: str, text: str) -> bool:
 
 
 def _entry(
-    name: str | None, key: ast.expr, value: ast.expr, source: _Source
+    name: str | None, key: ast.expr, value: ast.expr, source: PythonSource
 ) -> Iterator[PythonAssignment]:
     if name:
         yield _item(name, key, value, source, False)
 
 
-def _called(node: ast.Call, source: _Source) -> Iterator[PythonAssignment]:
+def _called(node: ast.Call, source: PythonSource) -> Iterator[PythonAssignment]:
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if method in _SETTERS and len(node.args) >= 2:
         yield from _entry(_text(node.args[0]), node.args[0], node.args[1], source)
@@ -176,20 +204,22 @@ def _called(node: ast.Call, source: _Source) -> Iterator[PythonAssignment]:
                 yield from _keyword(keyword.arg, keyword.value, start, source)
 
 
-def _keyword(name: str, value: ast.expr, start: int, source: _Source) -> Iterator[PythonAssignment]:
+def _keyword(
+    name: str, value: ast.expr, start: int, source: PythonSource
+) -> Iterator[PythonAssignment]:
     traced = _value(value, source)
     yield PythonAssignment(name, traced, False, False, start, source.span(value)[1])
 
 
 def _item(
-    name: str, key: ast.expr, value: ast.expr, source: _Source, appends: bool
+    name: str, key: ast.expr, value: ast.expr, source: PythonSource, appends: bool
 ) -> PythonAssignment:
     is_option = name.startswith("xla_") and isinstance(key, ast.Constant)
     start, end = source.span(key)[0], source.span(value)[1]
     return PythonAssignment(name, _value(value, source), is_option, appends, start, end)
 
 
-def _value(value: ast.expr, source: _Source) -> MappedText:
+def _value(value: ast.expr, source: PythonSource) -> MappedText:
     start, end = source.span(value)
     bare = value.operand if isinstance(value, ast.UnaryOp) else value
     if isinstance(bare, ast.Constant) and not isinstance(bare.value, str):

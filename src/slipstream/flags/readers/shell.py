@@ -1,4 +1,7 @@
-"""Assignments in shell scripts (exports, inline, options of Slurm and Docker) and env files."""
+"""Assignments in shell scripts (exports, inline, options of Slurm and Docker) and env files.
+
+Everything is one pass: a file of any content takes time in proportion to its length.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from dataclasses import dataclass
 
 from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
 
-_ENDS_WORD = " \t\r\n;&|<>()"
+_SEPARATORS = " \t\r\v\f\x85\u2028\u2029\ufeff"
+"""what separates words; a shell knows only blanks and tabs, but the others must not hide a flag"""
+_OPERATORS = "\n;&|<>()"
+_ENDS_WORD = _SEPARATORS + _OPERATORS
+_TAKES_FLAGS = re.compile(r"\w*XLA_FLAGS|LIBTPU_INIT_ARGS")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _BEFORE_ASSIGNMENT = re.compile(r"(?:-e|--env=|--build-arg=|--env-vars=)?(?=[A-Za-z_])")
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
@@ -28,9 +35,21 @@ class Assignment:
 
 
 def read_shell(text: str, start: int = 0, end: int | None = None) -> Iterator[Assignment]:
-    """The assignments between two offsets; a bare `--xla_…` word assigns to the name ``""``."""
-    for word in _words(text, start, len(text) if end is None else end):
-        yield from _assignments(word)
+    """The assignments between two offsets; a bare `--xla_…` word assigns to the name ``""``.
+
+    A bare word counts in a list of flags, and after `ENV XLA_FLAGS` or `setenv XLA_FLAGS`. After
+    any other word it is an argument of a program, which may have such options of its own.
+    """
+    last = ""
+    for word in shell_tokens(text, start, end):
+        if isinstance(word, str):
+            last = "" if word in _OPERATORS else last
+            continue
+        is_flag = word.text.startswith("--xla_")
+        if not is_flag or not last or _TAKES_FLAGS.fullmatch(last):
+            yield from _assignments(word)
+        if not is_flag:
+            last = word.text
 
 
 def read_env_file(text: str) -> Iterator[Assignment]:
@@ -90,88 +109,107 @@ def _assignment(name: str, value: MappedText, start: int, appends: bool) -> Assi
 
 def _without_defaults(value: MappedText) -> MappedText:
     """`${NAME:-text}` as `text`: the value if the variable was not set before."""
-    match = _DEFAULT.search(value.text)
-    if match is None:
+    text = value.text
+    if _DEFAULT.search(text) is None:
         return value
-    closing = _closing(value.text, match.start() + 1, "{", "}")
-    if closing < 0:
-        return value
-    inner = _without_defaults(_unquoted(value.slice(match.end(), closing)))
-    rest = _without_defaults(value.slice(closing + 1))
-    before = value.slice(0, match.start())
-    return MappedText(
-        before.text + inner.text + rest.text, before.offsets + inner.offsets + rest.offsets
-    )
+    closing = _closings(text, "{", "}")
+    kept, left_out, at = [], set[int](), 0
+    while at < len(text):
+        match = _DEFAULT.match(text, at)
+        end = closing.get(at + 1) if match else None
+        if match is None or end is None:
+            if at not in left_out:
+                kept.append(at)
+            at += 1
+            continue
+        at = match.end()
+        left_out.add(end)
+        if end - at > 1 and text[at] == text[end - 1] and text[at] in "'\"":
+            left_out |= {at, end - 1}
+    return MappedText("".join(text[i] for i in kept), tuple(value.offsets[i] for i in kept))
 
 
-def _unquoted(value: MappedText) -> MappedText:
-    is_quoted = len(value.text) > 1 and value.text[0] == value.text[-1] and value.text[0] in "'\""
-    return value.slice(1, -1) if is_quoted else value
+def _closings(text: str, opening: str, closing: str) -> dict[int, int]:
+    """Where each bracket is closed, in one pass: a script may open thousands and close none."""
+    found: dict[int, int] = {}
+    stack: list[int] = []
+    for match in re.finditer(f"[{re.escape(opening + closing)}]", text):
+        if match[0] == opening:
+            stack.append(match.start())
+        elif stack:
+            found[stack.pop()] = match.start()
+    return found
 
 
-def _closing(text: str, start: int, opening: str, closing: str) -> int:
-    depth = 0
-    for at in range(start, len(text)):
-        depth += (text[at] == opening) - (text[at] == closing)
-        if depth == 0:
-            return at
-    return -1
-
-
-def _words(text: str, at: int, end: int) -> Iterator[MappedText]:
-    while at < end:
-        if text[at] in _ENDS_WORD:
+def shell_tokens(text: str, start: int = 0, end: int | None = None) -> Iterator[MappedText | str]:
+    """The words of a script; between them, its operators, line ends and comments as plain text."""
+    scanner = _Scanner(text, len(text) if end is None else end)
+    at = start
+    while at < scanner.end:
+        if text[at] in _SEPARATORS:
+            at += 1
+        elif text.startswith("\\\n", at):
+            at += 2
+        elif text[at] in _OPERATORS:
+            yield text[at]
             at += 1
         elif text.startswith("#SBATCH", at):
             at += len("#SBATCH")
         elif text[at] == "#":
-            at = _find(text, "\n", at, end)
+            stop = _find(text, "\n", at, scanner.end)
+            yield text[at:stop]
+            at = stop
         else:
-            word = MappedTextBuilder()
-            at = _read_word(text, at, end, word)
-            if word.characters:
-                yield word.build()
+            at, word = scanner.word(at)
+            if word.text:
+                yield word
 
 
-def _read_word(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
-    while at < end and text[at] not in _ENDS_WORD:
-        if text[at] == "'" and text.find("'", at + 1, end) >= 0:
-            closing = text.find("'", at + 1, end)
-            word.add(text[at + 1 : closing], at + 1)
-            at = closing + 1
-        elif text[at] == '"' and text.find('"', at + 1, end) >= 0:
-            at = _double_quoted(text, at + 1, end, word)
-        elif text[at] == "\\":
-            if text[at + 1 : at + 2] != "\n":
-                word.add(text[at + 1 : at + 2], at + 1)
-            at += 2
-        else:
-            at = _plain(text, at, end, word)
-    return at
+class _Scanner:
+    """Reads the words of a script."""
 
+    def __init__(self, text: str, end: int) -> None:
+        self._text = text
+        self.end = end
+        self._closings = {"(": _closings(text, "(", ")"), "{": _closings(text, "{", "}")}
 
-def _double_quoted(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
-    while at < end and text[at] != '"':
-        if text[at] == "\\" and text[at + 1 : at + 2] in ("\n", '"', "\\", "$", "`"):
-            if text[at + 1] != "\n":
-                word.add(text[at + 1], at + 1)
-            at += 2
-        else:
-            at = _plain(text, at, end, word)
-    return at + 1
+    def word(self, at: int) -> tuple[int, MappedText]:
+        """The end of the word that starts at `at`, and the word without its quotes."""
+        text, end, word = self._text, self.end, MappedTextBuilder()
+        while at < end and text[at] not in _ENDS_WORD:
+            if text[at] == "'" and (closing := text.find("'", at + 1, end)) >= 0:
+                word.add(text[at + 1 : closing], at + 1)
+                at = closing + 1
+            elif text[at] == '"' and text.find('"', at + 1, end) >= 0:
+                at = self._double_quoted(at + 1, word)
+            elif text[at] == "\\":
+                if text[at + 1 : at + 2] != "\n":
+                    word.add(text[at + 1 : at + 2], at + 1)
+                at += 2
+            else:
+                at = self._plain(at, word)
+        return at, word.build()
 
+    def _double_quoted(self, at: int, word: MappedTextBuilder) -> int:
+        text = self._text
+        while at < self.end and text[at] != '"':
+            if text[at] == "\\" and text[at + 1 : at + 2] in ("\n", '"', "\\", "$", "`"):
+                if text[at + 1] != "\n":
+                    word.add(text[at + 1], at + 1)
+                at += 2
+            else:
+                at = self._plain(at, word)
+        return at + 1
 
-def _plain(text: str, at: int, end: int, word: MappedTextBuilder) -> int:
-    """One character, or a whole `$(…)` or `${…}`, which may contain blanks and quotes."""
-    stop = at + 1
-    if text.startswith("$(", at):
-        stop = _closing(text, at + 1, "(", ")") + 1
-    elif text.startswith("${", at):
-        stop = _closing(text, at + 1, "{", "}") + 1
-    if not at < stop <= end:
+    def _plain(self, at: int, word: MappedTextBuilder) -> int:
+        """One character, or a whole `$(…)` or `${…}`, which may contain blanks and quotes."""
         stop = at + 1
-    word.add(text[at:stop], at)
-    return stop
+        if self._text[at] == "$" and (closings := self._closings.get(self._text[at + 1 : at + 2])):
+            stop = closings.get(at + 1, at) + 1
+        if not at < stop <= self.end:
+            stop = at + 1
+        word.add(self._text[at:stop], at)
+        return stop
 
 
 def _find(text: str, what: str, at: int, end: int) -> int:

@@ -9,12 +9,21 @@ the file contains, but a fix must change the file.
 
 from __future__ import annotations
 
+import itertools
+import re
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 BLANKS = " \t\r\n"
+BYTE_ORDER_MARK = "\ufeff"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _NAME = frozenset("-_" + string.ascii_letters + string.digits)
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines as Python, shells and editors count them; form feeds and U+2028 end none."""
+    return _LINE.findall(text)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,16 @@ class MappedText:
     def slice(self, start: int, end: int | None = None) -> MappedText:
         """The characters from `start` to `end`."""
         return MappedText(self.text[start:end], self.offsets[start:end])
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """Where its first character starts and its last ends; None if it has none."""
+        return (self.offsets[0], self.offsets[-1] + 1) if self.offsets else None
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether the file holds it as it is, without quotes or escapes in between."""
+        return all(b - a == 1 for a, b in itertools.pairwise(self.offsets))
 
 
 @dataclass
@@ -69,6 +88,8 @@ class FlagWord:
     start: int
     end: int
     """its position in the file"""
+    is_verbatim: bool = True
+    """whether the file holds it in one piece"""
 
 
 def flag_words(value: MappedText) -> Iterator[FlagWord]:
@@ -79,7 +100,8 @@ def flag_words(value: MappedText) -> Iterator[FlagWord]:
             at += 1
             continue
         content, end = _word(text, at)
-        yield FlagWord(content, value.offsets[at], value.offsets[end - 1] + 1)
+        start, stop = value.offsets[at], value.offsets[end - 1] + 1
+        yield FlagWord(content, start, stop, value.slice(at, end).is_verbatim)
         at = end
 
 

@@ -16,34 +16,46 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from slipstream.errors import BadInput
 from slipstream.flags.readers.shell import Assignment, read_shell
-from slipstream.flags.readers.source_map import MappedText
+from slipstream.flags.readers.source_map import BYTE_ORDER_MARK, MappedText, split_lines
 from slipstream.flags.readers.yaml_scalars import mapped_scalar
 from slipstream.flags.readers.yaml_template import read_yaml_template
 
 if TYPE_CHECKING:
-    from yaml import MappingNode, Node
+    from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 _NAMED_VALUE = re.compile(r"([A-Z][A-Z0-9_]*)=")
 _FLAG = re.compile(r"--xla_\w+|\bXLA_FLAGS\b")
+_SETS = re.compile(r"[\"' \t]*[=:,]")
+_PROGRAM = re.compile(r"[\w./-]*(?:python[\d.]*|sh|bash|\.py|\.sh|srun|mpirun|torchrun|env)")
 _COMMENT = re.compile(r"(?:^|[ \t])#(?!SBATCH)")
-_BYTE_ORDER_MARK = "\ufeff"
+_ARGUMENTS = ("args", "command", "cmd", "entrypoint", "argv")
+"""keys of lists that hold the words of a program"""
+_MOST_DEPTH = 200
+"""a real file has ten levels; libyaml overruns its stack at some ten thousand"""
+_MOST_REPETITION = 100
+"""how much longer than the file the values may be once every alias is replaced by its value"""
+_MOST_SHOWN = 200
+"""characters of a text that was not read"""
 UNREAD = "unread"
 """the name of an assignment that stands for text which was not read"""
+ARGUMENT = "argument"
+"""the name of an assignment that stands for an argument of somebody's program"""
 
 IsRelevant = Callable[[str], bool]
 
 
 def read_yaml(text: str, is_relevant: IsRelevant) -> Iterator[Assignment]:
     """Entries with relevant names, the assignments of scripts, and text that was not read."""
-    documents = _documents(text)
-    if documents is None:
+    roots = documents(text)
+    if roots is None:
         found = list(read_yaml_template(text, is_relevant))
     else:
         reader = _Reader(text, is_relevant)
-        found = [one for document in documents for one in reader.settings(document)]
+        found = list(_limited(text, (one for root in roots for one in reader.settings(root))))
     # An alias refers to what its anchor already gave.
     unique = {(one.name, one.start, one.value.offsets[:1]): one for one in found}
     ordered = sorted(unique.values(), key=lambda one: one.start)
@@ -51,19 +63,52 @@ def read_yaml(text: str, is_relevant: IsRelevant) -> Iterator[Assignment]:
     yield from _unread(text, ordered)
 
 
-def _documents(text: str) -> list[Node] | None:
+def _limited(text: str, found: Iterable[Assignment]) -> Iterator[Assignment]:
+    """The assignments; BadInput if aliases repeat the text over and over."""
+    left = _MOST_REPETITION * max(len(text), 1000)
+    for one in found:
+        left -= len(one.value.text)
+        if left < 0:
+            raise BadInput(
+                f"the aliases of this YAML file repeat its {len(text)} characters more than "
+                f"{_MOST_REPETITION} times; expected a job file, whose values are written once"
+            )
+        yield one
+
+
+def documents(text: str) -> list[Node] | None:
     """The documents' root nodes; None if this is not YAML."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = text.removeprefix(_BYTE_ORDER_MARK)
+    content = text.removeprefix(BYTE_ORDER_MARK)
     # JSON may be indented with tabs, YAML may not; a space has the same length.
     for candidate in dict.fromkeys([content, content.replace("\t", " ")]):
         try:
+            if _is_too_deep(candidate, loader):
+                return None
             return [root for root in yaml.compose_all(candidate, loader) if root is not None]
         except (yaml.YAMLError, RecursionError):
             continue
     return None
+
+
+def _is_too_deep(content: str, loader: Any) -> bool:
+    """Whether collections are nested too deeply; composing their nodes recurses."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(content, loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            return True
+    return False
+
+
+def scalar_in(node: ScalarNode, text: str) -> MappedText | None:
+    """A scalar of a file, with the position of each character; None if that can't be told."""
+    return mapped_scalar(node, text, len(text) - len(text.removeprefix(BYTE_ORDER_MARK)))
 
 
 class _Reader:
@@ -71,9 +116,11 @@ class _Reader:
 
     def __init__(self, text: str, is_relevant: IsRelevant) -> None:
         self._text = text
-        self._base = len(text) - len(text.removeprefix(_BYTE_ORDER_MARK))
         self._is_relevant = is_relevant
         self._visited: set[int] = set()
+        self._scalars: dict[int, MappedText | None] = {}
+        self._words: set[int] = set()
+        """sequences of a program's words"""
 
     def settings(self, root: Node) -> Iterator[Assignment]:
         import yaml
@@ -87,11 +134,7 @@ class _Reader:
             if isinstance(node, yaml.MappingNode):
                 yield from self._mapping(node, pending)
             elif isinstance(node, yaml.SequenceNode):
-                for item in node.value:
-                    if (scalar := self._scalar(item)) is not None:
-                        yield from self._item(scalar)
-                    else:
-                        pending.append(item)
+                yield from self._sequence(node, pending)
             elif (scalar := self._scalar(node)) is not None:
                 yield from self._script(scalar)
 
@@ -100,7 +143,26 @@ class _Reader:
 
         if not isinstance(node, yaml.ScalarNode):
             return None
-        return mapped_scalar(node, self._text, self._base)
+        if id(node) not in self._scalars:
+            self._scalars[id(node)] = scalar_in(node, self._text)
+        return self._scalars[id(node)]
+
+    def _sequence(self, node: SequenceNode, pending: list[Node]) -> Iterator[Assignment]:
+        """The settings of a list; in one of a program's words, flags are the program's own."""
+        scalars = [(item, self._scalar(item)) for item in node.value]
+        words = [scalar.text for _, scalar in scalars if scalar is not None]
+        has_program = id(node) in self._words or bool(words and _PROGRAM.fullmatch(words[0]))
+        for item, scalar in scalars:
+            if id(item) in self._visited:
+                continue
+            if scalar is None:
+                pending.append(item)
+                continue
+            self._visited.add(id(item))
+            if has_program and scalar.text.startswith("--xla_"):
+                yield Assignment(ARGUMENT, scalar, frozenset(), scalar.offsets[0])
+            else:
+                yield from self._item(scalar)
 
     def _mapping(self, node: MappingNode, pending: list[Node]) -> Iterator[Assignment]:
         """The settings of a mapping; adds to `pending` the values that hold none themselves."""
@@ -118,6 +180,8 @@ class _Reader:
                 yield Assignment(key.text, scalar, frozenset(), key.offsets[0])
             else:
                 pending.append(entry)
+                if key is not None and key.text.lower() in _ARGUMENTS:
+                    self._words.add(id(entry))
 
     def _item(self, item: MappedText) -> Iterator[Assignment]:
         """docker-compose's `- NAME=value`: no shell reads it, blanks are part of the value."""
@@ -144,20 +208,19 @@ def _unread(text: str, found: Iterable[Assignment]) -> Iterator[Assignment]:
     read: set[int] = set()
     for one in found:
         read |= {one.start, *one.value.offsets}
-    for match in _FLAG.finditer(text):
-        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-        if match.start() in read or _COMMENT.search(line):
-            continue
-        if match[0] == "XLA_FLAGS" and _is_mention(text, match):
-            continue
-        end = text.find("\n", match.start())
-        rest = text[match.start() : len(text) if end < 0 else end]
-        yield Assignment(
-            UNREAD, MappedText.verbatim(rest, match.start()), frozenset(), match.start()
-        )
+    start = 0
+    for line in split_lines(text):
+        comment = _COMMENT.search(line)
+        for match in _FLAG.finditer(line, 0, comment.start() if comment else len(line)):
+            at = start + match.start()
+            if at in read or match[0] == "XLA_FLAGS" and _is_mention(line, match):
+                continue
+            rest = line[match.start() : match.start() + _MOST_SHOWN].rstrip("\r\n")
+            yield Assignment(UNREAD, MappedText.verbatim(rest, at), frozenset(), at)
+        start += len(line)
 
 
 def _is_mention(text: str, match: re.Match[str]) -> bool:
     """`$XLA_FLAGS` uses the variable; a name without a flag after it sets nothing that matters."""
-    before, after = text[: match.start()], text[match.end() :].lstrip("\"' \t")
-    return before.endswith(("$", "${", "_")) or not after.startswith(("=", ":", ","))
+    before = text[max(0, match.start() - 2) : match.start()]
+    return before.endswith(("$", "${", "_")) or _SETS.match(text, match.end()) is None

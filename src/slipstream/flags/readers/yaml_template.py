@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slipstream.flags.readers.shell import Assignment, read_shell
-from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder
+from slipstream.flags.readers.source_map import MappedText, MappedTextBuilder, split_lines
 
 _ENTRY = re.compile(
     r"(?P<indent>[ ]*(?:-[ ]+)*)"
@@ -72,7 +72,7 @@ def read_yaml_template(text: str, is_relevant: Callable[[str], bool]) -> Iterato
 
 def _lines(text: str) -> list[_Line]:
     lines, start = [], 0
-    for line in text.splitlines(keepends=True):
+    for line in split_lines(text):
         lines.append(_Line(line.rstrip("\r\n"), start))
         start += len(line)
     return lines

@@ -49,5 +49,12 @@ def findings_json(
     return {
         "jaxlib": jaxlib_version,
         "gpu": gpu,
-        "findings": [asdict(finding) for finding in findings],
+        "findings": [_finding_json(finding) for finding in findings],
     }
+
+
+def _finding_json(finding: LintFinding) -> dict[str, Any]:
+    data = asdict(finding)
+    for only_for_rewriting in ("within", "is_one_piece"):
+        del data["place"][only_for_rewriting]
+    return data
