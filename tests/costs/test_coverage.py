@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from slipstream.costs.coverage import check_profile, check_program
@@ -105,3 +106,17 @@ def test_the_coverage_is_that_of_the_program_asked_for(tmp_path):
         one = CostTable((part,), table.policy, table.facts)
         assert check_profile(one, profile, part.program).share == 1.0
         assert check_profile(one, profile, other.program).share < 1.0
+
+
+def test_time_that_belongs_to_no_instruction_has_no_cost(table, profile):
+    events = profile.events
+    unknown = events["instruction"].copy()
+    lost = events["name"] == events["name"][np.argmax(events["duration_ps"])]
+    unknown[lost] = 0
+    damaged = replace(profile, events=events.replace(instruction=unknown))
+
+    coverage = check_profile(table, damaged)
+
+    share = events["duration_ps"][lost].sum() / events["duration_ps"].sum()
+    assert coverage.share == pytest.approx(1 - share, abs=0.05)
+    assert coverage.share < 0.99

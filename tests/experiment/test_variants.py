@@ -1,8 +1,12 @@
 """Arms that are the same program, run in the same way, are found before anything is timed."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from analyses.test_soundness import CONTIGUOUS
+from slipstream.costs.scheduler_names import looked_up
+from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.experiment.variants import (
     BOTH,
     COSTS,
@@ -10,6 +14,7 @@ from slipstream.experiment.variants import (
     Arm,
     Variant,
     drop_duplicates,
+    make_arm,
 )
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.compiling import overrides_in
@@ -64,3 +69,20 @@ def test_the_flags_of_a_function_count_before_those_of_the_process(monkeypatch):
     program.options = options.SerializeAsString()
     assert overrides_in(program.options) == {"xla_gpu_graph_min_graph_size": "2"}
     assert program.flags_in_effect == {**OFF, "xla_gpu_graph_min_graph_size": "2"}
+
+
+@pytest.mark.parametrize(("is_complete", "levels"), [(True, ["ERROR", "OFF"]), (False, ["OFF"])])
+def test_missing_costs_are_not_listed_in_the_log_of_the_job(is_complete, levels):
+    """XLA lists them whenever its check is on and one is missing."""
+    program = program_from_text(CONTIGUOUS)
+    names = [i.name for i in looked_up(program)]
+    costs = {name: Cost(name, 1.0, 1) for name in (names if is_complete else names[:1])}
+    table = CostTable((ProgramCosts(None, program.name, costs),))
+    asked = []
+
+    def recompile(flags, costs):
+        asked.append(flags["xla_gpu_pgle_accuracy_checker"].rpartition("_")[2])
+        raise RuntimeError("planted")
+
+    make_arm(SimpleNamespace(recompile=recompile), COSTS, b"costs", table, program)
+    assert asked == levels

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.costs.measure import measure
+from slipstream.costs.measure import measure, unattributed_us
 from slipstream.costs.scheduler_names import looked_up, lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.did_you_mean import close_matches
@@ -64,7 +64,8 @@ def check_profile(table: CostTable, profile: Profile, program_name: str | None =
     program = profile.programs[name]
     costs = table.of(program.fingerprint)
     device = profile.devices[0].model if profile.devices else ""
-    return _coverage(table, program, costs, _times(profile, name), "device time", device)
+    times, unknown_us = _times(profile, name), unattributed_us(profile, name)
+    return _coverage(table, program, costs, times, "device time", device, unknown_us)
 
 
 def _coverage(
@@ -74,16 +75,18 @@ def _coverage(
     times: Mapping[str, float | None],
     basis: str,
     device: str,
+    unknown_us: float = 0.0,
 ) -> Coverage:
     weights = {name: (1.0 if us is None else us) for name, us in times.items()}
     found = {name for name in times if _has(program, costs, name)}
     used = {n for name in times for n in _names(program, name)}
     used |= {n for instruction in looked_up(program) for n in _names(program, instruction.name)}
     unused = tuple(sorted(costs.keys() - used))
-    total = sum(weights.values())
+    total = sum(weights.values()) + unknown_us
     covered = sum(weights[name] for name in found)
     # Avoid rounding: if nothing is missing, the share is 1.
-    share = 1.0 if found and len(found) == len(times) else covered / total if total else 0.0
+    is_all = bool(found) and len(found) == len(times) and not unknown_us
+    share = 1.0 if is_all else covered / total if total else 0.0
     lost = sorted(times.keys() - found, key=lambda name: (-weights[name], name))
     missing = tuple(
         MissingCost(name, times[name], close_matches(name, unused, 2, 0.7)) for name in lost

@@ -66,6 +66,19 @@ def measure(profile: Profile) -> Iterator[Measured]:
             yield _measured(profile, own, added[own], bool(communicates[start:end].any()))
 
 
+def unattributed_us(profile: Profile, program: str) -> float:
+    """Device time in one run of a program that belongs to no known instruction."""
+    events = profile.events
+    if program not in events.texts:
+        return 0.0
+    own = _counted(profile) & (events["program"] == events.texts.index(program))
+    rows = np.flatnonzero(own & (events["instruction"] == 0))
+    if not len(rows):
+        return 0.0
+    runs = profile.event_devices[own].astype(np.int64) << 32 | events["execution"][own]
+    return float(added_ps(profile)[rows].sum()) / 1e6 / len(np.unique(runs))
+
+
 def added_ps(profile: Profile) -> Array:
     """The time that each event adds to its stream after the end of earlier events."""
     events = profile.events

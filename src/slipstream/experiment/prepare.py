@@ -92,7 +92,7 @@ def prepare_arms(
     arms = [original]
     for variant in plan.variants:
         raise_if_shutting_down()
-        arms.append(make_arm(compiled, variant, outcome.costs_bytes, table))
+        arms.append(make_arm(compiled, variant, outcome.costs_bytes, table, original.program))
         refuse_too_big(arms[-1], original, free_bytes(compiled))
     drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
     outcome.arms = arms

@@ -16,6 +16,8 @@ from slipstream.sources.hlo.reader import program_from_proto
 
 STRICT = {"xla_gpu_pgle_accuracy_checker": "PGLE_STRICTNESS_LEVEL_ERROR"}
 """makes XLA refuse a program with a missing cost: a successful compile proves that none is"""
+QUIET = {"xla_gpu_pgle_accuracy_checker": "PGLE_STRICTNESS_LEVEL_OFF"}
+"""keeps XLA from listing missing costs in the job's own log; the receipt counts them"""
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,29 @@ def original_arm(compiled: CompiledProgram) -> Arm:
 
 
 def make_arm(
-    compiled: CompiledProgram, variant: Variant, costs: bytes | None, table: CostTable | None
+    compiled: CompiledProgram,
+    variant: Variant,
+    costs: bytes | None,
+    table: CostTable | None,
+    original: Program | None = None,
 ) -> Arm:
-    """Compile a variant. A failure of XLA, or to read its program, goes into the arm's `error`."""
+    """Compile a variant. A failure of XLA, or to read its program, goes into the arm's `error`.
+
+    XLA's check of the costs is not tried if the original program already shows that some are
+    missing: it would fail, and list them in the job's log.
+    """
     arm = Arm(variant)
     given = costs if variant.uses_costs else None
     if variant.uses_costs and costs is None:
         arm.error = "there are no costs for this program"
         return arm
     try:
-        if given is not None:
+        if given is not None and not _misses_costs(table, original):
             arm.executable = _strictly(compiled, variant, given)
             arm.is_strict = arm.executable is not None
         if arm.executable is None:
-            arm.executable = compiled.recompile(variant.flags, given)
+            quiet = QUIET if given is not None else {}
+            arm.executable = compiled.recompile({**variant.flags, **quiet}, given)
         _describe(arm)
     except (SlipstreamError, *XLA_ERRORS) as error:
         arm.executable = None
@@ -131,6 +142,12 @@ def drop_duplicates(arms: Sequence[Arm], platform: str, in_effect: Mapping[str, 
 def _is_honoured(flag: str, platform: str) -> bool:
     """Whether a backend reads a flag: those of XLA:GPU mean nothing to a CPU, nor to a TPU."""
     return not (flag.startswith("xla_gpu_") and platform in ("cpu", "tpu"))
+
+
+def _misses_costs(table: CostTable | None, original: Program | None) -> bool:
+    if table is None or original is None:
+        return False
+    return bool(check_program(table, original).missing)
 
 
 def _strictly(compiled: CompiledProgram, variant: Variant, costs: bytes) -> Executable | None:

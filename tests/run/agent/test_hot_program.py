@@ -172,3 +172,12 @@ def test_a_step_that_was_compiled_twice_counts_once_in_messages():
 )
 def test_names_of_functions(name, function):
     assert function_name(name) == function
+
+
+def test_small_conversions_while_a_model_is_built_are_not_chosen():
+    """Keras makes hundreds of arrays, one by one, before the first step."""
+    job = Job(start=4, convert=0.0001)
+    job.programs["convert"] = program("jit_convert_element_type", works=False)
+    for _ in range(300):
+        job.now += 0.001  # Python
+        assert job.call("convert") is None

@@ -31,6 +31,8 @@ MOST_SAMPLES = 100
 """in all: a job that compiles all the time is not to be slowed down all the time"""
 PATIENCE = 20
 """how many times more calls the first choice needs if it has no product and no convolution"""
+FILLS = 0.5
+"""the share of the time that such a program must take"""
 MATTERS = 0.1
 """the share of device time from which a program is measured in its own right"""
 NEGLIGIBLE = 0.01
@@ -247,13 +249,19 @@ class HotProgramChooser:
         return found
 
     def _is_hot(self, seen: _Seen) -> bool:
-        if not seen.is_work and seen.recent_calls < PATIENCE * self.start:
+        if not seen.is_work and not self._fills_the_loop(seen):
             return False
         return not any(
             self._goes_before(other, seen)
             for program, other in self._seen.items()
             if other is not seen and program not in self._measured
         )
+
+    def _fills_the_loop(self, seen: _Seen) -> bool:
+        """Whether the job does little else, for long: data and weights are prepared so, too."""
+        window_s = self._clock() - self._compiled_s
+        is_busy = seen.recent_s >= FILLS * window_s
+        return is_busy and seen.recent_calls >= PATIENCE * self.start
 
     def _goes_before(self, other: _Seen, seen: _Seen) -> bool:
         """Whether another program that still runs takes more time."""

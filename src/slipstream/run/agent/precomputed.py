@@ -34,7 +34,8 @@ def with_precomputed_costs(request: Request) -> Preparation:
         if request.profile:
             outcome.profiles["before"] = Path(request.profile)
         costs = outcome.costs_bytes
-        arms = [original, *(make_arm(compiled, one, costs, table) for one in plan.variants)]
+        made = (make_arm(compiled, one, costs, table, original.program) for one in plan.variants)
+        arms = [original, *made]
         drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
         outcome.arms = arms
 
@@ -92,8 +93,9 @@ class Applier:
     def _work(self) -> None:
         chosen = [one for one in self._request.variants if one.name == self._request.chosen]
         try:
-            table, costs = _costs(self._request, original_arm(self.compiled))
+            original = original_arm(self.compiled)
+            table, costs = _costs(self._request, original)
             for variant in chosen:
-                self._arm = make_arm(self.compiled, variant, costs, table)
+                self._arm = make_arm(self.compiled, variant, costs, table, original.program)
         except (OSError, SlipstreamError, *XLA_ERRORS):
             log.warning("slipstream: the chosen program was not compiled", exc_info=True)
