@@ -14,27 +14,24 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from decode import made, run
 from make_recording import DATA
 from playwright.sync_api import Browser, Page, sync_playwright
+from served import served
 
 LEAST_RATIO = 50
 FIRST_VIEW_S = 2.0
 ZOOM_MS = 50.0
 ZOOMS = 120
 STARTS = 3
-SERVE = "from slipstream.cli.main import main; import sys; sys.argv[1:1] = ['serve']; main()"
 XPROF = """
 import sys
 from xprof.convert import raw_to_tool_data
@@ -68,26 +65,6 @@ async (count) => {
   return times;
 }
 """
-
-
-@contextmanager
-def served(path: Path) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
-    """(process, address, when it began) of a viewer."""
-    began = time.perf_counter()
-    command = [sys.executable, "-c", SERVE, str(path), "--no-open", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    text = ""
-    for line in process.stdout:
-        text += line
-        if line.startswith("}"):
-            break
-    try:
-        yield process, json.loads(text)["url"], began
-    finally:
-        process.send_signal(signal.SIGINT)
-        if process.wait(20) != 0:
-            sys.exit("slipstream serve did not end cleanly")
 
 
 def peak_mb(process: subprocess.Popen[str]) -> float:
