@@ -96,6 +96,9 @@ def _run() -> int:
         if called in COMMANDS and COMMANDS[called].reads_profile:
             # No command multiplies matrices, and OpenBLAS takes a while to start its threads.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            from slipstream.sources.mapped_file import survive_shrinking
+
+            survive_shrinking()
             _prefetch(sys.argv[2:])
         from slipstream.cli.app import build_app
 

@@ -21,7 +21,7 @@ from slipstream.errors import BadInput, SlipstreamError
 from slipstream.profile.profile import Profile
 from slipstream.sources.files import find_recordings
 from slipstream.sources.load import load
-from slipstream.sources.prefetch import file_stamp
+from slipstream.sources.mapped_file import file_stamp
 
 if TYPE_CHECKING:
     from slipstream.serve.scene import Scene

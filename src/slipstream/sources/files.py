@@ -15,6 +15,7 @@ import numpy as np
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
+from slipstream.sources.mapped_file import map_file
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 # Recordings that a folder may have of one run, the most informative first.
@@ -164,7 +165,7 @@ def open_bytes(path: Path, mapped: mmap.mmap | None = None) -> Array:
             return _unpack(path)
         if not magic:
             raise BadInput(f"{path} is empty; was the profiler stopped? record it again")
-        mapped = mapped or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = mapped or map_file(file.fileno(), path)
     found = np.frombuffer(mapped, np.uint8)
     found.flags.writeable = False
     return found

@@ -18,6 +18,7 @@ from slipstream.sources.files import (
     not_read,
     open_bytes,
 )
+from slipstream.sources.mapped_file import file_stamp, latest, raise_if_changed
 from slipstream.sources.prefetch import take_prefetched
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Reading:
             for file in files:
                 size = file.stat().st_size
                 report = self._reporter(done, size)
-                self.profiles += _read(file, report, self.folder, self.walk)
+                self.profiles += _read_unchanged(file, report, self.folder, self.walk)
                 done += size
         except BaseException as error:
             # `result` raises it.
@@ -137,6 +138,18 @@ def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> tuple[list[Path
         files += found
         left.append("" if run is not None else not_read(one, found))
     return files, [text for text in left if text]
+
+
+def _read_unchanged(
+    file: Path, report: Callable[[int], None], dumps: Path | None, walk: FileWalk | None
+) -> list[Profile]:
+    """Read a file; if it was written to meanwhile, that is the error."""
+    before = file_stamp(file)
+    since = walk.mapped.number - 1 if walk else latest()
+    try:
+        return _read(file, report, dumps, walk)
+    finally:
+        raise_if_changed(file, before, since)
 
 
 def _read(

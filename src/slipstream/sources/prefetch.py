@@ -12,27 +12,18 @@ Importing numpy and protobuf alone takes a tenth of a second, as long as decodin
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import threading
 from typing import TYPE_CHECKING
 
+from slipstream.sources.mapped_file import FileStamp, MappedFile, file_stamp, map_file
 from slipstream.sources.xplane.lines import CHUNK_EVENTS, LONG_PART, Scan, long_lines, scan_line
 
 if TYPE_CHECKING:
     from slipstream.sources.load import Reading
 
-FileStamp = tuple[str, int, int, int, int, int]
-"""a file's path, device, inode, size, and times of the last write and the last change"""
 _PREFETCHED: dict[str, tuple[Reading, FileStamp]] = {}
 """by path, what is being read ahead of `load`, and which file that is"""
-
-
-def file_stamp(path: str | os.PathLike[str]) -> FileStamp:
-    """What changes when a file is replaced, written to, or given an older time of writing."""
-    about = os.stat(path)
-    times = (about.st_mtime_ns, about.st_ctime_ns)
-    return (os.fspath(path), about.st_dev, about.st_ino, about.st_size, *times)
 
 
 def prefetch(path: str) -> None:
@@ -68,13 +59,13 @@ def walk_file(path: str) -> FileWalk | None:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < 2 * LONG_PART or file.read(1) != b"\x0a":
             return None
-        return FileWalk(_map_file(file.fileno()))
+        return FileWalk(map_file(file.fileno(), path))
 
 
 class FileWalk:
     """A mapped recording, and the scans of its long lines as native threads make them."""
 
-    def __init__(self, mapped: mmap.mmap) -> None:
+    def __init__(self, mapped: MappedFile) -> None:
         self.mapped = mapped
         self._scans: dict[tuple[int, int], Scan] = {}
         self._thread = threading.Thread(target=self._walk, daemon=True)
@@ -91,11 +82,3 @@ class FileWalk:
         parts = max((os.cpu_count() or 1) - 1, 1)
         for start, end in long_lines(data, len(self.mapped)):
             self._scans[start, end] = scan_line(data, start, end, CHUNK_EVENTS, parts)
-
-
-def _map_file(descriptor: int) -> mmap.mmap:
-    """A file's bytes. Private and writable, though nobody writes: ctypes takes no others."""
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
-    flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    return mmap.mmap(descriptor, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
