@@ -82,7 +82,9 @@ def test_a_module_without_its_envelope_is_wrapped(tmp_path: Path) -> None:
     (metadata,) = [plane for plane in space.planes if plane.name == "/host:metadata"]
     (entry,) = metadata.event_metadata.values()
     kept = message("HloProto").FromString(entry.stats[0].bytes_value)
-    assert kept.hlo_module == whole.hlo_module
+    # As bytes: protobuf 5.26 finds messages with fields that the schema lacks different.
+    kept_bytes = kept.hlo_module.SerializeToString(deterministic=True)
+    assert kept_bytes == whole.hlo_module.SerializeToString(deterministic=True)
 
 
 def test_communication_is_known_as_such(tmp_path: Path) -> None:

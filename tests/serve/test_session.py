@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -228,3 +231,18 @@ def test_what_was_prefetched_of_an_older_file_is_not_shown(
     session = ViewerSession([str(path)])
     session.first_read()
     assert events_shown(session) == 9
+
+
+def test_what_was_shown_before_is_freed(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=2)
+    gc.disable()
+    try:
+        with watched(path) as session:
+            before = weakref.ref(session.scene().members[0])
+            write_recording(path, steps=3)
+            state_with(session, generation=2)
+            while before() is not None:
+                assert session.state.generation == 2
+                time.sleep(0.01)
+    finally:
+        gc.enable()

@@ -32,7 +32,7 @@ def recording(tmp_path, monkeypatch):
 def test_a_prefetched_file_reads_the_same(recording) -> None:
     plain = load(recording)
     prefetch.prefetch(str(recording))
-    (reading,) = prefetch._PREFETCHED.values()
+    ((reading, _),) = prefetch._PREFETCHED.values()
     found = load(str(recording))
     assert len(reading.walk._scans) >= 5
     assert found is not plain

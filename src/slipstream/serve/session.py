@@ -10,6 +10,7 @@ A reading counts only if the files are the same before and after it.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -144,6 +145,8 @@ class ViewerSession:
     def _read_again(self) -> None:
         try:
             self.read()
+            # Parts of a scene refer to each other: else a large one might stay for long.
+            gc.collect()
         except Exception as failure:
             # Any exception: it would end the server, and the page with it. The scene stays, and
             # the next change may fix the error.
