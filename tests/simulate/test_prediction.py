@@ -56,6 +56,15 @@ def test_all_waits_are_listed() -> None:
     assert "12 waits, the longest first" in render_predictions([found], waits=True).plain
 
 
+def test_why_it_waits_follows_from_the_program() -> None:
+    """A collective in a CUDA graph is asynchronous to XLA; a synchronous one is not."""
+    root = "ROOT %t = (f32[8], f32[16]) tuple(%b, %gd)"
+    for is_sync, why in ((True, "XLA runs it synchronously"), (False, "nothing hides it")):
+        made = program(gather("g", "a", sync=is_sync), gathered("gd", "g"), kernel("b", "a"), root)
+        (wait,) = predict(made, MACHINE, costs(g=300, b=100), command_buffers=False).waits
+        assert wait.why.startswith(why)
+
+
 def test_mfu_leaves_out_what_is_recomputed() -> None:
     """As the roofline of the simulated step says: one definition."""
     again = DOT.replace("%d =", "%r =").replace("jit(step)/", "jit(step)/rematted_computation/")

@@ -17,7 +17,6 @@ from slipstream.profile.semantics.names import describe, source
 from slipstream.results.prediction import Notice, Prediction, WorstWait
 from slipstream.simulate.costing import basis_shares, costing
 from slipstream.simulate.engine import Simulation, Wait, simulation
-from slipstream.simulate.streams import communicates
 
 
 def predict(
@@ -100,18 +99,19 @@ def _described(program: Program, step: Simulation, wait: Wait) -> WorstWait:
         times=wait.times,
         bytes=collective.bytes if collective is not None else None,
         source=source(program, inner) or source(program, start),
-        why=_why(start, step, wait, communicates(program, start)),
+        why=_why(start, step, wait),
         description=describe(program, start),
     )
 
 
-def _why(start: Instruction, step: Simulation, wait: Wait, is_communication: bool) -> str:
+def _why(start: Instruction, step: Simulation, wait: Wait) -> str:
     estimate = step.estimates.get(start.name)
     total = estimate.us * wait.times if estimate is not None else 0.0
     if start.name in step.inline:
-        if is_communication:
+        is_sync = start.collective is not None and start.collective.is_sync
+        if is_sync or not start.is_start:
             return "XLA runs it synchronously: nothing overlaps with it"
         return "a command buffer captures it, so it is serialised with the kernels"
     if total and wait.us >= 0.95 * total:
-        return "nothing to hide it behind"
+        return "nothing hides it in this schedule"
     return f"{1 - wait.us / total:.0%} of it is hidden" if total else ""

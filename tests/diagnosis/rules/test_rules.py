@@ -187,8 +187,17 @@ def test_the_scheduler_is_off_where_the_settings_say_so() -> None:
     found = only(diagnose(one, settings=off), "scheduler-off")
     assert found.title == "the latency-hiding scheduler is off"
     assert found.changes[0].text == "--xla_gpu_enable_latency_hiding_scheduler=true"
+    assert "0 of" not in found.evidence, "none of them is synchronous"
     # The analytical estimator alone switches it on.
     assert "scheduler-off" not in rules(diagnose(one, settings={next(iter(off)): "false"}))
+
+
+def test_settings_that_turn_the_scheduler_on_are_not_contradicted() -> None:
+    on = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
+    found = only(diagnose(planted.synchronous(4, is_sync=True), settings=on), "scheduler-off")
+    assert found.title == "collectives run synchronously"
+    assert "the run's settings turn the latency-hiding scheduler on" in found.evidence
+    assert [change.text for change in found.changes] == ["slipstream slack PATH"]
 
 
 def test_costs_are_checked_where_they_are_given() -> None:

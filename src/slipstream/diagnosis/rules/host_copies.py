@@ -82,8 +82,9 @@ def check(evidence: Evidence) -> RuleResults:
         NAME,
         title="host copies are serialised by command buffers",
         evidence=f"{len(copies)} asynchronous copies to and from host memory ran inside CUDA "
-        f"graphs, serialised with the kernels: {format_time(total_us * 1e6)} of the step, all of "
-        "it exposed. Outside graphs they run on their own streams and overlap with the kernels.",
+        f"graphs, serialised with the kernels: {format_time(total_us * 1e6)} of the step, "
+        f"{_exposed(evidence, shown)}. Outside graphs they run on their own streams and can "
+        "overlap with the kernels.",
         gain=gain,
         changes=_changes(evidence, copies),
         exhibits=shown[:MOST_EXHIBITS],
@@ -104,6 +105,16 @@ def _exhibits(evidence: Evidence, copies: list[Instruction]) -> tuple[Exhibit, .
             times = round(op.count / steps)
             found.append(Exhibit(op.instruction, op.per_step_us, times, op.source, op.description))
     return tuple(sorted(found, key=lambda one: -one.us))
+
+
+def _exposed(evidence: Evidence, shown: tuple[Exhibit, ...]) -> str:
+    """How much of the copies was exposed in the recording."""
+    names = {one.name for one in shown}
+    total_us = sum(one.us for one in shown)
+    exposed_us = sum(op.exposed_us for op in evidence.overlap.copies if op.instruction in names)
+    if exposed_us >= 0.99 * total_us:
+        return "all of it exposed"
+    return f"{format_time(exposed_us * 1e6)} of it exposed"
 
 
 def _changes(evidence: Evidence, copies: list[Instruction]) -> tuple[Remedy, ...]:

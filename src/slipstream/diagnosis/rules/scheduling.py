@@ -43,32 +43,53 @@ def check_scheduler(evidence: Evidence) -> RuleResults:
         return
     sync = [op for op in evidence.overlap.collectives if _is_sync(evidence, op)]
     total = sum(op.exposed_us for op in sync)
-    is_off = evidence.flags.is_off(LHS) and evidence.flags.is_off(SOL) is not False
+    is_off = bool(evidence.flags.is_off(LHS)) and evidence.flags.is_off(SOL) is not False
     if not is_off and (total < MOSTLY * exposed or len(sync) < FEWEST):
         return
     most = _most_us(evidence, total if not is_off else exposed)
     if most < evidence.noticeable_us:
         return
+    title, basis = _scheduler_state(evidence, is_off)
     count = len(evidence.overlap.collectives)
-    basis = "according to the run's settings" if is_off else "the run's settings are unknown"
-    change = evidence.flag(LHS, "true", "lets XLA start collectives early and wait for them late")
+    seen = (
+        f"{len(sync)} of {count} collectives have no compute between their start and their done; "
+        f"they are exposed for {format_time(total * 1e6)} of the step"
+        if sync
+        else f"{count} collectives are exposed for {format_time(exposed * 1e6)} of the step"
+    )
     yield Finding(
         SCHEDULER,
-        title="collectives run synchronously: the latency-hiding scheduler seems off"
-        if not is_off
-        else "the latency-hiding scheduler is off",
-        evidence=f"{len(sync)} of {count} collectives have no compute between their start and "
-        f"their done; they are exposed for {format_time(total * 1e6)} of the step ({basis}).",
+        title=title,
+        evidence=f"{seen} ({basis}).",
         gain=_bound(
             most,
             "the most that overlap could hide: limited by the exposed time, the compute "
             "and the program's dependencies",
         ),
-        changes=(change,) if change is not None else (),
+        changes=_scheduler_changes(evidence, is_off),
         exhibits=_exhibits(sync or list(evidence.overlap.collectives)),
         see="slipstream slack PATH",
         sources=(XLA,),
     )
+
+
+def _scheduler_state(evidence: Evidence, is_off: bool) -> tuple[str, str]:
+    """(title, what it is based on): what the settings say is not contradicted."""
+    if is_off:
+        return "the latency-hiding scheduler is off", "according to the run's settings"
+    if evidence.flags.is_known:
+        said = "the run's settings turn the latency-hiding scheduler on"
+        return "collectives run synchronously", said
+    title = "collectives run synchronously: the latency-hiding scheduler seems off"
+    return title, "the run's settings are unknown"
+
+
+def _scheduler_changes(evidence: Evidence, is_off: bool) -> tuple[Remedy, ...]:
+    if evidence.flags.is_known and not is_off:
+        note = "shows what each of them needs, and what could run at the same time"
+        return (Remedy("command", "slipstream slack PATH", note),)
+    change = evidence.flag(LHS, "true", "lets XLA start collectives early and wait for them late")
+    return (change,) if change is not None else ()
 
 
 def check_costs(evidence: Evidence) -> RuleResults:

@@ -41,7 +41,7 @@ def reasons(
     return (
         *_parts(baseline, best),
         *_collectives(baseline, best),
-        *_thresholds(settings, best, layers),
+        *_thresholds(settings, baseline, best, layers),
     )
 
 
@@ -71,34 +71,38 @@ def _collectives(baseline: Outcome, best: Outcome) -> Iterator[str]:
 
 
 def _thresholds(
-    settings: Mapping[str, str], best: Outcome, layers: Mapping[str, Any]
+    settings: Mapping[str, str], baseline: Outcome, best: Outcome, layers: Mapping[str, Any]
 ) -> Iterator[str]:
     for flag, kind in _THRESHOLDS.items():
-        facts = layers.get(flag)
-        if facts is None or kind not in (best.collectives or {}):
+        facts, made = layers.get(flag), (best.collectives or {}).get(kind)
+        if flag not in settings or facts is None or made is None:
             continue
-        yield threshold_sentence(settings.get(flag), facts, layers["layers"])
+        before = (baseline.collectives or {}).get(kind)
+        yield threshold_sentence(settings[flag], facts, layers["layers"], made, before)
 
 
-def threshold_sentence(value: str | None, facts: Mapping[str, Any], layers: int | None) -> str:
-    """A threshold compared with the size of one of the model's layers."""
-    kind, layer = facts["kind"], facts["layer_bytes"]
+def threshold_sentence(
+    value: str,
+    facts: Mapping[str, Any],
+    layers: int | None,
+    made: tuple[int, int],
+    before: tuple[int, int] | None,
+) -> str:
+    """What the compiled program has with a threshold, beside the size of one of its layers.
+
+    `made` and `before` are the number and the bytes of its collectives, with and without it. What
+    a threshold ought to do is not claimed: XLA combines only what its other rules allow.
+    """
+    kind, (count, size) = facts["kind"], made
     counted = "one device's share of a layer's gradients" if kind == "reduce-scatter" else (
         "a layer's gradients" if kind == "all-reduce" else "a layer's weights"
     )  # fmt: skip
-    sizes = f"{counted}: {format_bytes(layer)}, {layers} layers"
-    size = int(value if value is not None else facts["default"])
-    is_default = "default " if value is None else ""
-    if size < layer:
-        pieces = -(-layer // max(size, 1))
-        meaning = (
-            f"splits a layer into {pieces} or more pieces, each of which can overlap with the rest"
-        )
-    elif size < 2 * layer:
-        meaning = "fits one layer but not two: one collective per layer"
-    else:
-        meaning = f"fits {size // layer} layers; in a loop over layers, everything in one iteration"
-    return f"the {is_default}{kind} threshold of {format_bytes(size)} {meaning} ({sizes})"
+    layer = f"{counted}: {format_bytes(facts['layer_bytes'])}, {layers} layers"
+    with_it = f"with the {kind} threshold of {format_bytes(int(value))}"
+    if made == before:
+        return f"{with_it}, the program has the same {kind}s as without it ({layer})"
+    each = format_bytes(size / max(count, 1))
+    return f"{with_it}, the program has {count} {kind}s per step of {each} on average ({layer})"
 
 
 def _time(us: float) -> str:
