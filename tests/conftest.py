@@ -27,6 +27,7 @@ settings.load_profile("slipstream")
 
 # Files that take longest, in seconds of processor time: started last, they would leave cores idle.
 LONGEST = (
+    "run/test_ranks.py",  # 75
     "run/test_failures.py",  # 65
     "stacks/test_stacks.py",  # 60
     "consensus/test_consensus.py",  # 50
@@ -34,7 +35,6 @@ LONGEST = (
     "run/test_run.py",  # 35
     "run/test_jobs.py",  # 33
     "flags/presets/test_preset_effects.py",  # 31
-    "run/test_ranks.py",  # 30
     "run/test_job_python.py",  # 25
     "tune/search/test_screen.py",  # 25
     "compiler/test_compile.py",  # 24

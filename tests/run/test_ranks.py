@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from run_jobs import LONGEST_S, OTHER, command, environment, is_alive, start, wait_until
+from slipstream.consensus.patience import Patience
 from slipstream.costs.files import read_costs
+from slipstream.experiment.phase_times import PHASES, WAIT
 from slipstream.run.run_dir import done_facts, read_json
 
 JOB = """
@@ -51,7 +53,9 @@ print("rank", rank, "end", number, float(loss), digest)
 
 
 SIZE = 4
-"""ranks of the job that goes all the way"""
+"""ranks of the job that is profiled first"""
+MANY = 16
+"""ranks of the job that is started once"""
 
 
 class Ranks:
@@ -117,12 +121,10 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def ranks(place):
+def until_settled(ranks):
     """The whole loop, until all ranks have their receipts."""
-    ranks = Ranks(place, "out", SIZE)
     try:
-        done = [ranks.out / "compare" / f"rank{rank}" / "done.json" for rank in range(SIZE)]
+        done = [ranks.out / "compare" / f"rank{rank}" / "done.json" for rank in range(ranks.size)]
         ranks.wait_for(lambda: all(file.exists() for file in done))
         ranks.goes_on.unlink()
         ranks.codes = ranks.wait()
@@ -131,14 +133,47 @@ def ranks(place):
     return ranks
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
-def test_all_ranks_end_as_without_us(ranks, place):
-    assert ranks.codes == [0] * SIZE, ranks.said
+@pytest.fixture(scope="module")
+def ranks(place):
+    return until_settled(Ranks(place, "out", SIZE, 50, "--profile-first"))
+
+
+@pytest.fixture(scope="module")
+def many(place):
+    return until_settled(Ranks(place, "many", MANY))
+
+
+def assert_ends_as_without_us(ranks, place):
+    assert ranks.codes == [0] * ranks.size, ranks.said
     steps = int(ranks.printed[0].split("end ")[1].split()[0])
     assert steps > 50
-    without = Ranks(place, "without", SIZE, steps, with_us=False, is_short=True)
-    assert without.wait() == [0] * SIZE
+    name = f"{ranks.out.name}-without"
+    without = Ranks(place, name, ranks.size, steps, with_us=False, is_short=True)
+    assert without.wait() == [0] * ranks.size
     assert without.printed == ranks.printed
+
+
+def assert_one_decision(ranks):
+    """Costs of all ranks, with which all compile; the same times, programs and choice on all."""
+    assert done_facts(ranks.out / "costs")["ranks"] == ranks.size
+    (one,) = read_costs(ranks.out / "costs" / "costs.pb").programs
+    # Each rank recorded three steps, of which the first may be cut.
+    least = 2 * ranks.size
+    assert all(cost.executions is None or cost.executions >= least for cost in one.costs.values())
+    first, *others = (
+        json.loads((ranks.out / "compare" / f"rank{rank}" / "comparison.json").read_text())
+        for rank in range(ranks.size)
+    )
+    for other in others:
+        assert other["chosen"] == first["chosen"] and other["why"] == first["why"]
+        assert [arm["name"] for arm in other["arms"]] == [arm["name"] for arm in first["arms"]]
+        # Each of them counts the slowest rank's times.
+        assert [arm["step_us"] for arm in other["arms"]] == [a["step_us"] for a in first["arms"]]
+
+
+@pytest.mark.retry("another process can take the free port before the ranks do")
+def test_all_ranks_end_as_without_us(ranks, place):
+    assert_ends_as_without_us(ranks, place)
 
 
 @pytest.mark.retry("another process can take the free port before the ranks do")
@@ -150,21 +185,24 @@ def test_one_rank_speaks_for_all(ranks):
 
 @pytest.mark.retry("another process can take the free port before the ranks do")
 def test_costs_are_merged_and_all_compile_with_them(ranks):
-    out = ranks.out
-    assert done_facts(out / "costs")["ranks"] == SIZE
-    (one,) = read_costs(out / "costs" / "costs.pb").programs
-    # More than one rank saw: each recorded three steps, of which the first may be cut.
-    assert all(cost.executions is None or cost.executions > 3 for cost in one.costs.values())
-    first, *others = (
-        json.loads((out / "compare" / f"rank{rank}" / "comparison.json").read_text())
-        for rank in range(SIZE)
-    )
-    for other in others:
-        assert other["chosen"] == first["chosen"] and other["why"] == first["why"]
-        assert [arm["name"] for arm in other["arms"]] == [arm["name"] for arm in first["arms"]]
-        # Each of them counts the slowest rank's times.
-        assert [arm["step_us"] for arm in other["arms"]] == [a["step_us"] for a in first["arms"]]
-    assert json.loads((out / "receipt.json").read_text())["arms"]
+    assert_one_decision(ranks)
+    assert json.loads((ranks.out / "receipt.json").read_text())["arms"]
+
+
+@pytest.mark.retry("another process can take the free port before the ranks do")
+def test_sixteen_ranks_end_as_without_us(many, place):
+    assert_ends_as_without_us(many, place)
+
+
+@pytest.mark.retry("another process can take the free port before the ranks do")
+def test_sixteen_ranks_decide_as_one(many):
+    assert_one_decision(many)
+    receipt = json.loads((many.out / "receipt.json").read_text())
+    assert receipt["arms"] and receipt["ranks"]["count"] == receipt["ranks"]["reported"] == MANY
+    seconds = receipt["ranks"]["seconds"]
+    assert list(seconds) == [*PHASES, WAIT]
+    assert seconds[WAIT]["slowest"] <= Patience().step_s
+    assert all(0 <= found["median"] <= found["slowest"] for found in seconds.values())
 
 
 # One rank's process is killed: JAX ends the others, with us as without.

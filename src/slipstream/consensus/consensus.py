@@ -123,7 +123,7 @@ class Consensus:
     def complaint(self) -> str | None:
         """Why a rank has left or wants to stop, as a sentence; None if all ranks go on."""
         for topic in ("left", "veto"):
-            for rank, message in sorted(self._received(topic).items()):
+            for rank, message in sorted(self.received(topic).items()):
                 return str(message["why"]) if self.is_alone else f"rank {rank}: {message['why']}"
         return None
 
@@ -152,7 +152,7 @@ class Consensus:
         for rank in ranks:
             while self.from_rank(rank, topic, max(end - time.monotonic(), 0.0)) is None:
                 left = end - time.monotonic()
-                if left <= 0 or SHUTDOWN.is_set():
+                if left <= 0 or SHUTDOWN.is_set() or self.store is None:
                     return None
                 time.sleep(min(RETRY_S, left))
         return {rank: self._inbox[topic][rank] for rank in ranks}
@@ -169,12 +169,12 @@ class Consensus:
     def missing(self, topic: str, ranks: Sequence[int] | None = None) -> str:
         """The ranks that have sent nothing on a topic, for a sentence."""
         expected = self.ranks if ranks is None else ranks
-        missing = sorted(set(expected) - self._received(topic).keys())
+        missing = sorted(set(expected) - self.received(topic).keys())
         shown = [f"rank {rank}" for rank in missing[:MAX_NAMED]]
         more = [f"{len(missing) - MAX_NAMED} more"] if len(missing) > MAX_NAMED else []
         return ", ".join(shown + more) or "a rank"
 
-    def _received(self, topic: str) -> dict[int, Message]:
+    def received(self, topic: str) -> dict[int, Message]:
         """The messages sent on a topic so far, by rank: for topics on which few ranks send."""
         if self.store is None:
             return self._inbox[topic]

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from slipstream.consensus.consensus import Consensus, Message, NoConsensus, consensus_for, stop
 from slipstream.experiment.agreement import MAX_CALLS_APART, Proposals
+from slipstream.experiment.phase_times import send_times
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import BackgroundCompile, Preparation, prepare_arms
 from slipstream.experiment.receipt import Receipt
@@ -46,6 +47,15 @@ class State(enum.Enum):
     COMPARING = "comparing"
     CHECKING = "checking"
     SETTLED = "settled"
+
+
+_PHASES = {
+    State.WARMING_UP: "join",
+    State.CAPTURING: "capture",
+    State.COMPARING: "compare",
+    State.CHECKING: "check",
+}
+"""what the time in a state is called; while it is preparing, the preparation takes its own times"""
 
 
 class _JobCall:
@@ -104,6 +114,7 @@ class Controller:
         """the call of the next meeting, where one is set"""
         self._met = compiled.calls
         """the call of the last meeting"""
+        self._enter(State.WARMING_UP)
         self._join_consensus(consensus)
 
     @property
@@ -179,6 +190,12 @@ class Controller:
         if not self.done.is_set():
             raise JobFailed from error
 
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self.outcome.times.end_all()
+        if state in _PHASES:
+            self.outcome.times.begin(_PHASES[state])
+
     # Warming up: until every rank takes part, and the first calls are over.
 
     def _warm_up(self, arguments: Arguments, call: _JobCall) -> Results:
@@ -206,7 +223,7 @@ class Controller:
             self._begin_preparing()
             return call()
         self._next = number + self.plan.steps
-        self.state = State.CAPTURING
+        self._enter(State.CAPTURING)
         self.outcome.captured = (number - 1, self._next - 2)
         self._recorder.begin(self.plan.recording or self._profile_folder("before"))
         return self._capture(call) if self.state is State.CAPTURING else call()
@@ -238,7 +255,7 @@ class Controller:
             # With several ranks, a capture is for the same calls on all of them.
             self._leave(problem)
             return
-        self.state = State.WARMING_UP
+        self._enter(State.WARMING_UP)
         self._calls = self.plan.start - calls_before_retry(self.plan.steps, self._profiler_failures)
 
     def give_way(self) -> None:
@@ -249,7 +266,7 @@ class Controller:
     # Preparing: the job goes on with the original program while others are compiled.
 
     def _begin_preparing(self) -> None:
-        self.state = State.PREPARING
+        self._enter(State.PREPARING)
         self._proposals.restart_clock()
         self._background.begin(self.consensus)
 
@@ -265,7 +282,7 @@ class Controller:
         self._next = int(decision.get("next", number + 1))
         if decision["do"] == "compare":
             self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.consensus)
-            self.state = State.COMPARING
+            self._enter(State.COMPARING)
             return self._compare(arguments, call)
         return call()
 
@@ -327,7 +344,7 @@ class Controller:
                 return
             self._run_with(checked)
             self._calls = 0
-            self.state = State.CHECKING
+            self._enter(State.CHECKING)
             self._recorder.begin(self._profile_folder("after"))
 
     def _check(self, call: _JobCall) -> Results:
@@ -374,7 +391,7 @@ class Controller:
 
     def _settle(self, problem: str | None) -> None:
         """Run the winner from now on, at full speed; the original where there is none."""
-        self.state = State.SETTLED
+        self._enter(State.SETTLED)
         self.outcome.problem = problem
         best = None if problem else self._best
         if best is None:
@@ -385,6 +402,7 @@ class Controller:
             if arm is not best:
                 # Executables hold device memory.
                 arm.executable = arm.executable if arm.name == "original" else None
+        send_times(self.consensus, self.outcome.times)
         self.done.set()
 
     def stop(self, why: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from slipstream.consensus.consensus import Consensus
 from slipstream.consensus.patience import Patience
 from slipstream.costs.coverage import Coverage
+from slipstream.experiment.phase_times import PhaseTimes
 from slipstream.experiment.stats import Comparison
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Arm, Variant
 from slipstream.jaxhooks.jax_types import ProfilerOptions
@@ -67,5 +68,6 @@ class ExperimentOutcome:
     """why there are no costs, where the other variants are compared without"""
     consensus: Consensus = field(default_factory=Consensus)
     """the processes that took part"""
+    times: PhaseTimes = field(default_factory=PhaseTimes)
     notes: list[str] = field(default_factory=list)
     """problems that did not end the loop"""

@@ -65,6 +65,7 @@ class BackgroundCompile:
     def _work(self, consensus: Consensus) -> None:
         try:
             self._prepare(self._compiled, self._plan, self._outcome)
+            self._outcome.times.begin("vote")
             consensus.vote(ballot(self._outcome.arms, self._outcome.costs_bytes))
         except ShuttingDown as error:
             consensus.leave(str(error))
@@ -90,10 +91,11 @@ def prepare_arms(
     if table is not None:
         on_costs(table)
     arms = [original]
-    for variant in plan.variants:
-        raise_if_shutting_down()
-        arms.append(make_arm(compiled, variant, outcome.costs_bytes, table, original.program))
-        refuse_too_big(arms[-1], original, free_bytes(compiled))
+    with outcome.times.measured("compile"):
+        for variant in plan.variants:
+            raise_if_shutting_down()
+            arms.append(make_arm(compiled, variant, outcome.costs_bytes, table, original.program))
+            refuse_too_big(arms[-1], original, free_bytes(compiled))
     drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
     outcome.arms = arms
 
@@ -103,14 +105,16 @@ def _extracted(
 ) -> CostTable | None:
     """The costs that all ranks compile with; None if this process, on its own, has none."""
     try:
-        own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, compiled)
+        with outcome.times.measured("extract"):
+            own, outcome.coverage = costs_of(outcome.profiles["before"], plan.policy, compiled)
     except (SlipstreamError, ProfilerFailed) as problem:
         if not outcome.consensus.is_alone:
             raise
         outcome.costs_problem = str(problem)
         return None
     fingerprint = original.program.fingerprint if original.program else None
-    table, outcome.costs_bytes = share_costs(outcome.consensus, own, fingerprint)
+    with outcome.times.measured("merge"):
+        table, outcome.costs_bytes = share_costs(outcome.consensus, own, fingerprint)
     _write_costs(table, plan, outcome)
     return table
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.environment import launch_facts
+from slipstream.experiment.phase_times import times_of_ranks
 from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.experiment.stats import Comparison
 from slipstream.experiment.variants import Arm, is_reordered
@@ -70,6 +71,8 @@ class Receipt:
     notes: tuple[str, ...] = field(default_factory=tuple)
     phases: Mapping[str, Any] = field(default_factory=dict)
     """with `slipstream run`: what each phase found"""
+    ranks: Mapping[str, Any] = field(default_factory=dict)
+    """how many took part, and how long each phase took: median, slowest, and which rank that was"""
     functions: tuple[Mapping[str, Any], ...] = ()
     """where a job has several that matter: each with its comparison, this one first"""
     together: Mapping[str, Any] | None = None
@@ -167,6 +170,7 @@ def receipt_of(controller: Controller, reads_profiles: bool = True) -> Receipt:
         files={name: str(path) for name, path in outcome.profiles.items()}
         | ({"costs": str(outcome.costs)} if outcome.costs else {}),
         notes=(*outcome.notes, *wrong_notes(described)),
+        ranks=times_of_ranks(outcome.consensus, is_over=outcome.problem is None),
     )
 
 

@@ -35,7 +35,8 @@ def with_precomputed_costs(request: Request) -> Preparation:
             outcome.profiles["before"] = Path(request.profile)
         costs = outcome.costs_bytes
         made = (make_arm(compiled, one, costs, table, original.program) for one in plan.variants)
-        arms = [original, *made]
+        with outcome.times.measured("compile"):
+            arms = [original, *made]
         drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
         outcome.arms = arms
 

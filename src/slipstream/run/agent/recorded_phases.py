@@ -17,9 +17,10 @@ from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.prepare import prepare_arms
+from slipstream.experiment.shared_costs import ranks_to_merge
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.precomputed import coverage_facts
-from slipstream.run.agent.recorder import job_facts, profile_facts
+from slipstream.run.agent.recorder import profile_facts
 from slipstream.run.agent.request import Request
 from slipstream.run.run_dir import DONE, RunDir, mark_done, sha256
 
@@ -76,7 +77,7 @@ class RecordedPhases:
             "instructions": len(table),
             "coverage": coverage_facts(outcome.coverage),
             "policy": self.request.policy,
-            "ranks": job_facts()["processes"],
+            "ranks": len(ranks_to_merge(outcome.consensus.ranks)),
             "profile": sha256(self.run_dir.profile / DONE),
         }
         mark_done(phase, phase.glob(f"{self.run_dir.costs_file.name}*"), facts)
