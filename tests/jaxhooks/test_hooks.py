@@ -169,6 +169,15 @@ def test_another_executable_costs_a_copy_only_when_it_changes(monkeypatch):
             program.run_with(executable)
             assert step(jnp.ones(3)).tolist() == [3.0] * 3
     assert len([one for one in copies if one in program.users]) == 2
+    # While they are compared, JAX's own executable is run in the same way.
+    copies.clear()
+    program.is_compared = True
+    for executable in (program.original, other):
+        for _ in range(3):
+            program.run_with(executable)
+            step(jnp.ones(3))
+    assert len([one for one in copies if one in program.users]) == 2
+    program.is_compared = False
     # Once it is not run any more, nothing keeps it in memory.
     program.run_with(program.original)
     assert program.runner is None

@@ -283,6 +283,7 @@ class Controller:
         if decision["do"] == "compare":
             self._rounds = Rounds(self.outcome, decision["arms"], self.plan, self.consensus)
             self._enter(State.COMPARING)
+            self.compiled.is_compared = True
             return self._compare(arguments, call)
         return call()
 
@@ -397,7 +398,7 @@ class Controller:
         if best is None:
             self.outcome.chosen = "original"
         self._run_with(best)
-        self.compiled.is_settled = True
+        self.compiled.is_settled, self.compiled.is_compared = True, False
         for arm in self.outcome.arms:
             if arm is not best:
                 # Executables hold device memory.

@@ -36,6 +36,8 @@ class CompiledProgram:
     calls: int = 0
     is_settled: bool = False
     """whether JAX's fast path may run it"""
+    is_compared: bool = False
+    """whether its executables are being timed: all of them, JAX's own too, are then run alike"""
     options: bytes = b""
     """how JAX compiled it: a serialized CompileOptionsProto"""
     _backend: Any = None

@@ -239,7 +239,7 @@ class JaxHooks:
     def _runner(self, replicated: Any, program: CompiledProgram) -> Any:
         """What runs the program's current executable, whatever other threads run."""
         executable = program.executable
-        if replicated.xla_executable is executable:
+        if replicated.xla_executable is executable and not program.is_compared:
             return replicated
         if program.is_settled:
             self.registry.add_executable(executable, program)
@@ -270,7 +270,7 @@ class JaxHooks:
                 raise
             # Whatever it is, it is ours: the job's own call went well, or has not happened yet.
             log.warning("slipstream: measuring stopped; the job goes on", exc_info=True)
-            program.is_settled = True
+            program.is_settled, program.is_compared = True, False
             program.run_with(program.original)
             return once()
 
