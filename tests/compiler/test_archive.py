@@ -51,7 +51,7 @@ def test_what_is_no_archive(tmp_path):
     with pytest.raises(BadInput, match="has no unoptimised program"):
         read_archived(archive(tmp_path / "empty.zip", **{"01__readme.txt": b""}))
     (tmp_path / "cut.zip").write_bytes(b"PK")
-    with pytest.raises(BadInput, match="is a damaged zip file"):
+    with pytest.raises(BadInput, match="is damaged: expected an nsys-jax archive"):
         read_archived(tmp_path / "cut.zip")
 
 

@@ -137,6 +137,12 @@ StackFrames
   ROOT %sum = f32[] add(%x, %y)
 }
 
+%fused_sum (q: f32[8,8]) -> f32[8] {
+  %q = f32[8,8]{1,0} parameter(0)
+  %nought = f32[] constant(0)
+  ROOT %r = f32[8]{0} reduce(%q, %nought), dimensions={1}, to_apply=%add
+}
+
 %body (t: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
   %t = (s32[], f32[8,8]{1,0}) parameter(0)
   %i = s32[] get-tuple-element(%t), index=0
@@ -160,6 +166,14 @@ ENTRY %main (p: f32[8,8]) -> f32[8,8] {
   %got = f32[8,8]{1,0} get-tuple-element(%while.1), index=1
   %all-reduce-start.1 = f32[8,8]{1,0} all-reduce-start(%got), channel_id=1, replica_groups=[1,2]<=[2], use_global_device_ids=true, to_apply=%add
   %gemm = f32[8,8]{1,0} custom-call(%got, %got), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"alpha_real":1,"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  %image = f32[1,8,8,1]{3,2,1,0} reshape(%got)
+  %conv = (f32[1,8,8,1]{3,2,1,0}, u8[0]{0}) custom-call(%image, %image), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, custom_call_target="__cudnn$convForward"
+  %blur = f32[1,8,8,1]{3,2,1,0} convolution(%image, %image), window={size=8x8 pad=4_3x4_3 rhs_dilate=1x1}, dim_labels=b01f_01io->b01f
+  %attention = (f32[1,8,8,1]{3,2,1,0}, u8[0]{0}) custom-call(%image, %image, %image), custom_call_target="__cudnn$fmhaSoftmax", backend_config={"cudnn_fmha_backend_config":{"intermediate_tensor_shape":{"dimensions":["1","1","8","8"]},"mask_type":"CAUSAL"}}
+  %window = f32[1,8,8,1]{3,2,1,0} reduce-window(%image, %zero), window={size=1x3x3x1 pad=0_0x1_1x1_1x0_0}, to_apply=%add
+  %reduced = f32[8]{0} reduce(%got, %zero), dimensions={1}, to_apply=%add
+  %sliced = f32[4,8]{1,0} slice(%got), slice={[0:4], [0:8]}
+  %fusion.1 = f32[8]{0} fusion(%got), kind=kCustom, calls=%fused_sum, backend_config={"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":{"output_tiles":[{"sizes":["4"]}],"num_warps":"4"}}}
   %all-reduce-done.1 = f32[8,8]{1,0} all-reduce-done(%all-reduce-start.1)
   ROOT %fused = f32[8,8]{1,0} add(%all-reduce-done.1, %gemm)
 }

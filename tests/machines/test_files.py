@@ -19,7 +19,7 @@ full_name = "Mine 1000"
 compute_capability = [9, 0]
 memory_bytes = 100_000_000_000
 memory_bandwidth = 3e12
-peak_flops = {bf16 = 1e15}
+peak_flops = {bf16 = 1e15, f32 = 6e13}
 cores = 100
 clock_hz = 1.5e9
 link_bandwidth = 200e9
@@ -44,6 +44,8 @@ def test_facts_over_those_of_a_known_gpu(tmp_path: Path) -> None:
     found = read_machine(written(tmp_path, text + '[network]\nbase = "ethernet"\nlatency_us = 5\n'))
     assert (found.gpu.name, found.gpu.memory_bytes) == ("H200-cut", 70_000_000_000)
     assert found.gpu.cores == 132
+    faster = read_machine(written(tmp_path, '[gpu]\nbase = "H200"\npeak_flops = {bf16 = 1e15}\n'))
+    assert faster.gpu.peak_flops == {**found.gpu.peak_flops, "bf16": 1e15}
     assert (found.network.name, found.network.latency_us) == ("ethernet", 5)
     assert "mine.toml" in found.gpu.sources[0]
 
@@ -65,6 +67,12 @@ def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
         ("[gpu]\ncores = 3", "lacks full_name, compute_capability"),
         ('[gpu]\nbase = "H200"\nmemory_byte = 3', "did you mean memory_bytes?"),
         ('gpu = "H200"\nnetwork = "ndrr"', "there is no network 'ndrr'; did you mean ndr?"),
+        ('[gpu]\nbase = "H200"\ncores = "many"', "cores in [gpu] of"),
+        ('[gpu]\nbase = "H200"\npeak_flops = {bf16 = -1}', "expected a table of numbers by type"),
+        (NEW.replace(", f32 = 6e13", ""), "lacks f32, which stands for other types"),
+        ('gpu = "H200"\nnetwork = 3', "expected a name or a table"),
+        ('gpu = "H200"\n[network]\ngbps = nan', "expected a number above 0"),
+        ('gpu = "H200"\n[calibration.kernels.scales]\ngemm = "x"', "expected a number above 0"),
         ('gpu = "H200"\ncalibration = 3', "neither a table nor the name of a file"),
         (
             'gpu = "H200"\n[[calibration.collectives]]\nkind = "all-gather"\ngroup = 8\n'

@@ -167,7 +167,7 @@ class _Timeline:
         )
         order = own[np.argsort(self.name[own], kind="stable")]
         names, firsts = np.unique(self.name[order], return_index=True)
-        parts = np.split(order, firsts[1:])
+        parts = np.split(order, firsts[1:]) if len(names) else []
         texts = self.profile.events.texts
         self.places = {texts[int(n)]: part for n, part in zip(names, parts, strict=True)}
         program = self.profile.programs[self.program_name]

@@ -7,7 +7,7 @@ dump/module_0040.pjit_step.autotune_results.pbtxt.xz
 
 from __future__ import annotations
 
-import gzip
+import io
 import lzma
 import re
 import zipfile
@@ -17,6 +17,7 @@ from pathlib import Path
 from slipstream.compiler.cache import cache_folder, digest
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput
+from slipstream.reading import damage, too_large, unpack, unpacked_limit
 from slipstream.writing import atomic_write
 
 _BEFORE = re.compile(
@@ -35,16 +36,14 @@ class ArchivedProgram:
 
 def read_archived(path: str | Path, name: str | None = None) -> ArchivedProgram:
     """The largest program of an archive, or the one called `name`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            member = _choose(archive, Path(path), name)
-            match = _BEFORE.match(member)
-            assert match is not None
-            content = _member(archive, member)
-            config = _beside(archive, match["stem"], "gpu_target_config")
-            results = _beside(archive, match["stem"], "autotune_results")
-    except zipfile.BadZipFile as error:
-        raise BadInput(f"{path} is a damaged zip file ({error}); copy it again") from None
+    is_archive = damage(path, "an nsys-jax archive", (zipfile.BadZipFile, lzma.LZMAError))
+    with is_archive, zipfile.ZipFile(path) as archive:
+        member = _choose(archive, Path(path), name)
+        match = _BEFORE.match(member)
+        assert match is not None
+        content = _member(archive, member)
+        config = _beside(archive, match["stem"], "gpu_target_config")
+        results = _beside(archive, match["stem"], "autotune_results")
     target = Target("hlo", f"{match['name']} of {Path(path).name}", content)
     return ArchivedProgram(target, config, _kept(results) if results else None)
 
@@ -72,10 +71,12 @@ def _beside(archive: zipfile.ZipFile, stem: str, what: str) -> str | None:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    info, source = archive.getinfo(name), f"{archive.filename}, {name}"
+    # No more is unpacked than the size that the archive states.
+    if info.file_size > (limit := unpacked_limit(info.compress_size)):
+        raise too_large(source, info.compress_size, limit)
     data = archive.read(name)
-    if name.endswith(".xz"):
-        return lzma.decompress(data)
-    return gzip.decompress(data) if name.endswith(".gz") else data
+    return unpack(io.BytesIO(data), source) if name.endswith((".xz", ".gz")) else data
 
 
 def _kept(results: str) -> Path:

@@ -8,17 +8,15 @@ a function and its arguments           lowered in this process
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
+from slipstream.reading import read_input
 
 BYTECODE = b"ML\xefR"
 """the first bytes of MLIR bytecode"""
@@ -77,7 +75,7 @@ def _named(name: str, args: Any) -> Target:
     if Path(name).is_file():
         if name.endswith(".py"):
             raise BadInput(f"{name} does not name a function; {_functions(Path(name))}")
-        return _program(_unpacked(Path(name)), name)
+        return _program(read_input(name, "a program"), name)
     match = _PYTHON.match(name)
     if match is None:
         raise BadInput(f"{name} does not exist; {_EXPECTED}")
@@ -132,15 +130,3 @@ def _is_scheduled(data: bytes, label: str) -> bool:
         header = data[data.index(b"HloModule") :].partition(b"\n")[0]
         return b"is_scheduled=true" in header
     return program_from_proto(data, source=label).is_scheduled
-
-
-def _unpacked(path: Path) -> bytes:
-    data = path.read_bytes()
-    try:
-        if data[:2] == b"\x1f\x8b":
-            return gzip.decompress(data)
-        if data[:6] == b"\xfd7zXZ\x00":
-            return lzma.decompress(data)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput(f"{path} is a damaged compressed file ({error}); copy it again") from None
-    return data

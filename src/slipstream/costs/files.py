@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from slipstream.costs.table import SEPARATOR, Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
+from slipstream.reading import describe, read_input, read_object, unreadable
 from slipstream.sources.proto_schema import message
 from slipstream.writing import atomic_write, make_folder
 
@@ -60,12 +62,7 @@ def read_costs(path: str | os.PathLike[str]) -> CostTable:
             f"{source} is not a cost file; expected a .pb or .pbtxt file, or a folder of "
             "<fingerprint>.pb: XLA ignores anything else"
         )
-    try:
-        data = source.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"{source} can't be read ({error.strerror}); see: slipstream costs"
-        ) from None
+    data = read_input(source, "a cost file; make one with: slipstream costs PROFILE -o OUT")
     return _read_table(source, data, None)
 
 
@@ -141,7 +138,10 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _read_folder(folder: Path) -> CostTable:
-    files = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
+    try:
+        files = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
+    except OSError as error:
+        raise unreadable(folder, error, "a folder of <fingerprint>.pb") from None
     if not files:
         raise BadInput(
             f"{folder} holds no cost files; expected <fingerprint>.pb or .pbtxt; "
@@ -150,7 +150,7 @@ def _read_folder(folder: Path) -> CostTable:
     tables = []
     for file in files:
         fingerprint = file.stem if _FINGERPRINT.fullmatch(file.stem) else None
-        tables.append(_read_table(file, file.read_bytes(), fingerprint))
+        tables.append(_read_table(file, read_input(file, "a cost file"), fingerprint))
     programs = tuple(program for table in tables for program in table.programs)
     return CostTable(programs, tables[0].policy, tables[0].facts)
 
@@ -175,11 +175,11 @@ def _parse(source: Path, data: bytes) -> list[tuple[str, float]]:
             text_format.Parse(data.decode("utf-8", "replace"), proto)
         else:
             proto.ParseFromString(data)
-    except (DecodeError, text_format.ParseError) as error:
+    except (DecodeError, text_format.ParseError, RecursionError) as error:
         kind = "text" if source.suffix == ".pbtxt" else "binary"
         raise BadInput(
-            f"{source} is not a {kind} ProfiledInstructionsProto ({error}); it may have the wrong "
-            "ending or be truncated; make it again with: slipstream costs PROFILE -o OUT"
+            f"{source} is not a {kind} ProfiledInstructionsProto ({describe(error)}); it may have "
+            "the wrong ending or be truncated; make it again with: slipstream costs PROFILE -o OUT"
         ) from None
     return [(cost.name, cost.cost_us) for cost in proto.costs]
 
@@ -188,13 +188,33 @@ def _read_manifest(source: Path) -> dict[str, Any]:
     manifest = source.with_name(source.name + MANIFEST)
     if not manifest.is_file():
         return {}
-    try:
-        found = json.loads(manifest.read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{manifest} is not a manifest ({error}); delete it or make it again"
-        ) from None
-    return found if isinstance(found, dict) else {}
+    found = read_object(manifest, "a manifest of costs")
+    for place, value, kinds, expected in _typed(found):
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise BadInput(
+                f"{manifest}: {place} is {value!r:.60}; expected {expected}; delete the manifest, "
+                "or make the costs again with: slipstream costs PROFILE -o OUT"
+            )
+    return found
+
+
+def _typed(manifest: dict[str, Any]) -> Iterator[tuple[str, Any, tuple[type, ...], str]]:
+    """(place, value, types, expected) of every value that is used; outer ones come first."""
+    maybe = (str, NoneType)
+    for key in ("policy", "jax_version", "jaxlib_version", "device", "date"):
+        yield key, manifest.get(key), maybe, "a text"
+    for key in ("topology", "flags"):
+        yield key, manifest.get(key), (dict, NoneType), "an object"
+    yield "programs", manifest.get("programs", []), (list,), "a list of programs"
+    for number, program in enumerate(manifest.get("programs", [])):
+        place = f"programs[{number}]"
+        yield place, program, (dict,), "an object"
+        yield f"{place}.program", program.get("program"), maybe, "a text"
+        yield f"{place}.fingerprint", program.get("fingerprint"), maybe, "a text"
+        yield f"{place}.communication", program.get("communication", []), (list,), "a list"
+        yield f"{place}.executions", program.get("executions", {}), (dict,), "an object"
+        for name, count in program.get("executions", {}).items():
+            yield f"{place}.executions[{name!r:.60}]", count, (int, NoneType), "a number"
 
 
 def _table(

@@ -20,6 +20,7 @@ from slipstream.machines.collectives import CollectiveCurve, groups_of
 from slipstream.machines.machine import Machine
 from slipstream.machines.nccl import TRANSFERS, Group
 from slipstream.profile.program import Program
+from slipstream.reading import open_input, read_input
 
 TESTS = {
     "all_reduce": "all-reduce",
@@ -96,11 +97,9 @@ def device_of(files: Iterable[str]) -> str:
 
 def is_text(path: str) -> bool:
     """Whether a file is text, like nccl-tests output; recordings are binary."""
-    if not Path(path).exists():
-        raise BadInput(f"there is no file {path!r}; expected nccl-tests output, or a profile")
-    if not Path(path).is_file():
+    if Path(path).is_dir():
         return False
-    with Path(path).open("rb") as file:
+    with open_input(path, "nccl-tests output, or a profile") as file:
         return b"\0" not in (start := file.read(4096)) and not start.startswith(b"\x1f\x8b")
 
 
@@ -133,8 +132,14 @@ def _add_row(test: _Test, row: re.Match[str], place: str) -> None:
             f"{place}: {row[9]} wrong values in a {size}-byte collective; "
             "the fabric corrupts data: repair it before calibrating"
         )
+    try:
+        us = float(row[6])
+    except ValueError:
+        raise BadInput(
+            f"{place}: the time is {row[6]!r:.40}, expected microseconds; the output is damaged"
+        ) from None
     if size > 0:
-        test.rows.append((size, count, row[3], row[4], float(row[6])))
+        test.rows.append((size, count, row[3], row[4], us))
 
 
 def _curve(test: _Test, source: str, kind: str | None, link_domain: int) -> CollectiveCurve:
@@ -251,7 +256,4 @@ def counts_of(curves: Iterable[CollectiveCurve], measured: Machine) -> tuple[int
 
 def read_text(path: str) -> str:
     """The text of an nccl-tests output file."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise BadInput(f"can't read {path}: {error.strerror}; expected nccl-tests output") from None
+    return read_input(path, "nccl-tests output").decode("utf-8", "replace")

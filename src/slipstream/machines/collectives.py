@@ -101,8 +101,10 @@ def curves_of(machine: Machine) -> list[CollectiveCurve]:
 def curve_from(item: Mapping[str, Any]) -> CollectiveCurve:
     """A curve from a machine file; raises ValueError, KeyError or TypeError if invalid."""
     points = sorted(zip(item["bytes"], item["us"], strict=True))
-    if not points or min(min(size, us) for size, us in points) <= 0:
+    if not points or not all(0 < size < 1 << 60 and 0 < us < 1e15 for size, us in points):
         raise ValueError("sizes and times must be present and positive")
+    if not 1 <= int(item.get("hosts", 1)) <= int(item["group"]) <= 1 << 20:
+        raise ValueError("a group of at least one device, on no more hosts than it has devices")
     return CollectiveCurve(
         kind=str(item["kind"]),
         group=Group(int(item["group"]), int(item.get("hosts", 1))),

@@ -14,22 +14,65 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
 from slipstream.machines.machine import Fabric, Gpu, Machine
+from slipstream.reading import DAMAGE, describe, read_input
 from slipstream.writing import atomic_write
 
 _KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "calibration")
 _NEEDED = ("full_name", "compute_capability", "memory_bytes", "memory_bandwidth", "peak_flops",
            "cores", "clock_hz", "link_bandwidth", "host_bandwidth")  # fmt: skip
 NEXT = "see docs/machines.md"
+_LARGEST = 1e24
+
+
+class _Type(NamedTuple):
+    """What a value must be."""
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= _LARGEST
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= 0
+
+
+_POSITIVE = _Type("a number above 0", lambda v: _is_number(v) and v > 0)
+_COUNT = _Type("a whole number from 0", _is_count)
+_TEXT = _Type("a text", lambda v: isinstance(v, str))
+_GPU_TYPES = {
+    **dict.fromkeys(("name", "full_name", "link"), _TEXT),
+    **dict.fromkeys(
+        ("memory_bytes", "memory_bandwidth", "cores", "clock_hz", "link_bandwidth",
+         "host_bandwidth", "gpus_per_host"),
+        _POSITIVE,
+    ),
+    **dict.fromkeys(("l2_bytes", "link_domain"), _COUNT),
+    "sources": _Type("a list of texts", lambda v: isinstance(v, list) and all(map(_TEXT.holds, v))),
+    "compute_capability": _Type(
+        "two numbers, [9, 0]", lambda v: isinstance(v, list) and [*map(_is_count, v)] == [True] * 2
+    ),
+    "peak_flops": _Type(
+        "a table of numbers by type, bf16 = 9.9e14",
+        lambda v: isinstance(v, dict) and all(map(_POSITIVE.holds, v.values())),
+    ),
+}  # fmt: skip
+_NETWORK_TYPES = {
+    "base": _TEXT, "name": _TEXT, "bandwidth": _POSITIVE, "gbps": _POSITIVE,
+    "latency_us": _POSITIVE,
+}  # fmt: skip
 
 
 def read_machine(path: str | os.PathLike[str]) -> Machine:
@@ -59,15 +102,15 @@ def write_machine(path: str | os.PathLike[str], data: Mapping[str, Any], comment
 
 
 def _load(file: Path) -> dict[str, Any]:
+    data = read_input(
+        file,
+        "a machine file; make one with: "
+        "slipstream machines calibrate NCCL_TESTS_OUTPUT --gpu H200 -o my.toml",
+    )
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(
-            f"there is no machine file {str(file)!r}; make one with: "
-            "slipstream machines calibrate NCCL_TESTS_OUTPUT --gpu H200 -o my.toml"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f"can't read {file} as TOML: {error}; {NEXT}") from None
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"can't read {file} as TOML: {describe(error)}; {NEXT}") from None
 
 
 def _gpu(stated: Any, file: Path) -> Gpu:
@@ -79,20 +122,28 @@ def _gpu(stated: Any, file: Path) -> Gpu:
         )
     facts = dict(stated)
     base = facts.pop("base", None)
+    if base is not None and not isinstance(base, str):
+        raise BadInput(f"base in [gpu] of {file} is {base!r:.60}; expected the name of a GPU")
     known = tuple(field.name for field in fields(Gpu))
     _check_keys(facts, known, f"[gpu] of {file}")
+    _check_types(facts, _GPU_TYPES, f"[gpu] of {file}")
     if "sources" in facts:
         facts["sources"] = tuple(facts["sources"])
     if base is not None:
+        known_gpu = gpu(base)
         if "compute_capability" in facts:
             facts["compute_capability"] = tuple(facts["compute_capability"])
-        return replace(gpu(base), **{"sources": (f"{file}, over {base}",), **facts})
+        if "peak_flops" in facts:
+            facts["peak_flops"] = {**known_gpu.peak_flops, **facts["peak_flops"]}
+        return replace(known_gpu, **{"sources": (f"{file}, over {base}",), **facts})
     missing = [key for key in _NEEDED if key not in facts]
     if missing:
         raise BadInput(
             f'[gpu] of {file} lacks {", ".join(missing)}; state them, or base = "H200" and only '
             f"what differs; {NEXT}"
         )
+    if "f32" not in facts["peak_flops"]:
+        raise BadInput(f"peak_flops in [gpu] of {file} lacks f32, which stands for other types")
     facts.setdefault("name", facts["full_name"])
     return gpu_from({"sources": (str(file),), **facts})
 
@@ -102,11 +153,14 @@ def _network(stated: Any, model: Gpu, file: Path) -> Fabric:
         return usual_network(model.name)
     if isinstance(stated, str):
         stated = {"base": stated}
+    if not isinstance(stated, dict):
+        raise BadInput(f"network of {file} is {stated!r:.60}; expected a name or a table; {NEXT}")
     facts = dict(stated)
+    _check_types(facts, _NETWORK_TYPES, f"[network] of {file}")
     base = facts.pop("base", None)
     _check_keys(facts, ("name", "bandwidth", "gbps", "latency_us"), f"[network] of {file}")
     if "gbps" in facts:
-        facts["bandwidth"] = float(facts.pop("gbps")) * 1e9 / 8
+        facts["bandwidth"] = facts.pop("gbps") * 1e9 / 8
     usual = network(base) if base is not None else usual_network(model.name)
     return replace(usual, **{**facts, "sources": (str(file),)}) if facts else usual
 
@@ -116,12 +170,18 @@ def _calibration(stated: Any, file: Path) -> Mapping[str, object]:
         stated = _load(file.parent / stated).get("calibration", {})
     if not isinstance(stated, dict):
         raise BadInput(f"calibration of {file} is neither a table nor the name of a file; {NEXT}")
-    for number, item in enumerate(stated.get("collectives", ()), 1):
+    curves, kernels = stated.get("collectives", []), stated.get("kernels", {})
+    scales = kernels.get("scales", {}) if isinstance(kernels, dict) else None
+    if not isinstance(curves, list) or not isinstance(scales, dict):
+        raise BadInput(f"calibration of {file} has no curves or scales where expected; {NEXT}")
+    _check_types(scales, dict.fromkeys(scales, _POSITIVE), f"calibration.kernels.scales of {file}")
+    for number, item in enumerate(curves, 1):
         try:
             curve_from(item)
-        except (KeyError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise BadInput(
-                f"curve {number} in calibration.collectives of {file} can't be used ({error}); "
+                f"curve {number} in calibration.collectives of {file} can't be used "
+                f"({describe(error)}); "
                 "expected kind, group, and as many bytes as us"
             ) from None
     return stated
@@ -132,6 +192,12 @@ def _count(data: Mapping[str, Any], key: str, file: Path) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadInput(f"{key} of {file} is {value!r}; expected a whole number from 1")
     return value
+
+
+def _check_types(data: Mapping[str, Any], types: Mapping[str, _Type], place: str) -> None:
+    for key, value in data.items():
+        if key in types and not types[key].holds(value):
+            raise BadInput(f"{key} in {place} is {value!r:.60}; expected {types[key].expected}")
 
 
 def _check_keys(data: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from slipstream.machines.gemm_model import backend_config
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import backend_config
 from slipstream.profile.semantics.flops import ARITHMETIC, TRANSCENDENTAL
 
 INTEGER = frozenset(

@@ -9,7 +9,6 @@ result m × n        ┌───┬───┬───┐      one tile per S
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from slipstream.machines.machine import Gpu
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import backend_config, gemm_dimensions
 from slipstream.profile.semantics.flops import work
 from slipstream.profile.shapes import Shape
 
@@ -58,12 +58,7 @@ def gemm_of_call(program: Program, call: Instruction) -> Gemm | None:
     """The GEMM of a cuBLAS call."""
     shapes = [operand.shape for operand in program.operands(call)]
     config = backend_config(call, "gemm_backend_config")
-    numbers = config.get("dot_dimension_numbers", {})
-    dims = {
-        key: _ints(numbers.get(f"{key}_dimensions", ()))
-        for key in ("lhs_contracting", "rhs_contracting", "lhs_batch")
-    }
-    return _product(shapes, dims, str(config.get("precision_config", "")))
+    return _product(shapes, gemm_dimensions(call), str(config.get("precision_config", "")))
 
 
 def gemm_of_convolution(program: Program, call: Instruction) -> Gemm | None:
@@ -122,16 +117,6 @@ def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
     return best
 
 
-def backend_config(instruction: Instruction, key: str) -> dict[str, Any]:
-    """One part of an instruction's backend configuration; empty if absent."""
-    try:
-        config = json.loads(instruction.backend_config or "{}")
-    except ValueError:
-        return {}
-    found = config.get(key) if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
 def _waves(tiles: int, cores: int, raggedness: float) -> float:
     """The number of waves; part of the incomplete last one is hidden."""
     exact = tiles / cores
@@ -143,14 +128,14 @@ def _waves(tiles: int, cores: int, raggedness: float) -> float:
 def _product(
     shapes: list[Shape], dims: Mapping[str, tuple[int, ...]], precision: str
 ) -> Gemm | None:
-    if len(shapes) < 2 or not dims["lhs_contracting"]:
+    if len(shapes) < 2 or not dims.get("lhs_contracting"):
         return None
     left, right = shapes[:2]
-    batch = math.prod(left.dims[d] for d in dims["lhs_batch"])
+    batch = math.prod(left.dims[d] for d in dims.get("lhs_batch", ()))
     k = math.prod(left.dims[d] for d in dims["lhs_contracting"])
     m, n = (max(shape.size // max(batch * k, 1), 1) for shape in (left, right))
     shallow = sum(
-        bool(shape.layout) and shape.layout[0] not in dims[key]
+        bool(shape.layout) and shape.layout[0] not in dims.get(key, ())
         for shape, key in ((left, "lhs_contracting"), (right, "rhs_contracting"))
     )
     return Gemm(batch, m, n, k, tensor_dtype(left.dtype, precision), shallow)

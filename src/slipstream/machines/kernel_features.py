@@ -20,15 +20,16 @@ from slipstream.machines.fusions import (
 )
 from slipstream.machines.gemm_model import (
     Gemm,
-    backend_config,
     gemm_of_call,
     gemm_of_convolution,
     gemm_of_dot,
 )
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.semantics.flops import FREE
+from slipstream.profile.semantics.backend_config import attention_scores, backend_config
+from slipstream.profile.semantics.flops import FREE, malformed
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import BITS
+from slipstream.reading import DAMAGE
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,13 @@ class KernelFeatures:
 
 def kernel_features(program: Program, instruction: Instruction) -> KernelFeatures:
     """The features of one execution of an instruction; for an asynchronous one, of its start."""
+    try:
+        return _features(program, instruction)
+    except DAMAGE as error:
+        raise malformed(program, instruction, error) from error
+
+
+def _features(program: Program, instruction: Instruction) -> KernelFeatures:
     if instruction.is_start and (wrapped := program.wrapped(instruction.name)) is not None:
         return kernel_features(program, wrapped)
     if instruction.is_done or instruction.opcode in FREE:
@@ -135,9 +143,9 @@ def _form(target: str) -> str:
 
 def _attention(program: Program, call: Instruction, read: int) -> KernelFeatures:
     config = backend_config(call, "cudnn_fmha_backend_config")
-    scores = [int(d) for d in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
+    scores = attention_scores(call)
     operands = program.operands(call)
-    if len(scores) != 4 or not all(scores) or not operands:
+    if not scores or not operands:
         return KernelFeatures("other", read)
     head = operands[0].shape.size // math.prod(scores[:3])
     gemm = Gemm(scores[0] * scores[1], scores[2], scores[3], head, operands[0].shape.dtype)

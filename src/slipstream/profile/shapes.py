@@ -32,6 +32,8 @@ BITS: dict[str, int] = {
 }
 
 HOST_MEMORY = 5
+_DEEPEST = 64
+"""tuples inside tuples"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,6 @@ def _skip(text: str, at: int) -> int:
 
 
 def _scan_tuple(text: str, start: int) -> tuple[Shape, int]:
-    # A stack instead of recursion, so that deeply nested input can't overflow Python's stack.
     stack: list[list[Shape]] = []
     at = start
     while True:
@@ -141,6 +142,8 @@ def _scan_tuple(text: str, start: int) -> tuple[Shape, int]:
         if here == "(":
             stack.append([])
             at += 1
+            if len(stack) > _DEEPEST:
+                raise ValueError(f"not a shape: tuples nested more than {_DEEPEST} deep")
         elif here == ")":
             done = Shape("tuple", elements=tuple(stack.pop()))
             at += 1

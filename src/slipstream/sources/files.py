@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import mmap
 import re
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
+from slipstream.reading import GZIP, damage, open_input, unpack, unpacked_pieces, unreadable
 from slipstream.sources.mapped_file import map_file
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
@@ -23,7 +24,8 @@ _SUFFIXES = (XPLANE_SUFFIXES, (".zip",), (".sqlite", ".sqlite.gz"), (".nsys-rep"
 _ALL_SUFFIXES = tuple(sorted((end for ends in _SUFFIXES for end in ends), key=len, reverse=True))
 _PROCESS = re.compile(r"process\d+")
 """the folder of one process, as `slipstream.capture` writes it"""
-_GZIP, _ZIP, _SQLITE = b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\x00"
+_ZIP, _SQLITE = b"PK\x03\x04", b"SQLite format 3\x00"
+_EXPECTED = "a recording (*.xplane.pb, .sqlite, .nsys-rep or .zip) or a folder of them"
 
 
 class FileKind(Enum):
@@ -39,9 +41,17 @@ class FileKind(Enum):
 
 def find_recordings(path: Path, run: str | None = None) -> list[Path]:
     """The files of one run, one for each host: of the named run, or of the newest."""
+    try:
+        return _find_recordings(path, run)
+    except (OSError, ValueError) as error:
+        # A folder that may not be searched, a name that is too long or has a NUL.
+        raise unreadable(path, error, _EXPECTED) from None
+
+
+def _find_recordings(path: Path, run: str | None) -> list[Path]:
     if not path.exists():
         raise BadInput(f"{path} does not exist{_nearby(path)}")
-    if path.is_file():
+    if not path.is_dir():
         return [path]
     runs = _runs(path)
     if not runs:
@@ -98,10 +108,10 @@ def _stem(file: Path) -> str:
 
 def file_kind(path: Path) -> FileKind:
     """What a file contains: by its name if only one profiler uses it, else by its first bytes."""
-    with path.open("rb") as file:
+    with open_input(path, _EXPECTED) as file:
         head = file.read(64)
-    if head.startswith(_GZIP):
-        head = _unpacked_head(path)
+        if head.startswith(GZIP):
+            head = _unpacked_head(file)
     name = path.name.removesuffix(".gz")
     if name.endswith(".xplane.pb"):
         return FileKind.XPLANE
@@ -126,46 +136,41 @@ def _is_program(head: bytes, name: str) -> bool:
     return head[:1] == b"\x0a" and head[at + 1 : at + 2] == b"\x0a"
 
 
-def _unpacked_head(path: Path) -> bytes:
-    import gzip
-
-    try:
-        with gzip.open(path) as file:
-            return file.read(64)
-    except (OSError, EOFError, zlib.error):
-        return b""
+def _unpacked_head(file: BinaryIO) -> bytes:
+    with suppress(BadInput):
+        return next(unpacked_pieces(file, file.name, at_once=64), b"")
+    return b""
 
 
 @contextmanager
 def decompressed(path: Path) -> Iterator[Path]:
     """A file that SQLite can open: itself, or a temporary copy if it is gzipped."""
-    import gzip
-    import shutil
     import tempfile
 
-    with path.open("rb") as file:
-        if file.read(2) != _GZIP:
+    with open_input(path, _EXPECTED) as file:
+        if file.read(2) != GZIP:
             yield path
             return
-    with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
-        made = Path(folder) / path.name.removesuffix(".gz")
-        try:
-            with gzip.open(path) as packed, made.open("wb") as whole:
-                shutil.copyfileobj(packed, whole, 1 << 20)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _damaged(path, error) from None
-        yield made
+        with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
+            made = Path(folder) / "export.sqlite"
+            with made.open("wb") as whole:
+                for piece in unpacked_pieces(file, path):
+                    whole.write(piece)
+            yield made
 
 
 def open_bytes(path: Path, mapped: mmap.mmap | None = None) -> Array:
     """A file's bytes as an array: memory-mapped (by the caller, maybe), decompressed if gzipped."""
-    with path.open("rb") as file:
+    with open_input(path, _EXPECTED) as file:
         magic = file.read(2)
-        if magic == _GZIP:
-            return _unpack(path)
+        if magic == GZIP:
+            return np.frombuffer(unpack(file, path), np.uint8)
         if not magic:
             raise BadInput(f"{path} is empty; was the profiler stopped? record it again")
-        mapped = mapped or map_file(file.fileno(), path)
+        try:
+            mapped = mapped or map_file(file.fileno(), path)
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error, _EXPECTED) from None
     found = np.frombuffer(mapped, np.uint8)
     found.flags.writeable = False
     return found
@@ -180,22 +185,6 @@ def release(data: Array, start: int, end: int) -> None:
     length = (end - first) // mmap.PAGESIZE * mmap.PAGESIZE
     if length > 0:
         mapped.madvise(mmap.MADV_DONTNEED, first, length)
-
-
-def _unpack(path: Path) -> Array:
-    import gzip
-
-    try:
-        with gzip.open(path) as file:
-            return np.frombuffer(file.read(), np.uint8)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, error: Exception) -> BadInput:
-    return BadInput(
-        f"{path} is not a complete gzip file ({error}); copy it again from where it was recorded"
-    )
 
 
 def _runs(path: Path) -> list[Path]:
@@ -224,11 +213,10 @@ def is_archive(path: Path) -> bool:
     """Whether nsys-jax wrote a zip file."""
     import zipfile
 
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any("nvtx_gpu_proj_trace/" in name for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return False
+    is_zip = damage(path, "a zip file", (zipfile.BadZipFile,))
+    with suppress(BadInput), is_zip, zipfile.ZipFile(path) as archive:
+        return any("nvtx_gpu_proj_trace/" in name for name in archive.namelist())
+    return False
 
 
 def _nearby(path: Path) -> str:

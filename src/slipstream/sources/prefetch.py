@@ -56,10 +56,13 @@ def take_prefetched(path: object) -> Reading | None:
 
 def walk_file(path: str) -> FileWalk | None:
     """Start to walk over a recording, if it is long enough for that to be worth anything."""
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size < 2 * LONG_PART or file.read(1) != b"\x0a":
-            return None
-        return FileWalk(map_file(file.fileno(), path))
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < 2 * LONG_PART or file.read(1) != b"\x0a":
+                return None
+            return FileWalk(map_file(file.fileno(), path))
+    except OSError:
+        return None  # whoever reads it gets the error
 
 
 class FileWalk:

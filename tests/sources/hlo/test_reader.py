@@ -211,7 +211,7 @@ def test_bad_text_says_where(text: str, words: str) -> None:
 
 
 def test_bad_files_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"nothing\.hlo: can't be read \(No such file"):
+    with pytest.raises(BadInput, match=r"can't read .*nothing\.hlo: no such file"):
         read_program(tmp_path / "nothing.hlo")
     cases = {
         "empty.pb": b"",
@@ -221,7 +221,7 @@ def test_bad_files_say_what_to_do(tmp_path: Path) -> None:
     }
     for name, data in cases.items():
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(BadInput, match=rf"{name}.*; .*as_text\(\)"):
+        with pytest.raises(BadInput, match=rf"{name}.*; (.*as_text\(\)|copy it again)"):
             read_program(tmp_path / name)
 
 

@@ -137,5 +137,5 @@ def test_reading_an_archive_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.Mo
         load(path)
     broken = tmp_path / "broken.zip"
     broken.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(BadInput, match="not a complete zip"):
+    with pytest.raises(BadInput, match="is damaged: expected an nsys-jax archive"):
         load(broken)

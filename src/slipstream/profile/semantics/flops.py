@@ -11,16 +11,21 @@ work` over all instructions that have no `starter`.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from slipstream.errors import BadInput
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import (
+    attention_scores,
+    backend_config,
+    gemm_dimensions,
+)
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import Shape
+from slipstream.reading import DAMAGE, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,20 @@ def work(program: Program, instruction: Instruction) -> Work:
         return work(program, wrapped)
     if instruction.is_done or instruction.opcode in FREE:
         return Work()
-    counted = _arithmetic(program, instruction)
-    return Work(counted.flops, counted.transcendentals, bytes_accessed(program, instruction))
+    try:
+        counted = _arithmetic(program, instruction)
+        return Work(counted.flops, counted.transcendentals, bytes_accessed(program, instruction))
+    except DAMAGE as error:
+        raise malformed(program, instruction, error) from error
+
+
+def malformed(program: Program, instruction: Instruction, error: Exception) -> BadInput:
+    """The error for an instruction whose operands, shapes or attributes don't fit its opcode."""
+    return BadInput(
+        f"program {program.name}, instruction {instruction.name}: expected a valid "
+        f"{instruction.opcode}, but saw {describe(error)}; write the program again with "
+        "compiled.as_text(), or dump it again"
+    )
 
 
 def flops(program: Program, instruction: Instruction) -> int:
@@ -112,8 +129,9 @@ def _arithmetic(program: Program, instruction: Instruction) -> Work:
 def _contents(program: Program, instruction: Instruction) -> Work:
     total = Work()
     for name in instruction.called:
-        for inner in program.computations[name].instructions:
-            total += _arithmetic(program, inner)
+        if name in program.computations:
+            for inner in program.computations[name].instructions:
+                total += _arithmetic(program, inner)
     return total
 
 
@@ -148,8 +166,7 @@ def _reducer(program: Program, instruction: Instruction) -> Work:
 def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
     target = instruction.custom_call_target
     if "cublas" in target and "matmul" in target or target == "__cublas$gemm":
-        numbers = _config(instruction, "gemm_backend_config").get("dot_dimension_numbers", {})
-        return Work(flops=_dot_flops(shapes[:2], numbers))
+        return Work(flops=_dot_flops(shapes[:2], gemm_dimensions(instruction)))
     if target.startswith("__cudnn$conv"):
         return _cudnn_convolution(instruction, shapes)
     if target.startswith("__cudnn$fmha"):
@@ -162,9 +179,9 @@ def _attention(instruction: Instruction, shapes: list[Shape]) -> Work:
 
     A causal mask halves the work: fused attention doesn't compute what it masks.
     """
-    config = _config(instruction, "cudnn_fmha_backend_config")
-    scores = [int(d) for d in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
-    if len(scores) != 4 or not all(scores):
+    config = backend_config(instruction, "cudnn_fmha_backend_config")
+    scores = attention_scores(instruction)
+    if not scores:
         return Work()
     head = shapes[0].size // math.prod(scores[:3])
     products = 5 if "Backward" in instruction.custom_call_target else 2
@@ -173,22 +190,12 @@ def _attention(instruction: Instruction, shapes: list[Shape]) -> Work:
     return Work(flops=flops // 2 if is_causal else flops, transcendentals=math.prod(scores))
 
 
-def _dot_flops(shapes: list[Shape], numbers: dict[str, Any]) -> int:
-    if len(shapes) < 2:
+def _dot_flops(shapes: list[Shape], dimensions: Mapping[str, tuple[int, ...]]) -> int:
+    if len(shapes) < 2 or not dimensions.get("lhs_contracting"):
         return 0
     left, right = shapes
-    shared = {
-        key: [int(dim) for dim in numbers.get(key, [])]
-        for key in (
-            "lhs_contracting_dimensions",
-            "rhs_contracting_dimensions",
-            "rhs_batch_dimensions",
-        )
-    }
-    if not shared["lhs_contracting_dimensions"]:
-        return 0
-    once = _sized(right, shared["rhs_contracting_dimensions"] + shared["rhs_batch_dimensions"])
-    return 2 * left.size * (right.size // max(once, 1))
+    shared = dimensions.get("rhs_contracting", ()) + dimensions.get("rhs_batch", ())
+    return 2 * left.size * (right.size // max(_sized(right, shared), 1))
 
 
 def _convolution(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
@@ -274,12 +281,3 @@ def _window(instruction: Instruction) -> dict[str, list[int]]:
     rank = len(found.get("size", []))
     ones = {"stride": 1, "lhs_dilate": 1, "rhs_dilate": 1, "pad": 0}
     return {**{key: [value] * rank for key, value in ones.items()}, **found}
-
-
-def _config(instruction: Instruction, key: str) -> dict[str, Any]:
-    try:
-        config = json.loads(instruction.backend_config or "{}")
-    except ValueError:
-        return {}
-    found = config.get(key) if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else {}

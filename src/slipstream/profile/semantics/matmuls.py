@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
 from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.profile.semantics.backend_config import gemm_dimensions
 from slipstream.profile.semantics.dataflow import (
     fused,
     is_weight,
@@ -109,11 +109,11 @@ def _product(
     target = instruction.custom_call_target
     if "cublas" not in target or len(operands) < 2:
         return None
-    numbers = _numbers(instruction)
-    left = numbers.get("lhs_contracting_dimensions") or ["1"]
-    right = numbers.get("rhs_contracting_dimensions") or ["0"]
-    batched = bool(numbers.get("lhs_batch_dimensions"))
-    return _Product(operands[0], operands[1], int(left[0]), int(right[0]), batched), None
+    numbers = gemm_dimensions(instruction)
+    left = numbers.get("lhs_contracting") or (1,)
+    right = numbers.get("rhs_contracting") or (0,)
+    batched = bool(numbers.get("lhs_batch"))
+    return _Product(operands[0], operands[1], left[0], right[0], batched), None
 
 
 def _dot(computation: Computation, dot: Instruction) -> _Product:
@@ -130,12 +130,3 @@ def _dot(computation: Computation, dot: Instruction) -> _Product:
         first("rhs_contracting_dims"),
         bool(dot.attributes.get("lhs_batch_dims")),
     )
-
-
-def _numbers(instruction: Instruction) -> dict[str, list[str]]:
-    try:
-        config = json.loads(instruction.backend_config or "{}")
-        numbers = config["gemm_backend_config"]["dot_dimension_numbers"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return numbers if isinstance(numbers, dict) else {}

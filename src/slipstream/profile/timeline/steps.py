@@ -236,6 +236,9 @@ def _device_markers(profile: Profile) -> Steps | None:
         number = _numbers(device)
     start = events["start_ps"][rows]
     end = start + events["duration_ps"][rows]
+    # A marker that reaches into the next one ends where that begins.
+    followed = device[1:] == device[:-1]
+    end[:-1] = np.where(followed, np.minimum(end[:-1], start[1:]), end[:-1])
     return Steps("annotations", "the device's own step markers", device, number, start, end)
 
 

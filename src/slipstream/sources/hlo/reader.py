@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
 from slipstream.profile.program import Program
+from slipstream.reading import DAMAGE, describe, read_input
+from slipstream.sources.hlo.consistency import check_consistency
 from slipstream.sources.hlo.text import program_from_text
 
 __all__ = ["program_from_proto", "program_from_text", "read_program"]
@@ -28,12 +27,7 @@ def read_program(path: str | os.PathLike[str]) -> Program:
     The content decides, not the file's name.
     """
     source = os.fspath(path)
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BadInput(f"{source}: can't be read ({reason}); expected an HLO file") from error
-    data = _unpacked(data, source)
+    data = read_input(source, f"an HLO file; {_NEXT_STEP}")
     if _is_text(data):
         return program_from_text(data.decode("utf-8", "replace"), source=source)
     if not data or Path(source.removesuffix(".gz")).suffix in (".hlo", ".txt"):
@@ -56,11 +50,13 @@ def program_from_proto(
 
     module = _parse_module(data, source)
     try:
-        return ModuleReader(module).program(jaxlib_version, flags or {})
-    except (KeyError, IndexError, ValueError, StopIteration, OverflowError) as error:
+        program = ModuleReader(module).program(jaxlib_version, flags or {})
+        check_consistency(program)
+        return program
+    except DAMAGE as error:
         raise BadInput(
-            f"{source}, {len(data)} bytes: program {module.name!r} contradicts itself "
-            f"({type(error).__name__}: {error}), expected every id to name an instruction or "
+            f"{source}, {len(data)} bytes: program {module.name!r:.80} contradicts itself "
+            f"({describe(error)}), expected every id to name an instruction or "
             f"computation of it; {_NEXT_STEP}"
         ) from error
 
@@ -119,20 +115,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if data[at + place] < 0x80:
             return value, at + place + 1
     return 0, -1
-
-
-def _unpacked(data: bytes, source: str) -> bytes:
-    try:
-        if data[:2] == b"\x1f\x8b":
-            return gzip.decompress(data)
-        if data[:6] == b"\xfd7zXZ\x00":
-            return lzma.decompress(data)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput(
-            f"{source}, {len(data)} bytes: the compressed data is damaged or cut short ({error}); "
-            f"copy the file again, or {_NEXT_STEP}"
-        ) from error
-    return data
 
 
 def _is_text(data: bytes) -> bool:

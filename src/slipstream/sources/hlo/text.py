@@ -15,9 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from slipstream.errors import BadInput
 from slipstream.profile.program import Attribute, Collective, Computation, Instruction, Program
 from slipstream.profile.shapes import Shape
+from slipstream.reading import DAMAGE, describe
 from slipstream.sources.hlo.attributes import transfer_attributes, trip_count_of
+from slipstream.sources.hlo.consistency import check_consistency
 from slipstream.sources.hlo.replica_groups import (
     collective_kind,
     describe_collective,
@@ -31,7 +34,8 @@ _OPCODE = re.compile(r"[a-z][\w\-]*")
 _ALIAS = re.compile(r"\{(\d*)[^}]*\}:\s*\((\d+),")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*\r?\n")
 _ROW = re.compile(r"\s*(\d+)\s+(?:\"((?:\\.|[^\"\\])*)\"|\{([^}\n]*)\})")
-_FIELD = re.compile(r'(\w+)=(?:"((?:\\.|[^"\\])*)"|(\{[^}]*\}|[^\s}]+))')
+# Words are tried from their start only: a long one would take quadratic time.
+_FIELD = re.compile(r'\b(\w++)=(?:"((?:\\.|[^"\\])*)"|(\{[^}]*\}|[^\s}]+))')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)", re.S)
 _INT = re.compile(r"-?\d+")
 _INTS = re.compile(r"\{[\d,\s]*\}")
@@ -57,9 +61,17 @@ def program_from_text(
     """The program in HLO text; BadInput, with the line, if there is none."""
     reader = _Reader(text, source)
     try:
-        return reader.program(jaxlib_version, flags or {})
+        program = reader.program(jaxlib_version, flags or {})
+    except DAMAGE as error:
+        reader.fail(f"a valid program ({describe(error)})")
+    try:
+        check_consistency(program)
     except ValueError as error:
-        reader.fail(f"valid numbers ({error})")
+        raise BadInput(
+            f"{source}: program {program.name!r:.80} contradicts itself: {error}; "
+            "write it again with compiled.as_text()"
+        ) from None
+    return program
 
 
 @dataclass(slots=True)

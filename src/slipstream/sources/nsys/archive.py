@@ -7,12 +7,12 @@ the gaps between an instruction's kernels count as its time.
 
 from __future__ import annotations
 
-import gzip
 import io
 import lzma
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -25,20 +25,29 @@ from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
+from slipstream.reading import damage, too_large, unpack, unpacked_limit
 from slipstream.sources.hlo.dumps import Dumps, dump_of
 from slipstream.sources.hlo.reader import program_from_proto, program_from_text
 from slipstream.sources.nsys.ranges import COMPILE, INSTRUCTION, PROGRAM, RangeLabel, parse_label
 
 _PROJECTION = re.compile(r"(^|/)nvtx_gpu_proj_trace/(?!.*files\.parquet$).*\.parquet(/[^/]+)?$")
-_COLUMNS = ["Name", "Projected Start", "Projected Duration", "Orig Start", "Orig Duration"]
-_COLUMNS += ["PID", "TID", "NumGPUOps", "RangeId", "ParentId"]
+_TIMES = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
+_NUMBERS = (*_TIMES, "PID", "TID", "NumGPUOps", "RangeId", "ParentId")
+_LARGEST = 1 << 53
+"""numbers up to which floating point is exact; as nanoseconds, 104 days"""
+_NONE = -1 << 60
+"""stands for a number that is missing"""
+_MOST_LANES = 512
+"""device operations at one time that are believed"""
+_CELL_BYTES = 16
+"""bytes of memory for a value of a table, about"""
 _COLLECTIVE = re.compile(r"(all-|ragged-all|reduce-scatter|collective-|send|recv)")
 _VERSIONS = {"NvDriverVersion": "driver_version", "CudaDriverVersion": "cuda_driver_version"}
 
 
 def read_archive(path: Path, dumps: Dumps | None = None) -> list[Profile]:
     """The Profiles of an archive, one for each process."""
-    try:
+    with _damaged(path):
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if _PROJECTION.search(name)]
             if not names:
@@ -48,11 +57,20 @@ def read_archive(path: Path, dumps: Dumps | None = None) -> list[Profile]:
                 )
             own = Dumps.of(_dumps(path, archive.namelist()), str(path))
             machine = _Machine.of(archive, path)
-            tables = [_read_table(archive, name, _COLUMNS) for name in names]
-    except zipfile.BadZipFile as error:
-        raise BadInput(f"{path} is not a complete zip file ({error}); copy it again") from None
-    parts = [part for table in tables for part in _by_process(table)]
-    return [_Reader(path, part, machine, dumps or own, len(parts) > 1).profile() for part in parts]
+            tables = [_projection(archive, path, name) for name in names]
+        parts = [part for table in tables for part in _by_process(table)]
+        if not parts:
+            raise BadInput(
+                f"{path}, {names[0]} has no rows: nothing ran on a device while it was recorded"
+            )
+        readers = [_Reader(path, part, machine, dumps or own, len(parts) > 1) for part in parts]
+        return [reader.profile() for reader in readers]
+
+
+def _damaged(path: Path, member: str = "") -> AbstractContextManager[None]:
+    """Turns what the libraries raise on damaged archives into BadInput."""
+    source = f"{path}, {member}" if member else path
+    return damage(source, "an nsys-jax archive", (zipfile.BadZipFile, lzma.LZMAError))
 
 
 def _dumps(path: Path, names: list[str]) -> Iterator[Any]:
@@ -63,13 +81,20 @@ def _dumps(path: Path, names: list[str]) -> Iterator[Any]:
 
 
 def _read_program(path: Path, name: str) -> Program:
-    with zipfile.ZipFile(path) as archive:
-        data = archive.read(name)
-    if name.endswith(".xz"):
-        data = lzma.decompress(data)
-    elif name.endswith(".gz"):
-        data = gzip.decompress(data)
-    return _program(data)
+    with _damaged(path, name), zipfile.ZipFile(path) as archive:
+        data = _member(archive, path, name)
+        if name.endswith((".xz", ".gz")):
+            data = unpack(io.BytesIO(data), f"{path}, {name}")
+        return _program(data)
+
+
+def _member(archive: zipfile.ZipFile, path: Path, name: str) -> bytes:
+    """A file of the archive, if it is not too large."""
+    info = archive.getinfo(name)
+    # No more is unpacked than the size that the archive states.
+    if info.file_size > (limit := unpacked_limit(info.compress_size)):
+        raise too_large(f"{path}, {name}", info.compress_size, limit)
+    return archive.read(name)
 
 
 @lru_cache(maxsize=32)
@@ -83,16 +108,48 @@ def _program(data: bytes) -> Program:
 Columns = dict[str, Array]
 
 
-def _read_table(archive: zipfile.ZipFile, name: str, wanted: list[str]) -> Columns:
+def _read_table(archive: zipfile.ZipFile, path: Path, name: str, wanted: list[str]) -> Columns:
     """Columns of a Parquet file in the archive; missing ones are left out."""
     try:
+        import pyarrow
         import pyarrow.parquet as parquet
     except ImportError:
         raise missing_extra("pyarrow", "parquet", "reading nsys-jax archives") from None
-    file = parquet.ParquetFile(io.BytesIO(archive.read(name)))
-    names = [one for one in wanted if one in file.schema_arrow.names]
-    table = file.read(columns=names)
-    return {one: table.column(one).to_numpy(zero_copy_only=False) for one in names}
+    data = _member(archive, path, name)
+    with damage(f"{path}, {name}", "a Parquet table", (pyarrow.ArrowException,)):
+        file = parquet.ParquetFile(io.BytesIO(data))
+        names = [one for one in wanted if one in file.schema_arrow.names]
+        # Parquet can state millions of equal values in a few bytes.
+        limit = unpacked_limit(len(data))
+        if file.metadata.num_rows * max(len(names), 1) * _CELL_BYTES > limit:
+            raise too_large(f"{path}, {name}", len(data), limit)
+        table = file.read(columns=names)
+        return {one: table.column(one).to_numpy(zero_copy_only=False) for one in names}
+
+
+def _projection(archive: zipfile.ZipFile, path: Path, name: str) -> Columns:
+    """The table of ranges: texts or None, and integers."""
+    table = _read_table(archive, path, name, ["Name", *_NUMBERS])
+    for column in ("Name", *_NUMBERS):
+        if column not in table:
+            raise BadInput(
+                f"{path}, {name} has no column {column!r}; record it again with nsys-jax"
+            )
+        if column != "Name":
+            with damage(f"{path}, {name}, column {column!r}", "numbers"):
+                table[column] = _integers(table[column])
+    return table
+
+
+def _integers(values: Array) -> Array:
+    """Numbers as integers, `_NONE` where they are missing; ValueError for anything else."""
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"values of the type {values.dtype}")
+    missing = np.isnan(values)
+    values = np.where(missing, 0, values)
+    if len(values) and np.abs(values).max() > _LARGEST:
+        raise ValueError(f"{values[np.argmax(np.abs(values))]}")
+    return np.where(missing, _NONE, values.astype(np.int64))
 
 
 def _by_process(table: Columns) -> list[Columns]:
@@ -113,23 +170,30 @@ class _Machine:
 
     @classmethod
     def of(cls, archive: zipfile.ZipFile, path: Path) -> _Machine:
-        said = dict(_pairs(archive, "system-metadata.parquet", "name", "value"))
-        models = _pairs(archive, "device-metadata.parquet", "cuDevice", _MODEL)
-        threads = _pairs(archive, "thread-metadata.parquet", "TID", "Name")
+        said = dict(_pairs(archive, path, "system-metadata.parquet", "name", "value"))
+        models = _pairs(archive, path, "device-metadata.parquet", "cuDevice", _MODEL)
+        threads = _pairs(archive, path, "thread-metadata.parquet", "TID", "Name")
         versions = {ours: str(said[key]) for key, ours in _VERSIONS.items() if said.get(key)}
         name = str(said.get("Hostname") or path.stem)
-        return cls(name, versions, {int(k): str(v) for k, v in models}, dict(threads))
+        return cls(
+            name,
+            versions,
+            {k: str(v) for k, v in models if isinstance(k, int)},
+            {k: str(v) for k, v in threads if isinstance(k, int)},
+        )
 
 
 _MODEL = "('TARGET_INFO_GPU', 'name')"
 
 
-def _pairs(archive: zipfile.ZipFile, file: str, key: str, value: str) -> list[tuple[Any, Any]]:
+def _pairs(
+    archive: zipfile.ZipFile, path: Path, file: str, key: str, value: str
+) -> list[tuple[Any, Any]]:
     """Pairs from two columns of a table, if the archive has both."""
     found: list[tuple[Any, Any]] = []
     for name in archive.namelist():
         if name == file or name.startswith(f"{file}/"):
-            table = _read_table(archive, name, [key, value])
+            table = _read_table(archive, path, name, [key, value])
             if key in table and value in table:
                 found += zip(table[key].tolist(), table[value].tolist(), strict=True)
     return found
@@ -143,7 +207,7 @@ class _Reader:
     ) -> None:
         self.path, self.machine, self.dumps = path, machine, dumps
         known = np.array([isinstance(text, str) for text in table["Name"].tolist()], bool)
-        self.outside = int(table["NumGPUOps"][~known].sum())
+        self.outside = int(np.maximum(table["NumGPUOps"][~known], 0).sum())
         table = {key: column[known] for key, column in table.items()}
         order = np.argsort(table["RangeId"], kind="stable")
         self.table = {key: column[order] for key, column in table.items()}
@@ -178,8 +242,8 @@ class _Reader:
 
     def _instructions(self) -> tuple[Array, list[str]]:
         """Rows of innermost instructions, and the program of each."""
-        place = {int(one): row for row, one in enumerate(self.table["RangeId"].tolist())}
-        parents = [place.get(p, -1) if p == p else -1 for p in self.table["ParentId"].tolist()]
+        place = {one: row for row, one in enumerate(self.table["RangeId"].tolist())}
+        parents = [place.get(p, -1) for p in self.table["ParentId"].tolist()]
         # None while XLA compiles; parents come before their children.
         program: list[str | None] = []
         inner = np.zeros(len(parents), bool)
@@ -214,14 +278,19 @@ class _Reader:
         kinds = {
             key: "Communication" if _is_collective(*key, known) else "Compute" for key in set(keys)
         }
-        starts = self.table["Projected Start"][self.rows]
-        ends = (starts + self.table["Projected Duration"][self.rows]).tolist()
+        starts, durations = self._span("Projected Start", "Projected Duration", self.rows)
+        ends = (starts + durations).tolist()
         free: dict[str, list[int]] = {"Compute": [], "Communication": []}
         lane: list[tuple[str, int]] = [("", 0)] * len(keys)
         for row in np.argsort(starts, kind="stable").tolist():
             kind, start = kinds[keys[row]], int(starts[row])
             busy = free[kind]
             first = next((i for i, until in enumerate(busy) if until <= start), len(busy))
+            if first >= _MOST_LANES:
+                raise BadInput(
+                    f"{self.path} is damaged: more than {_MOST_LANES} instructions run at "
+                    f"{start} ns; record it again"
+                )
             busy[first : first + 1] = [ends[row]]
             lane[row] = (kind, first)
         made = sorted(set(lane), key=lambda one: (one[0] != "Compute", one[1]))
@@ -264,10 +333,13 @@ class _Reader:
         return _table(HOST_COLUMNS, columns, self.texts)
 
     def _times(self, start: str, duration: str, rows: Array) -> Columns:
-        # Host times are floating point, which is exact for half a year of nanoseconds.
-        begin = np.nan_to_num(self.table[start][rows]).astype(np.int64)
-        length = np.nan_to_num(self.table[duration][rows]).astype(np.int64)
-        return {"start_ps": begin * 1000, "duration_ps": np.maximum(length, 0) * 1000}
+        begin, length = self._span(start, duration, rows)
+        return {"start_ps": begin * 1000, "duration_ps": length * 1000}
+
+    def _span(self, start: str, duration: str, rows: Array) -> tuple[Array, Array]:
+        """Starts and durations in nanoseconds; 0 where they are missing."""
+        begin, length = self.table[start][rows], self.table[duration][rows]
+        return np.where(begin == _NONE, 0, begin), np.maximum(length, 0)
 
     def _warnings(self, devices: int) -> Iterator[ProfileWarning]:
         name = self.path.name
@@ -277,7 +349,7 @@ class _Reader:
                 f"{name} has one time for each CUDA graph, so the kernels in them are unknown; "
                 "read the .sqlite export of the report instead",
             )
-        inside = int(self.table["NumGPUOps"][self.rows].sum())
+        inside = int(np.maximum(self.table["NumGPUOps"][self.rows], 0).sum())
         if self.outside > 0.005 * (inside + self.outside):
             yield ProfileWarning(
                 "no-launch",

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Device, Host, Lane, ProfileWarning
 from slipstream.sources.nsys.tables import Export
@@ -18,6 +20,7 @@ MOST_NOTES = 8
 
 _WARNING, _ERROR = 2, 3
 _DROPPED = re.compile(r"drop|lost|lose|overflow|buffer|incomplete|not (been )?collected", re.I)
+_PAIR = ("name", "value")
 _VERSIONS = {"NvDriverVersion": "driver_version", "CudaDriverVersion": "cuda_driver_version"}
 _PROPERTIES = {
     "clockRate": "clock_rate",
@@ -49,14 +52,14 @@ class ProfiledMachine:
 
     @classmethod
     def of(cls, export: Export, source: Path, first_ns: int) -> ProfiledMachine:
-        said = dict(export.select("TARGET_INFO_SYSTEM_ENV", "name", "value"))
+        said = dict(export.select("TARGET_INFO_SYSTEM_ENV", *_PAIR, of_any_type=_PAIR))
         versions = {ours: str(said[key]) for key, ours in _VERSIONS.items() if said.get(key)}
-        about = dict(export.select("META_DATA_EXPORT", "name", "value"))
+        about = dict(export.select("META_DATA_EXPORT", *_PAIR, of_any_type=_PAIR))
         if about.get("EXPORT_PRODUCT_VERSION"):
             versions["nsys_version"] = str(about["EXPORT_PRODUCT_VERSION"])
         base_ns, start_ns = _clock(export, first_ns)
         threads = list(export.select("ThreadNames", "globalTid", "nameId"))
-        texts = dict(export.select("StringIds", "id", "value")) if threads else {}
+        texts = export.strings(np.array([name for _, name in threads if name is not None], int))
         return cls(
             source,
             str(said.get("Hostname") or source.name.partition(".")[0]),
@@ -65,10 +68,12 @@ class ProfiledMachine:
             start_ns,
             _gpus(export),
             _visible(export),
-            {thread: str(texts.get(name, "")) for thread, name in threads},
+            {thread: texts.get(name, "") for thread, name in threads},
             {
                 process: str(name)
-                for process, name in export.select("PROCESSES", "globalPid", "name")
+                for process, name in export.select(
+                    "PROCESSES", "globalPid", "name", of_any_type=("name",)
+                )
             },
         )
 
@@ -100,7 +105,8 @@ class ProfiledMachine:
 def diagnostics(export: Export, source: Path) -> Iterator[ProfileWarning]:
     """Warnings and errors of the profiler itself."""
     said: dict[str, int] = {}
-    for severity, text in export.select("DIAGNOSTIC_EVENT", "severity", "text"):
+    rows = export.select("DIAGNOSTIC_EVENT", "severity", "text", of_any_type=("text",))
+    for severity, text in rows:
         if severity in (_WARNING, _ERROR) and text:
             said.setdefault(" ".join(str(text).split()), severity)
     for text, severity in list(said.items())[:MOST_NOTES]:
@@ -136,13 +142,16 @@ def _clock(export: Export, first_ns: int) -> tuple[int, int | None]:
 
 def _gpus(export: Export) -> dict[int, tuple[str, Mapping[str, int | float | str]]]:
     found: dict[int, tuple[str, Mapping[str, int | float | str]]] = {}
-    for number, name, *values in export.select("TARGET_INFO_GPU", "id", "name", *_PROPERTIES):
+    free = ("name", *_PROPERTIES)
+    for number, name, *values in export.select("TARGET_INFO_GPU", "id", *free, of_any_type=free):
+        if number is None:
+            continue
         stated = zip(_PROPERTIES.values(), values, strict=True)
-        properties = {key: value for key, value in stated if value is not None}
-        found[int(number)] = (str(name or ""), {"gpu_device_name": str(name or ""), **properties})
+        properties = {key: value for key, value in stated if isinstance(value, int | float | str)}
+        found[number] = (str(name or ""), {"gpu_device_name": str(name or ""), **properties})
     return found
 
 
 def _visible(export: Export) -> dict[tuple[int, int], int]:
     rows = export.select("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
-    return {(int(p), int(c)): int(g) for p, c, g in rows if None not in (p, c, g)}
+    return {(p, c): g for p, c, g in rows if None not in (p, c, g)}

@@ -21,6 +21,7 @@ import numpy as np
 from slipstream.errors import BadInput, Missing
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
 from slipstream.profile.profile import Device, Lane, Profile, ProfileWarning, Programs
+from slipstream.reading import DAMAGE, describe
 from slipstream.sources.hlo.dumps import Dumps
 from slipstream.sources.nsys.device_work import DeviceWork, read_device_work
 from slipstream.sources.nsys.machine import ProfiledMachine, diagnostics
@@ -36,18 +37,21 @@ from slipstream.sources.nsys.ranges import (
     enclosing,
     parse_label,
 )
-from slipstream.sources.nsys.tables import Export, damaged_export
+from slipstream.sources.nsys.tables import Export
 
 _PUSH_POP, _START_END = (59, 70), (60, 71)
 _CALLS = {"start": 0, "end": 0, "globalTid": 0, "correlationId": 0, "nameId": -1}
 _RANGES = {"start": 0, "end": -1, "eventType": 59, "globalTid": 0, "textId": -1}
+_DAMAGE: tuple[type[Exception], ...] = (*DAMAGE, sqlite3.Error)
+_LONGEST_NS = (1 << 63) // 1000 - 1
+"""106 days, which is as far as 64 bits of picoseconds reach"""
 _UNLAUNCHED_SHARE = 0.005
 """share of device time without a recorded launch above which there is a warning"""
 
 
 def read_export(path: Path, dumps: Dumps, source: Path | None = None) -> Profile:
     """The Profile of an export; `source` is the file the user named, if `path` is temporary."""
-    with closing(Export(path)) as export:
+    with closing(Export(path, source)) as export:
         if not any(export.has(table) for table in ("StringIds", "META_DATA_EXPORT")):
             raise BadInput(
                 f"{source or path} is a SQLite file but not an Nsight Systems export: it has no "
@@ -55,8 +59,8 @@ def read_export(path: Path, dumps: Dumps, source: Path | None = None) -> Profile
             )
         try:
             return _Reader(export, source or path, dumps).profile()
-        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-            raise damaged_export(source or path, error) from None
+        except _DAMAGE as error:
+            raise export.damaged(f"content that can't be read ({describe(error)})") from error
 
 
 @contextmanager
@@ -104,6 +108,7 @@ class _Reader:
         self._read_ranges()
         self._number_threads()
         self.machine = ProfiledMachine.of(export, source, self._first_ns())
+        self._check_times()
 
     def _read_calls(self) -> None:
         rows = self.export.read("CUPTI_ACTIVITY_KIND_RUNTIME", _CALLS)
@@ -160,6 +165,20 @@ class _Reader:
         columns = [part.start_ns for part in self.work]
         columns += [self.calls["start"], self.ranges["start"]]
         return min((int(column.min()) for column in columns if len(column)), default=0)
+
+    def _check_times(self) -> None:
+        """Refuse times so far apart that differences would not fit into 64 bits."""
+        starts = [part.start_ns for part in self.work]
+        starts += [self.calls["start"], self.ranges["start"]]
+        ends = [part.end_ns for part in self.work] + [self.calls["end"], self.ranges["end"]]
+        latest = max((int(column.max()) for column in starts + ends if len(column)), default=0)
+        first = min(self._first_ns(), self.machine.base_ns)
+        if latest - first > _LONGEST_NS:
+            raise BadInput(
+                f"{self.source} is damaged: it has times of {first} and of {latest} ns, expected "
+                "less than 106 days between them; export it again with: "
+                "nsys export --type sqlite report.nsys-rep"
+            )
 
     def profile(self) -> Profile:
         self._join()
@@ -270,7 +289,7 @@ class _Reader:
         ):
             start, end = times["start"], times["end"]
             np.multiply(start - self.machine.base_ns, 1000, out=columns["start_ps"][rows])
-            np.multiply(np.maximum(end - start, 0), 1000, out=columns["duration_ps"][rows])
+            np.multiply(_durations(start, end), 1000, out=columns["duration_ps"][rows])
             np.add(thread, first, out=columns["lane"][rows])
             columns["name"][rows] = name
         np.multiply(
@@ -292,7 +311,7 @@ class _Reader:
                 f"{self.source.name}: CUDA graphs were traced as a whole, so the kernels in them "
                 "are unknown; record with: nsys profile --cuda-graph-trace=node",
             )
-        total = sum(int((part.end_ns - part.start_ns).sum()) for part in self.work)
+        total = sum(int(_durations(part.start_ns, part.end_ns).sum()) for part in self.work)
         if not total:
             return
         if not any(label.kind == INSTRUCTION for label in self.labels):
@@ -305,7 +324,7 @@ class _Reader:
         lost = 0
         for part, joined in zip(self.work, self.joined, strict=True):
             missing = joined.call < 0
-            lost += int((part.end_ns - part.start_ns)[missing].sum())
+            lost += int(_durations(part.start_ns, part.end_ns)[missing].sum())
         if lost > _UNLAUNCHED_SHARE * total:
             yield ProfileWarning(
                 "no-launch",
@@ -335,7 +354,13 @@ def _event_columns(
 
 def _times(start_ns: Array, end_ns: Array, base_ns: int) -> dict[str, Array]:
     start = (start_ns - base_ns) * 1000
-    return {"start_ps": start, "duration_ps": np.maximum(end_ns - start_ns, 0) * 1000}
+    return {"start_ps": start, "duration_ps": _durations(start_ns, end_ns) * 1000}
+
+
+def _durations(start: Array, end: Array) -> Array:
+    """Times from start to end; 0 where the end is earlier, however much."""
+    found: Array = np.maximum(end, start) - start
+    return found
 
 
 def _table(columns: tuple[Column, ...], parts: list[dict[str, Array]], texts: Texts) -> Table:

@@ -27,7 +27,7 @@ TEXT = 1 << 16
 """added to a text column's slot: the slot gets the text's offset, the next one its length"""
 
 _INTERIOR, _LEAF = 5, 13
-_DAMAGED, _ON_OVERFLOW_PAGE = -1, -2
+_DAMAGED, _ON_OVERFLOW_PAGE, _NOT_AN_INTEGER = -1, -2, -3
 _CHUNK_LEAVES = 4096
 _DEEPEST = 60
 
@@ -153,7 +153,7 @@ def _local_end(at, payload, usable):  # type: ignore[no-untyped-def]
 
 @inner
 def _value(data, kind, at, null):  # type: ignore[no-untyped-def]
-    """A value as an integer: `null` for NULL, 0 for anything that is no integer."""
+    """An integer, or `null` for NULL."""
     if kind == 0:
         return null
     if kind <= 6:
@@ -202,6 +202,8 @@ def _read_row(data, at, usable, limit, slots, width, nulls, out, rows, row):  # 
             is_text = kind >= 13 and kind & 1
             out[(slot - TEXT) * rows + row] = value_at
             out[(slot - TEXT + 1) * rows + row] = size if is_text else -1
+        elif slot != IGNORED and (kind == 7 or kind >= 10):
+            return _NOT_AN_INTEGER  # SQL finds it again, and says where it is
         elif slot == MIXED:
             digest = _mixed(digest, _value(data, kind, value_at, nulls[column]))
         elif slot != IGNORED:

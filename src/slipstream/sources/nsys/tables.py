@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,13 @@ from slipstream.sources.nsys.sqlite_pages import (
 
 _AT_ONCE = 65536
 """rows fetched at once by SQL"""
+_LONGEST = 64 << 20
+"""bytes of the longest text"""
+_STEPS_AT_ONCE = 1_000_000
+_STEPS_PER_BYTE = 16
+"""steps of SQLite's virtual machine that a query may take: reading a whole file takes about one
+for each byte; pages that lead to each other would take forever"""
+_ACTIONS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA)
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,17 @@ class ExportRows:
 
 
 class Export:
-    """An open export."""
+    """An open export; `source` is the file to name in errors, if `path` is temporary.
 
-    def __init__(self, path: Path) -> None:
+    A file may define views, functions and recursive queries under the names of an export's tables.
+    Only tables are read, and no query runs longer than it takes to read the whole file.
+    """
+
+    def __init__(self, path: Path, source: Path | None = None) -> None:
         self.path = path
+        self.source = source or path
+        self.table = "sqlite_master"
+        """the table that was last read, for errors"""
         # A log next to the file holds rows that are not in the file yet.
         settled = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal"))
         options = "mode=ro&immutable=1" if settled else "mode=ro"
@@ -61,16 +74,33 @@ class Export:
             self.connection = sqlite3.connect(
                 f"{path.resolve().as_uri()}?{options}", uri=True, check_same_thread=False
             )
-            # Names of kernels are not always valid UTF-8.
-            self.connection.text_factory = lambda text: text.decode("utf-8", "replace")
-            found = self.connection.execute(
-                "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
-            )
-            self._roots = {str(name): int(root) for name, root in found}
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise damaged_export(path, error) from None
+            self._limit(path.stat().st_size)
+            found = self._execute("SELECT name, type, rootpage FROM sqlite_master").fetchall()
+        except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
+            raise damaged_export(self.source, error) from None
+        self._roots = {n: r for n, kind, r in found if kind == "table" and isinstance(r, int)}
+        self._views = {name for name, kind, _ in found if kind == "view"}
         self._pages = SqlitePages.of(open_bytes(path)) if settled else None
         self._columns: dict[str, dict[str, str]] = {}
+
+    def _limit(self, size: int) -> None:
+        connection = self.connection
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # Names of kernels are not always valid UTF-8.
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        connection.set_authorizer(_authorize)
+        self._most_steps = _STEPS_PER_BYTE * size + 10 * _STEPS_AT_ONCE
+        connection.set_progress_handler(self._count_steps, _STEPS_AT_ONCE)
+
+    def _count_steps(self) -> bool:
+        """Whether to interrupt the query."""
+        self._steps += _STEPS_AT_ONCE
+        return self._steps > self._most_steps
+
+    def _execute(self, query: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        self._steps = 0
+        return self.connection.execute(query, values)
 
     def close(self) -> None:
         self.connection.close()
@@ -80,10 +110,20 @@ class Export:
 
     def columns(self, table: str) -> dict[str, str]:
         """Declared type of each of a table's columns; empty if there is no such table."""
+        self.table = table
+        if table in self._views or self._roots.get(table) == 0:
+            raise self.damaged("a query under the name of a table")
         if table not in self._columns:
-            found = self.connection.execute(f'PRAGMA table_info("{table}")')
+            found = self._execute(f'PRAGMA table_info("{table}")') if self.has(table) else ()
             self._columns[table] = {row[1]: row[2].upper() for row in found}
         return self._columns[table]
+
+    def damaged(self, seen: str) -> BadInput:
+        """The error for content of the table that was last read."""
+        return BadInput(
+            f"{self.source} is damaged: table {self.table} has {seen}; export it again with: "
+            "nsys export --type sqlite report.nsys-rep"
+        )
 
     def first_of(self, table: str, *names: str) -> str | None:
         """The first of these columns that the table has: new and old names of one column."""
@@ -141,37 +181,72 @@ class Export:
         fills = [query.numbers.get(name) for name in names]
         words: dict[str, dict[str, int]] = {name: {} for name in query.texts}
         pieces = []
-        cursor = self.connection.execute(f'SELECT {listed} FROM "{table}"')
+        cursor = self._execute(f'SELECT {listed} FROM "{table}"')
         while rows := cursor.fetchmany(_AT_ONCE):
+            self._check_integers(rows, names, {*query.numbers, *query.mixed})
             pieces.append(_numbered(rows, query, fills, words))
         table_ = np.concatenate(pieces, axis=1) if pieces else np.empty((len(names) + 2, 0), int)
         columns = dict(zip((*query.numbers, *query.texts), table_[2:], strict=False))
         return ExportRows(columns, {n: list(w) for n, w in words.items()}, table_[0], table_[1])
 
-    def select(self, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Rows of a small table, by SQL; a missing column is None in every row."""
+    def select(
+        self, table: str, *names: str, of_any_type: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows of a small table, by SQL: integers or None, other values only where named.
+
+        A missing column is None in every row.
+        """
         known = self.columns(table)
         if not known:
             return iter(())
         listed = ", ".join(f'"{name}"' if name in known else "NULL" for name in names)
-        return iter(self.connection.execute(f'SELECT {listed} FROM "{table}"').fetchall())
+        rows = self._execute(f'SELECT rowid, {listed} FROM "{table}"').fetchall()
+        self._check_integers(rows, names, {*names} - {*of_any_type})
+        return (row[1:] for row in rows)
 
     def rows_by_id(
         self, table: str, ids: Sequence[int], names: Sequence[str]
-    ) -> list[tuple[Any, ...]]:
-        """Rows of a table, in the order of `ids`."""
+    ) -> list[tuple[int | None, ...]]:
+        """Integers of rows of a table, in the order of `ids`."""
         known = self.columns(table)
         listed = ", ".join(f'"{name}"' if name in known else "NULL" for name in names)
-        query = f'SELECT {listed} FROM "{table}" WHERE rowid = ?'
-        return [self.connection.execute(query, (one,)).fetchone() for one in ids]
+        query = f'SELECT rowid, {listed} FROM "{table}" WHERE rowid = ?'
+        found = []
+        for one in ids:
+            row = self._execute(query, (one,)).fetchone()
+            if row is None:
+                raise self.damaged(f"row {one} in its pages, but not in its index")
+            found.append(row)
+        self._check_integers(found, names, set(names))
+        return [row[1:] for row in found]
 
     def strings(self, ids: Array) -> dict[int, str]:
         """Texts of `StringIds` by id."""
         wanted = set(ids.tolist())
-        with suppress(sqlite3.Error):
-            found = self.connection.execute("SELECT id, value FROM StringIds")
-            return {number: str(text) for number, text in found if number in wanted}
-        return {}
+        if not {"id", "value"} <= self.columns("StringIds").keys():
+            return {}
+        found = self._execute('SELECT "id", "value" FROM "StringIds"')
+        return {number: str(text) for number, text in found if number in wanted}
+
+    def _check_integers(
+        self, rows: Sequence[tuple[Any, ...]], names: Sequence[str], integers: set[str]
+    ) -> None:
+        """BadInput for values of other types; rows start with their id."""
+        for place, name in enumerate(names, 1):
+            if name not in integers:
+                continue
+            for row in rows:
+                if type(row[place]) is not int and row[place] is not None:
+                    seen = f"{str(row[place])[:40]!r} in column {name} of row {row[0]}"
+                    raise self.damaged(f"{seen}, expected an integer")
+
+
+def _authorize(
+    action: int, first: str | None, second: str | None, database: str | None, view: str | None
+) -> int:
+    """Allow to read tables, not to run what a file defines: views, functions, recursion."""
+    allowed = action in _ACTIONS and view is None
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def damaged_export(path: Path, error: Exception) -> BadInput:

@@ -386,7 +386,7 @@ def _program_of(data: bytes, source: str) -> Program:
     from slipstream.sources.hlo.reader import program_from_proto, program_from_text
 
     if data.startswith(b"HloModule"):
-        return program_from_text(data.decode(), source=source)
+        return program_from_text(data.decode("utf-8", "replace"), source=source)
     return program_from_proto(data, source=source)
 
 
