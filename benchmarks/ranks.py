@@ -47,8 +47,12 @@ weights = np.linspace(-0.1, 0.1, 1024, dtype=np.float32).reshape(32, 32)
 rows = np.resize(np.eye(32, dtype=np.float32), (2 * size, 32))
 w = jax.make_array_from_callback(weights.shape, whole, lambda index: weights[index])
 x = jax.make_array_from_callback(rows.shape, cut, lambda index: rows[index])
-steps, goes_on = int(sys.argv[2]), True
-number = 0
+
+def is_wanted_by_all(wanted):
+    return bool(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
+
+# Compiled now, not between two steps.
+steps, number, goes_on = int(sys.argv[2]), 0, is_wanted_by_all(True)
 while goes_on:
     for _ in range(50):
         w, loss = step(w, x)
@@ -56,7 +60,7 @@ while goes_on:
         number += 1
     # All ranks end after the same step.
     wanted = number < steps or os.path.exists(os.environ["JOB_GOES_ON"])
-    goes_on = bool(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
+    goes_on = is_wanted_by_all(wanted)
 digest = hashlib.sha256(np.asarray(w.addressable_data(0)).tobytes()).hexdigest()[:16]
 print("end", number, float(loss), digest)
 """

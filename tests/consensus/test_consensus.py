@@ -575,6 +575,8 @@ def test_a_folder_is_only_trusted_within_one_job():
     assert job_id({}) is None
     assert job_id({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "7-1-0"
     assert job_id({"SLURM_JOB_ID": "7", "SLIPSTREAM_SESSION": "mine"}) == "mine"
+    assert job_id({"TORCHELASTIC_RUN_ID": "x7", "TORCHELASTIC_RESTART_COUNT": "1"}) == "x7-1"
+    assert job_id({"TORCHELASTIC_RUN_ID": "none"}) is None
     mpirun = {"OMPI_MCA_ess_base_jobid": "5", "PMIX_NAMESPACE": "5"}
     assert job_id({"SLURM_JOB_ID": "7", **mpirun}) == "5"
 

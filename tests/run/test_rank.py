@@ -6,7 +6,14 @@ import pytest
 
 from slipstream.consensus.kvstore import FolderStore
 from slipstream.errors import BadInput
-from slipstream.run.rank import SOURCES, Rank, all_ranks_share, is_launched, rank_notes
+from slipstream.run.rank import (
+    SOURCES,
+    Rank,
+    all_ranks_share,
+    is_launched,
+    more_processes_note,
+    rank_notes,
+)
 from slipstream.run.settings import parse_rank
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +66,21 @@ def test_ranks_count_each_other(tmp_path):
     assert all_ranks_share(tmp_path, Rank(0, 2), again)
     assert all_ranks_share(tmp_path, Rank(1, 2), again)
     assert all_ranks_share(tmp_path, Rank(0, 1), job)
+
+
+def test_without_a_job_id_the_folder_is_taken_to_be_shared_and_nobody_waits(tmp_path):
+    """torchrun without an id, Kubernetes: an earlier job's ranks would look like this one's."""
+    for environment in ({"TORCHELASTIC_RUN_ID": "none"}, {"JOB_COMPLETION_INDEX": "1"}):
+        assert all_ranks_share(tmp_path, Rank(1, 64), environment)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_only_jax_knows_is_said():
+    assert more_processes_note(Rank(0, 16), 16) is None
+    assert more_processes_note(Rank(0, 16), 1) is None
+    note = more_processes_note(Rank(), 16)
+    assert note.startswith("jax.distributed has 16 processes, but slipstream run knew of 1: ")
+    assert "--rank N/COUNT" in note
 
 
 SRUN = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}

@@ -61,7 +61,9 @@ MANY = 16
 class Ranks:
     """All ranks of a job, with us or without."""
 
-    def __init__(self, folder, name, size, steps=50, *options, with_us=True, is_short=False):
+    def __init__(
+        self, folder, name, size, steps=50, *options, with_us=True, is_short=False, is_told=True
+    ):
         with socket.socket() as opened:
             opened.bind(("localhost", 0))
             address = f"localhost:{opened.getsockname()[1]}"
@@ -75,8 +77,10 @@ class Ranks:
         self.errors = [folder / f"{name}{rank}.err" for rank in range(size)]
         self.processes = []
         for rank in range(size):
-            more = ("--rank", f"{rank}/{size}", *OTHER, "--rounds", "8", *options)
-            words = command(self.out, job, *more) if with_us else job
+            more = (*OTHER, "--rounds", "8", *options)
+            more = ("--rank", f"{rank}/{size}", *more) if is_told else more
+            own = self.out if is_told else self.out / str(rank)
+            words = command(own, job, *more) if with_us else job
             env = environment(
                 JOB_RANK=str(rank), JOB_SIZE=str(size), JOB_STEPS=str(steps),
                 JOB_GOES_ON=str(self.goes_on),
@@ -124,8 +128,8 @@ def place(tmp_path_factory):
 def until_settled(ranks):
     """The whole loop, until all ranks have their receipts."""
     try:
-        done = [ranks.out / "compare" / f"rank{rank}" / "done.json" for rank in range(ranks.size)]
-        ranks.wait_for(lambda: all(file.exists() for file in done))
+        pattern = "**/compare/rank*/done.json"
+        ranks.wait_for(lambda: len(list(ranks.out.glob(pattern))) == ranks.size)
         ranks.goes_on.unlink()
         ranks.codes = ranks.wait()
     finally:
@@ -203,6 +207,21 @@ def test_sixteen_ranks_decide_as_one(many):
     assert list(seconds) == [*PHASES, WAIT]
     assert seconds[WAIT]["slowest"] <= Patience().step_s
     assert all(0 <= found["median"] <= found["slowest"] for found in seconds.values())
+
+
+@pytest.mark.retry("another process can take the free port before the ranks do")
+def test_ranks_that_only_jax_knows_decide_as_one_and_say_so(place):
+    """Their script tells `jax.distributed.initialize`, and each has a folder of its own."""
+    ranks = Ranks(place, "untold", 2, 50, "--profile-first", is_told=False)
+    assert until_settled(ranks).codes == [0, 0], ranks.said
+    first, second = (json.loads((ranks.out / f"{n}" / "receipt.json").read_text()) for n in (0, 1))
+    assert first["arms"] and first["ranks"]["count"] == second["ranks"]["count"] == 2
+    assert [first["chosen"], first["why"]] == [second["chosen"], second["why"]]
+    note = "jax.distributed has 2 processes, but slipstream run knew of 1"
+    for receipt in (first, second):
+        assert len([text for text in receipt["notes"] if text.startswith(note)]) == 1
+        # The costs of one rank are not used; those of both are merged inside the job.
+        assert receipt["phases"]["costs"]["ranks"] == 2
 
 
 # One rank's process is killed: JAX ends the others, with us as without.

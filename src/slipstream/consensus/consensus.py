@@ -318,7 +318,7 @@ def store_for(folder: Path) -> KeyValueStore:
 def job_id(environment: Mapping[str, str]) -> str | None:
     """Tells this job from an earlier one in the same folder; the same on all its ranks."""
     for names in _JOB_VARIABLES:
-        if names[0] in environment:
+        if environment.get(names[0], _NO_ID) != _NO_ID:
             return "-".join(environment.get(name, "0") for name in names)
     return None
 
@@ -328,8 +328,11 @@ _JOB_VARIABLES: Sequence[Sequence[str]] = (
     # Before Slurm's: one batch script may start several mpirun.
     ("OMPI_MCA_ess_base_jobid",),
     ("PMIX_NAMESPACE", "SLURM_RESTART_COUNT"),
+    ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
     ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
 )
+_NO_ID = "none"
+"""what torchrun says where nobody gave the job an id"""
 
 
 def _own_rank() -> int:

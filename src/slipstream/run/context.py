@@ -16,7 +16,7 @@ from slipstream.outputs.html.receipt import receipt_page
 from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.run.agent.request import JAX_IMPORTED, LOADED, PROBLEM, PROFILE, Request, marked
 from slipstream.run.job_command import obstacle, suspect
-from slipstream.run.rank import Rank, rank_notes
+from slipstream.run.rank import Rank, more_processes_note, rank_notes
 from slipstream.run.run_dir import PAGE, REQUEST, STATUS, RunDir, read_json
 from slipstream.run.settings import Settings
 from slipstream.writing import atomic_write
@@ -110,6 +110,9 @@ class Context:
 
     def finish(self, receipt: Receipt) -> Receipt:
         """Add what only the launcher knows to the receipt, report it, and write it."""
+        note = more_processes_note(self.rank, int(receipt.ranks.get("count", 1)))
+        if note is not None and note not in self.notes:
+            self.warn(note)
         done = replace(
             self._with_overlap(receipt),
             repeat={**receipt.repeat, **self.settings.repeat()},

@@ -18,7 +18,7 @@ from slipstream.run.context import SIGNALLED, Context, RunResult, agent_problem
 from slipstream.run.cost_phase import Costs, make_costs, reused_costs
 from slipstream.run.launcher import PATIENCE_S, Job, job_environment, running
 from slipstream.run.preflight import Preflight
-from slipstream.run.rank import all_ranks_share
+from slipstream.run.rank import all_ranks_share, more_processes_note
 from slipstream.run.run_dir import CACHE, DONE, FAILED, REQUEST, RunDir, done_facts, read_json
 from slipstream.units import format_bytes
 from slipstream.writing import mark_folder
@@ -71,6 +71,11 @@ class ProfilePhase:
         facts = done_facts(self.run_dir.profile)
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
+        note = more_processes_note(self.context.rank, int(facts["processes"]))
+        if note is not None:
+            # The costs of one rank are not those of all: ranks would compile different programs.
+            self.context.warn(note)
+            return None
         return self._with_costs(facts)
 
     def reused(self) -> Precomputed | None:
@@ -91,6 +96,8 @@ class ProfilePhase:
         if facts is None or not self.context.all_ranks(_is_recorded):
             return None
         # Whether it is of the same program is for the agent to find out, inside the job.
+        if more_processes_note(self.context.rank, int(facts.get("processes", 1))):
+            return None
         now = (self.preflight.jaxlib, self.preflight.xla_flags)
         is_nsys = facts.get("profiler") == "nsys"
         if self.context.settings.nsys != is_nsys:

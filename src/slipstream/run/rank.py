@@ -182,6 +182,20 @@ def _half_known(environment: Mapping[str, str]) -> tuple[str, ...]:
     return ()
 
 
+def more_processes_note(known: Rank, processes: int) -> str | None:
+    """What `jax.distributed` says that neither a variable nor --rank did; None if they agree.
+
+    A script may pass its rank to `jax.distributed.initialize` itself, where only JAX sees it.
+    """
+    if processes <= known.count:
+        return None
+    return (
+        f"jax.distributed has {processes} processes, but slipstream run knew of {known.count}: "
+        "each decides with the others and reports for itself; for one report and one folder, give "
+        "each its --rank N/COUNT"
+    )
+
+
 def is_launched(environment: Mapping[str, str]) -> bool:
     """Whether a launcher started this process as one of its ranks, even if it is the only one."""
     return any(source.is_launcher for source, *_ in _found(environment))
