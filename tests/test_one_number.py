@@ -24,7 +24,7 @@ from slipstream.analyses.diff.diff import diff
 from slipstream.diagnosis.diagnose import diagnose
 from slipstream.machines.gpus import gpu
 from slipstream.machines.topology import machine
-from slipstream.outputs.html.report import report_json
+from slipstream.outputs.html.report import report_json, report_page
 from slipstream.outputs.html.report_data import Results, results
 from slipstream.outputs.html.sections.ops import key_of, ops_data
 from slipstream.outputs.json import ops_json, summary_json
@@ -398,6 +398,25 @@ def test_collectives_and_copies_have_one_time_and_one_exposed_time(found: Found)
             zip(found.results.ops.ops, ops_data(found.results), strict=True)}  # fmt: skip
     for key, us in plain.exposed.items():
         assert page[key]["exposed"] == close(us)
+
+
+def test_what_takes_most_of_the_time_is_diagnosed(found: Found) -> None:
+    """Copies that keep the devices from computing are never "no problems found"."""
+    median, diagnosis = found.plain.median, found.said["diagnose"]
+    if median["exposed_copy"] < 0.5 * median["wall"]:
+        return
+    (finding,) = diagnosis["findings"]
+    assert (finding["rule"], finding["gain"]["high_us"]) == (
+        "transfers",
+        close(median["exposed_copy"]),
+    )
+
+
+def test_the_page_does_not_contradict_itself_about_clocks(found: Found) -> None:
+    page = report_page(found.results)
+    assert "Clocks agree" not in page and "clocks agree" not in page
+    if found.results.collectives.alignment_us is not None:
+        assert "Clocks were aligned by the ends of collectives" in page
 
 
 def test_one_definition_of_mfu(found: Found) -> None:

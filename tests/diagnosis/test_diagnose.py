@@ -245,3 +245,12 @@ def _repeated(made: Profile, times: int) -> Profile:
         correlation=longer["correlation"] + turn * launches,
     )
     return Profile(made.hosts, made.devices, made.lanes, longer, programs=made.programs)
+
+
+def test_an_export_of_gpus_that_mostly_copy(external: Path) -> None:
+    """Two H100 that copy for 97% of a second, recorded without XLA's ranges."""
+    found = diagnose(load(external / "nsys_h100_2gpu_1s.sqlite"))
+    (finding,) = found.findings
+    assert (finding.rule, finding.gain.high_us) == ("transfers", pytest.approx(920_800, rel=0.01))
+    assert "of the recording (95%)" in finding.evidence
+    assert [change.kind for change in finding.changes] == ["code", "command"]

@@ -1,5 +1,6 @@
 """Arms that are the same program, run in the same way, are found before anything is timed."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from slipstream.experiment.variants import (
     Variant,
     drop_duplicates,
     make_arm,
+    read_program,
 )
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.compiling import overrides_in
@@ -46,6 +48,30 @@ def test_equal_programs_are_timed_once(platform, in_effect, variants, same):
     arms = [Arm(variant, program=program) for variant in (Variant("original"), *variants)]
     drop_duplicates(arms, platform, in_effect)
     assert [arm.same_as for arm in arms] == [None, *same]
+
+
+def test_a_program_that_only_its_configuration_tells_apart_is_another_one():
+    """The same instructions on the same shapes, with another algorithm."""
+    program = program_from_text(CONTIGUOUS)
+    entry = program.entry
+    first, *others = entry.instructions
+    tuned = replace(first, backend_config='{"algorithm":7}')
+    changed = replace(entry, instructions=(tuned, *others))
+    other = replace(program, computations={**program.computations, entry.name: changed})
+    arms = [Arm(Variant("original"), program=program), Arm(COSTS, program=other)]
+    drop_duplicates(arms, "gpu", {})
+    assert [arm.same_as for arm in arms] == [None, None]
+
+
+def test_a_program_that_is_compiled_twice_has_one_hash():
+    import jax
+
+    def step(x):
+        return jax.lax.scan(lambda c, _: (c @ c, c.sum()), x, None, length=3)
+
+    lowered = jax.jit(step).lower(jax.ShapeDtypeStruct((8, 8), "float32"))
+    made = [lowered.compile().runtime_executable() for _ in range(2)]
+    assert len({read_program(one, "step").content_hash for one in made}) == 1
 
 
 def test_another_program_is_never_the_same():
