@@ -394,6 +394,8 @@ def test_collectives_and_copies_have_one_time_and_one_exposed_time(found: Found)
         assert (row["per_step_us"], row["exposed_us"], row["count"]) == close(
             (plain.ops[key], plain.exposed[key], names[key]["count"])
         )
+    for row in (*names.values(), *rows.values()):
+        assert row["per_step_count"] == close(row["count"] / plain.rows)
     page = {key_of(op): data for op, data in
             zip(found.results.ops.ops, ops_data(found.results), strict=True)}  # fmt: skip
     for key, us in plain.exposed.items():

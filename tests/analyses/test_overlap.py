@@ -39,11 +39,12 @@ def test_the_whole_overlap_of_two_steps():
     assert found.ops == (
         Overlapped(
             STEP, "all-reduce.1", "communication", 2, None, 30.0, 20.0, 10.0,
-            category="communication", hidden_by=(Hider("dot.1", 10.0),),
+            category="communication", hidden_by=(Hider("dot.1", 10.0),), per_step_count=1.0,
         ),
         # The copy runs beside the last of the all-reduce, not beside compute.
         Overlapped(
-            STEP, "copy-start.1", "copy", 2, None, 20.0, 15.0, 5.0, category="host copy"
+            STEP, "copy-start.1", "copy", 2, None, 20.0, 15.0, 5.0, category="host copy",
+            per_step_count=1.0,
         ),
     )  # fmt: skip
     assert [op.hidden_share for op in found.ops] == [pytest.approx(1 / 3), 0.25]

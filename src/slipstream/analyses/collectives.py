@@ -73,6 +73,8 @@ class CollectiveRow:
     scope: str = ""
     source: str = ""
     description: str = ""
+    per_step_count: float = 0.0
+    """`count`, mean over steps and devices"""
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,7 @@ class _Rows:
             scope=named.scope,
             source=named.source,
             description=named.description,
+            per_step_count=len(rows) / self.steps,
         )
 
     def _moving_us(self, rows: Array, durations: Array) -> float:

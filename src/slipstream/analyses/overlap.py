@@ -58,6 +58,8 @@ class Overlapped:
     source: str = ""
     description: str = ""
     hidden_by: tuple[Hider, ...] = ()
+    per_step_count: float = 0.0
+    """`count`, mean over steps and devices"""
 
     @property
     def hidden_share(self) -> float:
@@ -156,6 +158,7 @@ def _ops(profile: Profile, segments: Exposures, steps: int) -> tuple[Overlapped,
                 source=named.source,
                 description=named.description,
                 hidden_by=hidden_by.get(group, ()),
+                per_step_count=int(count[group]) / steps,
             )
         )
     found.sort(key=lambda op: (-op.exposed_us, -op.per_step_us, op.instruction))

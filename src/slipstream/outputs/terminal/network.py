@@ -13,7 +13,7 @@ from slipstream.analyses.network.latency import Latency, Percentiles
 from slipstream.analyses.network.links import Region
 from slipstream.analyses.network.network import Network
 from slipstream.analyses.network.slack import SliceCollective
-from slipstream.outputs.formatting import plural, share_text, time_text
+from slipstream.outputs.formatting import count_text, plural, share_text, time_text
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -108,7 +108,7 @@ def _regions(found: Network, width: int) -> list[Line]:
         alike.setdefault((region.link, region.direction, region.ops), []).append(region)
     columns = [
         TextColumn("saturated while exposed", min_width=16),
-        TextColumn("times", right=True),
+        TextColumn("per step", right=True),
         TextColumn("exposed per step", right=True),
         TextColumn("rate", right=True),
         TextColumn("of link", right=True),
@@ -118,7 +118,7 @@ def _regions(found: Network, width: int) -> list[Line]:
     rows = [
         (
             f"{', '.join(ops)} · {direction if link == 'host' else LINKS[link]}",
-            str(len(regions)),
+            count_text(len(regions) / steps),
             time_text(sum(one.exposed_us for one in regions) / steps),
             _rate(float(np.mean([one.rate for one in regions]))),
             share_text(float(np.mean([one.share for one in regions])), 0),

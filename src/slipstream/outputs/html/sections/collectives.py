@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipstream.analyses.collectives import CollectiveRow, Collectives
-from slipstream.outputs.formatting import file_name, plural, share_text, time_text
+from slipstream.outputs.formatting import count_text, file_name, plural, share_text, time_text
 from slipstream.outputs.html.charts import share_bar
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
@@ -60,7 +60,7 @@ def _rows(result: Collectives) -> Html:
         TableColumn("Source", is_wide=True),
         number("Payload"),
         number("Devices", wide=True),
-        number("Runs", wide=True),
+        number("Events per step", wide=True),
         number("Per step"),
         number("Exposed"),
         number("Median", wide=True),
@@ -89,7 +89,7 @@ def _row(row: CollectiveRow, has_wait: bool, has_algorithm: bool) -> Row:
         tag("span", file_name(row.source), class_="c at"),
         bytes_cell(row.bytes),
         size,
-        count_cell(row.count),
+        Cell(count_text(row.per_step_count), row.per_step_count),
         us_cell(row.per_step_us),
         us_cell(row.exposed_us),
         us_cell(row.median_us),

@@ -9,15 +9,15 @@ from slipstream.analyses.network.links import Region, Series
 from slipstream.analyses.network.network import Network
 from slipstream.analyses.network.problems import NetworkProblem
 from slipstream.analyses.network.slack import SliceCollective
-from slipstream.outputs.formatting import plural, share_text, time_text
+from slipstream.outputs.formatting import count_text, plural, share_text, time_text
 from slipstream.outputs.html.charts import ChartCurve, chart, curves
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import (
+    Cell,
     Row,
     TableColumn,
     bytes_cell,
-    count_cell,
     number,
     rate_cell,
     share_cell,
@@ -101,7 +101,7 @@ def _regions(result: Network) -> Html | None:
     columns = [
         TableColumn("Saturated while exposed"),
         TableColumn("Link", is_wide=True),
-        number("Times", wide=True),
+        number("Times per step", wide=True),
         number("Exposed per step"),
         number("Rate", wide=True),
         number("Of capacity"),
@@ -111,7 +111,7 @@ def _regions(result: Network) -> Html | None:
         [
             tag("span", ", ".join(ops), class_="c"),
             f"{LINKS[link]}, {direction}",
-            count_cell(len(found)),
+            Cell(count_text(len(found) / steps), len(found) / steps),
             us_cell(sum(region.exposed_us for region in found) / steps),
             rate_cell(sum(region.rate for region in found) / len(found)),
             share_cell(sum(region.share for region in found) / len(found), 0),
