@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -79,6 +80,7 @@ class Guards:
         self._settled: dict[int, Place] = {}
         """arrays that lie between guard pages for good, by their identity"""
         self._made = 0
+        self._turn = threading.Lock()
 
     def array(self, like: Any) -> Any:
         """An array of the same shape that lies between guard pages for good, and is not copied."""
@@ -92,6 +94,11 @@ class Guards:
         """As `Native.__call__`."""
         function.prepare()
         self.called.add(name_of(function))
+        # One call at a time: threads may share an array, and each copies it back as a whole.
+        with self._turn:
+            return self._call(function, values)
+
+    def _call(self, function: Native, values: tuple[Any, ...]) -> Any:
         copies: list[tuple[Any, Place]] = []
         passed = []
         for value, kind in zip(values, function.arguments, strict=True):
