@@ -48,7 +48,7 @@ def _read(reader: Reader, chance: Random) -> object:
 
 
 FILES = {
-    f"file: {reader.name}": Target(partial(_read, reader), 0.01 if reader.name in _SLOW else 0.1)
+    f"file: {reader.name}": Target(partial(_read, reader), 0.03 if reader.name in _SLOW else 0.1)
     for reader in READERS
 }
 TARGETS: dict[str, Target] = {
