@@ -80,6 +80,21 @@ def test_errors_of_jax_are_told_apart_by_their_status():
                 use(JaxStore(Client(error)))
 
 
+class BusyClient:
+    """JAX's client of a service that answers after more than a millisecond."""
+
+    def blocking_key_value_get_bytes(self, key, timeout_ms):
+        raise Failed("DEADLINE_EXCEEDED")
+
+    def key_value_try_get_bytes(self, key):
+        return b"there"
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.01])
+def test_a_key_that_is_there_is_found_however_busy_the_service_is(wait_s):
+    assert JaxStore(BusyClient()).get("a", wait_s) == b"there"
+
+
 def test_an_error_without_a_code_is_known_by_its_text():
     assert JaxStore(Client(RuntimeError("ALREADY_EXISTS: key a"))).put("a", b"") is False
 

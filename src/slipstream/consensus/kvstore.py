@@ -69,16 +69,24 @@ class JaxStore:
 
     def get(self, key: str, wait_s: float = 0.0) -> bytes | None:
         end = time.monotonic() + wait_s
-        while True:
+        while (left := end - time.monotonic()) > 0 and not SHUTDOWN.is_set():
             # In slices, because Ctrl-C can't interrupt a wait inside the client.
-            left = min(max(end - time.monotonic(), 0.0), 1.0)
-            try:
-                return bytes(self.client.blocking_key_value_get_bytes(key, int(left * 1000) + 1))
-            except Exception as error:
-                if _status(error) not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
-                    raise StoreUnavailable(first_line(error)) from error
-            if time.monotonic() >= end or SHUTDOWN.is_set():
-                return None
+            slice_ms = int(min(left, 1.0) * 1000) + 1
+            found = self._found(self.client.blocking_key_value_get_bytes, key, slice_ms)
+            if found is not None:
+                return found
+        # Without a deadline: one of a millisecond misses keys that are there, if the service is
+        # busy or far away.
+        return self._found(self.client.key_value_try_get_bytes, key)
+
+    @staticmethod
+    def _found(get: Callable[..., bytes], *arguments: str | int) -> bytes | None:
+        try:
+            return bytes(get(*arguments))
+        except Exception as error:
+            if _status(error) not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
+                raise StoreUnavailable(first_line(error)) from error
+            return None
 
     def with_prefix(self, prefix: str) -> dict[str, bytes]:
         try:

@@ -201,7 +201,8 @@ COORDINATION_CLIENT = PrivatePart(
     "jaxlib._jax", "DistributedRuntimeClient", Feature.CONSENSUS,
     "The key-value store in which the processes of a job agree.",
     attributes=(
-        "key_value_set_bytes", "blocking_key_value_get_bytes", "key_value_dir_get_bytes",
+        "key_value_set_bytes", "blocking_key_value_get_bytes", "key_value_try_get_bytes",
+        "key_value_dir_get_bytes",
     ),
 )  # fmt: skip
 INITIALIZE = PrivatePart(
