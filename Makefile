@@ -10,11 +10,15 @@ EXECUTIONS ?= 1000000
 # Three for two cores: some tests wait. In the order of tests/conftest.py, long files first.
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
+# Tests of what needs no extra: files in, numbers and pages out.
+LOWEST_TESTS ?= tests/analyses tests/profile tests/serve tests/native
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/native/warmup.py
 
-.PHONY: help install demo packages environment test test-loop fuzz check docs format bench clean system-packages
+.PHONY: help install demo packages environment test test-loop test-lowest fuzz check docs format bench lock sbom \
+        clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -23,10 +27,13 @@ help:
 	@echo "make test      the test suite, import contracts included"
 	@echo "make test-loop only the tests of slipstream run, which start many jobs"
 	@echo "make fuzz      readers and native code on damaged inputs: make fuzz EXECUTIONS=10000000"
+	@echo "make test-lowest  a core selection, with the lowest versions that pyproject.toml allows"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"
 	@echo "make format    format the code"
 	@echo "make bench     every script in benchmarks/"
+	@echo "make lock      rewrite requirements/, the locked versions with hashes (needs uv)"
+	@echo "make sbom      dist/slipstream.cdx.json: what Slipstream depends on, as CycloneDX"
 	@echo "make clean     remove environments and caches"
 
 install: $(VENV)/.stamp-core
@@ -55,6 +62,10 @@ test-loop: $(VENV)/.stamp-test
 	$(call warm-up)
 	$(BIN)/python -m pytest tests/run tests/experiment tests/consensus tests/jaxhooks tests/api
 
+test-lowest: $(VENV)-lowest/.stamp
+	$(VENV)-lowest/bin/python -m slipstream.native.warmup
+	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS)
+
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -75,11 +86,22 @@ bench: $(VENV)/.stamp-test
 	  echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 
+lock:
+	@command -v uv >/dev/null || { echo "make lock needs uv: https://docs.astral.sh/uv"; exit 3; }
+	$(PYTHON) scripts/lock.py
+
+# From pip's own report of what an installation would download: versions, licences, hashes.
+sbom: $(VENV)/.stamp-test
+	mkdir -p dist
+	$(PIP) --dry-run --ignore-installed --require-hashes -r requirements/core.txt --report dist/pip-report.json
+	$(BIN)/python scripts/sbom.py dist/pip-report.json dist/slipstream.cdx.json
+
 clean:
-	rm -rf .venv .venv3* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv3* .venv-lowest build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests docs examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The environment: one stamp for each set of packages, out of date when pyproject.toml changes.
+# The environment: one stamp for each set of packages, out of date when its lock file or pyproject.toml
+# changes. pip accepts only files whose hashes are in the lock file, and builds nothing from elsewhere.
 
 $(VENV)/.stamp-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -87,13 +109,16 @@ $(VENV)/.stamp-venv:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.stamp-core: $(VENV)/.stamp-venv pyproject.toml
-	$(PIP) --editable .
-	@touch $@
-
-$(VENV)/.stamp-demo $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(VENV)/.stamp-venv pyproject.toml
-	$(PIP) --editable '.[$*]'
+$(VENV)/.stamp-core $(VENV)/.stamp-demo $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(VENV)/.stamp-venv pyproject.toml requirements/%.txt
+	$(PIP) --require-hashes --requirement requirements/$*.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.stamp-core
+
+$(VENV)-lowest/.stamp: pyproject.toml requirements/lowest.txt
+	$(PYTHON) -m venv --clear $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --disable-pip-version-check -q --require-hashes -r requirements/lowest.txt
+	$(VENV)-lowest/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation --editable .
+	@touch $@
 
 # Compiles the decoder once, so that the first command a person types is fast.
 define warm-up

@@ -1,0 +1,88 @@
+"""Lock files: complete, hashed, in step with pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = ("3.11.7", "3.12.1")
+
+
+def entries(name: str) -> list[tuple[Requirement, list[str]]]:
+    """(requirement, hashes) of every package of a lock file."""
+    text = (LOCKS / f"{name}.txt").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    found = []
+    for line in lines:
+        wanted, *hashes = line.split(" --hash=")
+        found.append((Requirement(wanted), [one.strip() for one in hashes]))
+    return found
+
+
+def locked(name: str, python: str) -> dict[str, str]:
+    """Version of every package that a lock file installs on Linux with a Python."""
+    about = {"python_full_version": python, "python_version": python.rpartition(".")[0],
+             "sys_platform": "linux", "platform_system": "Linux"}  # fmt: skip
+    found = {}
+    for wanted, _ in entries(name):
+        if wanted.marker is None or wanted.marker.evaluate(about):
+            (pin,) = wanted.specifier
+            assert pin.operator == "=="
+            assert canonicalize_name(wanted.name) not in found, f"{wanted.name} twice"
+            found[canonicalize_name(wanted.name)] = pin.version
+    return found
+
+
+def declared(extra: str | None) -> list[Requirement]:
+    """What pyproject.toml asks for, with the extras that an extra includes."""
+    texts = PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]
+    found: list[Requirement] = []
+    for wanted in map(Requirement, texts):
+        if wanted.name == PROJECT["name"]:
+            found += [one for inner in sorted(wanted.extras) for one in declared(inner)]
+        else:
+            found.append(wanted)
+    return found
+
+
+@pytest.mark.parametrize("name", ["core", "demo", "test", "lowest"])
+def test_every_package_has_hashes_and_no_file_names_an_index(name: str) -> None:
+    text = (LOCKS / f"{name}.txt").read_text()
+    assert "://" not in text and "index" not in text and "find-links" not in text
+    for wanted, hashes in entries(name):
+        assert hashes, wanted
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(("name", "extra"), [("core", None), ("demo", "demo"), ("test", "test")])
+def test_locks_have_what_is_declared(name: str, extra: str | None, python: str) -> None:
+    """If this fails, pyproject.toml has changed: make lock."""
+    found = locked(name, python)
+    wanted = [*declared(None), *declared("editable"), *(declared(extra) if extra else [])]
+    for one in wanted:
+        version = found.get(canonicalize_name(one.name))
+        assert version is not None, f"{one.name} is not in {name}.txt"
+        assert one.specifier.contains(version), f"{one} but {name}.txt has {version}"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_locks_agree_with_each_other(python: str) -> None:
+    everything = locked("test", python).items()
+    assert locked("core", python).items() <= locked("demo", python).items() <= everything
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    found = locked("lowest", PYTHONS[0])
+    for one in declared(None):
+        (bound,) = [part.version for part in one.specifier if part.operator == ">="]
+        assert Version(found[canonicalize_name(one.name)]) == Version(bound), one
