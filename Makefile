@@ -10,8 +10,11 @@ EXECUTIONS ?= 1000000
 # Three for two cores: some tests wait. In the order of tests/conftest.py, long files first.
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
-# Tests of what needs no extra: files in, numbers and pages out.
-LOWEST_TESTS ?= tests/analyses tests/profile tests/serve tests/native
+# Tests with the lowest versions: files in, numbers and pages out, without the files that need an extra.
+LOWEST_TESTS ?= $(addprefix tests/,analyses costs outputs profile serve sources)
+NEED_EXTRAS := analyses/diff/test_diff_compiled analyses/test_collectives analyses/test_hosts analyses/test_overlap \
+               costs/test_compiled costs/test_coverage costs/test_nsight outputs/test_sql outputs/test_tables \
+               profile/test_events sources/nsys/test_archive sources/test_load
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
@@ -64,7 +67,7 @@ test-loop: $(VENV)/.stamp-test
 
 test-lowest: $(VENV)-lowest/.stamp
 	$(VENV)-lowest/bin/python -m slipstream.native.warmup
-	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS)
+	$(VENV)-lowest/bin/python -m pytest -n 2 $(LOWEST_TESTS) $(NEED_EXTRAS:%=--ignore=tests/%.py)
 
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
