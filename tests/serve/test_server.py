@@ -202,9 +202,9 @@ def test_a_path_has_one_spelling(server: Server, path: str) -> None:
 
 
 def test_a_cookie_of_any_shape_is_read_once(server: Server) -> None:
-    """A quoted value of backslashes took http.cookies minutes."""
+    """A quoted value of 60,000 backslashes takes http.cookies 7 seconds, and this no time."""
     good = f"{server.guard.cookie}={server.guard.token}"
-    assert ask(server, "/", Cookie='a="' + "\\" * 60_000).status == 401
+    assert ask(server, "/", Cookie='a="' + "\\" * 60_000 + '"').status == 401
     assert ask(server, "/", Cookie=f'a="b; {good};x').status == 200
 
 
