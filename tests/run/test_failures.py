@@ -270,6 +270,24 @@ def test_a_fault_of_ours_is_not_the_jobs(place, tmp_path):
     assert "verdict" in done.phases
 
 
+JUMPS = """
+import itertools, time
+real, jumps = time.time, itertools.cycle([0, 3600, -7200, 365 * 86400, -86400])
+time.time = lambda: real() + next(jumps)
+"""
+
+
+def test_a_clock_that_jumps(place, tmp_path):
+    """Every look at the clock shows another day, in the job and in slipstream run."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(JUMPS)
+    done = run(tmp_path / "out", JOB, *OTHER, "--rounds", "8", cwd=place, PYTHONPATH=str(own))
+    assert done.is_as_without_us(), done.err
+    assert done.receipt["arms"]
+    assert 0 < done.receipt["step_us"]["before"] < 60e6
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk with room for a few files: a tmpfs where one may be mounted, else a limit on files."""

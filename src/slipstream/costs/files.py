@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -99,12 +100,15 @@ def serialized(table: CostTable, fingerprint: str | None) -> bytes:
 
 
 def _write_file(table: CostTable, target: Path) -> Path:
+    """Write the costs; until the new manifest is there, too, they have none."""
     proto = message("ProfiledInstructionsProto")()
     several = len(table.programs) > 1
     for program in table.programs:
         prefix = f"{program.fingerprint}{SEPARATOR}" if several and program.fingerprint else ""
         for cost in program.costs.values():
             proto.costs.add(name=prefix + cost.name, cost_us=cost.us)
+    with suppress(OSError):
+        target.with_name(target.name + MANIFEST).unlink()
     if target.suffix == ".pbtxt":
         from google.protobuf import text_format
 

@@ -174,7 +174,8 @@ def signal_name(code: int) -> str:
 
 
 def write_receipt(receipt: Receipt, folder: Path) -> None:
-    """Write the receipt, and the page that shows it."""
+    """Write the receipt, and the page that shows it; never one beside an older other."""
+    (folder / PAGE).unlink(missing_ok=True)
     receipt.write(folder)
     with atomic_write(folder / PAGE, is_private=True) as temporary:
         temporary.write_text(receipt_page(receipt.to_json()), encoding="utf-8")

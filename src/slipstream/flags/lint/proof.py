@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +45,7 @@ class Edit:
     within: tuple[int, int] | None
     """the value that it is a part of; None if it is a whole assignment or entry"""
 
-    @property
+    @cached_property
     def core(self) -> tuple[int, int, str]:
         """Start and end of what really changes, and the text for it.
 
@@ -65,6 +67,25 @@ class Edit:
         return self.within or self.core[:2]
 
 
+class _Edits:
+    """Edits, found by their position in the file."""
+
+    def __init__(self, edits: Sequence[Edit]) -> None:
+        self.all = edits
+        self._sorted = sorted(edits, key=lambda edit: edit.core)
+        self._starts = [edit.core[0] for edit in self._sorted]
+
+    def at(self, offset: int) -> Edit | None:
+        """The edit that replaces the character there."""
+        number = bisect_right(self._starts, offset) - 1
+        edit = self._sorted[number] if number >= 0 else None
+        return edit if edit is not None and offset < edit.core[1] else None
+
+    def of(self, part: MappedText) -> list[Edit]:
+        """The edits of a part, in order."""
+        return list(dict.fromkeys(edit for o in part.offsets if (edit := self.at(o)) is not None))
+
+
 def is_proved(before: str, after: str, edits: Sequence[Edit], form: FileFormat) -> bool:
     """Whether the two texts differ by these edits only."""
     try:
@@ -79,10 +100,12 @@ def is_proved(before: str, after: str, edits: Sequence[Edit], form: FileFormat) 
 
 def _same_characters(before: str, after: str, edits: Sequence[Edit]) -> bool:
     """Every quote, operator and letter; only blanks, continued lines and commas may go."""
-    for edit in sorted(edits, key=lambda edit: edit.span, reverse=True):
-        start, end = edit.span
-        before = before[:start] + edit.new + before[end:]
-    return _REMOVABLE.sub("", before) == _REMOVABLE.sub("", after)
+    parts, at = [], 0
+    for edit in sorted(edits, key=lambda edit: edit.span):
+        parts += [before[at : edit.span[0]], edit.new]
+        at = edit.span[1]
+    expected = "".join([*parts, before[at:]])
+    return _REMOVABLE.sub("", expected) == _REMOVABLE.sub("", after)
 
 
 def _same_settings(before: str, after: str, edits: Sequence[Edit], form: FileFormat) -> bool:
@@ -120,32 +143,35 @@ def _expected(one: Setting, edit: Edit) -> Iterator[tuple[Any, ...]]:
             yield (one.kind, one.group, name, value if equals else None)
 
 
-def _same_parts(before: str, after: str, edits: Sequence[Edit], form: FileFormat) -> bool:
+def _same_parts(before: str, after: str, all_edits: Sequence[Edit], form: FileFormat) -> bool:
+    edits = _Edits(all_edits)
     if form == "python":
         return _SyntaxTrees(before, after, edits).are_same()
     if form == "yaml":
         roots = documents(before), documents(after)
         if roots[0] is not None and roots[1] is not None:
-            return _same_nodes(roots[0], roots[1], before, after, edits)
+            return _same_nodes(roots[0], roots[1], before, edits)
         return roots == (None, None) and _same_lines(before, after, edits)
     if form == "env" and not is_sourced(before):
         return _same_lines(before, after, edits)
     return _same_tokens(shell_tokens(before), shell_tokens(after), edits)
 
 
-def _same_text(before: MappedText | None, after: str, edits: Sequence[Edit]) -> bool:
+def _same_text(before: MappedText, after: str, edits: _Edits) -> bool:
     """Whether a part is as expected: the words of a value as its fixes say, the rest equal."""
-    if before is None:
-        return False
+    own = edits.of(before)
+    if not own:
+        return before.text == after
     pattern, at, text = "", 0, before.text
-    for low, high in sorted({edit.value for edit in edits}):
+    exact = {edit.value for edit in own if edit.within is None}
+    for low, high in sorted({edit.value for edit in own}):
         inside = [i for i in range(at, len(text)) if low <= before.offsets[i] < high]
         if not inside:
             continue
         pattern += re.escape(text[at : inside[0]])
         at = inside[-1] + 1
         value = _edited(before.slice(inside[0], at), edits)
-        if any(edit.within is None for edit in edits if edit.value == (low, high)):
+        if (low, high) in exact:
             pattern += re.escape(value)
         else:
             words = [re.escape(word) for word in value.split()]
@@ -153,44 +179,41 @@ def _same_text(before: MappedText | None, after: str, edits: Sequence[Edit]) -> 
     return re.fullmatch(pattern + re.escape(text[at:]), after) is not None
 
 
-def _edited(value: MappedText, edits: Sequence[Edit]) -> str:
+def _edited(value: MappedText, edits: _Edits) -> str:
     """A value with its fixes."""
-    found, done = [], set[int]()
+    found: list[str] = []
+    last: Edit | None = None
     for character, offset in zip(value.text, value.offsets, strict=True):
-        edit = next((n for n, e in enumerate(edits) if e.core[0] <= offset < e.core[1]), None)
+        edit = edits.at(offset)
         if edit is None:
             found.append(character)
-        elif edit not in done:
-            done.add(edit)
-            found.append(edits[edit].core[2])
+        elif edit is not last:
+            found.append(edit.core[2])
+        last = edit
     return "".join(found)
-
-
-def _has_edit(part: MappedText, edits: Sequence[Edit]) -> bool:
-    return any(e.core[0] <= offset < e.core[1] for offset in part.offsets for e in edits)
 
 
 # Shell scripts, env files and templates.
 
 
 def _same_tokens(
-    before: Iterable[MappedText | str], after: Iterable[MappedText | str], edits: Sequence[Edit]
+    before: Iterable[MappedText | str], after: Iterable[MappedText | str], edits: _Edits
 ) -> bool:
     for a, b in zip_longest(before, after):
         if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
             if a != b:
                 return False
-        elif not (_same_text(a, b.text, edits) if _has_edit(a, edits) else a.text == b.text):
+        elif not _same_text(a, b.text, edits):
             return False
     return True
 
 
-def _same_lines(before: str, after: str, edits: Sequence[Edit]) -> bool:
+def _same_lines(before: str, after: str, edits: _Edits) -> bool:
     """Line by line; a line that held nothing but a removed flag may be gone."""
-    return _same_tokens(_lines(before, edits), _lines(after, ()), edits)
+    return _same_tokens(_lines(before, edits), _lines(after, _Edits(())), edits)
 
 
-def _lines(text: str, edits: Sequence[Edit]) -> Iterator[MappedText]:
+def _lines(text: str, edits: _Edits) -> Iterator[MappedText]:
     start = 0
     for line in split_lines(text):
         found = MappedText.verbatim(line, start)
@@ -202,9 +225,7 @@ def _lines(text: str, edits: Sequence[Edit]) -> Iterator[MappedText]:
 # YAML.
 
 
-def _same_nodes(
-    before: list[Node], after: list[Node], text: str, new_text: str, edits: Sequence[Edit]
-) -> bool:
+def _same_nodes(before: list[Node], after: list[Node], text: str, edits: _Edits) -> bool:
     if len(before) != len(after):
         return False
     pending, seen = list(zip(before, after, strict=True)), set[tuple[int, int]]()
@@ -217,7 +238,7 @@ def _same_nodes(
             return False
         if a.id == "scalar":
             scalar = scalar_in(a, text)
-            if scalar is not None and _has_edit(scalar, edits):
+            if scalar is not None and edits.of(scalar):
                 if a.style != b.style or not _same_text(scalar, b.value, edits):
                     return False
             elif a.value != b.value:
@@ -238,10 +259,10 @@ def _same_nodes(
 class _SyntaxTrees:
     """The trees of two files, compared node by node."""
 
-    def __init__(self, before: str, after: str, edits: Sequence[Edit]) -> None:
+    def __init__(self, before: str, after: str, edits: _Edits) -> None:
         self._before, self._after = PythonSource(before), PythonSource(after)
         self._edits = edits
-        self._entries = {edit.span[0]: edit for edit in edits if edit.within is None}
+        self._entries = {edit.span[0]: edit for edit in edits.all if edit.within is None}
         self._pending: list[tuple[Any, Any]] = []
 
     def are_same(self) -> bool:
@@ -261,7 +282,7 @@ class _SyntaxTrees:
             return self._same_entries(a, b)
         if isinstance(a, ast.Constant | ast.JoinedStr):
             text = self._before.literals(a)
-            if text.offsets and _has_edit(text, self._edits):
+            if self._edits.of(text):
                 same = _inserted(a) == _inserted(b)
                 return same and _same_text(text, self._after.literals(b).text, self._edits)
         if not isinstance(a, ast.AST):

@@ -28,15 +28,19 @@ def fix_text(text: str, findings: Iterable[LintFinding], form: FileFormat) -> Fi
     """`text` with all fixes that provably change nothing else."""
     chosen = _chosen(findings)
     edits = [_edit(text, finding) for finding in chosen if _is_understood(text, finding)]
-    fixed = _edited(text, edits)
-    if edits and not is_proved(text, fixed, edits, form):
-        # One of them is to blame; the others can still be made.
-        proved: list[Edit] = []
-        for edit in edits:
-            if is_proved(text, _edited(text, [*proved, edit]), [*proved, edit], form):
-                proved.append(edit)
-        edits, fixed = proved, _edited(text, proved)
-    return Fixed(fixed, len(edits), len(chosen) - len(edits))
+    proved = _proved(text, [], edits, form)
+    return Fixed(_edited(text, proved), len(proved), len(chosen) - len(proved))
+
+
+def _proved(text: str, proved: list[Edit], edits: list[Edit], form: FileFormat) -> list[Edit]:
+    """The edits that can be made together; if one is to blame, the others are still made."""
+    together = [*proved, *edits]
+    if not edits or is_proved(text, _edited(text, together), together, form):
+        return together
+    if len(edits) == 1:
+        return proved
+    half = len(edits) // 2
+    return _proved(text, _proved(text, proved, edits[:half], form), edits[half:], form)
 
 
 def fix_file(path: str | os.PathLike[str], findings: Iterable[LintFinding]) -> Fixed:
@@ -79,14 +83,12 @@ def _edit(text: str, finding: LintFinding) -> Edit:
 
 
 def _edited(text: str, edits: list[Edit]) -> str:
-    for edit in sorted(edits, key=lambda edit: edit.span, reverse=True):
-        start, end = edit.span
-        if edit.new:
-            text = text[:start] + edit.new + text[end:]
-        else:
-            start, end = _removed(text, edit)
-            text = text[:start] + text[end:]
-    return text
+    parts, at = [], 0
+    for edit in sorted(edits, key=lambda edit: edit.span):
+        start, end = edit.span if edit.new else _removed(text, edit)
+        parts += [text[at : max(start, at)], edit.new]
+        at = max(end, at)
+    return "".join([*parts, text[at:]])
 
 
 def _removed(text: str, edit: Edit) -> tuple[int, int]:
@@ -106,7 +108,9 @@ def _removed(text: str, edit: Edit) -> tuple[int, int]:
         return line_start, line_end + 1
     if edit.within is None and after.lstrip(" ").startswith(","):  # an entry of a dict
         end += after.index(",") + 1
-        return start, end + len(text[end:]) - len(text[end:].lstrip(" "))
+        while text[end : end + 1] == " ":
+            end += 1
+        return start, end
     left = start
     while left > low and text[left - 1] in _BLANKS:
         left -= 1
