@@ -30,6 +30,7 @@ LONGEST = (
     "run/test_ranks.py",  # 75
     "run/test_failures.py",  # 65
     "stacks/test_stacks.py",  # 60
+    "faults/test_faults.py",  # 40
     "consensus/test_consensus.py",  # 50
     "compiler/test_gpt.py",  # 40
     "run/test_run.py",  # 35
