@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.experiment.plan import LOOKS
-from slipstream.experiment.stats import MIN_ROUNDS, compare
+from slipstream.experiment.stats import MIN_ROUNDS, compare, round_order
 
 
 def noisy(seed, count, centre, spread=0.002):
@@ -71,3 +71,14 @@ def test_equal_programs_are_rarely_told_apart(arms):
             for arm in range(1, arms + 1)
         )
     assert wrong / 300 < 0.05
+
+
+def test_every_two_rounds_mirror_each_other_in_random_order():
+    """A fixed order could meet something regular: each second collection of garbage, say."""
+    orders = [round_order("ab", number) for number in range(60)]
+    assert all(one == other[::-1] for one, other in zip(orders[::2], orders[1::2], strict=True))
+    firsts = "".join(one[0] for one in orders[::2])
+    assert 8 <= firsts.count("a") <= 22
+    # No period: neither all alike nor one after the other.
+    assert {"aa", "ab", "ba", "bb"} <= {firsts[n : n + 2] for n in range(29)}
+    assert orders == [round_order("ab", number) for number in range(60)]

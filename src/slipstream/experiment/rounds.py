@@ -1,7 +1,7 @@
 """The comparison: arms run in interleaved rounds, and their times are looked at now and then.
 
-    round 1   original · a · b          forwards
-    round 2   b · a · original          backwards: drift is spread evenly
+    round 1   a · original · b          in random order
+    round 2   b · original · a          backwards: drift is spread evenly
 
 Every rank runs the same turns in the same order, and every look ends in one decision for all.
 """

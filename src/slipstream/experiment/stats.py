@@ -1,13 +1,15 @@
 """Is one program faster than another? Interleaved step times in, a verdict with an interval out.
 
-Rounds go A B, B A, A B, …, so that drift (clocks, heat, neighbours) affects both alike. Each round
-gives one ratio; the estimate is the median of all pairwise means of their logarithms
+Rounds go A B, B A, or B A, A B, so that drift (clocks, heat, neighbours) affects both alike. Which
+of them comes next is random, so that regular disturbances (garbage collection) do the same.
+Each round gives one ratio; the estimate is the median of all pairwise means of their logarithms
 (Hodges-Lehmann), and its interval comes from ranks (Wilcoxon), so that outliers move neither.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
@@ -45,8 +47,13 @@ class Comparison:
 
 
 def round_order(arms: Sequence[T], number: int) -> list[T]:
-    """The arms in the order of one round: forwards and backwards in turn, which cancels drift."""
-    return list(arms) if number % 2 == 0 else list(arms)[::-1]
+    """The arms in the order of one round: a random one and its reverse in turn.
+
+    The order depends on the number alone: it is the same on all ranks.
+    """
+    order = list(arms)
+    random.Random(number // 2).shuffle(order)
+    return order if number % 2 == 0 else order[::-1]
 
 
 def compare(
