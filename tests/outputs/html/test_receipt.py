@@ -38,3 +38,15 @@ def test_a_receipt_with_hardly_anything_in_it():
     nothing |= {"devices": [], "repeat": {}, "pgle": {}}
     text = receipt_page({**receipt, **nothing})
     assert "it stopped" in text and "<h1>A job" in text
+
+
+def test_the_slowest_rank_of_each_phase_is_named():
+    receipt = json.loads(RECEIPTS[0].read_text(encoding="utf-8"))
+    seconds = {"compile": {"median": 2.0, "slowest": 9.0, "rank": 13}}
+    ranks = {"count": 16, "reported": 15, "seconds": seconds}
+    text = receipt_page({**receipt, "ranks": ranks})
+    said = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+    assert "How long each phase took on 15 of 16 ranks." in said
+    assert "compile 2 s 9 s 13" in said
+    alone = {"count": 1, "reported": 1, "seconds": seconds}
+    assert "How long each phase" not in receipt_page({**receipt, "ranks": alone})

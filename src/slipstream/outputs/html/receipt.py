@@ -65,6 +65,10 @@ def _sections(receipt: Data) -> Iterator[Section]:
     times = {name: part for name, part in receipt["overlap"].items() if part}
     if times:
         yield Section("steps", "Where the step time goes", _steps(times))
+    ranks = receipt.get("ranks") or {}
+    if ranks.get("reported", 0) > 1:
+        lede = f"How long each phase took on {ranks['reported']} of {ranks['count']} ranks."
+        yield Section("ranks", "Ranks", _ranks(ranks["seconds"]), lede, str(ranks["count"]))
     rows = [(phase, text) for phase, text in receipt_lines(receipt) if phase != "verdict"]
     if rows or receipt["notes"]:
         yield Section("phases", "Phases", _told(rows, receipt["notes"]))
@@ -181,6 +185,20 @@ def _arm(arm: Data) -> Row:
         bytes_cell(arm["memory_bytes"]),
         arm["error"] or same,
     ]
+
+
+def _ranks(seconds: Mapping[str, Data]) -> Html:
+    columns = [TableColumn("Phase"), number("Median"), number("Slowest"), number("Slowest rank")]
+    rows: list[Row] = [
+        [
+            phase,
+            us_cell(found["median"] * 1e6),
+            us_cell(found["slowest"] * 1e6),
+            count_cell(found["rank"]),
+        ]
+        for phase, found in seconds.items()
+    ]
+    return table(columns, rows, "Phases by rank")
 
 
 def _steps(parts: Mapping[str, Mapping[str, float]]) -> Html:
