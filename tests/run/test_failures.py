@@ -13,6 +13,7 @@ import pytest
 from run_jobs import OTHER, Started, is_alive, plain, run, run_short, train, wait_while_alive
 from slipstream.run.cost_phase import reused_costs
 from slipstream.run.run_dir import RunDir, done_facts
+from slipstream.writing import mark_folder
 
 JOB = [sys.executable, "train.py", "30"]
 SLOW = """
@@ -163,6 +164,7 @@ def test_a_killed_launcher(begun, place, state):
 def test_ctrl_c_and_kill_between_the_phases(place, profiled, tmp_path):
     """The costs phase has no job; here it is a second rank's, and waits for the first one's."""
     folder = tmp_path / "between"
+    mark_folder(folder / "profile")
     for rank in ("rank0", "rank1"):
         shutil.copytree(profiled / "profile" / "rank0", folder / "profile" / rank)
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, 137)):

@@ -1,10 +1,11 @@
 """Which functions of a job are optimised: those that its devices spend their time on."""
 
+import re
 import sys
 
 import pytest
 
-from run_jobs import OTHER, plain, run, run_short
+from run_jobs import OTHER, conclude, plain, run, run_short
 
 SEVERAL = """
 import hashlib, os, sys, time
@@ -56,7 +57,7 @@ def test_what_takes_the_time_is_optimised(tmp_path, updates, functions):
     """Evaluations and a data loader come first, and are not what the job is about."""
     file = job(tmp_path, updates)
     done = run(
-        tmp_path / "out", [sys.executable, file, "5"], "--in-place", *OTHER, "--rounds", "8",
+        tmp_path / "out", [sys.executable, file, "5"], *OTHER, "--rounds", "8",
         cwd=tmp_path,
     )  # fmt: skip
     assert done.code == 0
@@ -75,23 +76,35 @@ def test_what_takes_the_time_is_optimised(tmp_path, updates, functions):
         assert receipt["together"]["before_us"] == receipt["step_us"]["before"]
         assert f"{names[1]}, {shares[1]:.0%} of the device time" in done.err
         assert (done.folder / "compare" / "rank0" / "function2" / "costs.pb").exists()
+        check_both_are_applied(done.folder, file, tmp_path)
+
+
+def check_both_are_applied(folder, file, place):
+    """By a second run, which knows what the first one found."""
+    conclude(folder, "no command buffers")
+    done = run(folder, [sys.executable, file, "5"], *OTHER, cwd=place)
+    assert done.code == 0 and "verdict" not in done.phases
+    names = re.search(r"these are faster and run: (.*) \(.*\), (.*) \(", done.err).groups()
+    assert sorted(names) == ["jit_gradient", "jit_update"]
+    assert done.out == plain([sys.executable, file, str(done.steps)], place).out
 
 
 def test_the_user_decides(tmp_path):
     done = run(
-        tmp_path / "out", [sys.executable, job(tmp_path, 0), "5"], "--in-place",
+        tmp_path / "out", [sys.executable, job(tmp_path, 0), "5"],
         *("--function", "update"), *OTHER, "--rounds", "8", cwd=tmp_path,
     )  # fmt: skip
     assert (done.code, done.receipt["program"]["name"]) == (0, "jit_update")
     assert done.receipt["functions"] == []
+    # What was found for a function that the user named says nothing about the job's own choice.
+    again = run_short(tmp_path / "out", [sys.executable, job(tmp_path, 0), "5"], cwd=tmp_path)
+    assert "another --function: not used" in " ".join(again.err.split())
 
 
 def test_a_function_that_the_job_does_not_call(tmp_path):
     file = job(tmp_path, 0)
     command = [sys.executable, file, "5"]
-    done = run_short(
-        tmp_path / "out", command, "--in-place", "--function", "train_step", cwd=tmp_path
-    )
+    done = run_short(tmp_path / "out", command, "--function", "train_step", cwd=tmp_path)
     assert done.code == 0
     assert "no function named train_step" in done.receipt["why"]
     assert "update" in done.receipt["why"] and "--function" in done.receipt["why"]

@@ -225,7 +225,7 @@ class Controller:
         self._next = number + self.plan.steps
         self._enter(State.CAPTURING)
         self.outcome.captured = (number - 1, self._next - 2)
-        self._recorder.begin(self.plan.recording or self._profile_folder("before"))
+        self._recorder.begin(self._profile_folder("before"))
         return self._capture(call) if self.state is State.CAPTURING else call()
 
     def _capture(self, call: _JobCall) -> Results:

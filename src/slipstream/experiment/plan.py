@@ -40,10 +40,6 @@ class ExperimentPlan:
     is_recorded: bool = False
     """whether an earlier run already has the costs, so that no step needs to be profiled"""
     profiler_options: ProfilerOptions = None
-    recording: Path | None = None
-    """where the first profile goes; None: `profiles/before` in the folder"""
-    costs: Path | None = None
-    """where the costs go; None: `costs.pb` in the folder"""
 
 
 @dataclass

@@ -80,7 +80,7 @@ def prepare_arms(
     compiled: CompiledProgram,
     plan: ExperimentPlan,
     outcome: ExperimentOutcome,
-    on_costs: Callable[[CostTable], None] = lambda table: None,
+    on_costs: Callable[[], None] = lambda: None,
 ) -> None:
     """Extract costs from the profile, share them among ranks, and compile every variant.
 
@@ -89,7 +89,7 @@ def prepare_arms(
     original = original_arm(compiled)
     table = _extracted(compiled, plan, outcome, original)
     if table is not None:
-        on_costs(table)
+        on_costs()
     arms = [original]
     with outcome.times.measured("compile"):
         for variant in plan.variants:
@@ -123,10 +123,9 @@ def _write_costs(table: CostTable, plan: ExperimentPlan, outcome: ExperimentOutc
     """Write them for people to read. Ranks autotune together, so a failed write stops nothing."""
     consensus = outcome.consensus
     folder = plan.folder if consensus.is_leader else plan.folder / f"rank{consensus.rank}"
-    file = plan.costs or folder / "costs.pb"
     try:
-        table.write(file)
-        outcome.costs = file
+        table.write(folder / "costs.pb")
+        outcome.costs = folder / "costs.pb"
     except (OSError, SlipstreamError) as problem:
         outcome.notes.append(f"the costs were not written: {problem}")
 

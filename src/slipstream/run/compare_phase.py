@@ -22,7 +22,7 @@ from slipstream.run.launcher import job_environment, running
 from slipstream.run.preflight import Preflight
 from slipstream.run.profile_phase import Precomputed, captured_text
 from slipstream.run.rank import is_launched
-from slipstream.run.run_dir import DONE, STATUS, done_facts, read_json
+from slipstream.run.run_dir import DONE, STATUS, done_facts, read_json, sha256
 
 CONCLUSIVE = ("faster", "slower", "no different")
 """verdicts that are not sought again"""
@@ -42,6 +42,8 @@ class ComparePhase:
         self._mode = ""
         self._known: dict[str, Any] | None = None
         """what an earlier run found, if it compared exactly what would be compared now"""
+        self._reported: dict[str, int] = {}
+        """when the profile and the costs were made that were reported"""
         self._receipt: Receipt | None = None
 
     def run(self) -> RunResult:
@@ -76,9 +78,8 @@ class ComparePhase:
         if self._known is not None:
             self._mode = APPLY
             (self.phase / STATUS).unlink(missing_ok=True)
-            return self.context.write_request(
-                APPLY, self.phase, **more, chosen=self._known["chosen"]
-            )
+            more |= self._winners(self._known)
+            return self.context.write_request(APPLY, self.phase, **more)
         self._mode = self._new_mode()
         run_dir.clear(self.phase)
         if self._mode == LOOP:
@@ -104,16 +105,41 @@ class ComparePhase:
         # Ranks must switch programs at the same call, which only a comparison ensures.
         if found is None or self.precomputed is None or self.context.rank.count > 1:
             return None
-        profile = self.precomputed.facts
-        wanted = {
-            "content": profile.get("content"),
-            "jaxlib": profile.get("jaxlib"),
-            "functions": 1,  # of several, only one has a profile that is kept
-            "costs": self.precomputed.costs.digest,
-            "variants": [asdict(variant) for variant in self.variants],
-        }
-        is_same = all(found.get(name) == value for name, value in wanted.items())
+        is_same = (
+            found.get("jaxlib") == self.precomputed.facts.get("jaxlib")
+            and found.get("variants") == [asdict(variant) for variant in self.variants]
+            and self._profiled_function(found) is not None
+            and all(map(self._has_its_costs, found["functions"]))
+        )
         return found if is_same and found.get("verdict") in CONCLUSIVE else None
+
+    def _profiled_function(self, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Which of the compared functions the profile is of."""
+        assert self.precomputed is not None
+        wanted = (self.precomputed.facts.get("content"), self.precomputed.costs.digest)
+        functions: list[dict[str, Any]] = found.get("functions", [])
+        of = (one for one in functions if (one["content"], one["costs_sha256"]) == wanted)
+        return next(of, None)
+
+    def _winners(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a request to apply what an earlier run chose for each function."""
+        first = self._profiled_function(found)
+        assert first is not None
+        others = [
+            {name: one[name] for name in ("program", "content", "chosen")}
+            | {"costs": str(self.phase / one["costs"]) if one["costs"] else None}
+            for one in found["functions"]
+            if one is not first
+        ]
+        return {"chosen": first["chosen"], "others": tuple(others)}
+
+    def _has_its_costs(self, function: Mapping[str, Any]) -> bool:
+        """Whether the costs of a compared function are still as they were."""
+        try:
+            digest = sha256(self.phase / function["costs"]) if function["costs"] else None
+        except OSError:
+            return False
+        return bool(digest == function["costs_sha256"])
 
     def _forget_profile(self) -> None:
         """Remove the profile and costs of an earlier run that are not used."""
@@ -132,14 +158,19 @@ class ComparePhase:
         return False
 
     def _report_recorded(self) -> None:
-        """Report the profile and the costs that the agent made inside the job, once."""
-        run_dir, known = self.context.run_dir, self.context.phase_facts
+        """Report the profile and the costs that the agent made inside the job.
+
+        If another function takes over, there is a second profile, which replaces the first.
+        """
+        run_dir = self.context.run_dir
         for phase, folder in (("profile", run_dir.profile), ("costs", run_dir.costs)):
-            if phase in known or not (folder / DONE).exists():
+            stamp = _stamp(folder / DONE)
+            if stamp is None or stamp == self._reported.get(phase):
                 continue
+            self._reported[phase] = stamp
             facts = done_facts(folder)
             if facts is not None:
-                known[phase] = facts
+                self.context.phase_facts[phase] = facts
                 is_profile = phase == "profile"
                 text = captured_text(facts) if is_profile else Costs(run_dir.costs_file, facts).text
                 self.context.say(phase, text)
@@ -182,14 +213,11 @@ class ComparePhase:
             return bare_receipt(self.context.why_not(self.phase, code))
 
     def _applied(self, found: Mapping[str, Any], status: Mapping[str, Any], code: int) -> Receipt:
-        chosen = found["chosen"]
         if status.get("state") != "applied":
             why = status.get("why") or "the program of the earlier run did not run here"
             self.context.warn(f"what an earlier run found was not used: {why}")
-        elif chosen == "original":
-            self.context.say("compare", "as an earlier run found, nothing beats the original")
         else:
-            self.context.say("compare", f"as an earlier run found, {chosen} is faster: it runs")
+            self.context.say("compare", f"as an earlier run found, {_winners_text(found)}")
         try:
             earlier = read_receipt(self.context.run_dir.folder)
             self.context.report_wrong_programs(earlier)
@@ -197,6 +225,23 @@ class ComparePhase:
         except (OSError, ValueError, TypeError):
             # That run's launcher was gone before its job had a verdict.
             return self.context.finish(self._written(code))
+
+
+def _stamp(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _winners_text(found: Mapping[str, Any]) -> str:
+    faster = {one["program"]: one["chosen"] for one in found["functions"]}
+    faster = {name: chosen for name, chosen in faster.items() if chosen != "original"}
+    if not faster:
+        return "nothing beats the original"
+    if len(found["functions"]) == 1:
+        return f"{found['chosen']} is faster: it runs"
+    return f"these are faster and run: {', '.join(f'{n} ({c})' for n, c in faster.items())}"
 
 
 def _offering_profile_first(receipt: Receipt, status: Mapping[str, Any]) -> Receipt:

@@ -98,14 +98,17 @@ class ProfilePhase:
         # Whether it is of the same program is for the agent to find out, inside the job.
         if more_processes_note(self.context.rank, int(facts.get("processes", 1))):
             return None
-        now = (self.preflight.jaxlib, self.preflight.xla_flags)
+        functions = list(self.context.settings.functions)
+        now = (self.preflight.jaxlib, self.preflight.xla_flags, functions)
         is_nsys = facts.get("profiler") == "nsys"
         if self.context.settings.nsys != is_nsys:
             self.context.warn("the profile in the folder was made by another profiler: not used")
             return None
-        if now != (facts.get("jaxlib"), facts.get("xla_flags")):
-            text = "the profile in the folder was made with other flags or another jaxlib: not used"
-            self.context.warn(text)
+        if now != (facts.get("jaxlib"), facts.get("xla_flags"), facts.get("functions", [])):
+            self.context.warn(
+                "the profile in the folder was made with other flags, another jaxlib or another "
+                "--function: not used"
+            )
             return None
         if not all_ranks_share(self.run_dir.folder, self.context.rank, os.environ):
             self.context.warn("the ranks don't share this folder: the profile in it is not used")

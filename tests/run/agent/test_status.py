@@ -56,7 +56,7 @@ def test_a_profile_or_why_there_is_none(asked, tmp_path):
     assert read_json(tmp_path / FAILED) == {"why": "the profiler was taken"}
     (tmp_path / "a.pb").write_bytes(b"a")
     AgentStatus(asked).recorded({"files": [tmp_path / "a.pb"], "program": "jit_f"}, "")
-    assert done_facts(tmp_path) == {"program": "jit_f", "xla_flags": ""}
+    assert done_facts(tmp_path) == {"program": "jit_f", "xla_flags": "", "functions": []}
     assert list(read_json(tmp_path / DONE)["files"]) == ["a.pb"]
 
 

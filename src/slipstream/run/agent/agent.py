@@ -102,9 +102,10 @@ class Agent:
         self._choice = Choice(request)
         self._functions: list[Controller] = []
         """the loops that have ended"""
-        self._takes = 0
-        self._expected: set[int] = set()
-        """programs that the profile is of; JAX may compile one twice"""
+        self._known = request.known()
+        """functions that an earlier run measured, and that have not run here so far"""
+        self._expected: dict[int, Request] = {}
+        """their programs, by id; JAX may compile one twice"""
         self._recompiled = RecompiledPrograms()
         """with `auto`: the programs that JAX compiled twice"""
         self._auto: dict[str, Any] = {}
@@ -126,13 +127,20 @@ class Agent:
         self._choice.chooser.compiled(program)
         if self._is_decided:
             program.is_settled = True
-        elif self.request.mode in (COMPARE, APPLY) and program.name == self.request.program:
-            if content_of(program) == self.request.content and self._devices_fit():
-                self._expected.add(id(program))
+        elif self.request.mode in (COMPARE, APPLY):
+            self._expect(program)
         elif self.request.mode == LOWER:
             self._save_candidate(program)
         elif self.request.mode == AUTO:
             self._recompiled.compiled(program)
+
+    def _expect(self, program: CompiledProgram) -> None:
+        """Recognise a program that an earlier run measured."""
+        named = [known for known in self._known if known.program == program.name]
+        content = content_of(program) if named and self._devices_fit() else None
+        for known in named:
+            if known.content == content:
+                self._expected[id(program)] = known
 
     def on_call(
         self, program: CompiledProgram, arguments: Sequence[Any], run: Callable[[], Any]
@@ -170,9 +178,10 @@ class Agent:
                 program.is_settled = True
 
     def _is_to_be_measured(self, program: CompiledProgram) -> bool:
-        if self._expected and not self._takes:
+        if self._expected and self._known:
             # Known from an earlier run: it only has to run more than once.
-            return id(program) in self._expected and program.calls >= KNOWN_PROGRAM_CALLS
+            known = self._expected.get(id(program))
+            return known in self._known and program.calls >= KNOWN_PROGRAM_CALLS
         if self.request.mode == AUTO and self._recompiled.first_of(program) is None:
             return False
         return self._choice.is_next(program)
@@ -185,7 +194,7 @@ class Agent:
             return
         self._withdraw(program)
         self.hot = program
-        self._takes += 1
+        self._known = self._still_known(program)
         self._choice.begin(program, is_known=id(program) in self._expected)
         for other in () if self._choice.is_reconsidered else HOOKS.programs:
             other.is_settled = other is not program
@@ -193,6 +202,12 @@ class Agent:
         measurement = self._measurement(program)
         if measurement is not None:
             self.measurements[id(program)] = measurement
+
+    def _still_known(self, taken: CompiledProgram) -> list[Request]:
+        """What is left to apply; with `compare`, only the first program can be a known one."""
+        if self.request.mode != APPLY:
+            return []
+        return [known for known in self._known if known is not self._expected.get(id(taken))]
 
     def _withdraw(self, taken: CompiledProgram) -> None:
         """Stop the measurement under way: another program has taken over."""
@@ -225,13 +240,14 @@ class Agent:
         if mode == AUTO:
             return self._compare_autopgle(program)
         fits = id(program) in self._expected
+        request = self._expected.get(id(program), self.request)
         is_alone = len(program.processes) == 1
-        if mode == APPLY and fits and is_alone and self.request.chosen == "original":
+        if mode == APPLY and fits and is_alone and request.chosen == "original":
             program.is_settled = True
             self._applied(None)
             return None
         callbacks = Callbacks(self._recorded, self._timed, self._applied)
-        return measurement_for(program, self.request, fits, callbacks, len(self._functions) + 1)
+        return measurement_for(program, request, fits, callbacks, len(self._functions) + 1)
 
     def _compare_autopgle(self, program: CompiledProgram) -> Measurement | None:
         """Compare JAX's second program with its first."""
@@ -342,8 +358,9 @@ class Agent:
         self.status.timed(self.hot, step_s, steps, self._first_results.get(id(self.hot)))
 
     def _applied(self, problem: str | None) -> None:
-        self._is_over = True
-        self._say("failed" if problem else "applied", problem or self.request.chosen or "")
+        if not self._known:
+            self._watch_no_longer()
+        self._say("failed" if problem else "applied", problem or "")
 
     def _save_candidate(self, program: CompiledProgram) -> None:
         """Save the best candidate so far: a job may be too slow to run on this machine."""
@@ -354,7 +371,7 @@ class Agent:
             self.status.lowered(program, is_sure=False)
 
     def _say(self, state: str, why: str = "") -> None:
-        fits = bool(self._expected & {id(self.hot), *self.measurements})
+        fits = bool(self._expected.keys() & {id(self.hot), *self.measurements})
         self.status.say(state, why, fits)
 
     # The end.
@@ -388,10 +405,11 @@ class Agent:
             log.warning("slipstream: the end was not reported", exc_info=True)
 
     def _end(self) -> None:
+        for one in self.measurements.values():
+            if isinstance(one, (Controller, Applier)):
+                _refuse_compiles(one.compiled)
+                one.join(LONGEST_WAIT_S)
         measured = self.measurement
-        if isinstance(measured, (Controller, Applier)):
-            _refuse_compiles(measured.compiled)
-            measured.join(LONGEST_WAIT_S)
         if isinstance(measured, Controller) and measured not in self._functions:
             is_whole = self._end_early(measured)
             self._write_receipt(is_whole)

@@ -10,9 +10,9 @@ from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.run.agent.announcements import Announcements, announcements_for
 from slipstream.run.agent.call_timer import CallTimer
 from slipstream.run.agent.hot_program import HotProgramChooser
-from slipstream.run.agent.request import COMPARE, LOOP, PROFILE, Request
+from slipstream.run.agent.request import APPLY, COMPARE, LOOP, PROFILE, Request
 
-RECONSIDERED = (PROFILE, COMPARE, LOOP)
+RECONSIDERED = (PROFILE, COMPARE, LOOP, APPLY)
 """modes in which another program may take over; the others watch one, and let go of the rest"""
 MOST_NAMED = 8
 """functions that a message lists"""

@@ -13,10 +13,9 @@ from slipstream.experiment.step_timer import MeanStepTimer
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.profiler import ExternalSession, ProfilerSession
 from slipstream.run.agent.precomputed import Applier, with_precomputed_costs
-from slipstream.run.agent.recorded_phases import RecordedPhases
+from slipstream.run.agent.recorded_phases import saving_phases
 from slipstream.run.agent.recorder import Recorder, profiler_options
-from slipstream.run.agent.request import APPLY, LAYOUT, PROFILE, TIME, Request
-from slipstream.run.run_dir import RunDir
+from slipstream.run.agent.request import APPLY, LAYOUT, LOOP, PROFILE, TIME, Request
 
 
 class Measurement(Protocol):
@@ -61,7 +60,5 @@ def measurement_for(
     )  # fmt: skip
     if fits:
         return Controller(program, plan, with_precomputed_costs(request))
-    if request.run_folder is None or number > 1:
-        return Controller(program, plan)
-    phases = RecordedPhases(request, RunDir(request.run_folder, request.rank))
-    return Controller(program, phases.begin(plan), phases.prepare)
+    is_saved = request.mode == LOOP and number == 1
+    return Controller(program, plan, saving_phases(request) if is_saved else None)

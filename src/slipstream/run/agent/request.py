@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class Request:
     coverage: Mapping[str, Any] = field(default_factory=dict)
     chosen: str | None = None
     """with `apply`: the arm to run"""
+    others: tuple[Mapping[str, Any], ...] = ()
+    """with `apply`: `program`, `content`, `costs` and `chosen` of the job's other functions"""
     functions: tuple[str, ...] = ()
     """names of the functions to measure, if the user chose"""
     run_folder: str | None = None
@@ -80,6 +82,16 @@ class Request:
     variables: tuple[str, ...] = ()
     """with `time`: environment variables to report as the job sees them"""
 
+    def known(self) -> list[Request]:
+        """Requests for the functions that an earlier run measured, each about one of them."""
+        if self.program is None:
+            return []
+        return [self, *(replace(self, **other, others=()) for other in self.others)]
+
+    def conditions(self) -> dict[str, Any]:
+        """What must be the same for a profile to be reused, apart from the program."""
+        return {"xla_flags": self.xla_flags, "functions": list(self.functions)}
+
     def write(self, path: Path) -> Path:
         """Write it, and remove the marks that the job of an earlier request left."""
         for mark in (LOADED, JAX_IMPORTED, PROBLEM):
@@ -92,5 +104,7 @@ def read_request(path: str | os.PathLike[str]) -> Request:
     if data is None or data.get("mode") not in MODES:
         raise BadInput(f"{os.fspath(path)} holds no request; see: slipstream run --help")
     variants = tuple(Variant(**one) for one in data.pop("variants"))
-    lists = {name: tuple(data.pop(name)) for name in ("devices", "variables", "functions")}
+    lists = {
+        name: tuple(data.pop(name)) for name in ("devices", "variables", "functions", "others")
+    }
     return Request(**data | lists, variants=variants)

@@ -20,8 +20,9 @@ from slipstream.experiment.receipt import COMPARISON, Receipt, combined_receipt,
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.masking import mask_text
 from slipstream.run.agent.program_dump import content_of, save_program
+from slipstream.run.agent.recorded_phases import save_phases
 from slipstream.run.agent.recorder import job_facts
-from slipstream.run.agent.request import Request
+from slipstream.run.agent.request import APPLY, COMPARE, Request
 from slipstream.run.run_dir import FAILED, REQUEST, STATUS, mark_done, sha256, write_json
 
 log = logging.getLogger("slipstream")
@@ -39,6 +40,17 @@ class MeasuredFunction:
     """of the devices' time"""
     calls_per_step: float | None
     """a step is a call of the function that takes most time"""
+
+    def facts(self, phase: Path) -> dict[str, Any]:
+        """What a later run needs to apply the result; the costs relative to the phase's folder."""
+        compiled, outcome = self.controller.compiled, self.controller.outcome
+        return {
+            "program": compiled.name,
+            "content": content_of(compiled),
+            "chosen": outcome.chosen,
+            "costs": os.path.relpath(outcome.costs, phase) if outcome.costs else None,
+            "costs_sha256": sha256(outcome.costs) if outcome.costs else None,
+        }
 
     def receipt(self) -> Receipt:
         found = receipt_of(self.controller, reads_profiles=False)
@@ -82,8 +94,12 @@ class AgentStatus:
     def _compared(
         self, functions: Sequence[MeasuredFunction], autopgle: Mapping[str, Any], is_whole: bool
     ) -> None:
-        receipt = combined_receipt([one.receipt() for one in functions])
         controller = functions[0].controller
+        is_reused = any(one.controller.plan.is_recorded for one in functions)
+        if self.request.mode in (COMPARE, APPLY) and not is_reused:
+            # The job has changed: only now is it certain that nothing known will run.
+            save_phases(self.request, controller.compiled, controller.outcome)
+        receipt = combined_receipt([one.receipt() for one in functions])
         program = save_program(controller.compiled, self.folder / "programs")
         files = {what: str(file) for what, file in program.items()}
         receipt = replace(receipt, files={**receipt.files, **files})
@@ -95,10 +111,9 @@ class AgentStatus:
             "content": content_of(controller.compiled),
             "chosen": receipt.chosen,
             "verdict": receipt.verdict,
-            "functions": len(functions),
+            "functions": [one.facts(self.folder) for one in functions],
             "reused_profile": controller.plan.is_recorded,
             "variants": [asdict(variant) for variant in controller.plan.variants],
-            "costs": sha256(costs) if (costs := controller.outcome.costs) else None,
             **job_facts(),
         }
         if is_whole:
@@ -111,7 +126,7 @@ class AgentStatus:
                 write_json(self.folder / FAILED, {"why": why})
                 return
             files = facts.pop("files")
-            mark_done(self.folder, files, facts | {"xla_flags": self.request.xla_flags})
+            mark_done(self.folder, files, facts | self.request.conditions())
         except OURS:
             log.warning("slipstream: the profile could not be saved", exc_info=True)
             self._give_up()
