@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.errors import BadInput
-from slipstream.writing import atomic_write, empty_folder, file_name, make_folder, mark_folder
+from slipstream.writing import (
+    _special,
+    atomic_write,
+    empty_folder,
+    file_name,
+    make_folder,
+    mark_folder,
+)
 
 
 def write(path, text="new", **options):
@@ -76,6 +83,15 @@ def test_the_umask_of_the_process_is_never_changed(tmp_path, monkeypatch):
     write(tmp_path / "a")
 
 
+def test_other_threads_files_keep_their_modes(hostile):
+    """The race as it was found, for a shorter time."""
+    script = (hostile / "umask_race.py").read_text().replace("time.time()+5", "time.time()+0.5")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("0 of "), done.stdout
+
+
 def test_a_long_name(tmp_path):
     write(tmp_path / ("é" * 120), "long")
     assert (tmp_path / ("é" * 120)).read_text() == "long"
@@ -115,12 +131,26 @@ def test_links_in_a_circle(tmp_path):
         write(tmp_path / "a")
 
 
-def test_dev_null_stays_what_it_is():
-    before = os.stat("/dev/null")
-    write("/dev/null")
-    after = os.stat("/dev/null")
-    assert stat.S_ISCHR(after.st_mode)
+def test_a_device_stays_what_it_is():
+    """Like /dev/null, which a test must not risk: nobody can put a file next to a terminal."""
+    ours, terminal = os.openpty()
+    device = os.ttyname(terminal)
+    before = os.stat(device)
+    write(device, "to the device")
+    assert os.read(ours, 100) == b"to the device"
+    after = os.stat(device)
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+    os.close(ours)
+    os.close(terminal)
+
+
+def test_dev_null_through_a_link(tmp_path):
+    (tmp_path / "out").symlink_to("/dev/null")
+    if os.access("/dev", os.W_OK):  # never write there if a defect could replace it
+        assert _special(tmp_path / "out") == tmp_path / "out"
+        return
+    write(tmp_path / "out")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_a_pipe_gets_the_bytes(tmp_path):

@@ -160,7 +160,7 @@ def test_diff_shows_the_largest_change_first():
     )
 
 
-@pytest.mark.parametrize("name", ["../../escaped", "/etc/cron.d/x", "..", "", "A" * 32, "1" * 31])
+@pytest.mark.parametrize("name", ["../escaped", "a/b", "..", "", "A" * 32, "1" * 31])
 def test_a_fingerprint_that_is_none_names_no_file(tmp_path, name):
     with pytest.raises(BadInput, match="32 hexadecimal digits.*write one file instead"):
         costs(name, dot=3.0).write(tmp_path / "deep" / "folder")

@@ -20,7 +20,7 @@ from slipstream.errors import BadInput
 from slipstream.tune.search.storage import sqlite_url
 from slipstream.tune.search.study import Study
 from slipstream.tune.space.space import Space
-from slipstream.writing import atomic_write
+from slipstream.writing import atomic_write, is_ours, mark_folder, not_ours
 
 FORMAT = 1
 PROGRAM, CONFIG = "program.bin", "study.json"
@@ -94,7 +94,9 @@ class StudyConfig:
 
 def write_study(folder: Path, config: StudyConfig, content: bytes) -> None:
     """Write the program, then the config: with it, the study exists."""
-    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / PROGRAM).exists() and not has_study(folder) and not is_ours(folder):
+        raise not_ours(folder / PROGRAM)
+    mark_folder(folder)
     with atomic_write(folder / PROGRAM) as temporary:
         temporary.write_bytes(content)
     measure = config.measure.to_json() if config.measure is not None else None

@@ -296,6 +296,43 @@ def test_bash_gets_the_same_commands_and_arguments(lines: list[str]):
     assert fixed(done.text).made == 0
 
 
+@st.composite
+def docker_line(draw) -> str:
+    value, _ = draw(shell_value())
+    line = draw(shell_line())
+    words = json.dumps(["python", *draw(st.lists(WORDS, max_size=3)), GONE])
+    form = draw(st.integers(0, 4))
+    return [
+        f"ENV XLA_FLAGS={value} NCCL_DEBUG=INFO",
+        f"RUN {line} && make",
+        f"CMD {words}",
+        f"FROM nvcr.io/nvidia/jax:24.10-py3 AS a\nENV A=1 \\\n    XLA_FLAGS={value}",
+        f"# {GONE}\nCOPY . /app",
+    ][form]
+
+
+def docker_words(text: str) -> list[str]:
+    """As Docker sees it: continued lines are joined before anything else."""
+    lexer = shlex.shlex(text.replace("\\\n", ""), posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return list(lexer)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(docker_line(), min_size=1, max_size=5))
+def test_a_dockerfile_has_the_same_instructions(lines: list[str]):
+    text = "\n".join(lines) + "\n"
+    done = fixed(text)
+    assert done.left == 0
+    assert strip_flags(text.split()) == strip_flags(done.text.split())
+    before, after = (docker_words(one) for one in (text, done.text))
+    assert len(before) == len(after)
+    for a, b in zip(before, after, strict=True):
+        if a != b:
+            assert a.startswith(("XLA_FLAGS=", "--env=XLA_FLAGS=")), (a, b)
+            assert [w for w in with_fixes(a) if w] == [w for w in normal(b) if w]
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.data())
 def test_yaml_holds_the_same_values(data):
