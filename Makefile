@@ -2,6 +2,8 @@
 # Another Python:  make test PYTHON=python3.12 VENV=.venv312
 
 PYTHON ?= python3
+# Levanter and MaxText, of `make test-stacks`, want it.
+PYTHON312 ?= python3.12
 VENV ?= .venv
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
 SYSTEM_PACKAGES ?= chromium postgresql openmpi-bin
@@ -20,8 +22,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/native/warmup.py
 
-.PHONY: help install demo packages environment test test-loop test-lowest fuzz check docs format bench lock sbom \
-        clean system-packages
+.PHONY: help install demo packages environment test test-loop test-lowest test-stacks fuzz check docs format \
+        bench lock sbom clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -29,6 +31,7 @@ help:
 	@echo "make demo      set up, compile a GPT for 8 H200 with no GPU, predict its step"
 	@echo "make test      the test suite, import contracts included"
 	@echo "make test-loop only the tests of slipstream run, which start many jobs"
+	@echo "make test-stacks  training scripts of Flax, Keras, MaxText and others (docs/stacks.md)"
 	@echo "make fuzz      readers and native code on damaged inputs: make fuzz EXECUTIONS=10000000"
 	@echo "make test-lowest  a core selection, with the lowest versions that pyproject.toml allows"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
@@ -69,6 +72,20 @@ test-lowest: $(VENV)-lowest/.stamp
 	$(VENV)-lowest/bin/python -m slipstream.native.warmup
 	$(VENV)-lowest/bin/python -m pytest -n 2 $(LOWEST_TESTS) $(NEED_EXTRAS:%=--ignore=tests/%.py)
 
+# Each set of libraries has an environment of its own: they don't agree on a JAX.
+test-stacks: .venv-stacks-libraries/.stamp .venv-stacks-levanter/.stamp .venv-stacks-maxtext/.stamp
+	rm -rf build/stacks
+	@failed=0; run() { STACKS_ROWS=build/stacks .venv-stacks-$$1/bin/python -m pytest tests/stacks -k "$$2" || failed=1; }; \
+	run libraries "not Levanter and not MaxText"; run levanter Levanter; run maxtext MaxText; \
+	.venv-stacks-libraries/bin/python tests/stacks/rows.py build/stacks --write; exit $$failed
+
+.venv-stacks-%/.stamp: tests/stacks/requirements-%.txt pyproject.toml
+	$(if $(filter libraries,$*),$(PYTHON),$(PYTHON312)) -m venv .venv-stacks-$*
+	.venv-stacks-$*/bin/python -m pip install --disable-pip-version-check -q --editable . \
+	  --requirement $< pytest pytest-rerunfailures hypothesis
+	.venv-stacks-$*/bin/python -m slipstream.native.warmup
+	@touch $@
+
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -100,7 +117,8 @@ sbom: $(VENV)/.stamp-test
 	$(BIN)/python scripts/sbom.py dist/pip-report.json dist/slipstream.cdx.json
 
 clean:
-	rm -rf .venv .venv3* .venv-lowest build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv3* .venv-lowest .venv-stacks-* build dist .hypothesis .import_linter_cache .mypy_cache \
+	  .pytest_cache .ruff_cache
 	find src tests docs examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environment: one stamp for each set of packages, out of date when its lock file or pyproject.toml

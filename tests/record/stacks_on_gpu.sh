@@ -46,7 +46,7 @@ both_ways() { # NAME JOB…
     codes=$?
     echo "   bare: exit code $codes, $((SECONDS - began)) s"
     began=$SECONDS
-    (cd "$work/$name.ours" && timeout "$limit" "$python" -m slipstream run --in-place \
+    (cd "$work/$name.ours" && timeout "$limit" "$python" -m slipstream run \
         --rounds "${ROUNDS:-20}" --out "$work/$name.run" -- "$@") \
         >"$out/$name.ours.txt" 2>"$out/$name.txt"
     codes="$codes $?"

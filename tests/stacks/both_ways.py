@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from stacks.table import Stack
 
 LONGEST_S = 900
 ROUNDS = 8
-LONGER = (1, 4, 16)
+LONGER = (1, 4)
 """times as many steps, as long as a job ends before anything was compared: machines differ"""
 
 
@@ -43,16 +44,16 @@ def run_both_ways(stack: Stack, folder: Path, until_compared: bool) -> BothWays:
     """With us first: that tells how long the job must train for anything to be compared."""
     ours, receipt, steps = _run_with_us(stack, folder, LONGER if until_compared else LONGER[:1])
     # One after the other: side by side each would disturb the other's times.
-    return BothWays(_run(stack, folder / "bare", stack.words(steps)), ours, receipt)
+    return BothWays(_run(stack, folder / "bare", steps), ours, receipt)
 
 
 def _run_with_us(stack: Stack, folder: Path, longer: tuple[int, ...]) -> tuple[Run, dict, int]:
     # A CPU makes the same program of all variants that are always tried.
-    options = ("--in-place", *OTHER, "--rounds", str(ROUNDS))
+    options = (*OTHER, "--rounds", str(ROUNDS))
     for factor in longer:
         place, receipts = folder / f"ours{factor}", folder / f"receipts{factor}"
         steps = factor * stack.steps
-        ours = _run(stack, place, command(receipts, stack.words(steps), *options))
+        ours = _run(stack, place, steps, lambda job, to=receipts: command(to, job, *options))
         receipt = json.loads((receipts / "receipt.json").read_text())
         if is_compared(receipt) or ours.code != stack.code:
             break
@@ -65,11 +66,13 @@ def is_compared(receipt: dict) -> bool:
     return any(arm["rounds"] for arm in arms if arm["name"] != "original")
 
 
-def _run(stack: Stack, folder: Path, words: list[str]) -> Run:
+def _run(
+    stack: Stack, folder: Path, steps: int, wrap: Callable[[list[str]], list[str]] = list
+) -> Run:
     folder.mkdir()
     began = time.monotonic()
     done = subprocess.run(
-        words,
+        wrap(stack.words(steps, folder)),
         cwd=folder,
         env=environment(**stack.variables),
         capture_output=True,

@@ -72,7 +72,7 @@ def versions(stack: Stack) -> str:
 
 
 def share(receipt: dict) -> str:
-    found = (receipt.get("program") or {}).get("share_of_device_time")
+    found = (receipt.get("program") or {}).get("share")
     return "" if found is None else f"{found:.0%}"
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-BATCH, SIZE, PER_BATCH = 32, 16, 8
+BATCH, SIZE, PER_BATCH = 128, 16, 8
 
 
 @jax.jit
@@ -58,8 +58,8 @@ def train_step(params, images, labels):
 
 def main(steps):
     rng = np.random.default_rng(0)
-    labels = rng.integers(0, 4, 256)
-    images = rng.normal(size=(256, SIZE, SIZE)).astype(np.float32) + labels[:, None, None]
+    labels = rng.integers(0, 4, 1024)
+    images = rng.normal(size=(1024, SIZE, SIZE)).astype(np.float32) + labels[:, None, None]
     # A look at what augmentation does, before any training.
     shown = [np.asarray(augment(jax.random.key(n), images[0])) for n in range(100)]
     print(f"augmented mean {np.mean(shown)!r}")
