@@ -64,6 +64,13 @@ def test_the_gate():
     assert "passed" in run(SLOW, FAST, "--gate", "0%")
 
 
+def test_a_gate_on_different_programs():
+    other = str(DATA / "single.xplane.pb.gz")
+    with pytest.raises(BadInput, match=r"undecided: only .* compare two profiles of one model$"):
+        run(LHS, other, "--gate", "2%")
+    assert json.loads(run(LHS, other, "--json"))["verdict"]["change"] is None
+
+
 def test_a_gate_that_can_not_be_judged(tmp_path):
     """One step of a prediction against a recording: nothing to go by, which is no pass."""
     profile = load(LHS)
