@@ -202,7 +202,8 @@ class ComparePhase:
                 self.context.phase_facts.pop(phase, None)
         if self._mode == LOOP or is_other:
             self._report_recorded()
-            receipt = _offering_profile_first(receipt, status)
+            if self.context.rank.count == 1:
+                receipt = offering_profile_first(receipt, status)
         return self.context.finish(receipt)
 
     def _written(self, code: int) -> Receipt:
@@ -244,7 +245,7 @@ def _winners_text(found: Mapping[str, Any]) -> str:
     return f"these are faster and run: {', '.join(f'{n} ({c})' for n, c in faster.items())}"
 
 
-def _offering_profile_first(receipt: Receipt, status: Mapping[str, Any]) -> Receipt:
+def offering_profile_first(receipt: Receipt, status: Mapping[str, Any]) -> Receipt:
     """Where the job could not be recorded while it runs: another way to record it."""
     if status.get("state") != State.SETTLED.value or "before" in receipt.files:
         return receipt

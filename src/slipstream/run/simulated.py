@@ -219,7 +219,7 @@ class _Simulated:
         table = extract_costs(prediction.timeline, policy)
         coverage = check_profile(table, prediction.timeline)
         self.run_dir.clear(self.run_dir.costs)
-        files = [Path(file) for file in table.write(self.run_dir.costs / "costs.pb")]
+        files = [Path(file) for file in table.write(self.run_dir.costs_file)]
         facts = {"instructions": len(table), "basis": PREDICTED}
         mark_done(self.run_dir.costs, files, facts | {"coverage": coverage_facts(coverage)})
         self.say("costs", f"{len(table)} instructions · {coverage.share:.0%} of the step, modelled")
@@ -257,7 +257,7 @@ class _Simulated:
             versions=dict(self.session.versions),
             devices=(self.machine.spec,),
             repeat=settings.repeat(),
-            files={"before": str(timeline), "costs": str(self.run_dir.costs / "costs.pb")},
+            files={"before": str(timeline), "costs": str(self.run_dir.costs_file)},
             basis=PREDICTED,
             notes=(PREDICTION, *wrong_notes(described), *self.preflight.warnings),
             phases={"simulate": self.machine.spec, "basis": dict(before.basis)},
