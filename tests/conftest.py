@@ -1,5 +1,6 @@
 """Shared fixtures, and the rule that in continuous integration no test is skipped."""
 
+import gzip
 import os
 import signal
 from collections.abc import Generator
@@ -105,11 +106,14 @@ def external() -> Path:
 
 
 @pytest.fixture(scope="session")
-def hostile() -> Path:
-    """Inputs that once crashed, hung or misled Slipstream; its README says how."""
-    folder = REPOSITORY.parent / "shared" / "hostile"
-    if not folder.is_dir():
-        pytest.skip("no hostile inputs: ../shared/hostile is not there")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Inputs that once crashed, hung or misled Slipstream; their README says how."""
+    folder = tmp_path_factory.mktemp("hostile")
+    for file in (REPOSITORY / "tests" / "data" / "hostile").iterdir():
+        content = file.read_bytes()
+        if file.suffix == ".gz":
+            content = gzip.decompress(content)
+        (folder / file.name.removesuffix(".gz")).write_bytes(content)
     return folder
 
 

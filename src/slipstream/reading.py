@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 UNPACKED_VARIABLE = "SLIPSTREAM_MAX_UNPACKED"
 """bytes that one compressed file may unpack to"""
-UNPACKED_LEAST = 256 << 20
+UNPACKED_LEAST = 64 << 20
 UNPACKED_FACTOR = 100
 """by default: this many times the packed size, and not less than `UNPACKED_LEAST`"""
 

@@ -108,6 +108,15 @@ def _run() -> int:
 
         print(printable_lines(f"error: {error}"), file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        # A file that a command came to without its reader: the system says which, and why.
+        from slipstream.outputs.formatting import printable_lines
+
+        if error.filename is None:
+            raise
+        reason = f"can't access {error.filename}: {error.strerror}; check its name and rights"
+        print(printable_lines(f"error: {reason}"), file=sys.stderr)
+        return SlipstreamError.exit_code
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0 if done.code is None else 1
     return 0

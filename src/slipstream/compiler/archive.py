@@ -17,7 +17,7 @@ from pathlib import Path
 from slipstream.compiler.cache import cache_folder, digest
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput
-from slipstream.reading import damage, too_large, unpack, unpacked_limit
+from slipstream.reading import damage, open_input, too_large, unpack, unpacked_limit
 from slipstream.writing import atomic_write
 
 _BEFORE = re.compile(
@@ -37,7 +37,12 @@ class ArchivedProgram:
 def read_archived(path: str | Path, name: str | None = None) -> ArchivedProgram:
     """The largest program of an archive, or the one called `name`."""
     is_archive = damage(path, "an nsys-jax archive", (zipfile.BadZipFile, lzma.LZMAError))
-    with is_archive, zipfile.ZipFile(path) as archive:
+    with (
+        open_input(path, "an nsys-jax archive") as file,
+        is_archive,
+        zipfile.ZipFile(file) as archive,
+    ):
+        archive.filename = str(path)  # for errors: all that the zip file knows is a descriptor
         member = _choose(archive, Path(path), name)
         match = _BEFORE.match(member)
         assert match is not None

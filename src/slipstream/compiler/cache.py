@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
+from slipstream.user_cache import user_cache
 from slipstream.writing import atomic_write
 
 FORMAT = 1
@@ -31,8 +32,13 @@ LIMIT_VARIABLE = "SLIPSTREAM_CACHE_BYTES"
 
 def cache_folder() -> Path:
     """The folder of the cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "slipstream" / "compile"
+    folder = user_cache("slipstream", "compile")
+    if folder is None:
+        raise BadInput(
+            "there is no home folder for the cache of compiled programs; choose a folder with: "
+            "export XDG_CACHE_HOME=/FOLDER"
+        )
+    return Path(folder)
 
 
 def digest(*parts: object) -> str:
@@ -69,7 +75,7 @@ def keep(key: str, entry: Mapping[str, Any], proto: bytes, log: str) -> dict[str
     except OSError as error:
         raise BadInput(
             f"can't write to the cache {folder} ({error.strerror}); choose another folder with: "
-            "export XDG_CACHE_HOME=FOLDER"
+            "export XDG_CACHE_HOME=/FOLDER"
         ) from None
     contents = {"proto": (proto, ".hlo.pb"), "log": (log.encode(), ".log")}
     names = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
-from slipstream.reading import read_input
+from slipstream.reading import read_input, unreadable
 
 BYTECODE = b"ML\xefR"
 """the first bytes of MLIR bytecode"""
@@ -72,14 +72,14 @@ def _function(target: Callable[..., Any], args: Any) -> Target:
 
 
 def _named(name: str, args: Any) -> Target:
-    if Path(name).is_file():
+    if os.path.isfile(name):
         if name.endswith(".py"):
             raise BadInput(f"{name} does not name a function; {_functions(Path(name))}")
         return _program(read_input(name, "a program"), name)
     match = _PYTHON.match(name)
     if match is None:
-        raise BadInput(f"{name} does not exist; {_EXPECTED}")
-    if match["module"].endswith(".py") and not Path(match["module"]).is_file():
+        raise _absent(name)
+    if match["module"].endswith(".py") and not os.path.isfile(match["module"]):
         raise BadInput(f"{match['module']} does not exist, so {match['function']} can't be called")
     if args is not None and not isinstance(args, Mapping):
         raise BadInput(
@@ -88,6 +88,16 @@ def _named(name: str, args: Any) -> Target:
     return Target(
         "python", name, module=match["module"], function=match["function"], keywords=args or {}
     )
+
+
+def _absent(name: str) -> BadInput:
+    try:
+        os.stat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return BadInput(f"{name} does not exist; {_EXPECTED}")
+    except (OSError, ValueError) as error:
+        return unreadable(name, error, _EXPECTED.removeprefix("expected "))
+    return BadInput(f"{name} is not a file; {_EXPECTED}")
 
 
 def _functions(file: Path) -> str:

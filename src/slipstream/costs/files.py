@@ -56,7 +56,7 @@ def _refuse_useless(table: CostTable, target: Path) -> None:
 def read_costs(path: str | os.PathLike[str]) -> CostTable:
     """Read what `write_costs` or any other tool wrote."""
     source = Path(path)
-    if source.is_dir():
+    if os.path.isdir(source):  # not of Path, which raises on names that are too long
         return _read_folder(source)
     if source.suffix not in ENDINGS:
         raise BadInput(
@@ -190,7 +190,7 @@ def _parse(source: Path, data: bytes) -> list[tuple[str, float]]:
 
 def _read_manifest(source: Path) -> dict[str, Any]:
     manifest = source.with_name(source.name + MANIFEST)
-    if not manifest.is_file():
+    if not os.path.isfile(manifest):
         return {}
     found = read_object(manifest, "a manifest of costs")
     for place, value, kinds, expected in _typed(found):

@@ -18,6 +18,7 @@ from slipstream.flags.readers.python import read_python
 from slipstream.flags.readers.shell import Assignment, read_env_file, read_shell
 from slipstream.flags.readers.source_map import MappedText, flag_words, split_lines
 from slipstream.flags.readers.yaml import ARGUMENT, UNREAD, read_yaml
+from slipstream.reading import read_input
 
 Kind = Literal["xla_flags", "env", "libtpu", "compiler_options", "unread"]
 FileFormat = Literal["shell", "env", "yaml", "python"]
@@ -97,16 +98,12 @@ def read_settings(path: str | os.PathLike[str] | None = None) -> list[Setting]:
 
 def read_file(path: str | os.PathLike[str]) -> str:
     """A file's text."""
+    expected = "a script, an env file, YAML or Python source"
+    data = read_input(path, f"{expected}; without a path, the environment is read")
     try:
-        return Path(path).read_bytes().decode()
+        return data.decode()
     except UnicodeDecodeError:
-        raise BadInput(
-            f"{path} is not a text file; expected a script, an env file, YAML or Python source"
-        ) from None
-    except OSError as error:
-        raise BadInput(
-            f"can't read {path}: {error.strerror or error}; without a path, the environment is read"
-        ) from None
+        raise BadInput(f"{path} is not a text file; expected {expected}") from None
 
 
 def file_format(path: str | os.PathLike[str]) -> FileFormat:

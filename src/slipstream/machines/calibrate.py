@@ -7,11 +7,11 @@ costs of a program ─► curves ─┘
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -97,7 +97,7 @@ def device_of(files: Iterable[str]) -> str:
 
 def is_text(path: str) -> bool:
     """Whether a file is text, like nccl-tests output; recordings are binary."""
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return False
     with open_input(path, "nccl-tests output, or a profile") as file:
         return b"\0" not in (start := file.read(4096)) and not start.startswith(b"\x1f\x8b")

@@ -21,6 +21,7 @@ from importlib.machinery import PathFinder
 from typing import Any, NamedTuple
 
 from slipstream.native.image import Image
+from slipstream.user_cache import user_cache
 
 try:
     from _blake2 import blake2b  # what `hashlib` has, without loading OpenSSL
@@ -85,12 +86,10 @@ def keep_image(name: str, key: bytes, image: Image) -> None:
 def _folders() -> list[_Folder]:
     """Where images may lie; never below the working folder because a variable is unset."""
     user = os.geteuid()
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):
-        cache = os.path.expanduser("~/.cache")
     folders = [_Folder(os.path.join(_PACKAGE, "__pycache__"), (user, 0), 0o755)]
-    if os.path.isabs(cache):
-        folders.append(_Folder(os.path.join(cache, "slipstream", "native"), (user,), 0o700))
+    cache = user_cache("slipstream", "native")
+    if cache is not None:
+        folders.append(_Folder(cache, (user,), 0o700))
     return folders
 
 

@@ -238,7 +238,7 @@ def median(values: Array | Sequence[float]) -> Array:
     values = np.asarray(values)
     low, high = (len(values) - 1) // 2, len(values) // 2
     parts = np.partition(values, (low, high), axis=0)
-    middle: Array = (parts[low] + parts[high]) / 2
+    middle: Array = parts[low] + (parts[high] - parts[low]) / 2  # the sum may not fit
     return middle
 
 

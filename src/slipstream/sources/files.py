@@ -79,7 +79,7 @@ def _newest(runs: Sequence[Path]) -> list[Path]:
 
 def not_read(path: Path, files: Sequence[Path]) -> str:
     """What else a folder holds, in a sentence; empty if `files` are all of its recordings."""
-    if path.is_file() or not files:
+    if not files or not path.is_dir():
         return ""
     folders = sorted({file.parent for file in files})
     runs = {folder.name for folder in _runs(path) if folder not in folders}

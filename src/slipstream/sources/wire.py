@@ -19,13 +19,15 @@ from slipstream.native import inner, native, trailing_zeros, word_at
 if TYPE_CHECKING:
     import numpy as np
 
-OK, TRUNCATED, BAD_VARINT, BAD_TYPE, FULL = 0, 1, 2, 3, 4
+OK, TRUNCATED, BAD_VARINT, BAD_TYPE, FULL, BAD_NUMBER, CROWDED = 0, 1, 2, 3, 4, 5, 6
 
 PROBLEMS = {
     TRUNCATED: "a field that ends inside its message",
     BAD_VARINT: "a varint of at most ten bytes",
     BAD_TYPE: "a field of wire type 0, 1, 2 or 5",
     FULL: "fewer different texts in one event",
+    BAD_NUMBER: "a field with a number above 0",
+    CROWDED: "fewer fields, of more bytes each",
 }
 """What was expected where decoding stopped, by status"""
 
@@ -94,9 +96,9 @@ def read_value(data, at, end, wire_type):  # type: ignore[no-untyped-def]
     return 0, at, at + size, OK if size <= end - at else TRUNCATED
 
 
-@native("i64(u8*, i64*, i64, i64*, i64, i64*)")
-def _fields(data, places, messages, rows, most, stopped):  # type: ignore[no-untyped-def]
-    """Decode fields of messages into `rows`, `most` at a time.
+@native("i64(u8*, i64*, i64, i64, i64*, i64, i64*)")
+def _fields(data, places, messages, wanted, rows, most, stopped):  # type: ignore[no-untyped-def]
+    """Decode fields of messages into `rows`, `most` at a time; `wanted` has a bit for each number.
 
     `stopped` holds (message, offset, status): where to start, and on return where it stopped.
     """
@@ -115,15 +117,20 @@ def _fields(data, places, messages, rows, most, stopped):  # type: ignore[no-unt
         tag, after, status = read_varint(data, at, end)
         if status != OK:
             break
+        number = tag >> 3
+        if number == 0:
+            status = BAD_NUMBER
+            break
         value, payload, after, status = read_value(data, after, end, tag & 7)
         if status != OK:
             break
-        rows[5 * count] = index
-        rows[5 * count + 1] = tag >> 3
-        rows[5 * count + 2] = tag & 7
-        rows[5 * count + 3] = value
-        rows[5 * count + 4] = payload
-        count += 1
+        if number > 0 and number < 63 and (wanted >> number) & 1:
+            rows[5 * count] = index
+            rows[5 * count + 1] = number
+            rows[5 * count + 2] = tag & 7
+            rows[5 * count + 3] = value
+            rows[5 * count + 4] = payload
+            count += 1
         at = after
     stopped[0] = index
     stopped[1] = at
@@ -135,29 +142,48 @@ Places = list[tuple[int, int]]
 """messages as (offset, length)"""
 
 
-def fields_of(data: Any, places: Places) -> tuple[list[tuple[int, ...]], int, int]:
-    """Every field of messages: rows of (message, number, wire type, value or length, payload).
+ALL = (1 << 63) - 1
+_FEW = 10_000
+"""fields that may be as short as they like"""
 
-    Returns (rows, offset, status); if the status is not OK, the offset is where it stopped.
+
+def numbers(*wanted: int) -> int:
+    """The bits of field numbers, as `fields_of` takes them."""
+    return sum(1 << number for number in wanted)
+
+
+def fields_of(
+    data: Any, places: Places, wanted: int = ALL, least_bytes: int = 1
+) -> tuple[list[tuple[int, ...]], int, int]:
+    """Fields of messages: rows of (message, number, wire type, value or length, payload).
+
+    Returns (rows, offset, status); if the status is not OK, the offset is where it stopped. A row
+    takes a hundred times the bytes of a short field, so a message of fields that are shorter than
+    `least_bytes` on the average is refused.
     """
     found: list[tuple[int, ...]] = []
     if not places:
         return found, 0, OK
     flat = (ctypes.c_int64 * (2 * len(places)))(*(number for place in places for number in place))
+    size = sum(length for _, length in places)
     # A field takes at least two bytes.
-    most = min(4096, sum(length for _, length in places) // 2 + 1)
+    most = min(4096, size // 2 + 1)
     rows = (ctypes.c_int64 * (5 * most))()
     stopped = (ctypes.c_int64 * 3)(0, places[0][0], OK)
     while stopped[0] < len(places) and stopped[2] == OK:
-        count = _fields(data, flat, len(places), rows, most, stopped)
+        count = _fields(data, flat, len(places), wanted, rows, most, stopped)
         numbers = iter(rows[: 5 * count])
         found += zip(numbers, numbers, numbers, numbers, numbers, strict=True)
+        if len(found) > _FEW + size // least_bytes:
+            return found, stopped[1], CROWDED
     return found, stopped[1], stopped[2]
 
 
-def fields(data: Any, start: int, end: int) -> tuple[list[tuple[int, ...]], int, int]:
+def fields(
+    data: Any, start: int, end: int, wanted: int = ALL, least_bytes: int = 1
+) -> tuple[list[tuple[int, ...]], int, int]:
     """`fields_of` one message, without the index of the message."""
-    rows, at, status = fields_of(data, [(start, end - start)])
+    rows, at, status = fields_of(data, [(start, end - start)], wanted, least_bytes)
     return [row[1:] for row in rows], at, status
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput
+from slipstream.reading import damage, read_object
 from slipstream.tune.search.storage import sqlite_url
 from slipstream.tune.search.study import Study
 from slipstream.tune.space.space import Space
@@ -114,23 +115,20 @@ def has_study(folder: Path) -> bool:
 
 def read_study(folder: Path) -> StudyConfig:
     """The config that `write_study` wrote."""
-    try:
-        data = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except OSError:
+    if not has_study(folder):
         raise BadInput(
             f"{folder} holds no study ({CONFIG} is missing); start one with: slipstream tune "
             f"TARGET --on SPEC --study {folder}"
-        ) from None
-    except ValueError as error:
-        raise BadInput(
-            f"{folder / CONFIG} is not valid JSON ({error}); start a new study"
-        ) from None
+        )
+    data = read_object(folder / CONFIG, "the settings of a study")
     if data.pop("format", None) != FORMAT:
         raise BadInput(f"{folder} was made by another release of Slipstream; start a new study")
-    data["space"] = Space.from_json(data["space"])
-    data["devices"] = tuple(data["devices"])
-    data["measure"] = JobSpec.from_json(data["measure"]) if data["measure"] is not None else None
-    return StudyConfig(**data)
+    with damage(folder / CONFIG, "the settings of a study", next_step="start a new study"):
+        data["space"] = Space.from_json(data["space"])
+        data["devices"] = tuple(data["devices"])
+        measure = data["measure"]
+        data["measure"] = JobSpec.from_json(measure) if measure is not None else None
+        return StudyConfig(**data)
 
 
 def target_of(folder: Path, config: StudyConfig) -> Target:

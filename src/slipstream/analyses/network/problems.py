@@ -279,7 +279,7 @@ def _mostly_in(start: Array, end: Array, intervals: Sequence[tuple[float, float]
 
 def _recv_done(found: NetworkEvidence) -> NetworkProblem | None:
     """The wait itself, whatever its cause."""
-    if not found.is_waiting:
+    if not found.is_waiting or not found.collectives:
         return None
     worst = max(found.collectives, key=lambda one: one.recv_done_us * one.occurrences)
     return NetworkProblem(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +20,8 @@ from slipstream.flags.catalogue.jaxlib_library import (
     read_names,
 )
 from slipstream.flags.catalogue.probe import Probe
+from slipstream.reading import DAMAGE
+from slipstream.user_cache import user_cache
 from slipstream.writing import atomic_write
 
 FORMAT = 1
@@ -34,11 +35,14 @@ def read_installed() -> Catalogue:
     """The catalogue, from the cache if possible."""
     library = installed_library()
     key = hashlib.sha256(f"{FORMAT} {sys.executable} {library.identity}".encode()).hexdigest()
-    file = _folder() / f"flags-{library.version}-{key[:16]}.json"
+    folder = user_cache("slipstream")
+    if folder is None:
+        return harvested(library) or read_catalogue(library, Probe(), _known_names())
+    file = Path(folder) / f"flags-{library.version}-{key[:16]}.json"
     try:
         return catalogue_from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        pass
+    except DAMAGE:
+        pass  # absent, or not what `_keep` wrote
     catalogue = harvested(library) or read_catalogue(library, Probe(), _known_names())
     _keep(file, catalogue)
     return catalogue
@@ -120,11 +124,6 @@ def _known_names() -> set[str]:
     from slipstream.flags.catalogue.history import history
 
     return set(history().flags)
-
-
-def _folder() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "slipstream"
 
 
 def _keep(file: Path, catalogue: Catalogue) -> None:

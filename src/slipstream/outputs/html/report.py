@@ -70,7 +70,7 @@ def report_page(found: Results) -> str:
 
 def write_report(found: Results, path: str | os.PathLike[str]) -> int:
     """Write the page and return its size in bytes."""
-    text = report_page(found).encode("utf-8")
+    text = report_page(found).encode("utf-8", "replace")  # names of files may be any bytes
     with atomic_write(path) as temporary:
         temporary.write_bytes(text)
     return len(text)

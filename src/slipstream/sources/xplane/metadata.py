@@ -70,12 +70,15 @@ class Metadata:
                 titles[i] = wire.text(self.data, at, length)
             elif number == _EVENT_STATS:
                 stats[at, length] = i
-        shared: list[dict[str, Value]] = [{} for _ in places]
+        shared: dict[int, dict[str, Value]] = {}
         owners = list(stats.values())
         for i, name, stated in self._stats(list(stats)):
-            shared[owners[i]][name] = stated
-        made = map(EventMetadata, names, titles, shared)
-        return dict(zip(keys, made, strict=True))
+            shared.setdefault(owners[i], {})[name] = stated
+        nothing: dict[str, Value] = {}
+        return {
+            key: EventMetadata(names[i], titles[i], shared.get(i, nothing))
+            for i, key in enumerate(keys)
+        }
 
     def _stats(self, places: Places) -> Iterator[tuple[int, str, Value]]:
         """(index of the message, name, value) of stats; stats of bytes are skipped."""
@@ -111,9 +114,17 @@ class Metadata:
         return rows
 
 
-def fields(path: Path, data: Any, start: int, end: int, what: str) -> Rows:
-    """Every field of a message: (number, wire type, value or length, payload offset)."""
-    rows, at, status = wire.fields(data, start, end)
+def fields(
+    path: Path,
+    data: Any,
+    start: int,
+    end: int,
+    what: str,
+    wanted: int = wire.ALL,
+    least_bytes: int = 1,
+) -> Rows:
+    """Fields of a message: (number, wire type, value or length, payload offset)."""
+    rows, at, status = wire.fields(data, start, end, wanted, least_bytes)
     if status != wire.OK:
         raise broken(path, at, status, what)
     return rows

@@ -46,6 +46,9 @@ _CONSTANT = (
     "unique_hlo_op_id",
 )  # fmt: skip
 """stats that are the same for every event of an instruction; knowing them saves reading them"""
+_OF_SPACE = (wire.numbers(1, 2, 3, 4), 64)
+_OF_PLANE = (wire.numbers(2, 3, 4, 5, 6), 12)
+"""fields that are used, and how long they are at least, on the average"""
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def read_xspace(path: Path, data: Array, walk: FileWalk | None = None) -> XSpace
     """
     planes, programs = [], {}
     notes: dict[int, list[str]] = {2: [], 3: [], 4: []}
-    for number, kind, length, payload in fields(path, data, 0, len(data), "XSpace"):
+    for number, kind, length, payload in fields(path, data, 0, len(data), "XSpace", *_OF_SPACE):
         if number == 1 and kind == wire.BYTES:
             plane, found = _read_plane(path, data, payload, payload + length, walk)
             planes.append(plane)
@@ -306,7 +309,7 @@ def _text_lookup(plane: XPlane, interned: Texts) -> Array:
 def _read_plane(
     path: Path, data: Array, start: int, end: int, walk: FileWalk | None
 ) -> tuple[XPlane, dict[str, tuple[int, int]]]:
-    rows = fields(path, data, start, end, "XPlane")
+    rows = fields(path, data, start, end, "XPlane", *_OF_PLANE)
     names = [wire.text(data, p, n) for number, kind, n, p in rows if (number, kind) == (2, 2)]
     name = names[-1] if names else ""
     lines = tuple(
