@@ -212,7 +212,7 @@ def test_sixteen_ranks_decide_as_one(many):
 @pytest.mark.retry("another process can take the free port before the ranks do")
 def test_ranks_that_only_jax_knows_decide_as_one_and_say_so(place):
     """Their script tells `jax.distributed.initialize`, and each has a folder of its own."""
-    ranks = Ranks(place, "untold", 2, 50, "--profile-first", is_told=False)
+    ranks = Ranks(place, "untold", 2, is_told=False)
     assert until_settled(ranks).codes == [0, 0], ranks.said
     first, second = (json.loads((ranks.out / f"{n}" / "receipt.json").read_text()) for n in (0, 1))
     assert first["arms"] and first["ranks"]["count"] == second["ranks"]["count"] == 2
@@ -220,7 +220,6 @@ def test_ranks_that_only_jax_knows_decide_as_one_and_say_so(place):
     note = "jax.distributed has 2 processes, but slipstream run knew of 1"
     for receipt in (first, second):
         assert len([text for text in receipt["notes"] if text.startswith(note)]) == 1
-        # The costs of one rank are not used; those of both are merged inside the job.
         assert receipt["phases"]["costs"]["ranks"] == 2
 
 
