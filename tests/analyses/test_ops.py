@@ -25,7 +25,7 @@ def steps(count: int = 2):
 
 
 def row(name: str, count: int, total: float, share: float, **more: str) -> Op:
-    return Op(STEP, name, count, total, total / 2, share, count / 2, **more)
+    return Op(STEP, name, count, total, total / 2, share, per_step_count=count / 2, **more)
 
 
 def test_by_instruction():

@@ -52,14 +52,15 @@ def test_the_whole_summary_of_two_steps():
         ),
         phases_us={"other": 90.0},
         top=(
-            Op(STEP, "dot.1", 2, 80.0, 40.0, 80 / 180, "other", "matmul", description="x @ y"),
+            Op(STEP, "dot.1", 2, 80.0, 40.0, 80 / 180, "other", "matmul", description="x @ y",
+               per_step_count=1.0),
             Op(
                 STEP, "all-reduce.1", 2, 60.0, 30.0, 60 / 180, "other", "all-reduce",
-                description="all-reduce 32 B",
+                description="all-reduce 32 B", per_step_count=1.0,
             ),
             Op(
                 STEP, "copy-start.1", 2, 40.0, 20.0, 40 / 180, "other", "data movement",
-                description="copy 32 B",
+                description="copy 32 B", per_step_count=1.0,
             ),
         ),
         warnings=(ProfileWarning("odd", "something is odd"),),

@@ -42,7 +42,7 @@ SOFTMAX = Op(
     source="/home/someone/train/model.py:21",
     description="softmax of everything that came before",
 )
-COPY = Op(STEP, "copy.3", 3, 15.0, 5.0, 0.0001, 1.0, phase="other", category="copy")
+COPY = Op(STEP, "copy.3", 3, 15.0, 5.0, 0.0001, phase="other", category="copy", per_step_count=1.0)
 
 OPS = Ops("instruction", 3, 0.998, (MATMUL, SOFTMAX, COPY), 1_338_000.0)
 

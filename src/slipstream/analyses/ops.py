@@ -35,13 +35,13 @@ class Op:
     """device time, mean over steps and devices; of the whole recording, mean over devices"""
     share: float
     """of all device time in the steps, 0 to 1"""
-    per_step_count: float = 0.0
-    """`count`, mean over steps and devices"""
     phase: str = ""
     category: str = ""
     scope: str = ""
     source: str = ""
     description: str = ""
+    per_step_count: float = 0.0
+    """`count`, mean over steps and devices"""
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class _Rows:
         per_step = total_us / self.averaged_over
         share = total_us / (self.total / 1e6) if self.total else 0.0
         often = count / self.averaged_over
-        return Op(program, name, count, total_us, per_step, share, often, **texts)
+        return Op(program, name, count, total_us, per_step, share, per_step_count=often, **texts)
 
     def _result(self, by: str, found: list[Op]) -> Ops:
         found.sort(key=lambda op: (-op.total_us, op.program, op.instruction))
