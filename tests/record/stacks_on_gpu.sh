@@ -97,8 +97,9 @@ part() {
             local size="--layers 2"; [ -n "$cpu" ] && size=
             both_ways flax "$python" "$root/examples/flax_train.py" $size --steps "$steps" ;;
         keras)
-            local size="--batch 16 --tokens 512 --words 8192 --width 1024 --heads 16 --blocks 4"
-            size="$size --policy mixed_bfloat16"; [ -n "$cpu" ] && size=
+            # In float32: with these flags, XLA of jaxlib 0.11.2 fails to compile mixed_bfloat16.
+            local size="--batch 16 --tokens 256 --words 4096 --width 512 --heads 8 --blocks 2"
+            [ -n "$cpu" ] && size=
             both_ways keras "$python" "$root/tests/stacks/scripts/keras_fit.py" \
                 --steps $((steps / 10)) --epochs 10 $size ;;
         *) echo "unknown part $1: flax, keras"; return 2 ;;
