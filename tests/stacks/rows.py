@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
 
 from stacks.both_ways import BothWays  # noqa: E402
-from stacks.table import STACKS, Stack, installed  # noqa: E402
+from stacks.table import SCRIPTS, STACKS, Stack, installed  # noqa: E402
 
 ROWS = os.environ.get("STACKS_ROWS")
 PAGE = ROOT / "docs" / "stacks.md"
@@ -62,7 +62,8 @@ def script(stack: Stack) -> str:
     first, _, rest = stack.job.partition(" ")
     if first == "-m":
         return f"`python -m {rest.split()[0]}`"
-    return f"[`{first}`](../tests/stacks/scripts/{first})"
+    path = (SCRIPTS / first).resolve().relative_to(ROOT)
+    return f"[`{path.name}`](../{path})"
 
 
 def versions(stack: Stack) -> str:

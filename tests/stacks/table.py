@@ -77,7 +77,7 @@ def installed(package: str) -> str | None:
 # Plain JAX: these need nothing else, and run with every `make test`.
 STACKS = [
     Stack("one jit, donation", "plain_jax.py --steps {steps}", 200, "jit_train_step"),
-    Stack("scan", "scan_layers.py --steps {steps}", 100, "jit_train_step"),
+    Stack("scan", "scan_layers.py --steps {steps}", 150, "jit_train_step"),
     Stack("pmap", "pmap.py --steps {steps}", 200, "jit__fun", environment=FOUR_DEVICES),
     Stack(
         "shard_map", "shard_map.py --steps {steps}", 200, "jit_train_step", environment=FOUR_DEVICES
@@ -144,9 +144,10 @@ STACKS += [
     Stack(
         "Levanter",
         "levanter_lm.py --steps {steps}",
-        150,
+        120,
         "jit__train_step",
         packages=("marin-levanter",),
+        loss=r"step \d+ loss \S+",  # its progress lines tell times, too
         written_anew=(*CHECKPOINT, "*.log", "*.hlo.txt", "*.jaxpr.txt.gz"),
         renamed=(CHECKPOINT_DATA,),
     ),

@@ -51,7 +51,7 @@ def main(steps):
         rng.normal(size=(m, n)).astype(np.float32) * m**-0.5
         for m, n in zip(sizes[:-1], sizes[1:], strict=True)
     ]
-    held_out = [make(rng, 8 * BATCH) for _ in range(10)]
+    held_out = [make(rng, 8 * BATCH) for _ in range(5)]
     with open("evaluation.csv", "w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["step", *evaluate(params, held_out)])

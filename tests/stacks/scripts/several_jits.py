@@ -33,11 +33,6 @@ def apply_update(params, moments, grads, step):
     return params, (first, second)
 
 
-@jax.jit
-def gradient_norm(grads):
-    return jnp.sqrt(sum(jnp.sum(g * g) for g in grads))
-
-
 def main(steps):
     rng = np.random.default_rng(0)
     sizes = [32, WIDTH, WIDTH, WIDTH, 1]
@@ -53,7 +48,8 @@ def main(steps):
         loss, grads = compute_gradients(params, x, np.sin(x[:, :1]))
         params, moments = apply_update(params, moments, grads, float(step))
         if step % 10 == 0:
-            print(f"step {step} loss {float(loss)!r} gradient {float(gradient_norm(grads))!r}")
+            norm = np.sqrt(sum(np.square(g).sum() for g in map(np.asarray, grads)))
+            print(f"step {step} loss {float(loss)!r} gradient {float(norm)!r}")
 
 
 if __name__ == "__main__":
