@@ -196,7 +196,7 @@ def test_environment() -> None:
 
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="can't read .*none.sh: No such file"):
+    with pytest.raises(BadInput, match="can't read .*none.sh: no such file"):
         read_settings(tmp_path / "none.sh")
 
 
