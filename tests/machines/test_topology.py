@@ -47,7 +47,10 @@ def test_hosts_and_linked_sets_are_counted_over_slices() -> None:
         ("0xH100", "count of 0"),
         ("1x2x3x4xH100", "has 4 counts"),
         ("9000x9000xH100", "81,000,000 GPUs"),
-        ("nowhere.toml", "no machine file 'nowhere.toml'; make one with"),
+        (
+            "nowhere.toml",
+            "can't read nowhere.toml: no such file or directory; expected a machine file; make",
+        ),
     ],
 )
 def test_errors_say_what_to_write(spec: str, message: str) -> None:
