@@ -366,3 +366,16 @@ def test_a_read_only_export_is_read(tmp_path: Path) -> None:
     path.chmod(0o444)
     assert len(load(path).events) == 6
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("value", ["soon", 0.5, b"\xff"])
+@pytest.mark.parametrize("column", ["start", "gridX"])
+def test_a_value_of_another_type_is_refused_with_its_place(
+    column: str, value: object, tmp_path: Path
+) -> None:
+    path = export_of(recording(PLAIN)).write(tmp_path / "run.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = ? WHERE rowid = 3", (value,))
+    wanted = rf"run\.sqlite is damaged: table CUPTI_ACTIVITY_KIND_KERNEL has .* in column {column} "
+    with pytest.raises(BadInput, match=wanted + "of row 3, expected an integer"):
+        load(path)
