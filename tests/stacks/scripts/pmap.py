@@ -37,7 +37,7 @@ def main(steps):
         time.sleep(0.01)  # as long as a batch takes to read
         x = rng.normal(size=(count, BATCH, 16)).astype(np.float32)
         params, loss = train_step(params, x, np.sin(x.sum(-1, keepdims=True)))
-        print(f"step {step} loss {float(loss[0])!r}")
+        print(f"step {step} loss {float(jax.device_get(loss)[0])!r}")
 
 
 if __name__ == "__main__":
