@@ -52,8 +52,10 @@ def job(folder, updates, size=256):
     return file
 
 
-@pytest.mark.parametrize(("updates", "functions"), [(0, 1), (40, 2)])
-def test_what_takes_the_time_is_optimised(tmp_path, updates, functions):
+@pytest.mark.parametrize(
+    ("updates", "expected"), [(0, {"jit_gradient"}), (40, {"jit_gradient", "jit_update"})]
+)
+def test_what_takes_the_time_is_optimised(tmp_path, updates, expected):
     """Evaluations and a data loader come first, and are not what the job is about."""
     file = job(tmp_path, updates)
     done = run(
@@ -66,26 +68,28 @@ def test_what_takes_the_time_is_optimised(tmp_path, updates, functions):
     receipt = done.receipt
     names = [one["program"]["name"] for one in receipt["functions"]]
     names = names or [receipt["program"]["name"]]
-    assert sorted(names) == ["jit_gradient", "jit_update"][:functions]
+    # A busy machine may make a helper look as if it mattered, but not more than the rest.
+    assert expected <= set(names) and names[0] in expected
+    assert "jit_evaluate" not in names
     assert receipt["program"]["name"] == names[0]
-    assert 0.3 < receipt["program"]["share"] <= 1
-    if functions > 1:
+    assert 0 < receipt["program"]["share"] <= 1
+    if len(names) > 1:
         shares = [one["program"]["share"] for one in receipt["functions"]]
         assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.001
         assert all(one["arms"] and one["change"] for one in receipt["functions"])
         assert receipt["together"]["before_us"] == receipt["step_us"]["before"]
         assert f"{names[1]}, {shares[1]:.0%} of the device time" in done.err
         assert (done.folder / "compare" / "rank0" / "function2" / "costs.pb").exists()
-        check_both_are_applied(done.folder, file, tmp_path)
+        check_all_are_applied(done.folder, file, tmp_path, expected)
 
 
-def check_both_are_applied(folder, file, place):
+def check_all_are_applied(folder, file, place, expected):
     """By a second run, which knows what the first one found."""
     conclude(folder, "no command buffers")
     done = run(folder, [sys.executable, file, "5"], *OTHER, cwd=place)
     assert done.code == 0 and "verdict" not in done.phases
-    names = re.search(r"these are faster and run: (.*) \(.*\), (.*) \(", done.err).groups()
-    assert sorted(names) == ["jit_gradient", "jit_update"]
+    (names,) = re.findall(r"these are faster and run: (.*)", done.err.replace("\n", " "))
+    assert all(name in names for name in expected)
     assert done.out == plain([sys.executable, file, str(done.steps)], place).out
 
 
