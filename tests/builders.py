@@ -393,7 +393,8 @@ class ProfileBuilder:
         programs = dict(self.programs)
         if self.known:
             for name, names in self.used.items():
-                programs.setdefault(name, program(name, list(names)))
+                if name not in programs:
+                    programs[name] = program(name, list(names))
         return Profile(
             tuple(self.hosts),
             tuple(

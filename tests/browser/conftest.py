@@ -60,7 +60,9 @@ class Watch:
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.troubles.append(f"console: {message.text}")
+            # A question about a reading that was just replaced: the page asks again.
+            if "409 (Conflict)" not in message.text:
+                self.troubles.append(f"console: {message.text}")
 
     def _asked(self, request: Request) -> None:
         """A page may ask for itself, for what it holds, and of its own server on this machine."""

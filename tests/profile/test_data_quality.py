@@ -160,3 +160,13 @@ def test_time_of_no_program_gives_no_warning():
     assert "unattributed" not in said(
         replace(built, events=events.replace(program=program, instruction=instruction))
     )
+
+
+def test_times_that_can_not_be():
+    good = steps(5).build()
+    for column, value in (("duration_ps", -1), ("duration_ps", 2**62), ("start_ps", -(2**63))):
+        times = good.events[column].copy()
+        times[3] = value
+        found = said(replace(good, events=good.events.replace(**{column: times})))
+        assert "none of its times can be trusted" in found["impossible-times"]
+    assert "impossible-times" not in said(good)

@@ -13,6 +13,8 @@ from slipstream.units import format_time
 
 ACTIVITY_LIMIT = 2 * 1024 * 1024
 """device events that JAX's profiler keeps by default (gpu_max_activity_api_events)"""
+LONGEST_PS = 24 * 3600 * 10**12
+"""no recording is longer than a day; sums of longer times may not fit into 64 bits"""
 SKEW_PS = 10**9
 """hosts whose collectives end further apart than this don't share a clock"""
 _RUNS_ON_GPU = ("GpuExecutable::ExecuteThunks", "cuLaunchKernel", "cuGraphLaunch")
@@ -27,6 +29,7 @@ def add_data_quality_warnings(profile: Profile) -> Profile:
         _uneven_executions,
         _clock_skew,
         _unattributed_time,
+        _impossible_times,
     )
     return profile.with_warnings(*(warning for check in checks for warning in check(profile)))
 
@@ -156,4 +159,22 @@ def _unattributed_time(profile: Profile) -> Iterator[ProfileWarning]:
             "unattributed",
             f"{lost / total:.1%} of the device time could not be attributed to an instruction; "
             "to list the kernels, run: slipstream ops PATH --by kernel",
+        )
+
+
+def _impossible_times(profile: Profile) -> Iterator[ProfileWarning]:
+    """Events that take less than no time, or last longer than any recording."""
+    events = profile.events
+    if not len(events):
+        return
+    start, duration = events["start_ps"], events["duration_ps"]
+    is_negative = int(duration.min()) < 0
+    # Python's integers: the difference of two times may not fit into 64 bits.
+    span_ps = max(int(start.max()) - int(start.min()), int(duration.max()))
+    if is_negative or span_ps > LONGEST_PS:
+        what = "negative durations" if is_negative else "times more than a day apart"
+        yield ProfileWarning(
+            "impossible-times",
+            f"device events have {what}, so the recording is damaged, and none of its times can be "
+            "trusted; record it again",
         )
