@@ -59,10 +59,9 @@ class Watch:
         page.on("request", self._asked)
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            # A question about a reading that was just replaced: the page asks again.
-            if "409 (Conflict)" not in message.text:
-                self.troubles.append(f"console: {message.text}")
+        # 409: a question about a reading that was just replaced. The page asks again.
+        if message.type in ("error", "warning") and "409 (Conflict)" not in message.text:
+            self.troubles.append(f"console: {message.text}")
 
     def _asked(self, request: Request) -> None:
         """A page may ask for itself, for what it holds, and of its own server on this machine."""

@@ -15,6 +15,10 @@ def slipstream(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def _described(computations):
+    return sorted((i.name, i.opcode, str(i.shape)) for c in computations for i in c.instructions)
+
+
 def test_what_it_prints_and_writes(step, tmp_path):
     proto, text = tmp_path / "step.hlo.pb", tmp_path / "step.hlo"
     target = (f"{step}:build", "--on", "8xH200", "--flags", QUICK)
