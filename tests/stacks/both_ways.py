@@ -14,7 +14,7 @@ from stacks.table import Stack
 
 LONGEST_S = 900
 ROUNDS = 8
-LONGER = (1, 4)
+LONGER = (1, 4, 16)
 """times as many steps, as long as a job ends before anything was compared: machines differ"""
 
 
