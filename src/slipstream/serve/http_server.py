@@ -12,6 +12,7 @@ import socketserver
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -79,7 +80,7 @@ class HttpServer(socketserver.ThreadingTCPServer):
             super().handle_error(request, client_address)
 
 
-class HttpHandler(socketserver.BaseRequestHandler):
+class HttpHandler(socketserver.BaseRequestHandler, ABC):
     """One connection, kept open for several requests; subclasses define `answer`."""
 
     server: HttpServer
@@ -87,9 +88,9 @@ class HttpHandler(socketserver.BaseRequestHandler):
     fields: Mapping[str, str] = {}
     """sent with every response"""
 
+    @abstractmethod
     def answer(self, head: Head) -> None:
         """Send the response to a GET or HEAD; may raise `Refused`."""
-        raise NotImplementedError
 
     def handle(self) -> None:
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
