@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import SlipstreamError
@@ -333,7 +334,7 @@ def _arm_json(outcome: ExperimentOutcome, arm: Arm) -> dict[str, Any]:
         "error": arm.error,
         "memory_bytes": arm.memory_bytes,
         "rounds": len(arm.times_s),
-        "step_us": sorted(arm.times_s)[len(arm.times_s) // 2] * 1e6 if arm.times_s else None,
+        "step_us": median(arm.times_s) * 1e6 if arm.times_s else None,
         "comparison": asdict(found) if found else None,
         "wrong": _wrong(arm.program),
     }
