@@ -99,10 +99,34 @@ def test_a_long_name(tmp_path):
 
 def test_a_read_only_file_stays(tmp_path, monkeypatch):
     (tmp_path / "a").touch(0o444)
-    # Root may write everything, and tests may run as root.
-    monkeypatch.setattr(os, "access", lambda path, _: os.stat(path).st_mode & 0o200 != 0)
+    open_file = os.open
+
+    def opened(path, flags, *mode):
+        """Root may write everything, and tests may run as root."""
+        if not flags & os.O_CREAT and not os.stat(path).st_mode & 0o200:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_file(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", opened)
     with pytest.raises(BadInput, match="the file is read-only"):
         write(tmp_path / "a")
+
+
+def test_a_file_that_another_process_removes_meanwhile(tmp_path, monkeypatch):
+    target = tmp_path / "a"
+    target.touch()
+    look = os.stat
+
+    def removed_after(path, **options):
+        found = look(path, **options)
+        if path == target and not options:
+            target.unlink()
+        return found
+
+    monkeypatch.setattr(os, "stat", removed_after)
+    write(target)
+    monkeypatch.undo()
+    assert target.read_text() == "new"
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -153,9 +153,22 @@ def _special(target: Path) -> Path | None:
         raise IsADirectoryError(0, "it is a folder")
     if not stat.S_ISREG(mode):
         raise OSError(0, "it is neither a file nor a pipe")
-    if not os.access(target, os.W_OK):
-        raise PermissionError(0, "the file is read-only")
+    _check_writable(target)
     return None
+
+
+def _check_writable(file: Path) -> None:
+    """PermissionError for a read-only file, which a rename would replace all the same.
+
+    Opened rather than asked about: `os.access` also says no to a file that another process has
+    just removed.
+    """
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
+    except PermissionError:
+        raise PermissionError(0, "the file is read-only") from None
+    except FileNotFoundError:
+        pass
 
 
 def _sibling(real: Path, is_private: bool) -> Path:

@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -166,9 +167,16 @@ def two_at_once(case: Case, times: int = 40) -> Iterator[str | None]:
     folder = case.fresh()
 
     def write_all(version: str) -> None:
-        for _ in range(times):
-            case.writer.write(folder, version)
-        os._exit(0)
+        """In a child, which never returns: the folder is its parent's to remove."""
+        code = 1
+        try:
+            for _ in range(times):
+                case.writer.write(folder, version)
+            code = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
 
     children = []
     for version in (OLD, NEW):
