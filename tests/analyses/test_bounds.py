@@ -80,3 +80,50 @@ def test_a_loop_waits_in_every_turn() -> None:
     assert (result.compute_us, result.critical_path_us, result.least_us) == (4, 20, 20)
     shorter = bounds(found, costs(o=10, g=5, b=2), MACHINE)
     assert (shorter.critical_path_us, shorter.least_us) == (14, 14)
+
+
+def test_no_overlap_makes_a_link_carry_more() -> None:
+    """Four gathers that don't depend on each other: each takes 30, but they share one link."""
+    names = ("g", "h", "i", "j")
+    found = program(
+        *(gather(name, "a") for name in names),
+        kernel("b", "a"),
+        *(gathered(f"{name}d", name) for name in names),
+        kernel("c", "b", root=True),
+    )
+    # 64 bytes to a neighbour: far faster than the link, so that each gather fills it.
+    us = 1e-6
+    result = bounds(found, costs(g=us, h=us, i=us, j=us, b=us, c=us), MACHINE)
+    assert result.critical_path_us == pytest.approx(2 * us)
+    assert result.least_us == pytest.approx(4 * us)
+    assert result.links_us == {"NVLink out": pytest.approx(4e-6), "NVLink in": pytest.approx(4e-6)}
+
+
+def test_a_loop_loads_its_links_in_every_turn() -> None:
+    loop = """%body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %p = (s32[], f32[8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[8] get-tuple-element(%p), index=1
+  %g = (f32[8], f32[16]) all-gather-start(%x), replica_groups={{0,1}}, dimensions={0}
+  %h = (f32[8], f32[16]) all-gather-start(%x), replica_groups={{0,1}}, dimensions={0}
+  %gd = f32[16] all-gather-done(%g)
+  %hd = f32[16] all-gather-done(%h)
+  ROOT %t = (s32[], f32[8]) tuple(%i, %x)
+}
+
+%condition (q: (s32[], f32[8])) -> pred[] {
+  %q = (s32[], f32[8]) parameter(0)
+  ROOT %c = pred[] constant(true)
+}
+"""
+    found = program(
+        "%k = s32[] constant(0)",
+        "%z = (s32[], f32[8]) tuple(%k, %a)",
+        "%w = (s32[], f32[8]) while(%z), condition=%condition, body=%body, "
+        'backend_config={"known_trip_count":{"n":"3"}}',
+        "ROOT %r = f32[8] get-tuple-element(%w), index=1",
+        others=loop,
+    )
+    result = bounds(found, costs(g=1e-6, h=1e-6), MACHINE)
+    assert result.least_us == result.links_us["NVLink out"] == pytest.approx(6e-6)
+    assert result.critical_path_us == pytest.approx(6e-6)  # the loop's own bound is on the path

@@ -34,7 +34,7 @@ def test_json_of_one_machine(data: Path) -> None:
     assert found["basis"] == {"measured": 1.0}
     assert 440e3 < found["step_us"] < 480e3
     assert found["bounds"].keys() == {
-        "compute_us", "critical_path_us", "memory_us", "least_us", "gain",
+        "compute_us", "critical_path_us", "memory_us", "least_us", "links_us", "gain",
     }  # fmt: skip
     assert found["bounds"]["least_us"] <= found["step_us"]
     assert found["memory_bytes"] is None

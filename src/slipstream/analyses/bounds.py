@@ -4,18 +4,22 @@ step           ████░░░░████████░░░░░�
 compute        ████████████████                all kernels, one after the other, without waits
 critical path  ██══════════██════████          the longest chain of dependent instructions, with
                                                unlimited streams
+links          ═════════════════════           the busiest link: all its bytes, one after the other
 memory         ████████                        every byte once, at full memory bandwidth
 
-No schedule of this program beats the longer of `compute` and `critical path`; `memory` is what
-better kernels could reach with any schedule.  Loop iterations follow each other, as XLA runs them:
-only pipelining, which changes the program, overlaps them.
+No schedule of this program beats the longest of `compute`, `critical path` and `links`; `memory` is
+what better kernels could reach with any schedule.  A link (`machines.links`) carries its bytes at
+the rate that each collective reaches alone, so that running several at once gains nothing.  Loop
+iterations follow each other, as XLA runs them: only pipelining, which changes the program, overlaps
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from slipstream.machines.links import LINKS, program_loads
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Instruction, Program
@@ -34,6 +38,8 @@ class Bounds:
     memory_us: float
     least_us: float
     """the least that any schedule of this program can take"""
+    links_us: Mapping[str, float] = field(default_factory=dict)
+    """time of each link of the GPU that the program uses, by name, the busiest first"""
 
     def gain(self, step_us: float) -> float:
         """The share of the step that perfect overlap would save at most."""
@@ -48,7 +54,14 @@ def bounds(program: Program, estimates: Mapping[str, Estimate], machine: Machine
     """Lower bounds of one step, from the cost of each instruction."""
     counted = _Counted(program, estimates, machine)
     computation = counted.of(program.entry.name)
-    return Bounds(computation.compute, computation.path, computation.memory, computation.least)
+    times = sorted(zip(LINKS, computation.links, strict=True), key=lambda one: -one[1])
+    return Bounds(
+        computation.compute,
+        computation.path,
+        computation.memory,
+        computation.least,
+        {name: us for name, us in times if us},
+    )
 
 
 @dataclass(frozen=True)
@@ -61,10 +74,12 @@ class _Least:
     """the critical path"""
     memory: float = 0.0
     least: float = 0.0
+    links: tuple[float, ...] = (0.0,) * len(LINKS)
 
     def times(self, count: int) -> _Least:
         columns = (self.compute, self.path, self.memory, self.least)
-        return _Least(*(count * column for column in columns))
+        compute, path, memory, least = (count * column for column in columns)
+        return _Least(compute, path, memory, least, tuple(count * us for us in self.links))
 
 
 class _Counted:
@@ -74,6 +89,7 @@ class _Counted:
         self.program = program
         self.estimates = estimates
         self.bandwidth = machine.gpu.memory_bandwidth
+        self.loads = program_loads(machine, program, estimates)
         self.known: dict[str, _Least] = {}
 
     def of(self, name: str) -> _Least:
@@ -85,9 +101,13 @@ class _Counted:
     def _computation(self, computation: Computation) -> _Least:
         inner = {i.name: self._called(i) for i in computation.instructions if i.called}
         compute = memory = serial = 0.0
+        links = [0.0] * len(LINKS)
         for instruction in computation.instructions:
             called = inner.get(instruction.name)
+            for load in self.loads.get(instruction.name, ()):
+                links[load.link] += load.us
             if called is not None:
+                links = [one + other for one, other in zip(links, called.links, strict=True)]
                 compute += called.compute
                 memory += called.memory
                 # Waits inside a loop hold up the compute stream.
@@ -98,7 +118,7 @@ class _Counted:
                 serial += us
                 memory += bytes_accessed(self.program, instruction) / self.bandwidth * 1e6
         path = _critical_path(computation, lambda i: _path(inner.get(i.name), self._us(i)))
-        return _Least(compute, path, memory, max(serial, path))
+        return _Least(compute, path, memory, max(serial, path, *links), tuple(links))
 
     def _called(self, instruction: Instruction) -> _Least | None:
         if instruction.opcode == "while":

@@ -72,11 +72,27 @@ def collective_time(
 ) -> Estimate:
     """The time of one execution: of its slowest group, if all participants arrive at once."""
     del instruction  # the time doesn't depend on the position in the program
+    found = slowest_group(machine, collective, program_devices)
+    if found is None:
+        return Estimate(0.0, "modelled", KIND, "no data to move")
+    return found[1]
+
+
+def slowest_group(
+    machine: Machine, collective: Collective, program_devices: int | None = None
+) -> tuple[Group, Estimate] | None:
+    """The group that takes longest, and its time; None if there is nothing to move."""
     groups = groups_of(machine, collective, program_devices or machine.devices)
     if not groups or collective.bytes == 0:
-        return Estimate(0.0, "modelled", KIND, "no data to move")
-    found = [_of_group(machine, collective, group) for group in groups]
-    return max(found, key=lambda estimate: estimate.us)
+        return None
+    found = [(group, _of_group(machine, collective, group)) for group in groups]
+    return max(found, key=lambda one: one[1].us)
+
+
+def chosen(machine: Machine, collective: Collective, group: Group) -> Choice:
+    """The algorithm that NCCL would use, by the model."""
+    kind = collective.kind if collective.kind in KINDS else "all-to-all"
+    return nccl_time(kind, collective.bytes, group, links_of(machine))
 
 
 def links_of(machine: Machine) -> NcclLinks:
@@ -118,7 +134,7 @@ def _of_group(machine: Machine, collective: Collective, group: Group) -> Estimat
     if group.size == 1:
         return _alone(machine, collective)
     kind = collective.kind if collective.kind in KINDS else "all-to-all"
-    choice = nccl_time(kind, collective.bytes, group, links_of(machine))
+    choice = chosen(machine, collective, group)
     curves = [curve for curve in curves_of(machine) if curve.kind == kind]
     same = next((curve for curve in curves if curve.group == group), None)
     if same is not None:

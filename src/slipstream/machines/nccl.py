@@ -59,12 +59,24 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Wire:
+    """What an algorithm moves over the links of one GPU, or over its network card."""
+
+    us: float = 0.0
+    """how long the busier direction is in use, at the rate that the algorithm reaches"""
+    out_bytes: float = 0.0
+    in_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
 class Choice:
-    """One algorithm and protocol, and its time."""
+    """One algorithm and protocol, its time, and what it moves."""
 
     us: float
     algorithm: str
     protocol: str
+    link: Wire = Wire()
+    network: Wire = Wire()
 
 
 @cache
@@ -101,7 +113,7 @@ def choices(
     """Every algorithm and protocol that NCCL could use."""
     link = parameters["links"][links.family]
     if kind in TRANSFERS:
-        yield _transfer(size, group, links, link, parameters)
+        yield _transfer(kind, size, group, links, link, parameters)
     elif kind in EXCHANGES:
         yield _exchange(size, group, links, link, parameters)
     else:
@@ -131,16 +143,21 @@ def _ring(
     bandwidth = links.link_bandwidth * link["efficiency"] * terms["share"]
     us = terms["latency_us"]
     wire_us = 1e6 * (sent + copied) / bandwidth
+    # On the way around, one GPU of each host passes a chunk on over its network card.
+    away = sent / group.local if group.domains > 1 else 0.0
+    across = Wire()
     if group.domains > 1:
         network = parameters["network"][protocol]
         crossings = steps * group.domains / group.size
         rails = _rails(group, links, parameters, protocol) * parameters["network"]["ring_share"]
         us += network["latency_us"] + crossings * network["hops"] * links.network_latency_us
         us += (steps - crossings) * terms["hop_us"]
-        wire_us = max(wire_us, 1e6 * sent / rails)
+        across = Wire(1e6 * sent / rails, away, away)
+        wire_us = max(wire_us, across.us)
     else:
         us += steps * terms["hop_us"]
-    return Choice(us + wire_us, "ring", protocol)
+    link_us = 1e6 * (sent - away) / bandwidth
+    return Choice(us + wire_us, "ring", protocol, Wire(link_us, sent - away, sent - away), across)
 
 
 def _nvls(
@@ -148,13 +165,22 @@ def _nvls(
 ) -> Iterator[Choice]:
     terms = _nvls_terms(kind, group, links, link)
     if terms is not None:
-        yield Choice(_nvls_us(size, group.size, links, terms), "nvls", "Simple")
+        us = _nvls_us(size, group.size, links, terms)
+        yield Choice(us, "nvls", "Simple", _nvls_wire(kind, size, group.size, links, terms))
 
 
 def _nvls_terms(kind: str, group: Group, links: NcclLinks, link: Parameters) -> Parameters | None:
     """Parameters of in-switch reduction, if the hosts support it and NCCL would use it."""
     terms: Parameters | None = link.get("nvls", {}).get(kind) if links.has_nvls else None
     return terms if terms is not None and group.local >= terms["least_group"] else None
+
+
+def _nvls_wire(kind: str, size: int, count: int, links: NcclLinks, terms: Parameters) -> Wire:
+    """The switch reads all data of each GPU, and writes each its part, or all of the result."""
+    us = 1e6 * size / terms["efficiency"] / links.link_bandwidth
+    part = size / count
+    both = kind == ALL_REDUCE
+    return Wire(us, size + part * both, part + size * both)
 
 
 def _nvls_us(size: int, count: int, links: NcclLinks, terms: Parameters) -> float:
@@ -183,13 +209,23 @@ def _trees(
     chain_us = 1e6 * chain * size / (links.link_bandwidth * link["efficiency"] * terms["share"])
     inside = terms["latency_us"] + 2 * (group.local - 1) * terms["hop_us"]
     network_us = 1e6 * sends**2 * size / rails
-    yield Choice(latency + inside + max(chain_us, network_us), "tree", protocol)
+    across = sends * size / group.local
+    # Up and down the chain of a host's GPUs.
+    chained = 2 * size if chain else 0
+    yield Choice(
+        latency + inside + max(chain_us, network_us),
+        "tree",
+        protocol,
+        Wire(chain_us, chained, chained),
+        Wire(network_us, across, across),
+    )
     nvls = _nvls_terms(ALL_REDUCE, group, links, link)
     if nvls is not None and protocol == "Simple":
         switch_us = _nvls_us(size, group.local, links, nvls) - nvls["latency_us"]
         network_us = 1e6 * sends * size / rails
         us = latency + nvls["latency_us"] + max(switch_us, network_us)
-        yield Choice(us, "nvlstree", protocol)
+        inside_wire = _nvls_wire(ALL_REDUCE, size, group.local, links, nvls)
+        yield Choice(us, "nvlstree", protocol, inside_wire, Wire(network_us, across, across))
 
 
 def _exchange(
@@ -199,29 +235,35 @@ def _exchange(
     terms = link["pairs"]
     bandwidth = links.link_bandwidth * terms["efficiency"]
     us: float = terms["latency_us"] + terms["hop_us"] * (group.size - 1)
-    wire_us = 1e6 * size * (group.local - 1) / group.size / bandwidth
+    near = size * (group.local - 1) / group.size
+    inside, across = Wire(1e6 * near / bandwidth, near, near), Wire()
     if group.domains > 1:
         network = parameters["network"]
         away = size * (group.size - group.local) / group.size
         us += network["Simple"]["hops"] * links.network_latency_us
-        wire_us = max(wire_us, 1e6 * away / (links.network_bandwidth * network["pairs_share"]))
-    return Choice(us + wire_us, "pairs", "Simple")
+        rate = links.network_bandwidth * network["pairs_share"]
+        across = Wire(1e6 * away / rate, away, away)
+    return Choice(us + max(inside.us, across.us), "pairs", "Simple", inside, across)
 
 
 def _transfer(
-    size: int, group: Group, links: NcclLinks, link: Parameters, parameters: Parameters
+    kind: str, size: int, group: Group, links: NcclLinks, link: Parameters, parameters: Parameters
 ) -> Choice:
     """One GPU to another; small sizes use few channels, so more bytes may take no longer."""
     terms = link["pairs"]
     bandwidth = links.link_bandwidth * terms["efficiency"]
-    few = links.link_bandwidth * terms["few_channels"]
-    wire_us = 1e6 * max(size / bandwidth, min(size, terms["few_channels_bytes"]) / few)
     us: float = terms["latency_us"]
+    out_bytes, in_bytes = size * (kind != "recv"), size * (kind != "send")
     if group.domains > 1:
         network = parameters["network"]
         us += network["Simple"]["hops"] * links.network_latency_us
         wire_us = 1e6 * size / (links.network_bandwidth * network["pairs_share"])
-    return Choice(us + wire_us, "pairs", "Simple")
+        across = Wire(wire_us, out_bytes, in_bytes)
+        return Choice(us + wire_us, "pairs", "Simple", network=across)
+    few = links.link_bandwidth * terms["few_channels"]
+    wire = Wire(1e6 * size / bandwidth, out_bytes, in_bytes)
+    few_us = 1e6 * min(size, terms["few_channels_bytes"]) / few
+    return Choice(us + max(wire.us, few_us), "pairs", "Simple", wire)
 
 
 def _rails(group: Group, links: NcclLinks, parameters: Parameters, protocol: str) -> float:
