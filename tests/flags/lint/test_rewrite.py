@@ -220,6 +220,26 @@ def test_aliases_of_a_long_text_are_refused():
         read_text(text, "yaml")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " * 2000 + f'"{FINE * 500}"\n',
+        "os.environ['XLA_FLAGS'] = " * 2000 + f'"{FINE * 500}"\n',
+        ("{'a': " * 90 + "1" + "}" * 90 + "\n") * 20,
+    ],
+    ids=["names", "variables", "nested"],
+)
+def test_python_that_repeats_a_value_is_refused(text: str):
+    """Every name of `a = b = c = value` has the whole value: a megabyte of it would take hours."""
+    with pytest.raises(Exception, match="assignments repeat its"):
+        read_text(text, "python")
+
+
+def test_a_value_with_two_names_is_read_for_both():
+    text = f"flags = os.environ['XLA_FLAGS'] = os.environ['LIBTPU_INIT_ARGS'] = '{FINE}'\n"
+    assert len(read_text(text, "python")) == 3
+
+
 # Random files. An independent reader says what each command, argument and value is.
 
 WORDS = st.sampled_from(["python", "train.py", "--lr", "3", "a b", "x'y", "$HOME", "é", "--flag=1"])

@@ -170,7 +170,28 @@ def test_replica_groups(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
     assert parse_groups(text) == groups
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mesh[" * 200_000,
+        "mesh[],device_ids=(" + "){" * 500_000,
+        "mesh[" + "'a'=1," * 200_000 + "]{" + "'a'" * 200_000 + "}",
+        "[" + "1," * 500_000 + "1]<=[" + "1," * 500_000 + "1]",
+        "[" + "99," * 300_000 + "1]<=[8]",
+        "[1,8]<=[2,4]T(" + "1," * 500_000 + "1)",
+    ],
+    ids=["open", "devices", "axes", "dimensions", "product", "order"],
+)
+def test_groups_of_a_megabyte_are_refused_in_time(text: str) -> None:
+    """Without the limits, three of these take minutes to hours."""
+    with pytest.raises(ValueError) as caught:
+        parse_groups(text)
+    assert len(str(caught.value)) < 200
+
+
 def test_mesh_with_its_own_devices() -> None:
+    assert parse_groups("mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}") == ((0, 2), (1, 3))
+    assert parse_groups("mesh['a'=4], device_ids=(3,2,1,0) {'a'}") == ((3, 2, 1, 0),)
     assert mesh_groups([2, 2], [(1, 1, 2)], [3, 2, 1, 0]) == ((3, 2), (1, 0))
 
 

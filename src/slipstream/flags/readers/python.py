@@ -26,6 +26,8 @@ _ESCAPE = re.compile(r"\\(\n|.)", re.S)
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 _SETTERS = frozenset(("setdefault", "setenv", "putenv"))
 _FLAG_START = "--xla_"
+_MOST_REPETITION = 30
+"""how much longer than the file the values may be if each is counted wherever it is read"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class PythonSource:
         self._starts = list(itertools.accumulate(map(len, self._lines), initial=0))
         self._columns: dict[int, list[int]] = {}
         """of lines that are not ASCII: the column of each byte"""
+        self._left = _MOST_REPETITION * max(len(text), 1000)
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         start = self._offset(node.lineno, node.col_offset)
@@ -76,9 +79,20 @@ class PythonSource:
             column = self._columns[line][column]
         return self._starts[line - 1] + column
 
+    def count_reading(self, start: int, end: int) -> None:
+        """BadInput if values are read again and again: `a = b = c = …` reads one for each target."""
+        self._left -= end - start
+        if self._left < 0:
+            raise BadInput(
+                f"its assignments repeat its {len(self.text)} characters more than "
+                f"{_MOST_REPETITION} times; expected a script or a configuration, where a value "
+                "has a few names and is nested a few levels deep"
+            )
+
     def literals(self, node: ast.expr) -> MappedText:
         """The text of all string literals in an expression, joined as the expression does."""
         start, end = self.span(node)
+        self.count_reading(start, end)
         parts = _starts_of_parts(node, self)
         names = sorted(self.span(name) for name in _names_of_variables(node))
         starts_of_names = [first for first, _ in names]
@@ -164,12 +178,13 @@ def _items(node: ast.AST, source: PythonSource) -> Iterator[PythonAssignment]:
 def _assigned(
     target: ast.expr, value: ast.expr, source: PythonSource, appends: bool
 ) -> Iterator[PythonAssignment]:
+    start, end = source.span(value)
+    source.count_reading(start, end)
     if isinstance(target, ast.Subscript):
         name = _text(target.slice)
     elif isinstance(target, (ast.Name, ast.Attribute)):
         name = target.id if isinstance(target, ast.Name) else target.attr
-        start, end = source.span(value)
-        if isinstance(value, ast.Dict) or _FLAG_START not in source.text[start:end]:
+        if isinstance(value, ast.Dict) or source.text.find(_FLAG_START, start, end) < 0:
             return
         if not _is_flag_string(name, source.literals(value).text):
             return

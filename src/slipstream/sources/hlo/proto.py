@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from slipstream.sources.hlo.replica_groups import (
     Groups,
     collective_kind,
     describe_collective,
+    devices_of,
     iota_groups,
     list_groups,
     mesh_groups,
@@ -238,6 +238,6 @@ def _mesh(proto: Any) -> Groups:
     devices = list(proto.mesh.device_ids) or None
     if devices is None and proto.mesh.HasField("iota_transform"):
         iota = proto.mesh.iota_transform
-        groups = iota_groups(1, math.prod(sizes), iota.reshape_dims, iota.transpose_perm)
+        groups = iota_groups(1, devices_of(sizes), iota.reshape_dims, iota.transpose_perm)
         devices = list(groups[0])
     return mesh_groups(sizes, axes, devices)

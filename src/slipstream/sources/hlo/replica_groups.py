@@ -36,10 +36,15 @@ _SYNC = re.compile(r'"is_sync"\s*:\s*true')
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 _LIST = re.compile(r"\{([\d,\s]*)\}")
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_MESH = re.compile(r"mesh\[([^\]]*)\](?:,?\s*device_ids=\((.*?)\))?\s*\{(.*)\}")
+# Each part ends at the first character that it can't hold: there is one way to match, tried once.
+_MESH = re.compile(
+    r"mesh\[([^\]]*)\](?:,?\s*device_ids=\(([^()]*(?:\([^()]*\))?)\))?\s*\{(.*)\}"
+)
 _MESH_AXIS = re.compile(r"'([^']*)'\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
 MOST_DEVICES = 1 << 20
+MOST_AXES = 64
+"""of a mesh or an iota; real ones have a few"""
 
 
 def collective_kind(opcode: str) -> str | None:
@@ -106,6 +111,8 @@ def mesh_groups(
     sizes: Sequence[int], axes: Sequence[Axis], devices: Sequence[int] | None = None
 ) -> Groups:
     """Groups along `axes` of a mesh of these sizes; `devices` are its devices if not 0, 1, 2, …"""
+    if max(len(sizes), len(axes)) > MOST_AXES:
+        raise ValueError(f"groups along {len(axes)} of {len(sizes)} axes")
     split: list[int] = []
     # Index in `split` of each part of each axis: (axis, size of the parts before it).
     places: dict[tuple[int, int], int] = {}
@@ -133,13 +140,22 @@ def mesh_groups(
     return tuple(tuple(ids[i : i + each]) for i in range(0, len(ids), each))
 
 
+def devices_of(dims: Sequence[int]) -> int:
+    """How many devices are in an array of these dimensions; ValueError if that can't be."""
+    if len(dims) > MOST_AXES:
+        raise ValueError(f"{len(dims)} dimensions")
+    if (count := math.prod(dims)) > MOST_DEVICES:
+        raise ValueError(f"{count} devices")
+    return count
+
+
 def _transposed(dims: list[int], order: list[int]) -> list[int]:
     """0, 1, 2, … reshaped to `dims`, transposed by `order`, flattened."""
+    devices_of(dims)
     order = order or list(range(len(dims)))
     if sorted(order) != list(range(len(dims))) or any(dim < 1 for dim in dims):
-        raise ValueError(f"{order} doesn't permute the dimensions {dims}")
-    if math.prod(dims) > MOST_DEVICES:
-        raise ValueError(f"{math.prod(dims)} devices")
+        shown = f"{order[:8]} doesn't permute the dimensions {dims[:8]}"
+        raise ValueError(shown[:120])
     values = [0]
     for dim in order:
         stride = math.prod(dims[dim + 1 :])
@@ -152,7 +168,7 @@ def parse_groups(text: str) -> Groups:
     if match := _IOTA.fullmatch(text):
         shape, reshape, order = (_ints(part or "") for part in match.groups())
         if len(shape) != 2:
-            shape = [1, math.prod(shape)]
+            shape = [1, devices_of(shape)]
         return iota_groups(shape[0], shape[1], reshape, order)
     if match := _MESH.fullmatch(text):
         return _parse_mesh(*match.groups())
