@@ -20,7 +20,14 @@ from builders import space
 from fuzz.readers import READERS, Reader
 from slipstream.cli import main as cli
 from slipstream.errors import BadInput
-from slipstream.reading import damage, read_input, read_object, unpack, unpacked_limit
+from slipstream.reading import (
+    damage,
+    object_or_none,
+    read_input,
+    read_object,
+    unpack,
+    unpacked_limit,
+)
 from slipstream.sources.load import load
 
 READERS_OF_NAMED_FILES = [reader for reader in READERS if reader.name != "manifest"]
@@ -144,3 +151,18 @@ def test_damage_names_the_file_and_what_was_expected(error: Exception) -> None:
     with wanted as caught, damage("a.b", "costs"):
         raise error
     assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "3", '{"a": ', "\0", "[" * 100_000, '{"a":' * 100_000], ids=range(7)
+)
+def test_an_own_file_that_is_damaged_counts_as_missing(tmp_path, content):
+    file = tmp_path / "own.json"
+    assert object_or_none(file) is None
+    assert object_or_none(tmp_path) is None
+    file.write_text(content)
+    assert object_or_none(file) is None
+    file.write_bytes(b"\xff" + content.encode())
+    assert object_or_none(file) is None
+    file.write_text('{"a": 1}')
+    assert object_or_none(file) == {"a": 1}

@@ -1,9 +1,10 @@
 """Input files: regular files only, unpacked within a limit, damage reported as bad input.
 
-open_input    a file to read; a FIFO, device or folder is refused without waiting for it
-read_input    its content, unpacked if it is compressed
-read_object   its content as a JSON object
-damage        turns what a reader raises on damaged content into `BadInput`
+open_input      a file to read; a FIFO, device or folder is refused without waiting for it
+read_input      its content, unpacked if it is compressed
+read_object     its content as a JSON object
+object_or_none  the same, where the file may be missing or damaged
+damage          turns what a reader raises on damaged content into `BadInput`
 """
 
 from __future__ import annotations
@@ -147,6 +148,14 @@ def read_object(path: AnyPath, expected: str) -> dict[str, Any]:
         if isinstance(found, dict):
             return found
     raise BadInput(f"{os.fspath(path)} has {_json_kind(found)}; expected {expected}, a JSON object")
+
+
+def object_or_none(path: AnyPath) -> dict[str, Any] | None:
+    """The JSON object in a file of our own; None if the file is missing or damaged."""
+    try:
+        return read_object(path, "a file of Slipstream")
+    except BadInput:
+        return None
 
 
 def _json_kind(value: object) -> str:

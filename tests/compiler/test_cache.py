@@ -1,5 +1,6 @@
 """The cache: whole entries only, bounded, and safe for several processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def test_what_is_kept_is_found():
     assert cache.find("b" * 40) is None
 
 
-@pytest.mark.parametrize("damage", ["program is gone", "no JSON", "cut short"])
+@pytest.mark.parametrize("damage", ["program is gone", "no JSON", "cut short", "deep", "names"])
 def test_an_entry_that_is_not_whole_is_none(damage):
     kept = cache.keep("a" * 40, {"seconds": 1.5}, b"program", "log")
     file = cache.cache_folder() / f"{'a' * 40}.json"
@@ -33,6 +34,10 @@ def test_an_entry_that_is_not_whole_is_none(damage):
         kept["proto"].unlink()
     elif damage == "no JSON":
         file.unlink()
+    elif damage == "deep":
+        file.write_text('{"a":' * 100_000)
+    elif damage == "names":
+        file.write_text(json.dumps({"proto": "x" * 5000, "log": "\0"}))
     else:
         file.write_text(file.read_text()[:10])
     assert cache.find("a" * 40) is None

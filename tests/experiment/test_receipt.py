@@ -1,15 +1,18 @@
 """Programs whose results are wrong are in the receipt, and are told of where it is told."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from analyses.test_soundness import CONTIGUOUS
+from slipstream.errors import BadInput
 from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.experiment.receipt import (
     bare_receipt,
     combined_receipt,
+    read_receipt,
     receipt_of,
     wrong_notes,
 )
@@ -127,3 +130,42 @@ def test_a_single_function_is_told_as_before():
     alone = function("jit_step", 0.9, 1.0, 1000.0, 950.0)
     assert combined_receipt([alone]) is alone
     assert alone.functions == () and alone.together is None
+
+
+def test_a_receipt_reads_back_as_written(receipt, tmp_path):
+    bare = bare_receipt("nothing ran")
+    for one in (bare, replace(receipt, together={"before_us": 1.0})):
+        one.write(tmp_path)
+        assert read_receipt(tmp_path).to_json() == json.loads(json.dumps(one.to_json()))
+    assert isinstance(read_receipt(tmp_path).arms, tuple)
+
+
+WRONG = {
+    "verdict": 3,
+    "why": None,
+    "step_us": [1],
+    "change": "faster",
+    "arms": ["original"],
+    "devices": {"H200": 1},
+    "notes": [1],
+    "together": [],
+}
+
+
+@pytest.mark.parametrize("name", [*WRONG, "missing", "deep", "cut", "list", "folder", "nothing"])
+def test_a_damaged_receipt_is_our_error(tmp_path, name):
+    file = bare_receipt("nothing ran").write(tmp_path)
+    data = json.loads(file.read_text())
+    data.pop("verdict" if name == "missing" else "phases")
+    content = {
+        "deep": '{"a":' * 100_000,
+        "cut": file.read_text()[:100],
+        "list": "[]",
+    }.get(name, json.dumps(data | {name: WRONG.get(name)}))
+    file.write_text(content)
+    if name in ("folder", "nothing"):
+        file.unlink()
+    if name == "folder":
+        file.mkdir()
+    with pytest.raises(BadInput, match="receipt"):
+        read_receipt(tmp_path)

@@ -138,3 +138,10 @@ def test_a_link_to_a_folder_of_somebody_else_is_not_followed(tmp_path):
     with pytest.raises(BadInput, match="costs is in the way"):
         RunDir(tmp_path / "run").open(pytest.fail)
     assert os.listdir(theirs) == ["a"]
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"a":' * 100_000], ids=["list", "cut", "deep"])
+def test_a_damaged_file_is_none(tmp_path, content):
+    (tmp_path / DONE).write_text(content)
+    assert read_json(tmp_path / DONE) is None
+    assert done_facts(tmp_path) is None

@@ -16,3 +16,5 @@ def test_captures_and_profiler_options_are_read():
     assert profiler_attributes({}) == {}
     with pytest.raises(BadInput, match="ProfileOptions"):
         profiler_attributes({name: "[1"})
+    with pytest.raises(BadInput, match="expected JSON"):
+        profiler_attributes({name: "[" * 100_000})

@@ -95,3 +95,14 @@ def test_folders_without_a_run_are_refused(tmp_path, run):
     done = {"format": 1, "files": {}, "facts": {"platform": "cpu"}}
     (run / "compare" / "rank0" / "done.json").write_text(json.dumps(done))
     assert as_target(str(run))[1] is None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {"command": 3}, {"command": [3]}, {"cwd": 3}, {"environment": {"A": 3}}],
+    ids=["nothing", "number", "numbers", "cwd", "environment"],
+)
+def test_a_run_without_a_job_that_can_be_started(tmp_path, facts):
+    job = {"command": ["python"], "cwd": "/", "environment": {"A": "b"}} if facts else {}
+    (tmp_path / "run.json").write_text(json.dumps(job | facts))
+    assert recorded_job(str(tmp_path)) is None

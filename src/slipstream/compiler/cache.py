@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
+from slipstream.reading import object_or_none
 from slipstream.user_cache import user_cache
 from slipstream.writing import atomic_write
 
@@ -54,11 +55,11 @@ def find(key: str) -> dict[str, Any] | None:
     """The entry, if it is complete; its `proto` and `log` are paths."""
     folder = cache_folder()
     file = folder / f"{key}.json"
-    found = read_json(file)
+    found = object_or_none(file)
     if found is None:
         return None
     paths = {name: folder / str(found.get(name)) for name in ("proto", "log")}
-    if not all(path.is_file() for path in paths.values()):
+    if not all(map(os.path.isfile, paths.values())):
         return None
     # Mark it as recently used.
     with suppress(OSError):
@@ -85,15 +86,6 @@ def keep(key: str, entry: Mapping[str, Any], proto: bytes, log: str) -> dict[str
     write_json(folder / f"{key}.json", {**entry, **names})
     _evict(folder)
     return {**entry, **{name: folder / file for name, file in names.items()}}
-
-
-def read_json(file: Path) -> dict[str, Any] | None:
-    """A cached JSON file; None if it is missing or damaged."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

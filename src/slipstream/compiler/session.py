@@ -32,6 +32,7 @@ from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.machines.machine import Machine
+from slipstream.reading import DAMAGE, object_or_none
 from slipstream.units import format_bytes
 
 Progress = Callable[[str], None]
@@ -85,7 +86,8 @@ class CompilerSession(Closing):
         costs_path = self._costs_path(costs)
         found = cache.find(self._key(options, costs_path))
         if found is not None:
-            return self._compilation(found, is_cached=True)
+            with suppress(*DAMAGE):  # not what `keep` wrote: compile again
+                return self._compilation(found, is_cached=True)
         return self._compilation(self._compiled(options, costs_path), is_cached=False)
 
     def portable_target(self) -> Target:
@@ -127,7 +129,7 @@ class CompilerSession(Closing):
             content = cache.digest(self.target.content)
             variables = TargetInputs().state()["variables"]
             return [content, list(self.target.devices), dict(self.target.options), variables]
-        known = cache.read_json(self._inputs_file)
+        known = object_or_none(self._inputs_file)
         inputs = TargetInputs.from_json(known) if known else TargetInputs()
         return [self._identity, inputs.state()]
 

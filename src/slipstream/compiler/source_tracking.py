@@ -49,7 +49,12 @@ class TargetInputs:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TargetInputs:
-        return TargetInputs(tuple(data.get("files", ())), tuple(data.get("variables", ())))
+        files, variables = (data.get(name) for name in ("files", "variables"))
+        return TargetInputs(_texts(files), _texts(variables))
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 
 
 @dataclass
@@ -115,5 +120,5 @@ def _installed() -> tuple[str, ...]:
 def _content(file: str) -> str | None:
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError:
+    except (OSError, ValueError):
         return None

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from slipstream.errors import SlipstreamError
+from slipstream.errors import BadInput, SlipstreamError
 from slipstream.experiment.environment import launch_facts
 from slipstream.experiment.phase_times import times_of_ranks
 from slipstream.experiment.plan import ExperimentOutcome
@@ -25,6 +26,7 @@ from slipstream.experiment.variants import Arm, is_reordered
 from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
 from slipstream.masking import masked
 from slipstream.profile.program import Program
+from slipstream.reading import read_object
 from slipstream.units import format_time
 from slipstream.writing import atomic_write
 
@@ -38,6 +40,12 @@ COMPARISON = "comparison.json"
 """what the agent inside a job hands to its launcher: a receipt without what the profiles show and
 what the launcher knows. The launcher completes it and writes `receipt.json`, once."""
 NOTHING_ELSE = "every variant is the same program as the original: there is nothing else to try"
+_JSON_TYPES: Mapping[str, tuple[type, str]] = {
+    "str": (str, "a text"),
+    "Mapping": (dict, "an object"),
+    "tuple": (list, "a list"),
+}
+"""by the type of a receipt's field: its JSON, and that in words"""
 _LOCK = threading.Lock()
 
 
@@ -103,12 +111,29 @@ class Receipt:
 
 
 def read_receipt(path: Path) -> Receipt:
-    """A receipt from its file, or from the folder that holds it."""
+    """A receipt from its file, or from the folder that holds it; BadInput if it is none."""
     file = path / FILE if path.is_dir() else path
-    data = json.loads(file.read_text())
-    known: dict[str, Any] = {k: data[k] for k in Receipt.__dataclass_fields__ if k in data}
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+    data = read_object(file, "a receipt")
+    given: dict[str, Any] = {}
+    for one in fields(Receipt):
+        is_required = one.default is MISSING and one.default_factory is MISSING
+        if one.name in data or is_required:
+            given[one.name] = _checked(file, one.name, str(one.type), data.get(one.name))
     return Receipt(**given)
+
+
+def _checked(file: Path, name: str, type_name: str, value: Any) -> Any:
+    """The value of a field, if its JSON has the type that the receipt declares."""
+    if value is None and type_name.endswith("| None"):
+        return None
+    kind, *inner = re.findall("str|Mapping|tuple", type_name)
+    json_type, expected = _JSON_TYPES[kind]
+    if isinstance(value, json_type):
+        if not isinstance(value, list):
+            return value
+        if all(isinstance(one, _JSON_TYPES[inner[0]][0]) for one in value):
+            return tuple(value)
+    raise BadInput(f"{file} is not a receipt: expected {expected} under {name!r}; make it again")
 
 
 def bare_receipt(why: str, verdict: str = "can't tell") -> Receipt:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from slipstream.reading import damage
 
 Settings = Mapping[str, str]
 """the knobs that are not at their default, by name"""
@@ -26,6 +29,7 @@ FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, WRONG)
 """statuses of trials that are recorded but can't win"""
 SCORED = (OK, SAME)
 SIMULATED, MEASURED = "simulated", "measured"
+MEASURE_AGAIN = "measure again, into another folder"
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,18 @@ class NoiseFloor:
     @property
     def is_clean(self) -> bool:
         return self.low <= 0 <= self.high
+
+    def to_note(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_note(text: str) -> NoiseFloor:
+        """What `to_note` wrote; BadInput if it is something else."""
+        with damage(
+            "the study's noise floor", "a change and its interval", next_step=MEASURE_AGAIN
+        ):
+            found = {name: float(value) for name, value in json.loads(text).items()}
+            return NoiseFloor(**found)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.errors import SlipstreamError
+from slipstream.errors import BadInput, SlipstreamError
 from slipstream.experiment.controller import State
 from slipstream.experiment.receipt import COMPARISON, Receipt, bare_receipt, read_receipt
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
@@ -210,7 +210,7 @@ class ComparePhase:
         """The receipt that the agent wrote; if there is none, one that says why."""
         try:
             return read_receipt(self.phase / COMPARISON)
-        except (OSError, ValueError, TypeError):
+        except BadInput:
             return bare_receipt(self.context.why_not(self.phase, code))
 
     def _applied(self, found: Mapping[str, Any], status: Mapping[str, Any], code: int) -> Receipt:
@@ -223,7 +223,7 @@ class ComparePhase:
             earlier = read_receipt(self.context.run_dir.folder)
             self.context.report_wrong_programs(earlier)
             return earlier
-        except (OSError, ValueError, TypeError):
+        except BadInput:
             # That run's launcher was gone before its job had a verdict.
             return self.context.finish(self._written(code))
 

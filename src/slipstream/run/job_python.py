@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from slipstream.errors import Missing
+from slipstream.reading import DAMAGE
 from slipstream.run.rank import LAUNCHERS
 
 NEEDED = {"numpy": "numpy", "protobuf": "google.protobuf", "numba": "numba"}
@@ -151,7 +152,9 @@ def _ask(python: Sequence[str], environment: Mapping[str, str]) -> JobPython | N
             answer["jaxlib"],
             tuple(answer["missing"]),
         )
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError, KeyError, TypeError):
+    except subprocess.SubprocessError:
+        return None
+    except DAMAGE:
         return None
 
 

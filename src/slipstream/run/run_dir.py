@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import BadInput
+from slipstream.reading import object_or_none
 from slipstream.run.lock import Lock
 from slipstream.writing import MARKER, atomic_write, empty_folder, is_ours, mark_folder, not_ours
 
@@ -139,11 +140,7 @@ def write_json(path: Path, data: Any, *, is_private: bool = False) -> Path:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if the file is missing or damaged."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    return object_or_none(path)
 
 
 def mark_done(phase: Path, files: Iterable[Path], facts: Mapping[str, Any]) -> Path:

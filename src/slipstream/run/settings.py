@@ -98,11 +98,11 @@ def profiler_attributes(environment: Mapping[str, str]) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise BadInput(
-            f"{PROFILER} is {text!r}; expected JSON with attributes of jax.profiler.ProfileOptions:"
-            ' {"host_tracer_level": 1}'
+            f"{PROFILER} is {text[:200]!r}; expected JSON with attributes of "
+            'jax.profiler.ProfileOptions: {"host_tracer_level": 1}'
         )
     return found

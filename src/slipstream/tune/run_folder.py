@@ -53,6 +53,9 @@ def recorded_job(given: str) -> JobSpec | None:
     """The job that `slipstream run` ran in a folder, with its working directory and settings."""
     facts = read_json(Path(given) / "run.json") or {}
     command, cwd, environment = (facts.get(name) for name in ("command", "cwd", "environment"))
-    if not isinstance(command, list) or not command:
+    environment = {} if environment is None else environment
+    if not isinstance(command, list) or not command or not isinstance(environment, dict):
         return None
-    return JobSpec(tuple(command), cwd, environment if isinstance(environment, dict) else {})
+    if not all(isinstance(text, str) for text in (*command, *environment.values(), cwd or "")):
+        return None
+    return JobSpec(tuple(command), cwd, environment)

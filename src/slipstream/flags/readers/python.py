@@ -80,7 +80,7 @@ class PythonSource:
         return self._starts[line - 1] + column
 
     def count_reading(self, start: int, end: int) -> None:
-        """BadInput if values are read again and again: `a = b = c = …` reads one for each target."""
+        """BadInput if values are read over and over, as for each name of `a = b = c = value`."""
         self._left -= end - start
         if self._left < 0:
             raise BadInput(

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.errors import BadInput
 from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.reading import damage
 from slipstream.run.run_dir import read_json, write_json
 
 ENVIRONMENT = "SLIPSTREAM_AGENT"
@@ -101,10 +102,11 @@ class Request:
 
 def read_request(path: str | os.PathLike[str]) -> Request:
     data = read_json(Path(path))
-    if data is None or data.get("mode") not in MODES:
+    if data is None or str(data.get("mode")) not in MODES:
         raise BadInput(f"{os.fspath(path)} holds no request; see: slipstream run --help")
-    variants = tuple(Variant(**one) for one in data.pop("variants"))
-    lists = {
-        name: tuple(data.pop(name)) for name in ("devices", "variables", "functions", "others")
-    }
-    return Request(**data | lists, variants=variants)
+    with damage(os.fspath(path), "a request of slipstream run"):
+        variants = tuple(Variant(**one) for one in data.pop("variants"))
+        lists = {
+            name: tuple(data.pop(name)) for name in ("devices", "variables", "functions", "others")
+        }
+        return Request(**data | lists, variants=variants)

@@ -37,9 +37,7 @@ _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 _LIST = re.compile(r"\{([\d,\s]*)\}")
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 # Each part ends at the first character that it can't hold: there is one way to match, tried once.
-_MESH = re.compile(
-    r"mesh\[([^\]]*)\](?:,?\s*device_ids=\(([^()]*(?:\([^()]*\))?)\))?\s*\{(.*)\}"
-)
+_MESH = re.compile(r"mesh\[([^\]]*)\](?:,?\s*device_ids=\(([^()]*(?:\([^()]*\))?)\))?\s*\{(.*)\}")
 _MESH_AXIS = re.compile(r"'([^']*)'\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
 MOST_DEVICES = 1 << 20

@@ -14,6 +14,8 @@ from typing import Any
 
 from slipstream.experiment.rounds import AS_FAST
 from slipstream.experiment.stats import Comparison, compare
+from slipstream.reading import damage
+from slipstream.results.tuning import MEASURE_AGAIN
 from slipstream.tune.measure.ab_window import ABWindow
 from slipstream.tune.search.study import TrialRow
 
@@ -103,9 +105,10 @@ def _result(window: ABWindow, name: str, known: Mapping[str, Comparison]) -> Fin
 
 def from_notes(notes: Mapping[str, str]) -> dict[int, FinalResult]:
     """The results that `to_note` wrote; empty if there were no finals."""
-    data = json.loads(notes.get(NOTE) or "{}")
-    found = {int(number): FinalResult(**result) for number, result in data.items()}
-    return {number: replace(one, beside=_beside(one.beside)) for number, one in found.items()}
+    with damage(f"the study's note {NOTE!r}", "the results of finals", next_step=MEASURE_AGAIN):
+        data = json.loads(notes.get(NOTE) or "{}")
+        found = {int(number): FinalResult(**result) for number, result in data.items()}
+        return {number: replace(one, beside=_beside(one.beside)) for number, one in found.items()}
 
 
 def _beside(data: Any) -> VersusFastest | None:

@@ -6,7 +6,6 @@ simulated ranking ─► A/B windows of a few candidates ─► finals of the wi
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -175,9 +174,8 @@ def _note_noise(study: Study, window: ABWindow) -> None:
     if floor is None:
         return
     known = study.notes().get("noise_floor")
-    before = NoiseFloor(**json.loads(known)) if known else None
+    before = NoiseFloor.from_note(known) if known else None
     if before is None or abs(floor.change) > abs(before.change):
-        facts = {"change": floor.change, "low": floor.low, "high": floor.high}
-        study.note("noise_floor", json.dumps(facts))
+        study.note("noise_floor", floor.to_note())
     (comparison, *_) = window.comparisons.values()
     study.note("baseline_us", str(comparison.before_us))

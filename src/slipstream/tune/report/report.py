@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +91,7 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         for row in rows
         if row.outcome is not None and row.settings
     ]
-    floor = NoiseFloor(**json.loads(notes["noise_floor"])) if "noise_floor" in notes else None
+    floor = NoiseFloor.from_note(notes["noise_floor"]) if "noise_floor" in notes else None
     baseline = tuning.baseline
     if baseline is not None and "baseline_us" in notes:
         baseline = replace(
