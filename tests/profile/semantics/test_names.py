@@ -4,9 +4,10 @@ import pytest
 
 from recorded import recorded
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics import names
 from slipstream.profile.semantics.dataflow import parameter_name
 from slipstream.profile.semantics.names import PHASES, describe, phase, phase_of, scope, source
-from slipstream.sources.hlo.reader import read_program
+from slipstream.sources.hlo.reader import program_from_text, read_program
 
 
 def label(program: Program, instruction: Instruction) -> str:
@@ -185,3 +186,19 @@ def test_everything_has_a_short_label_and_a_phase(recording: str, name: str) -> 
         assert found in PHASES
         seen.add(found)
     assert {"forward", "backward", "optimizer"} <= seen
+
+
+def test_a_program_without_names_is_asked_for_each_name_once(monkeypatch) -> None:
+    """Dumps may be stripped of op names; a value may have a thousand users."""
+    count = 300
+    adds = "".join(f"  x{i} = f32[] add(p, p)\n" for i in range(count))
+    everything = ", ".join(f"x{i}" for i in range(count))
+    kinds = ", ".join(["f32[]"] * count)
+    program = program_from_text(
+        f"HloModule m, is_scheduled=true\n\nENTRY e {{\n  p = f32[] parameter(0)\n{adds}"
+        f"  ROOT t = ({kinds}) tuple({everything})\n}}\n"
+    )
+    asked = []
+    monkeypatch.setattr(names, "phase", lambda op_name: asked.append(op_name) or phase(op_name))
+    assert {phase_of(program, one) for one in program.entry.instructions} == {"other"}
+    assert len(asked) <= 3 * len(program.entry.instructions)

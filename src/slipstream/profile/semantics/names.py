@@ -150,6 +150,8 @@ class _Phases:
         self.program = program
         self.after: dict[str, frozenset[str]] = {}
         self.found: dict[tuple[str, str], str] = {}
+        self.named: dict[tuple[str, str], str] = {}
+        self.has_names: dict[str, bool] = {}
 
     def of(self, instruction: Instruction) -> str:
         key = (instruction.computation, instruction.name)
@@ -179,7 +181,8 @@ class _Phases:
         computation = self.program.computations[instruction.computation]
         collective = instruction.collective
         sums = collective is not None and collective.kind in ("reduce-scatter", "all-reduce")
-        queue, seen = [instruction], {instruction.name}
+        # Dumps may be stripped of all names; then there is nothing to look for.
+        queue, seen = [instruction] if self._has_names(computation) else [], {instruction.name}
         while queue and len(seen) < 64:
             value = queue.pop(0)
             users = computation.users.get(value.name, ())
@@ -193,8 +196,20 @@ class _Phases:
         loop = self.program.loop_of(instruction.name)
         return phase(loop.op_name).replace("other", "") if loop is not None else ""
 
+    def _has_names(self, computation: Computation) -> bool:
+        if computation.name not in self.has_names:
+            names = map(self._from_names, computation.instructions)
+            self.has_names[computation.name] = any(name != "other" for name in names)
+        return self.has_names[computation.name]
+
     def _from_names(self, instruction: Instruction) -> str:
         """The phase by its op name, or by a vote of the op names fused into it."""
+        key = (instruction.computation, instruction.name)
+        if key not in self.named:  # a value with a thousand users is asked a thousand times
+            self.named[key] = self._by_vote(instruction)
+        return self.named[key]
+
+    def _by_vote(self, instruction: Instruction) -> str:
         named = phase(instruction.op_name)
         # A full path without marks is information too; a bare `reduce_sum` is not.
         if named != "other" or "/" in instruction.op_name:
