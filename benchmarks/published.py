@@ -2,10 +2,10 @@
 
     python benchmarks/published.py [FOLDER] [--only TEXT]
 
-FOLDER has the programs and a `rows.json` with machine and measured seconds of each; by default it is
+FOLDER has the programs and a `rows.json` with machine and measured seconds of each; by default
 tests/data/published, whose README names the sources.  An error is predicted / measured - 1.  No
-constant of the models was fitted to any of these rows, so that leaving one out changes nothing: the
-errors are those of rows never seen.
+constant of the models was fitted to any of these rows, so leaving one out changes nothing: every
+error is that of a row never seen.
 """
 
 from __future__ import annotations
