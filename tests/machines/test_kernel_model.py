@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from slipstream.costs.measure import measure
+from slipstream.machines.features import KernelFeatures
 from slipstream.machines.gemm_model import Gemm, gemm_us, tensor_dtype
-from slipstream.machines.kernel_features import KernelFeatures, kernel_features
+from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import (
     kernel_scales,
     kernel_time,

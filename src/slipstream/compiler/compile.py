@@ -86,10 +86,11 @@ def compiler(
         from slipstream.compiler.local_gpu import check_same_model
 
         check_same_model(machine)
+    config = target_config if target_config is not None else _known_config(machine)
     return CompilerSession(
-        identify(target, args),
+        identify(target, args, config),
         machine,
-        target_config if target_config is not None else _known_config(machine),
+        config,
         autotuning=autotuning,
         use_gpu=use_gpu,
         progress=progress,

@@ -45,12 +45,12 @@ class Target:
     """compiler options of the jitted function itself"""
 
 
-def identify(target: Any, args: Any = None) -> Target:
-    """Recognise a target; functions are lowered immediately."""
+def identify(target: Any, args: Any = None, target_config: str = "") -> Target:
+    """Recognise a target; functions are lowered immediately, for a GPU as described."""
     if isinstance(target, Target):
         return target
     if callable(target) or hasattr(target, "compiler_ir"):
-        return _function(target, args)
+        return _function(target, args, target_config)
     if isinstance(target, bytes):
         return _program(target, "a program in memory")
     if isinstance(target, str) and ("\n" in target or target.startswith("HloModule")):
@@ -60,13 +60,13 @@ def identify(target: Any, args: Any = None) -> Target:
     return _named(os.fspath(target), args)
 
 
-def _function(target: Callable[..., Any], args: Any) -> Target:
+def _function(target: Callable[..., Any], args: Any, target_config: str) -> Target:
     from slipstream.compiler.versions import installed_versions
     from slipstream.compiler.worker.lowering import lower
 
     installed_versions()
     arguments = args if isinstance(args, (tuple, list)) else () if args is None else (args,)
-    found = lower(target, tuple(arguments))
+    found = lower(target, tuple(arguments), target_config)
     label = getattr(target, "__name__", "a function")
     return Target("stablehlo", label, found.stablehlo, devices=found.devices, options=found.options)
 

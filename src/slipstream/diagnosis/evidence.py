@@ -21,7 +21,8 @@ from slipstream.analyses.slack import Slack, slack
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.costs.table import CostTable
 from slipstream.diagnosis.flag_advice import FlagAdvice
-from slipstream.machines.kernel_features import KernelFeatures, kernel_features
+from slipstream.machines.features import KernelFeatures
+from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.machines.topology import machine as machine_named
 from slipstream.profile.attribution.executions import graph_number

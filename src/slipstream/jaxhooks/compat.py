@@ -40,6 +40,7 @@ class Feature(StrEnum):
     LAYOUTS = "timing process layouts"
     STABLEHLO = "reading StableHLO"
     COMPILING = "compiling for GPUs that are not here"
+    CUDNN = "lowering cuDNN attention for GPUs that are not here"
     HLO = "importing and printing HLO"
     TRACEBACKS = "keeping Slipstream out of the job's tracebacks"
 

@@ -1,7 +1,7 @@
 """The private parts of JAX that Slipstream uses, in one table.
 
 Nothing outside `slipstream.jaxhooks` touches them; other rooms call the functions of `compiling`,
-`hlo`, `stages`, `distributed`, `profiler` and `hooks`. To support another JAX, run
+`hlo`, `stages`, `distributed`, `profiler`, `target_gpu` and `hooks`. To support another JAX, run
 tests/jaxhooks with it: a part that is missing or changed fails there by name.
 """
 
@@ -167,6 +167,24 @@ REGISTER_CUSTOM_CALL = PrivatePart(
     "jaxlib.xla_client", "register_custom_call_target", Feature.COMPILING,
     "Names that XLA can call, for kernels of libraries that are not here.",
     ("name", "fn", "platform", "api_version"), is_called=True,
+)  # fmt: skip
+
+# Lowering for a GPU that is not here.
+
+CUDNN_VERSION = PrivatePart(
+    "jax._src.cudnn.fused_attention_stablehlo", "check_cudnn_version", Feature.CUDNN,
+    "The version of cuDNN, answered for the target.",
+    is_called=True,
+)  # fmt: skip
+CAPABILITY_AT_LEAST = PrivatePart(
+    "jax._src.cudnn.fused_attention_stablehlo", "check_compute_capability", Feature.CUDNN,
+    "Whether the GPU is at least of a generation, answered for the target.",
+    ("capability",), is_called=True,
+)  # fmt: skip
+CAPABILITY_EQUAL = PrivatePart(
+    "jax._src.cudnn.fused_attention_stablehlo", "is_cuda_compute_capability_equal", Feature.CUDNN,
+    "Whether the GPU is of a generation, answered for the target.",
+    ("capability",), is_called=True,
 )  # fmt: skip
 
 # HLO.

@@ -14,8 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from slipstream.machines.features import KernelFeatures
 from slipstream.machines.gemm_model import gemm_us
-from slipstream.machines.kernel_features import KernelFeatures, kernel_features
+from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.profile.program import Instruction, Program
 
@@ -131,6 +132,9 @@ def _attention_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) ->
         # Blocks on the diagonal are computed completely.
         causal = parameters["attention"]["causal"]
         pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / gemm.n)
+    if features.window:
+        block = parameters["attention"]["causal"]["block"]
+        pairs = min(pairs, gemm.batch * gemm.m * (features.window + block))
     pairs *= 1 + own["ramp"] / gemm.n
     matmuls = 5 if features.form == "backward" else 2
     peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["bf16"]

@@ -6,6 +6,8 @@ the whole configuration because of a single unknown field.
 
 from __future__ import annotations
 
+import re
+
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Gpu, Machine
 
@@ -72,3 +74,23 @@ def target_config(machine: Machine | Gpu, exact: str | None = None) -> str:
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def capability_of(config: str) -> tuple[int, int]:
+    """The compute capability in a GpuTargetConfigProto as text."""
+    major, minor, _ = _numbers(config, "cuda_compute_capability")
+    return major, minor
+
+
+def cudnn_of(config: str) -> int:
+    """The version of cuDNN in a GpuTargetConfigProto as text, in cuDNN's notation: 91900."""
+    major, minor, patch = _numbers(config, "dnn_version_info")
+    return major * 10000 + minor * 100 + patch
+
+
+def _numbers(config: str, name: str) -> tuple[int, int, int]:
+    """major, minor and patch of a message; absent ones are 0, as in any proto."""
+    _, _, rest = config.partition(name)
+    inside = rest.partition("{")[2].partition("}")[0]
+    stated = {key: int(value) for key, value in re.findall(r"(\w+)\s*:\s*(\d+)", inside)}
+    return stated.get("major", 0), stated.get("minor", 0), stated.get("patch", 0)

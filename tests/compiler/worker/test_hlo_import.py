@@ -4,6 +4,7 @@ import pytest
 
 from slipstream.compiler.compile import compilation
 from slipstream.errors import BadInput
+from slipstream.profile.semantics.backend_config import call_attributes
 
 SHARDED = """
 HloModule published, entry_computation_layout={(bf16[512,512]{1,0},bf16[512,512]{1,0})->bf16[512,512]{1,0}}, num_partitions=8
@@ -73,8 +74,10 @@ def test_a_proto_gives_the_same_program(quick, tmp_path):
 
 def test_kernels_of_other_libraries_get_a_name_to_call(quick):
     found = compilation(FOREIGN, on="H200", flags=quick)
-    targets = {one.custom_call_target for one in found.program.instructions}
-    assert "te_fused_attn_forward_ffi" in targets
+    (call,) = (one for one in found.program.instructions if one.opcode == "custom-call")
+    assert call.custom_call_target == "te_fused_attn_forward_ffi"
+    # Models read what the call states.
+    assert call_attributes(call) == {"scale": 1.0}
 
 
 def test_a_program_that_is_compiled_already(data):

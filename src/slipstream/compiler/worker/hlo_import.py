@@ -125,7 +125,7 @@ def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
 
 
 def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
-    """Give unknown calls the simplest API version, without their configuration."""
+    """Give unknown calls the simplest API version; their attributes stay, as text, for models."""
     with compiling.parsed(stablehlo) as (module, ir):
 
         def visit(op: Any) -> Any:
@@ -133,13 +133,20 @@ def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
             if inner.name == "stablehlo.custom_call":
                 name = ir.StringAttr(inner.attributes["call_target_name"]).value
                 if name in names:
-                    kind = ir.IntegerType.get_signless(32)
-                    inner.attributes["api_version"] = ir.IntegerAttr.get(kind, _STATUS_RETURNING)
-                    inner.attributes["backend_config"] = ir.StringAttr.get("")
+                    _make_plain(inner.attributes, ir)
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(visit)
         return compiling.bytecode(module)
+
+
+def _make_plain(attributes: Any, ir: Any) -> None:
+    kind = ir.IntegerType.get_signless(32)
+    attributes["api_version"] = ir.IntegerAttr.get(kind, _STATUS_RETURNING)
+    if "backend_config" in attributes and not isinstance(
+        attributes["backend_config"], ir.StringAttr
+    ):
+        attributes["backend_config"] = ir.StringAttr.get(str(attributes["backend_config"]))
 
 
 _STUB = ctypes.CFUNCTYPE(None)(lambda: None)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.jaxhooks.compiling import bytecode, lowered_for
+from slipstream.jaxhooks.target_gpu import answering_for
+from slipstream.machines.targets import capability_of, cudnn_of
 
 PLATFORM = "cuda"
 
@@ -29,9 +31,16 @@ class WrongTarget(Exception):
     """A target function that returns something that can't be compiled."""
 
 
-def lower(function: Any, arguments: tuple[Any, ...]) -> Lowered:
-    """Lower a function, jitted or not, or the result of its `.lower()` or `.trace()`."""
-    lowered = function if hasattr(function, "compiler_ir") else _lower(function, arguments)
+def lower(function: Any, arguments: tuple[Any, ...], target_config: str) -> Lowered:
+    """Lower a function, jitted or not, or the result of its `.lower()` or `.trace()`.
+
+    `target_config` describes the GPU that it is lowered for (text of a GpuTargetConfigProto).
+    """
+    if hasattr(function, "compiler_ir"):
+        lowered = function
+    else:
+        with answering_for(capability_of(target_config), cudnn_of(target_config)):
+            lowered = _lower(function, arguments)
     devices, options = lowered_for(lowered)
     return Lowered(bytecode(lowered.compiler_ir("stablehlo")), devices, options)
 
@@ -56,9 +65,14 @@ def _abstract(value: Any) -> Any:
     return value
 
 
-def call_builder(build: Any, devices: list[Any], keywords: Mapping[str, Any]) -> Lowered:
+def call_builder(
+    build: Any, devices: list[Any], keywords: Mapping[str, Any], target_config: str
+) -> Lowered:
     """Lower what a target's function returns."""
-    return lower(*built_function(build, devices, keywords))
+    # Building may trace too, as `jax.eval_shape` does.
+    with answering_for(capability_of(target_config), cudnn_of(target_config)):
+        function, arguments = built_function(build, devices, keywords)
+    return lower(function, arguments, target_config)
 
 
 def built_function(

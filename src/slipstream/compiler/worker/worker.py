@@ -27,6 +27,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.devices: list[Any] = []
+        self.target_config = ""
 
     def start(self, topology: str, target_config: str, use_gpu: bool) -> Answer:
         import jax  # noqa: F401
@@ -36,6 +37,7 @@ class Worker:
         model = ""
         if use_gpu:
             model, target_config = local_target_config()
+        self.target_config = target_config
         self.devices = list(describe(topology, target_config).devices)
         return {"model": model, "devices": len(self.devices)}
 
@@ -46,7 +48,7 @@ class Worker:
         flags = os.environ.get("XLA_FLAGS")
         with tracking() as seen:
             build = getattr(import_target(module), function)
-            lowered = call_builder(build, self.devices, keywords)
+            lowered = call_builder(build, self.devices, keywords, self.target_config)
         if os.environ.get("XLA_FLAGS") != flags:
             # In the format of the log, so that it is kept with everything compiled from here.
             late = f"{module} sets XLA_FLAGS={os.environ.get('XLA_FLAGS')}"

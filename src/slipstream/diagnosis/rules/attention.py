@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import Rule, RuleResults, exhibits
+from slipstream.machines.features import KernelFeatures
 from slipstream.machines.gemm_model import Gemm
-from slipstream.machines.kernel_features import KernelFeatures
 from slipstream.machines.kernel_model import kernel_us, parameters
 from slipstream.machines.machine import Gpu
 from slipstream.profile.program import Instruction, Program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from slipstream.profile.program import Instruction
@@ -30,13 +31,27 @@ def gemm_dimensions(instruction: Instruction) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def attention_scores(instruction: Instruction) -> tuple[int, ...]:
-    """The dimensions of the scores of a fused attention, which it never stores; () if unknown."""
-    config = backend_config(instruction, "cudnn_fmha_backend_config")
-    shape = config.get("intermediate_tensor_shape")
-    stated = shape.get("dimensions") if isinstance(shape, dict) else None
-    texts = [str(one) for one in stated] if isinstance(stated, list) else []
-    if len(texts) != 4 or not all(text.isdecimal() and len(text) < 12 for text in texts):
-        return ()
-    found = tuple(map(int, texts))
-    return found if all(found) else ()
+def call_attributes(instruction: Instruction) -> dict[str, int | float | bool | str]:
+    """The attributes of a typed call, written as MLIR: `{heads = 64 : i64, is_training = true}`.
+
+    Numbers, booleans and texts are read; other values are left out.
+    """
+    text = instruction.backend_config
+    if not text.startswith("{"):
+        return {}
+    found: dict[str, int | float | bool | str] = {}
+    for name, value, quoted in _ATTRIBUTE.findall(text):
+        if value in ("true", "false"):
+            found[name] = value == "true"
+        elif value:
+            number = float(value)
+            is_whole = value.lstrip("-").isdecimal() and len(value) < 20
+            found[name] = int(value) if is_whole else number
+        else:
+            found[name] = quoted
+    return found
+
+
+_ATTRIBUTE = re.compile(
+    r'[{,]\s*(\w+) = (?:(true|false|-?[0-9][0-9.eE+-]*)(?=[ ,}])|"((?:[^"\\]|\\.)*)")'
+)

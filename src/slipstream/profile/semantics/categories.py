@@ -84,9 +84,10 @@ def kernel_category(name: str) -> str:
 
 def _custom_call(instruction: Instruction) -> str:
     target = instruction.custom_call_target.lower()
-    for part, name in (("conv", "convolution"), ("fmha", "attention"), ("attention", "attention")):
-        if part in target:
-            return name
+    if "conv" in target:
+        return "convolution"
+    if any(part in target for part in ("fmha", "attention", "fused_attn")):
+        return "attention"
     if any(part in target for part in ("cublas", "gemm", "matmul", "dot")):
         return "matmul"
     if any(part in target for part in ("sort", "topk", "top_k")):

@@ -18,11 +18,8 @@ from dataclasses import dataclass
 
 from slipstream.errors import BadInput
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.semantics.backend_config import (
-    attention_scores,
-    backend_config,
-    gemm_dimensions,
-)
+from slipstream.profile.semantics.attention import attention_of
+from slipstream.profile.semantics.backend_config import gemm_dimensions
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import Shape
 from slipstream.reading import DAMAGE, describe
@@ -169,25 +166,10 @@ def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]
         return Work(flops=_dot_flops(shapes[:2], gemm_dimensions(instruction)))
     if target.startswith("__cudnn$conv"):
         return _cudnn_convolution(instruction, shapes)
-    if target.startswith("__cudnn$fmha"):
-        return _attention(instruction, shapes)
+    attention = attention_of(instruction, shapes)
+    if attention is not None:
+        return Work(flops=attention.flops, transcendentals=attention.pairs)
     return Work()
-
-
-def _attention(instruction: Instruction, shapes: list[Shape]) -> Work:
-    """Two matrix products forward; five backward, one of which recomputes the scores.
-
-    A causal mask halves the work: fused attention doesn't compute what it masks.
-    """
-    config = backend_config(instruction, "cudnn_fmha_backend_config")
-    scores = attention_scores(instruction)
-    if not scores:
-        return Work()
-    head = shapes[0].size // math.prod(scores[:3])
-    products = 5 if "Backward" in instruction.custom_call_target else 2
-    flops = products * 2 * math.prod(scores) * head
-    is_causal = "CAUSAL" in str(config.get("mask_type", "")) or config.get("is_causal_mask") is True
-    return Work(flops=flops // 2 if is_causal else flops, transcendentals=math.prod(scores))
 
 
 def _dot_flops(shapes: list[Shape], dimensions: Mapping[str, tuple[int, ...]]) -> int:

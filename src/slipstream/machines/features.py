@@ -1,0 +1,42 @@
+"""What is known about a kernel before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.machines.gemm_model import Gemm
+
+
+@dataclass(frozen=True)
+class KernelFeatures:
+    """The work of one execution of a kernel."""
+
+    kind: str
+    """gemm, attention, convolution, copy, host copy, loop, reduce (along the fastest dimension),
+    columns (a reduction along others), rows (reduced and used again), transpose, strided (a
+    transpose in a loop kernel), scatter, sort, free, or other (an unknown call)"""
+    bytes: int = 0
+    written: int = 0
+    """bytes of these that a matmul writes"""
+    added: int = 0
+    """bytes of these that a library's GEMM reads at its end, to add to the result"""
+    elements: int = 0
+    """elements of the largest result"""
+    operations: int = 0
+    """elementwise arithmetic on floats and integers, outside matmuls"""
+    transcendentals: int = 0
+    gemm: Gemm | None = None
+    is_triton: bool = False
+    form: str = "forward"
+    """for attention: forward or backward; for a convolution: forward, input or filter"""
+    is_causal: bool = False
+    channels: int = 0
+    """input features of a convolution; for a scatter, bits per element, 1 for single elements"""
+    pressure: float = 0.0
+    """live values per thread of a Triton kernel: many don't fit in registers"""
+    apart: int = 1
+    """separate rows of a tile that share a mask computed from positions (causal attention)"""
+    strided: int = 0
+    """elements that a transpose reads through another transpose, with a stride"""
+    window: int = 0
+    """for attention: keys that a query attends to at most; 0 if all"""

@@ -1,0 +1,60 @@
+"""Kernels of real models, compiled for an H200 without one: each has a model.
+
+One program holds them all, each below a name of its own, so that XLA runs once.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from slipstream.compiler.compile import compilation
+from slipstream.machines.machine import Estimate
+from slipstream.machines.topology import machine
+from slipstream.profile.semantics.flops import work
+from slipstream.simulate.costing import costing
+
+KERNELS = Path(__file__).with_name("model_kernels.py")
+H200 = machine("H200").gpu
+PARTS = {
+    "cudnn": ("attention", 2.5),
+}
+"""kind of the work that takes most of each part's time, and the largest time over the roofline"""
+
+
+@pytest.fixture(scope="module")
+def found(session_cache, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(session_cache))
+        patched.delenv("XLA_FLAGS", raising=False)
+        return compilation(f"{KERNELS}:build", on="H200")
+
+
+@pytest.fixture(scope="module")
+def parts(found):
+    """(roofline in µs, estimates) of each part."""
+    program = found.program
+    grouped = defaultdict(list)
+    for name, estimate in costing(program, machine("H200"), None).items():
+        part = program.instruction(name).op_name.split("kernels.")[-1].partition("/")[0]
+        times = program.executions(name) or 1
+        done = work(program, program.instruction(name)) * times
+        least = max(done.bytes / H200.memory_bandwidth, done.flops / H200.peak_flops["bf16"])
+        grouped[part.rstrip(")")].append((least * 1e6, estimate.us * times, estimate))
+    return grouped
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_kernel_has_a_model(part, parts):
+    kind, most = PARTS[part]
+    rows: list[tuple[float, float, Estimate]] = parts[part]
+    assert {estimate.basis for _, _, estimate in rows} == {"modelled"}
+    assert max(rows, key=lambda row: row[1])[2].kind == kind
+    least, us = sum(row[0] for row in rows), sum(row[1] for row in rows)
+    assert least < us < most * least
+
+
+def test_attention_of_cudnn_lowers_without_cudnn(parts):
+    """4 sequences of 2,048 tokens, 16 heads of 128."""
+    times = [us for _, us, estimate in parts["cudnn"] if estimate.kind == "attention"]
+    assert len(times) == 2 and 500 < sum(times) < 700
