@@ -46,6 +46,31 @@ def test_a_whole_prediction() -> None:
     assert [notice.code for notice in found.messages] == []
 
 
+def test_kernels_without_a_model_are_named() -> None:
+    call = 'f32[4096] custom-call(%y), custom_call_target="{}"'
+    found = predict(
+        program(
+            "%y = f32[4096] parameter(1)",
+            "%c1 = " + call.format("my_kernel"),
+            "%c2 = " + call.format("my_kernel"),
+            "%c3 = " + call.format("te_act_lu_ffi"),
+            "ROOT %t = (f32[4096], f32[4096], f32[4096]) tuple(%c1, %c2, %c3)",
+        ),
+        MACHINE,
+        command_buffers=False,
+    )
+    (unknown,) = found.unknown
+    assert (unknown.name, unknown.times) == ("my_kernel", 2)
+    assert unknown.share == pytest.approx(found.basis["default"])
+    assert unknown.us == pytest.approx(unknown.share * found.compute_us)
+    said = " ".join(render_predictions([found]).plain.split())
+    assert f"unknown kernels, at least: my_kernel (2 ×, {unknown.share:.1%} of compute)" in said
+    row = prediction_json([found])
+    assert row["unknown"] == [
+        {"name": "my_kernel", "times": 2, "us": unknown.us, "share": unknown.share}
+    ]
+
+
 def test_all_waits_are_listed() -> None:
     numbers = range(12)
     gathers = [line for n in numbers for line in (gather(f"g{n}", "a"), gathered(f"d{n}", f"g{n}"))]

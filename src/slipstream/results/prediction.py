@@ -44,6 +44,20 @@ class WorstWait:
 
 
 @dataclass(frozen=True)
+class UnknownKernel:
+    """A kernel that no model knows: its time is its bytes at memory bandwidth, a lower bound."""
+
+    name: str
+    """the target of the custom call, or the name of the Pallas kernel"""
+    times: int
+    """executions in a step"""
+    us: float
+    """in a step, summed over its executions"""
+    share: float
+    """of the step's compute"""
+
+
+@dataclass(frozen=True)
 class Prediction:
     """One step of one program on one machine; times are of one device."""
 
@@ -68,4 +82,6 @@ class Prediction:
     waits: tuple[WorstWait, ...]
     """all of them, the longest first"""
     messages: tuple[Notice, ...] = ()
+    unknown: tuple[UnknownKernel, ...] = ()
+    """kernels whose basis is `default`, the longest first"""
     timeline: Profile | None = field(default=None, repr=False, compare=False)

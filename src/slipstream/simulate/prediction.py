@@ -12,9 +12,10 @@ from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import call_name
 from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.names import describe, source
-from slipstream.results.prediction import Notice, Prediction, WorstWait
+from slipstream.results.prediction import Notice, Prediction, UnknownKernel, WorstWait
 from slipstream.simulate.costing import basis_shares, costing
 from slipstream.simulate.engine import Simulation, Wait, simulation
 
@@ -55,6 +56,7 @@ def predict(
         basis=basis_shares(estimates, step.executions),
         waits=_waits(program, step),
         messages=(*_messages(compilation), *_assumptions(step.profile)),
+        unknown=_unknown(program, step, times.compute_us),
         timeline=step.profile,
     )
 
@@ -71,6 +73,22 @@ def _assumptions(profile: Profile) -> tuple[Notice, ...]:
         for warning in profile.warnings
         if warning.code != "simulated"
     )
+
+
+def _unknown(program: Program, step: Simulation, compute_us: float) -> tuple[UnknownKernel, ...]:
+    """Kernels without a model, by name, the longest first."""
+    found: dict[str, tuple[int, float]] = {}
+    for name, estimate in step.estimates.items():
+        times = step.executions.get(name, 0)
+        if estimate.basis == "default" and times:
+            label = call_name(program.instruction(name))
+            count, us = found.get(label, (0, 0.0))
+            found[label] = (count + times, us + estimate.us * times)
+    rows = [
+        UnknownKernel(label, count, us, us / compute_us if compute_us else 0.0)
+        for label, (count, us) in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.us))
 
 
 def _waits(program: Program, step: Simulation) -> tuple[WorstWait, ...]:

@@ -50,6 +50,7 @@ def _json(prediction: Prediction) -> dict[str, Any]:
         "basis": dict(prediction.basis),
         "waits": [asdict(wait) for wait in prediction.waits],
         "messages": [asdict(notice) for notice in prediction.messages],
+        "unknown": [asdict(kernel) for kernel in prediction.unknown],
     }
 
 
@@ -122,7 +123,15 @@ def _basis(predictions: Sequence[Prediction], width: int) -> list[str]:
         text = ", ".join(parts) or "nothing runs"
         if text not in said:
             said.append(text)
-    return paragraph(f"basis of the times: {'; '.join(said)}", width)
+    lines = paragraph(f"basis of the times: {'; '.join(said)}", width)
+    unknown = {kernel.name: kernel for p in reversed(predictions) for kernel in p.unknown}
+    if unknown:
+        named = ", ".join(
+            f"{kernel.name} ({kernel.times} ×, {share_text(kernel.share, 1)} of compute)"
+            for kernel in unknown.values()
+        )
+        lines += paragraph(f"unknown kernels, at least: {named}", width)
+    return lines
 
 
 # Notes.
