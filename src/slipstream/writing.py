@@ -131,6 +131,14 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.-]", "_", text).lstrip(".")[:_LONGEST_NAME] or "unnamed"
 
 
+def is_stdout(path: str | os.PathLike[str]) -> bool:
+    """Whether what is written there comes out of standard output: /dev/stdout, /dev/fd/1, …"""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(1))
+    except (OSError, ValueError):
+        return False
+
+
 def _special(target: Path) -> Path | None:
     """Where the bytes have to be poured into; None for a file, or if there is nothing yet."""
     place = target

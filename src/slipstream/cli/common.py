@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -140,32 +140,47 @@ class ProgressBar:
             self._progress.stop()
 
 
-def show(text_of_width: Callable[[int], Text]) -> None:
-    """Print a rendered result: as wide as the terminal; elsewhere plain, in 80 columns."""
+def show(text_of_width: Callable[[int], Text], *outputs: str | None) -> None:
+    """Print a rendered result: as wide as the terminal; elsewhere plain, in 80 columns.
+
+    `outputs` are what the command wrote: if it went to stdout, this goes to stderr.
+    """
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    is_aside = _is_aside(outputs)
+    console = Console(highlight=False, markup=False, emoji=False, stderr=is_aside)
     width = min(console.width, MAX_WIDTH) if console.is_terminal else PLAIN_WIDTH
     text = text_of_width(width)
     text.plain = printable_lines(text.plain)
     _until_closed(lambda: console.print(text, soft_wrap=True))
 
 
-def show_json(data: Any) -> None:
-    """Print JSON."""
+def show_json(data: Any, *outputs: str | None) -> None:
+    """Print JSON; see `show` for `outputs`."""
     from slipstream.outputs.json import dumps
 
-    echo(dumps(data))
+    echo(dumps(data), *outputs)
 
 
-def echo(text: str) -> None:
-    """Print text, without control characters."""
+def echo(text: str, *outputs: str | None) -> None:
+    """Print text, without control characters; see `show` for `outputs`."""
+    if _is_aside(outputs):
+        return note(text)
     _until_closed(lambda: print(printable_lines(text), flush=True))
 
 
 def note(text: str) -> None:
     """Print text on stderr, without control characters."""
     print(printable_lines(text), file=sys.stderr, flush=True)
+
+
+def _is_aside(outputs: Sequence[str | None]) -> bool:
+    """Whether stdout is kept for what a command wrote, as with `-o /dev/stdout`."""
+    if not any(outputs):
+        return False
+    from slipstream.writing import is_stdout
+
+    return any(output is not None and is_stdout(output) for output in outputs)
 
 
 def _until_closed(write: Callable[[], None]) -> None:

@@ -72,5 +72,5 @@ def compile(
         )
     written = str(write_program(found, output)) if output else None
     if json:
-        return show_json(compile_json(found, written))
-    show(lambda width: render_compile(found, width, written))
+        return show_json(compile_json(found, written), output)
+    show(lambda width: render_compile(found, width, written), output)

@@ -87,10 +87,10 @@ def extract(
     if json:
         from slipstream.outputs.terminal.costs import table_json
 
-        return show_json({"files": files, **table_json(table, coverage)})
+        return show_json({"files": files, **table_json(table, coverage)}, output)
     from slipstream.outputs.terminal.costs import extracted_lines
 
-    echo("\n".join(extracted_lines(table, coverage, files)))
+    echo("\n".join(extracted_lines(table, coverage, files)), output)
 
 
 @costs.command("show")
@@ -177,7 +177,7 @@ def merge(
     from slipstream.outputs.terminal.costs import extracted_lines
 
     table = merge_costs([read_costs(file) for file in costs])
-    echo("\n".join(extracted_lines(table, None, table.write(output))))
+    echo("\n".join(extracted_lines(table, None, table.write(output))), output)
 
 
 @costs.command()

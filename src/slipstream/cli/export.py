@@ -56,6 +56,7 @@ def export(
         raise BadInput(no_such("format", chosen, FORMATS))
     from slipstream.outputs import tables
     from slipstream.outputs.perfetto import trace as perfetto
+    from slipstream.units import format_bytes
 
     if table not in tables.TABLES:
         raise BadInput(no_such("table", table, tables.TABLES))
@@ -65,6 +66,8 @@ def export(
         )
     if open_ and chosen != "perfetto":
         raise BadInput(f"--open is for Perfetto traces; {output} is {chosen}")
+    if open_ and Path(output).exists() and not Path(output).is_file():
+        raise BadInput(f"--open needs a file; {output} is none; choose another: -o trace.pftrace")
     profile = open_profile(path, run, dumps)
     if chosen == "perfetto":
         perfetto.write_perfetto(profile, output)
@@ -73,14 +76,16 @@ def export(
         write = tables.write_parquet if chosen == "parquet" else tables.write_csv
         write(profile, output, table)
         count = len(getattr(profile, table))
-    _report(output, count)
+    size = f", {format_bytes(Path(output).stat().st_size)}" if Path(output).is_file() else ""
+    echo(f"wrote {output}: {count:,} events{size}", output)
     if chosen == "perfetto":
         from slipstream.cli.perfetto_ui import PAGE, serve_trace
 
         if open_:
             serve_trace(Path(output), echo)
         else:
-            echo(f"open it at {PAGE} (the file stays in your browser), or add --open")
+            hint = f"open it at {PAGE} (the file stays in your browser), or add --open"
+            echo(hint, output)
 
 
 def _format_of(output: str) -> str:
@@ -91,9 +96,3 @@ def _format_of(output: str) -> str:
             f"or add --format with one of: {', '.join(FORMATS)}"
         )
     return SUFFIXES[suffix]
-
-
-def _report(output: str, count: int) -> None:
-    from slipstream.units import format_bytes
-
-    echo(f"wrote {output}: {count:,} events, {format_bytes(Path(output).stat().st_size)}")

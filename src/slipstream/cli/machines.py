@@ -126,8 +126,8 @@ def calibrate(
     data = calibration.machine_data(measured.gpu.name, curves, counts, network, kernels)
     write_machine(out, data, "Calibrated machine; written by: slipstream machines calibrate")
     if json:
-        return show_json(calibration_json(curves, kernels, out))
-    echo("\n".join(calibrated_lines(curves, kernels, out)))
+        return show_json(calibration_json(curves, kernels, out), out)
+    echo("\n".join(calibrated_lines(curves, kernels, out)), out)
 
 
 def _programs(file: str) -> list[tuple[Program, Mapping[str, float]]]:

@@ -87,5 +87,5 @@ def predict(
         save_timeline(timeline, prediction, compiled.proto, "," in on)
     save_page(html, found)
     if json:
-        return show_json(prediction_json(found))
-    show(lambda width: render_predictions(found, width, waits))
+        return show_json(prediction_json(found), html, timeline)
+    show(lambda width: render_predictions(found, width, waits), html, timeline)

@@ -65,10 +65,11 @@ def report(
         )
         size = write_report(found, output)
     if json:
-        return show_json(report_json(found, output, size))
+        return show_json(report_json(found, output, size), output)
     from slipstream.units import format_bytes
 
-    echo(f"wrote {output}: {len(profile.events):,} events, {format_bytes(size)}")
+    text = f"wrote {output}: {len(profile.events):,} events, {format_bytes(size)}"
+    echo(text, output)
 
 
 @contextmanager

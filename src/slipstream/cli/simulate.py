@@ -66,5 +66,5 @@ def simulate(
         save_timeline(timeline, prediction, Path(program), "," in on)
     save_page(html, predictions)
     if json:
-        return show_json(prediction_json(predictions))
-    show(lambda width: render_predictions(predictions, width, waits))
+        return show_json(prediction_json(predictions), html, timeline)
+    show(lambda width: render_predictions(predictions, width, waits), html, timeline)

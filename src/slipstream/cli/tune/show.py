@@ -32,5 +32,5 @@ def show(
         with atomic_write(html) as temporary:
             temporary.write_text(study_page(found), encoding="utf-8")
     if json:
-        return show_json(tuning_json(found))
-    print_text(lambda width: render_tuning(found, width, top))
+        return show_json(tuning_json(found), html)
+    print_text(lambda width: render_tuning(found, width, top), html)
