@@ -9,7 +9,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,6 +132,48 @@ def test_a_trial_of_another_host_is_left_alone_until_its_heartbeats_stop(tmp_pat
     assert (again.settings, again.origin) == (lost.settings, "preset one")
     here.tell(again, Outcome(OK, step_us=1.0))
     here.close()
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(0), timedelta(days=400)])
+def test_a_trial_without_an_owner_is_dead_after_ten_seconds_of_any_clock(
+    tmp_path, monkeypatch, jump
+):
+    """Its process died right after asking; when that was by the date says nothing."""
+    there = Study(sqlite_url(tmp_path), "test", SPACE, "step")
+    monkeypatch.setattr("optuna.storages._rdb.storage.datetime", clock_off_by(jump))
+    there._study.ask()
+    monkeypatch.undo()
+    there.close()
+    now = [1000.0]
+    monkeypatch.setattr(
+        "slipstream.tune.search.trial_owner.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
+    here = Study(sqlite_url(tmp_path), "test", SPACE, "step")
+    for now[0] in (1000.0, 1009.0):
+        here.requeue_dead()
+        assert [row.state for row in here.rows()] == ["running"]
+    now[0] = 1011.0
+    here.requeue_dead()
+    assert [row.state for row in here.rows()] == ["interrupted"]
+    here.close()
+
+
+def clock_off_by(jump: timedelta) -> type[datetime]:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + jump
+
+    return Clock
+
+
+def test_seconds_of_a_trial_are_not_those_of_the_date(study, monkeypatch):
+    monkeypatch.setattr("optuna.storages._rdb.storage.datetime", clock_off_by(timedelta(days=1)))
+    candidate = study.ask()
+    monkeypatch.undo()
+    study.tell(candidate, Outcome(OK, step_us=1.0))
+    (row,) = study.rows()
+    assert 0 < row.seconds < 3600
 
 
 def test_of_two_processes_that_propose_the_same_at_once_the_later_one_gives_way(tmp_path):

@@ -185,7 +185,7 @@ class Search:
 
     def _is_uncertain(self) -> bool:
         """Whether a running trial may belong to a dead process, which shows within seconds."""
-        if self._stop.is_set() or time.monotonic() > self._end + UNOWNED_S:
+        if self._stop.is_set() or time.monotonic() > self._end + 2 * UNOWNED_S:
             return False
         return self._study.has_unowned()
 

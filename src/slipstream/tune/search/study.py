@@ -20,7 +20,7 @@ from typing import Any
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.seeds import SEARCH, Suggestion
 from slipstream.tune.search.storage import GRACE_S, HEARTBEAT_S, import_optuna, open_storage
-from slipstream.tune.search.trial_owner import is_dead, owner
+from slipstream.tune.search.trial_owner import TrialOwners, owner
 from slipstream.tune.space.knob import Knob
 from slipstream.tune.space.space import Space
 
@@ -54,7 +54,7 @@ class TrialRow:
     outcome: Outcome | None
     repeat_of: int | None
     seconds: float
-    """from ask to tell"""
+    """from ask to tell; 0 for a trial that was not told, or by a Slipstream that kept no times"""
 
 
 class Study:
@@ -75,6 +75,9 @@ class Study:
         self._optuna = optuna
         self._lock = threading.RLock()
         self._owned: dict[int, Any] = {}
+        self._asked_at: dict[int, float] = {}
+        """by number of the trial, on a clock that can't be set"""
+        self._owners = TrialOwners()
         self._heartbeat_thread: threading.Thread | None = None
         self._is_closed = threading.Event()
         storage = open_storage(optuna, url, grace_s)
@@ -123,6 +126,7 @@ class Study:
                 trial.set_user_attr("settings", settings)
                 if not self._is_repeat(trial, settings):
                     self._owned[trial._trial_id] = trial
+                    self._asked_at[trial.number] = time.monotonic()
                     self._send_heartbeat(trial._trial_id)
                     self._start_heartbeats()
                     origin = trial.user_attrs.get("origin", SEARCH)
@@ -134,10 +138,12 @@ class Study:
         with self._lock:
             trial_id = next(i for i, t in self._owned.items() if t.number == candidate.number)
             trial = self._owned.pop(trial_id)
+            seconds = time.monotonic() - self._asked_at.pop(trial.number)
             finished = self._optuna.exceptions.UpdateFinishedTrialError
             # Another process may have declared us dead; then the trial runs again elsewhere.
             with suppress(finished):
                 trial.set_user_attr("outcome", outcome.to_json())
+                trial.set_user_attr("seconds", seconds)
                 score = outcome.score(self.objective)
                 if score is None:
                     self._study.tell(trial, state=self._states.PRUNED)
@@ -156,14 +162,14 @@ class Study:
         with self._lock:
             trial_id = next(i for i, t in self._owned.items() if t.number == candidate.number)
             self._fail(trial_id)
-            del self._owned[trial_id]
+            del self._owned[trial_id], self._asked_at[candidate.number]
             self._retry_failed()
 
     def requeue_dead(self) -> None:
         """Find trials whose process died, and queue them again."""
         with self._lock:
             for trial in self._trials(self._states.RUNNING):
-                if trial._trial_id not in self._owned and is_dead(trial):
+                if trial._trial_id not in self._owned and self._owners.is_dead(trial):
                     self._fail(trial._trial_id)
             self._optuna.storages.fail_stale_trials(self._study)
             self._retry_failed()
@@ -261,7 +267,6 @@ class Study:
             states.RUNNING: "running", states.WAITING: "waiting", states.FAIL: "interrupted",
         }  # fmt: skip
         outcome = trial.user_attrs.get("outcome")
-        began, ended = trial.datetime_start, trial.datetime_complete
         return TrialRow(
             number=trial.number,
             settings=trial.user_attrs.get("settings") or {},
@@ -269,7 +274,7 @@ class Study:
             state=names.get(trial.state, "done"),
             outcome=Outcome.from_json(outcome) if outcome else None,
             repeat_of=trial.user_attrs.get("repeat_of"),
-            seconds=(ended - began).total_seconds() if began and ended else 0.0,
+            seconds=float(trial.user_attrs.get("seconds", 0.0)),
         )
 
     def _trials(self, state: Any) -> list[Any]:

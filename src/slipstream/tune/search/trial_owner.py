@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from datetime import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,24 @@ UNOWNED_S = 10.0
 """a trial without an owner for this long belongs to a process that died right after asking"""
 
 
-def is_dead(trial: Any) -> bool:
-    """Whether the process that owns a trial is known to be dead."""
-    owner = trial.user_attrs.get("owner")
-    if owner is None:
-        began = trial.datetime_start
-        return began is not None and (datetime.now() - began).total_seconds() > UNOWNED_S
-    host, pid, started = owner
-    return bool(host == socket.gethostname() and _start_time(int(pid)) != started)
+class TrialOwners:
+    """Tells which trials belong to dead processes.
+
+    When a trial began is known by the clock of the host that asked for it, which may be wrong and
+    can be set. So what counts is how long this process has seen the trial without an owner.
+    """
+
+    def __init__(self) -> None:
+        self._unowned_since: dict[int, float] = {}
+
+    def is_dead(self, trial: Any) -> bool:
+        """Whether the process that owns a trial is known to be dead."""
+        known = trial.user_attrs.get("owner")
+        if known is None:
+            now = time.monotonic()
+            return now - self._unowned_since.setdefault(trial._trial_id, now) > UNOWNED_S
+        host, pid, started = known
+        return bool(host == socket.gethostname() and _start_time(int(pid)) != started)
 
 
 def owner() -> list[Any]:
