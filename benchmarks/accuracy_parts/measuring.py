@@ -15,6 +15,7 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import Simulation, simulation
+from slipstream.simulate.prediction import band
 from slipstream.simulate.recorded import RecordedCosts, costs_of, hottest_program
 from slipstream.sources.load import load
 
@@ -67,6 +68,18 @@ def predicted(
     times = step_times(step.profile)
     exposed = times.exposed_communication_us + times.exposed_copy_us
     return step, times.wall_us / 1e3, exposed / 1e3
+
+
+def band_ms(target: Recording, machine: Machine, step: Simulation) -> tuple[float, float]:
+    """The 90% band of a predicted step, in milliseconds."""
+    low, high = band(target.program, machine, step)
+    ours = step_times(step.profile).wall_us / 1e3
+    return low * ours, high * ours
+
+
+def is_inside(target: Recording, machine: Machine, step: Simulation) -> bool:
+    low, high = band_ms(target, machine, step)
+    return low <= target.step_ms <= high
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -12,6 +12,13 @@ def format_time(ps: float) -> str:
     return _scaled(ps, _TIMES, "ps")
 
 
+def format_band(ps: float, low_ps: float, high_ps: float) -> str:
+    """`12.1 s (11.5 … 13.4)`: all three in the unit of the first."""
+    scale, unit = next(((s, u) for s, u in _TIMES if abs(ps) >= s * 0.9995), (1, "ps"))
+    middle, low, high = (_three_digits(time / scale) for time in (ps, low_ps, high_ps))
+    return f"{middle} {unit} ({low} … {high})"
+
+
 def format_bytes(size: float) -> str:
     """`436 MB`, `1.07 GB`, `12 B`: decimal units, three significant digits."""
     return _scaled(size, _SIZES, "B")

@@ -11,9 +11,10 @@ from slipstream.cli.main import app
 from slipstream.errors import BadInput
 
 KEYS = {
-    "machine", "devices", "program", "step_us", "compute_us", "communication_us",
-    "exposed_communication_us", "copy_us", "exposed_copy_us", "idle_us", "memory_bytes",
-    "memory_capacity_bytes", "mfu", "bounds", "basis", "waits", "messages",
+    "machine", "devices", "program", "step_us", "low_us", "high_us", "compute_us",
+    "communication_us", "exposed_communication_us", "copy_us", "exposed_copy_us", "idle_us",
+    "memory_bytes", "memory_capacity_bytes", "mfu", "bounds", "basis", "waits", "messages",
+    "unknown",
 }  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def test_json_of_one_machine(data: Path) -> None:
         "compute_us", "critical_path_us", "memory_us", "least_us", "links_us", "gain",
     }  # fmt: skip
     assert found["bounds"]["least_us"] <= found["step_us"]
+    assert found["low_us"] < found["step_us"] < found["high_us"]
     assert found["memory_bytes"] is None
     assert 0.3 < found["mfu"] < 0.6
     worst = found["waits"][0]

@@ -1,11 +1,13 @@
 """Costs for a program's instructions, and what they rest on."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from schedules import MACHINE, gather, gathered, kernel, program
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.machines.jitter import slowest
 from slipstream.machines.machine import Estimate
 from slipstream.simulate import costing as module
 from slipstream.simulate.costing import basis_shares, costing
@@ -35,12 +37,26 @@ def test_measured_costs_come_first_by_name() -> None:
     assert {name: (e.us, e.basis) for name, e in found.items()} == {
         "b": (2, "measured"),
         "g": (30, "measured"),
-        "c": (1000, "modelled"),
+        "c": (1000 * slowest(MACHINE), "modelled"),
     }
     assert found["g"].kind == "collective"
-    shares = basis_shares(found, {"b": 1, "g": 1, "c": 2})
+    shares = basis_shares({**found, "c": Estimate(1000, "modelled")}, {"b": 1, "g": 1, "c": 2})
     assert shares == pytest.approx({"measured": 32 / 2032, "modelled": 2000 / 2032})
     assert list(shares) == ["measured", "modelled"]
+
+
+def test_modelled_kernels_are_those_of_the_slowest_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All wait for it where they communicate; collectives themselves have no slowest device."""
+    kinds = {"g": "collective"}
+    monkeypatch.setattr(
+        module, "modelled", lambda p, m, i: Estimate(1000.0, "modelled", kinds.get(i.name, "other"))
+    )
+    many = replace(MACHINE, hosts=64, gpus_per_host=8)
+    found = {name: e.us / 1000 for name, e in costing(SOURCE, many, None).items()}
+    assert found == {"b": slowest(many), "g": 1, "c": slowest(many)}
+    assert slowest(many) > 1.03
+    alone = costing(program(kernel("b", "a", root=True)), many, None)
+    assert {name: e.us for name, e in alone.items()} == {"b": 1000}
 
 
 def test_renamed_instructions_are_found_by_what_they_compute() -> None:

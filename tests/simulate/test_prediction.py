@@ -1,5 +1,7 @@
 """Predictions of small programs, whole, and as people and programs see them."""
 
+from dataclasses import replace
+
 import pytest
 
 from schedules import MACHINE, gather, gathered, kernel, program
@@ -119,15 +121,15 @@ def test_the_screen() -> None:
     found = predict(PROGRAM, MACHINE, costs(g=300, b=100, d=1000), command_buffers=False)
     assert render_predictions([found], waits=True).plain.splitlines() == [
         "toy",
-        "                         2xToy",
-        "step                   1.31 ms",
-        "  compute               1.1 ms",
-        "  communication         300 µs",
-        "    exposed             200 µs",
-        "lower bound             1.1 ms",
-        "  overlap could save       16%",
-        "MFU                        26%",
-        "memory                 of 1 GB",
+        "                                       2xToy",
+        "step (90% band)        1.31 ms (1.27 … 1.35)",
+        "  compute                             1.1 ms",
+        "  communication                       300 µs",
+        "    exposed                           200 µs",
+        "lower bound                           1.1 ms",
+        "  overlap could save                     16%",
+        "MFU                                      26%",
+        "memory                               of 1 GB",
         "basis of the times: 100% measured",
         "",
         "! g (64 B) waits 197 µs per step: 34% of it is hidden; all of them: --waits",
@@ -139,8 +141,6 @@ def test_the_screen() -> None:
 
 
 def test_machines_side_by_side() -> None:
-    from dataclasses import replace
-
     four = replace(MACHINE, spec="4xToy", gpus_per_host=4)
     both = [
         predict(PROGRAM, where, costs(g=us, b=100, d=1000), command_buffers=False)
@@ -151,3 +151,21 @@ def test_machines_side_by_side() -> None:
     assert lines[3].split() == ["against", "the", "first", "1.00×", "1.46×"]
     assert [line[:9] for line in lines if line.startswith("!")] == ["! 2xToy: ", "! 4xToy: "]
     assert [p["machine"] for p in prediction_json(both)["predictions"]] == ["2xToy", "4xToy"]
+
+
+def test_more_machines_than_fit_go_below() -> None:
+    found = predict(PROGRAM, MACHINE, costs(g=300, b=100, d=1000), command_buffers=False)
+    lines = render_predictions([found] * 5, 80).plain.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.count("2xToy") for line in lines if line.endswith("2xToy")] == [2, 2, 1]
+
+
+def test_a_hidden_collective_has_no_part_in_the_band() -> None:
+    """Its modelled time may be wrong, and the step is the same."""
+    shown, hidden = (
+        predict(PROGRAM, MACHINE, costs(b=us, d=1), command_buffers=False) for us in (1, 10_000)
+    )
+    assert [len(shown.waits), len(hidden.waits)] == [1, 0]
+    recorded = predict(PROGRAM, MACHINE, costs(g=1, b=10_000, d=1), command_buffers=False)
+    assert hidden.high_us / hidden.step_us == pytest.approx(recorded.high_us / recorded.step_us)
+    assert shown.high_us / shown.step_us > hidden.high_us / hidden.step_us

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.units import PS_PER_US, format_time
+from slipstream.units import PS_PER_US, format_band, format_time
 
 _FORMULA = ("=", "+", "-", "@", "\t")
 """how a formula starts, in Excel, LibreOffice and Google Sheets"""
@@ -62,6 +62,11 @@ def csv_cell(value: Any) -> Any:
 def time_text(us: float) -> str:
     """`447 ms`; `–` if unknown."""
     return format_time(us * PS_PER_US) if math.isfinite(us) else "–"
+
+
+def band_text(us: float, low_us: float, high_us: float) -> str:
+    """`12.1 s (11.5 … 13.4)`: a time and its band."""
+    return format_band(*(time * PS_PER_US for time in (us, low_us, high_us)))
 
 
 def share_text(share: float, digits: int = 1) -> str:

@@ -59,12 +59,15 @@ class UnknownKernel:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One step of one program on one machine; times are of one device."""
+    """One step of one program on one machine; times are of one device, the slowest."""
 
     machine: str
     devices: int
     program: str
     step_us: float
+    low_us: float
+    high_us: float
+    """the step's 90% band: `machines/jitter.py`"""
     compute_us: float
     communication_us: float
     exposed_communication_us: float

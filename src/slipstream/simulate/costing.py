@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slipstream.costs.table import CostTable
+from slipstream.machines.jitter import slowest
 from slipstream.machines.machine import BASES, Estimate, Machine
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Collective, Instruction, Program
@@ -40,17 +41,26 @@ def costing(
     model = _cached_model(machine)
     measured = CostMatcher(program, costs, source, model) if costs is not None else None
     scales = _scales(model, measured)
+    instructions = list(working(program))
+    # Devices wait for the slowest wherever they communicate.
+    late = slowest(machine) if _communicates(program, instructions) else 1.0
     found: dict[str, Estimate] = {}
-    for instruction in working(program):
+    for instruction in instructions:
         estimate = measured.estimate(instruction) if measured is not None else None
         if estimate is None:
             estimate = model(program, instruction)
             if scales:
                 estimate = _scaled(program, instruction, estimate, scales)
+            if estimate.kind != "collective":
+                estimate = replace(estimate, us=estimate.us * late)
         elif _collective(program, instruction) is not None:
             estimate = replace(estimate, kind="collective")
         found[instruction.name] = estimate
     return found
+
+
+def _communicates(program: Program, instructions: Iterable[Instruction]) -> bool:
+    return any(_collective(program, instruction) is not None for instruction in instructions)
 
 
 def working(program: Program) -> Iterable[Instruction]:

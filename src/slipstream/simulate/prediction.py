@@ -9,6 +9,7 @@ from slipstream.analyses.roofline import roofline
 from slipstream.analyses.summary import step_times
 from slipstream.compiler.compilation import Compilation
 from slipstream.costs.table import CostTable
+from slipstream.machines.jitter import spread
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -37,12 +38,15 @@ def predict(
     estimates = costing(program, machine, costs, source)
     step = simulation(program, machine, estimates=estimates, command_buffers=command_buffers)
     times = step_times(step.profile)
+    low, high = band(program, machine, step)
     memory = compilation.memory.peak_bytes if compilation is not None else None
     return Prediction(
         machine=machine.spec,
         devices=machine.devices,
         program=program.name,
         step_us=times.wall_us,
+        low_us=times.wall_us * low,
+        high_us=times.wall_us * high,
         compute_us=times.compute_us,
         communication_us=times.communication_us,
         exposed_communication_us=times.exposed_communication_us,
@@ -59,6 +63,18 @@ def predict(
         unknown=_unknown(program, step, times.compute_us),
         timeline=step.profile,
     )
+
+
+def band(program: Program, machine: Machine, step: Simulation) -> tuple[float, float]:
+    """The ends of the step's 90% band, relative to its time: (0.93, 1.08)."""
+    waited = {wait.instruction for wait in step.waits if wait.us > 0} | step.inline
+    # An asynchronous operation that is hidden may take longer, and the step is the same.
+    counted = {
+        name: count
+        for name, count in step.executions.items()
+        if name in waited or not program.instruction(name).is_start
+    }
+    return spread(step.estimates, counted, machine)
 
 
 def _messages(compilation: Compilation | None) -> tuple[Notice, ...]:

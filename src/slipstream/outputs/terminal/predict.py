@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.formatting import file_name, plural, share_text, time_text
+from slipstream.outputs.formatting import band_text, file_name, plural, share_text, time_text
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -37,6 +37,8 @@ def _json(prediction: Prediction) -> dict[str, Any]:
         "devices": prediction.devices,
         "program": prediction.program,
         "step_us": prediction.step_us,
+        "low_us": prediction.low_us,
+        "high_us": prediction.high_us,
         "compute_us": prediction.compute_us,
         "communication_us": prediction.communication_us,
         "exposed_communication_us": prediction.exposed_communication_us,
@@ -59,7 +61,7 @@ def render_predictions(
 ) -> Text:
     """Predictions side by side."""
     lines: list[Line] = [(predictions[0].program, "bold")]
-    lines += [(line, "") for line in _columns(predictions, width)]
+    lines += [(line, "") for line in _tables(predictions, width)]
     lines.append(("", ""))
     for prediction in predictions:
         lines += _remarks(prediction, width, len(predictions) > 1)
@@ -72,9 +74,33 @@ def render_predictions(
 # The table.
 
 
-def _columns(predictions: Sequence[Prediction], width: int) -> list[str]:
+def _tables(predictions: Sequence[Prediction], width: int) -> list[str]:
+    """As many machines side by side as fit, the others below."""
+    rows = _rows(predictions)
+    per_table = len(predictions)
+    while True:
+        tables = [
+            _table(rows, predictions[at : at + per_table], width)
+            for at in range(0, len(predictions), per_table)
+        ]
+        if per_table == 1 or max(len(line) for lines in tables for line in lines) <= width:
+            break
+        per_table -= 1
+    between = [line for lines in tables[:-1] for line in (*lines, "")]
+    return [*between, *tables[-1], *_basis(predictions, width)]
+
+
+def _table(
+    rows: Sequence[tuple[str, Cell]], predictions: Sequence[Prediction], width: int
+) -> list[str]:
+    columns = [TextColumn(""), *(TextColumn(p.machine, right=True) for p in predictions)]
+    texts = [[name, *(cell(p) for p in predictions)] for name, cell in rows]
+    return table(columns, texts, width, gap=3)
+
+
+def _rows(predictions: Sequence[Prediction]) -> list[tuple[str, Cell]]:
     rows: list[tuple[str, Cell]] = [
-        ("step", lambda p: time_text(p.step_us)),
+        ("step (90% band)", lambda p: band_text(p.step_us, p.low_us, p.high_us)),
         ("  compute", lambda p: time_text(p.compute_us)),
     ]
     if any(p.communication_us for p in predictions):
@@ -92,10 +118,7 @@ def _columns(predictions: Sequence[Prediction], width: int) -> list[str]:
     ]
     if len({p.devices for p in predictions}) > 1:
         rows.insert(1, ("  against the first", lambda p: _scaling(predictions[0], p)))
-    columns = [TextColumn(""), *(TextColumn(p.machine, right=True) for p in predictions)]
-    texts = [[name, *(cell(p) for p in predictions)] for name, cell in rows]
-    lines = table(columns, texts, width, gap=3)
-    return [*lines, *_basis(predictions, width)]
+    return rows
 
 
 def _gain(prediction: Prediction) -> str:

@@ -51,7 +51,8 @@ def _lede(predictions: Sequence[Prediction]) -> Html:
         else "even perfect overlap would save less than 2%"
     )
     step = tag("b", time_text(first.step_us))
-    return join((f"{first.program} on {first.machine} would take ", step, f" per step; {said}."))
+    band = f" per step (90% band: {time_text(first.low_us)} … {time_text(first.high_us)}); {said}."
+    return join((f"{first.program} on {first.machine} would take ", step, band))
 
 
 def times_of(one: Prediction) -> StepTimes:
@@ -89,6 +90,7 @@ def _table(predictions: Sequence[Prediction]) -> Html:
         TableColumn("Machine"),
         number("Devices", wide=True),
         number("Step"),
+        TableColumn("90% band"),
         number("Compute", wide=True),
         number("Communication", wide=True),
         number("Exposed communication"),
@@ -103,6 +105,7 @@ def _table(predictions: Sequence[Prediction]) -> Html:
             one.machine,
             count_cell(one.devices),
             us_cell(one.step_us),
+            _band(one),
             us_cell(one.compute_us),
             us_cell(one.communication_us),
             us_cell(one.exposed_communication_us),
@@ -115,6 +118,14 @@ def _table(predictions: Sequence[Prediction]) -> Html:
         for one in predictions
     ]
     return table(columns, rows, "Predictions")
+
+
+def _band(one: Prediction) -> Cell:
+    # No-break spaces keep each end on one line.
+    low, high = (
+        time_text(us).replace(" ", "\N{NO-BREAK SPACE}") for us in (one.low_us, one.high_us)
+    )
+    return Cell(f"{low} … {high}", one.low_us)
 
 
 def _memory(one: Prediction) -> Cell:
