@@ -22,7 +22,14 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.receipt import Data, function_text, receipt_lines, verdict_text
+from slipstream.outputs.terminal.receipt import (
+    RECORDED,
+    Data,
+    function_text,
+    receipt_lines,
+    recorded_text,
+    verdict_text,
+)
 
 TIMES = (
     "wall",
@@ -64,12 +71,14 @@ def _sections(receipt: Data) -> Iterator[Section]:
             yield Section(f"function{index}", name, _arms(other["arms"]), lede, badge)
     times = {name: part for name, part in receipt["overlap"].items() if part}
     if times:
-        yield Section("steps", "Where the step time goes", _steps(times))
+        lede = _capitalised(recorded_text(receipt) or "")
+        yield Section("steps", "Where the step time goes", _steps(times), lede)
     ranks = receipt.get("ranks") or {}
     if ranks.get("reported", 0) > 1:
         lede = f"How long each phase took on {ranks['reported']} of {ranks['count']} ranks."
         yield Section("ranks", "Ranks", _ranks(ranks["seconds"]), lede, str(ranks["count"]))
-    rows = [(phase, text) for phase, text in receipt_lines(receipt) if phase != "verdict"]
+    above = ("verdict", RECORDED)
+    rows = [(phase, text) for phase, text in receipt_lines(receipt) if phase not in above]
     if rows or receipt["notes"]:
         yield Section("phases", "Phases", _told(rows, receipt["notes"]))
     yield Section("repeat", "Reproduce", _repeat(receipt))

@@ -9,6 +9,10 @@ from slipstream.units import PS_PER_US, format_bytes, format_time
 
 Data = Mapping[str, Any]
 """a receipt as JSON"""
+RECORDED = "recorded"
+"""the line that says how recorded and timed steps differ"""
+NOTABLE = 0.1
+"""a difference between recorded and timed steps that is worth a sentence"""
 
 
 def receipt_lines(receipt: Data) -> Iterator[tuple[str, str]]:
@@ -26,6 +30,8 @@ def receipt_lines(receipt: Data) -> Iterator[tuple[str, str]]:
         yield "compare", _compare_text(receipt, timed)
     for other in receipt.get("functions", ())[1:]:
         yield "also", function_text(other)
+    if recorded := recorded_text(receipt):
+        yield RECORDED, recorded
     yield "verdict", verdict_text(receipt)
     if receipt.get("together"):
         yield "together", _together_text(receipt["together"])
@@ -40,6 +46,26 @@ def verdict_text(receipt: Data) -> str:
     if gain is not None:
         parts.append(_sentence(receipt["bounds"]["why"]))
     return " ".join(parts)
+
+
+def recorded_text(receipt: Data) -> str | None:
+    """How far recorded and timed steps differ, since recording takes time; None if hardly."""
+    differences = []
+    for name, recorded in receipt["overlap"].items():
+        timed = receipt["step_us"].get(name)
+        # Without a winner, the time after is that of a program which was not recorded.
+        is_recorded = name == "before" or receipt["chosen"] != "original"
+        wall = recorded.get("wall") if recorded and is_recorded else None
+        if wall and timed and abs(wall / timed - 1) > NOTABLE:
+            differences.append((abs(wall / timed - 1), wall, timed))
+    if not differences or receipt["basis"] == "predicted":
+        return None
+    _, *times = max(differences)
+    wall, timed = (format_time(us * PS_PER_US) for us in times)
+    return (
+        f"a step took {wall} while it was recorded and {timed} when it was timed: where the time "
+        "goes, and what overlap could gain, is of the recorded step."
+    )
 
 
 def _times(receipt: Data) -> str:
