@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from analyses.test_slack import COMM, NCCL, TWO
 from builders import STEP, profile, program
 from serve.test_scene import scene_of, two_steps
 from slipstream.serve.details import detail
@@ -90,3 +91,19 @@ def test_a_recorded_collective_has_bytes_slack_source_and_what_waits_for_it(data
     assert rows["phase"] == "backward" and "ncclDevKernel_AllGather" in rows["kernel"]
     assert found["partner"]["name"] == "custom-call.12"
     assert found["partner"]["start_us"] >= hit["start_us"] + hit["duration_us"] - 5
+
+
+def test_slack_is_that_of_the_slices_own_device() -> None:
+    """The same gather of 20 µs: on the first GPU it is waited for, on the second 30 µs are left."""
+    built = profile().with_program(STEP, TWO)
+    for device, us in enumerate((20, 50)):
+        if device:
+            built.device("GPU:1").execution_of()
+        for at in (0, 200):
+            built.at(at).kernel("all-gather-start.1", 20, NCCL, COMM)
+            built.at(at).kernel("exp.1", us).at(at + us)
+            built.kernel("exp.2", 30).kernel("add.1", 10).execution_of()
+    scene = scene_of(built.build())
+    lanes = [lane for lane in range(len(scene.lanes)) if scene.lanes[lane].name == "Stream #20"]
+    found = [dict(detail(scene, lane, 0.0, 0)["rows"])["slack"] for lane in lanes]
+    assert found == ["none; needed by exp.2", "30 µs; needed by exp.2"]

@@ -64,14 +64,17 @@ def _host_detail(layer: Layer, row: int) -> dict[str, Any]:
     return {"title": table.text("name", row), "rows": rows, "source": "", "partner": None}
 
 
-_slacks: WeakKeyDictionary[Member, dict[tuple[str, str], SlackRow]] = WeakKeyDictionary()
+_SlackRows = dict[tuple[str, str], SlackRow]
+_slacks: WeakKeyDictionary[Member, dict[int, _SlackRows]] = WeakKeyDictionary()
 
 
-def _slack_rows(member: Member) -> dict[tuple[str, str], SlackRow]:
-    if member not in _slacks:
-        rows = slack(member.profile).rows
-        _slacks[member] = {(row.program, row.instruction): row for row in rows}
-    return _slacks[member]
+def _slack_rows(member: Member, device: int) -> _SlackRows:
+    """The slack of each instruction in the median step of a device."""
+    known = _slacks.setdefault(member, {})
+    if device not in known:
+        rows = slack(member.profile, device=device).rows
+        known[device] = {(row.program, row.instruction): row for row in rows}
+    return known[device]
 
 
 class _Event:
@@ -92,6 +95,7 @@ class _Event:
         )
         self.found = found_instruction(self.profile, self.program, self.instruction)
         self.duration_ps = int(events["duration_ps"][row])
+        self.device = int(self.profile.device_of_lane[lane.lane])
 
     def detail(self) -> dict[str, Any]:
         waits = self._slack()
@@ -144,10 +148,11 @@ class _Event:
         return [("bytes", f"{format_bytes(size)} at {format_bytes(speed)}/s")]
 
     def _slack(self) -> tuple[DetailRows, str]:
-        """Slack of a collective or copy in the median step, and the op that needs it."""
+        """Slack of a collective or copy in its device's median step, and the op that needs it."""
         if self.kind == "compute" or self.found is None or not len(self.profile.steps):
             return [], ""
-        row = _slack_rows(self.layer.member).get((self.program, self.instruction))
+        rows = _slack_rows(self.layer.member, self.device)
+        row = rows.get((self.program, self.instruction))
         if row is None:
             return [], ""
         limit = f"{row.limit} ({row.limit_source})" if row.limit_source else row.limit
@@ -161,9 +166,8 @@ class _Event:
 
     def _step(self) -> str:
         steps = self.profile.steps
-        device = self.profile.device_of_lane[self.lane.lane]
         start = int(self.profile.events["start_ps"][self.row])
-        inside = (steps.device == device) & (steps.start_ps <= start) & (start < steps.end_ps)
+        inside = (steps.device == self.device) & (steps.start_ps <= start) & (start < steps.end_ps)
         found = np.flatnonzero(inside)
         return str(int(steps.number[found[0]])) if len(found) else ""
 
