@@ -50,6 +50,7 @@ def mock_recording(program, us_of):
         "details": np.zeros(count, np.int32),
         "correlation": np.arange(1, count + 1),
         "graph": np.zeros(count, np.int64),
+        "graph_node": np.zeros(count, np.int64),
         "instruction": np.zeros(count, np.int32),
         "execution": np.zeros(count, np.int32),
     }

@@ -387,9 +387,11 @@ def alignment(chance: Random) -> object:
     first = chance.randrange(length) if length else 0
     loops = ((first, chance.randrange(first, length)),) if length and chance.random() < 0.5 else ()
     labels = {str(i): i for i in range(3)}
-    aligner = Aligner(LaunchSequence(launches, loops, {}), labels, labels)
-    kinds = indices(chance, count, 6, np.int64)
+    aligner = Aligner.of(LaunchSequence(launches, loops, {}), labels, labels)
+    kinds = indices(chance, count, 7, np.int64)
     columns = (indices(chance, count, 5, np.int64) for _ in range(4))
+    if chance.random() < 0.3:
+        aligner = aligner.among(np.array([i for i in range(length) if chance.random() < 0.5], int))
     return aligner.align(EventSequence(kinds, *columns, numbers(chance, count)))
 
 

@@ -17,6 +17,7 @@ FIRST = {
     "details": "grid:4",
     "correlation": 0,
     "graph": 0,
+    "graph_node": 0,
     "instruction": "dot.1",
     "execution": 0,
     "lane_name": "Stream #14(Compute)",

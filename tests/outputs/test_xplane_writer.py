@@ -27,7 +27,7 @@ def cells(profile: Profile) -> list[tuple[object, ...]]:
     events = profile.events
     rows = sorted(range(len(events)), key=lambda row: int(events["correlation"][row]))
     texts = ("name", "op", "program", "instruction")
-    numbers = ("start_ps", "duration_ps", "correlation", "graph", "execution")
+    numbers = ("start_ps", "duration_ps", "correlation", "graph", "graph_node", "execution")
     return [
         (
             profile.lanes[int(events["lane"][row])].name,

@@ -19,7 +19,8 @@ from slipstream.writing import atomic_write
 
 SIMULATED = "simulated: "
 """prefix of the warnings of a simulation"""
-_STATS = ("hlo_op", "hlo_module", "program_id", "correlation_id", "cuda_graph_id")
+_STATS = ("hlo_op", "hlo_module", "program_id", "correlation_id")
+_GRAPH_STATS = ("cuda_graph_id", "cuda_graph_node_id")
 
 
 def write_timeline(profile: Profile, path: str | os.PathLike[str], program: bytes) -> Path:
@@ -69,13 +70,14 @@ class _Plane:
             module,
             int(number.rstrip(")") or 0),
             int(events["correlation"][row]),
-            int(events["graph"][row]),
         )
-        for name, value in zip(_STATS, values, strict=True):
+        graph, node = int(events["graph"][row]), int(events["graph_node"][row])
+        of_graph = (graph, node and (graph << 32) + node - 1)
+        for name, value in zip(_STATS + _GRAPH_STATS, values + of_graph, strict=True):
             if isinstance(value, str):
                 # A text is stored once, as the name of a stat that events refer to.
                 event.stats.add(metadata_id=self._stat(name), ref_value=self._stat(value))
-            elif value or name != "cuda_graph_id":
+            elif value or name not in _GRAPH_STATS:
                 event.stats.add(metadata_id=self._stat(name), uint64_value=value)
 
     def _stat(self, name: str) -> int:

@@ -60,6 +60,11 @@ EVENT_COLUMNS = (
         "launch that caused it; all nodes of a graph launch share it",
     ),
     _number("graph", np.int64, "id of the CUDA graph it ran in; 0 outside graphs"),
+    _number(
+        "graph_node",
+        np.int64,
+        "node of that graph, from 1 in the order of creation; 0 if not recorded",
+    ),
     _text("instruction", "instruction it was attributed to; empty if none"),
     _number("execution", np.int32, "index of the program's execution on this device, from 0"),
 )

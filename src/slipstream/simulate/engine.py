@@ -164,6 +164,7 @@ def _events(program: Program, graph: TaskGraph, times: NodeTimes, rows: Array, n
         # Launches are numbered from 1: 0 means that the launch isn't known.
         "correlation": rows + 1,
         "graph": np.array([node.graph for node in graph.nodes], np.int64)[nodes],
+        "graph_node": zeros,
         "instruction": labels[nodes],
         "execution": zeros,
     }

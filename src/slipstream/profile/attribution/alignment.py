@@ -24,6 +24,7 @@ import numpy as np
 from slipstream.native import inner, native
 from slipstream.profile.attribution.kernels import (
     AFTER,
+    ANY,
     BEFORE,
     COLLECTIVE,
     COPY,
@@ -31,23 +32,28 @@ from slipstream.profile.attribution.kernels import (
     MEMSET,
     NAMED,
     NO_FAMILY,
+    SAME_SIDE,
 )
 from slipstream.profile.attribution.launch_sequence import Launch, LaunchSequence
 from slipstream.profile.events import Array
 
 ANCHOR = 5
 """kind of an event that carries a true label"""
+CHILD = 6
+"""kind of a child graph, which a library call, a copy or a collective was captured into"""
 
 _IS_LIBRARY, _IS_COPY, _IS_COLLECTIVE, _IS_MEMSET = 1, 2, 4, 8
 _LOST = 60.0
 """paths this far behind the best are dropped"""
 _NEVER = -1e18
-_MISFIT = -4.0
+MISFIT = -4.0
 """an event that fits its launch no better than this stays unattributed"""
 _FREE_START = 30.0
 """the most it costs to begin a sequence in the middle of the schedule"""
 _NEXT_ITERATION = 1.0
 """cost of another iteration of a loop whose trip count is unknown"""
+_EXPECTED = 8.0
+"""cost of skipping a launch that is known to have run"""
 _BEST_FIT = 20.0
 """the highest score that `_fit` gives"""
 _MOST_BYTES = 1 << 62
@@ -74,6 +80,13 @@ class EventSequence:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def take(self, rows: Array) -> EventSequence:
+        """The events of these rows; row -1 stands for a child graph."""
+        nothing = (CHILD, -2, ANY, NO_FAMILY, SAME_SIDE, 0)
+        columns = (self.kind, self.group, self.part, self.family, self.direction, self.bytes)
+        taken = (np.where(rows < 0, n, c[rows]) for n, c in zip(nothing, columns, strict=True))
+        return EventSequence(*taken)
+
     def table(self) -> Array:
         columns = (self.kind, self.group, self.part, self.family, self.direction, self.bytes)
         return np.ascontiguousarray(np.stack(columns, axis=1), np.int64)
@@ -90,6 +103,8 @@ def _fit(events, e, launches, q):  # type: ignore[no-untyped-def]
     if kind == NAMED:
         return 6.0 if events[event + _GROUP] == launches[launch + _LAUNCH_GROUP] else -25.0
     flags = launches[launch + _FLAGS]
+    if kind == CHILD:
+        return 3.0 if flags & (_IS_LIBRARY | _IS_COPY | _IS_COLLECTIVE) else -12.0
     family = events[event + _FAMILY]
     if kind == COPY:
         if flags & _IS_COPY:
@@ -129,6 +144,8 @@ def _stay_cost(events, e):  # type: ignore[no-untyped-def]
     before_part = events[(e - 1) * _EVENT_SIZE + _PART]
     if kind == ANCHOR:
         return 0.0
+    if kind == CHILD or before_kind == CHILD:
+        return 7.0
     if kind == COLLECTIVE:
         return 2.0
     if kind == NAMED:
@@ -221,11 +238,11 @@ def _advance(  # type: ignore[no-untyped-def]
     return e
 
 
-@native("i64(i64*, i64, i64*, f64*, i64*, i64*, i32*, i64*, i64*, b1*)")
+@native("i64(i64*, i64, i64*, f64*, i64*, i64*, i32*, i64*, i64*, f64*)")
 def _trace(  # type: ignore[no-untyped-def]
-    events, count, launches, score, lows, offsets, pointers, state, path, fits
+    events, count, launches, score, lows, offsets, pointers, state, path, fit
 ):
-    """Walk the best path back: the launch of each event, and whether the event fits it."""
+    """Walk the best path back: the launch of each event, and how well the event fits it."""
     at = state[1]
     for q in range(state[1], state[2]):
         if score[q] > score[at]:
@@ -233,7 +250,7 @@ def _trace(  # type: ignore[no-untyped-def]
     for back in range(count):
         e = count - 1 - back
         path[e] = at
-        fits[e] = _fit(events, e, launches, at) > _MISFIT
+        fit[e] = _fit(events, e, launches, at)
         at = np.int64(pointers[offsets[e] + at - lows[e]])
     return 0
 
@@ -242,22 +259,35 @@ class Aligner:
     """A program's launch sequence as arrays, to align any number of event sequences with."""
 
     def __init__(
-        self, sequence: LaunchSequence, labels: dict[str, int], groups: dict[str, int]
+        self, launches: Array, skip_costs: Array, loops: tuple[tuple[int, int], ...] = ()
     ) -> None:
-        rows = [_launch_row(launch, labels, groups) for launch in sequence.launches]
-        self._count = len(rows)
-        self._launches = np.array(rows, np.int64).reshape(-1, _LAUNCH_SIZE)
-        costs = np.array([launch.skip_cost for launch in sequence.launches], np.float64)
-        self._skipped = np.concatenate((np.zeros(1), np.cumsum(costs)))
+        self._launches = np.ascontiguousarray(launches)
+        self._count = len(launches)
+        self._skipped = np.concatenate((np.zeros(1), np.cumsum(skip_costs)))
         self._loop_end = np.full(self._count, -1, np.int64)
-        for first, last in sequence.loops:
+        for first, last in loops:
             self._loop_end[first] = last
 
+    @classmethod
+    def of(
+        cls, sequence: LaunchSequence, labels: dict[str, int], groups: dict[str, int]
+    ) -> Aligner:
+        rows = [_launch_row(launch, labels, groups) for launch in sequence.launches]
+        costs = np.array([launch.skip_cost for launch in sequence.launches], np.float64)
+        return cls(np.array(rows, np.int64).reshape(-1, _LAUNCH_SIZE), costs, sequence.loops)
+
+    def among(self, places: Array) -> Aligner:
+        """An aligner of some launches alone, all of which are expected to leave an event."""
+        return Aligner(self._launches[places], np.full(len(places), _EXPECTED))
+
     def align(self, sequence: EventSequence) -> tuple[Array, Array]:
-        """(index of the launch, whether the event fits it) of each event."""
+        """(index of the launch, how well the event fits it) of each event.
+
+        An event fits no better than `MISFIT` if it belongs to no launch.
+        """
         events, count, length = sequence.table(), len(sequence), self._count
         if not length:
-            return np.full(count, -1, np.int64), np.zeros(count, np.bool_)
+            return np.full(count, -1, np.int64), np.full(count, MISFIT)
         score, fresh = np.full(length, _NEVER), np.full(length, _NEVER)
         lows, offsets = np.empty(count, np.int64), np.zeros(count + 1, np.int64)
         state = np.array([0, 0, length])
@@ -266,10 +296,10 @@ class Aligner:
         paths = (self._skipped, self._loop_end, score, fresh, lows, offsets)
         while _advance(*both, *paths, pointers, len(pointers), state) < count:
             pointers = np.concatenate((pointers, np.empty_like(pointers)))
-        path, fits = np.empty(count, np.int64), np.empty(count, np.bool_)
-        found = (score, lows, offsets, pointers, state, path, fits)
+        path, fit = np.empty(count, np.int64), np.empty(count)
+        found = (score, lows, offsets, pointers, state, path, fit)
         _trace(events, count, self._launches, *found)
-        return path, fits
+        return path, fit
 
 
 def _launch_row(launch: Launch, labels: dict[str, int], groups: dict[str, int]) -> tuple[int, ...]:

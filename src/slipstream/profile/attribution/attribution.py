@@ -8,11 +8,9 @@ aligned with the program's launch sequence. Events that fit nowhere stay unattri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slipstream.profile.attribution import kernels
 from slipstream.profile.attribution.executions import (
     execution_starts,
     graph_number,
@@ -23,9 +21,6 @@ from slipstream.profile.attribution.executions import (
 from slipstream.profile.events import Array, Rows, Table, Texts, distinct
 from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.profile.program import Program
-
-if TYPE_CHECKING:
-    from slipstream.profile.attribution.alignment import EventSequence
 
 
 def attribute(profile: Profile) -> Profile:
@@ -52,8 +47,10 @@ def attribute(profile: Profile) -> Profile:
         if recorded is not None:
             continue
         if program is not None and _has_unlabelled(own):
+            from slipstream.profile.attribution.graph_kernels import instructions_in_graphs
+
             instruction = events["instruction"].copy() if instruction is None else instruction
-            instruction[rows] = _align(program, own, number, texts)
+            instruction[rows] = instructions_in_graphs(program, own, number, texts)
         elif program is None and _has_graphs(own):
             warnings.append(_no_program(name))
     execution = execution if len(execution) else np.zeros(len(events), np.int32)
@@ -129,78 +126,3 @@ def _no_program(name: str) -> ProfileWarning:
 
 def _has_graphs(events: Table) -> bool:
     return any(graph_number(events.texts[i]) is not None for i in used_texts(events, "op"))
-
-
-def _align(program: Program, events: Table, execution: Array, texts: Texts) -> Array:
-    """Labels of all events, those of unlabelled ones filled in by aligning each execution."""
-    labels = events["instruction"]
-    order = np.lexsort((events["start_ps"], launch_keys(events)))
-    numbers = execution[order]
-    names, found = events["name"][order], labels[order]
-    aligner = _Aligner(program, texts)
-    answers: dict[bytes, Array] = {}
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
-        # Executions of one program look alike: the same kernels and labels get the same answer.
-        key = names[start:end].tobytes() + found[start:end].tobytes()
-        if key not in answers:
-            answers[key] = aligner.instructions(events, order[start:end], found[start:end])
-        found[start:end] = np.where(found[start:end] == 0, answers[key], found[start:end])
-    filled = np.empty_like(labels)
-    filled[order] = found
-    return filled
-
-
-class _Aligner:
-    """A program's aligner, and the numbers that its names are mapped to."""
-
-    def __init__(self, program: Program, texts: Texts) -> None:
-        from slipstream.profile.attribution.alignment import Aligner
-        from slipstream.profile.attribution.launch_sequence import unroll
-
-        self.sequence = unroll(program)
-        names = {launch.instruction for launch in self.sequence.launches}
-        self.labels = {name: texts.index(name) for name in sorted(names)}
-        self.groups = {g: i for i, g in enumerate(sorted(set(self.sequence.groups.values())))}
-        self.aligner = Aligner(self.sequence, self.labels, self.groups)
-        self.answer = np.array(
-            [self.labels[launch.instruction] for launch in self.sequence.launches], np.int32
-        )
-
-    def instructions(self, events: Table, rows: Array, labels: Array) -> Array:
-        """Text index of the instruction of each event; 0 if it fits nowhere."""
-        if not len(self.answer):
-            return np.zeros(len(rows), np.int32)
-        path, fits = self.aligner.align(self._sequence(events, rows, labels))
-        return np.where(fits, self.answer[path], 0).astype(np.int32)
-
-    def _sequence(self, events: Table, rows: Array, labels: Array) -> EventSequence:
-        from slipstream.profile.attribution.alignment import ANCHOR, EventSequence
-
-        used, inverse = np.unique(events["name"][rows], return_inverse=True)
-        columns: list[tuple[int, ...]] = []
-        for index in used.tolist():
-            name = events.texts[index]
-            kernel = kernels.classify(name)
-            group = self._group(name)
-            if group is not None:
-                columns.append((kernels.NAMED, group, kernels.ANY, 0, 0))
-            else:
-                row = (kernel.kind, -2, kernel.part, kernel.family, kernel.direction)
-                columns.append(row)
-        kind, group_, part, family, direction = np.array(columns, np.int64)[inverse].T.copy()
-        anchored = labels != 0
-        kind[anchored] = ANCHOR
-        group_[anchored] = labels[anchored]
-        return EventSequence(kind, group_, part, family, direction, self._bytes(events, rows))
-
-    def _group(self, kernel: str) -> int | None:
-        """The group of fusions that share a kernel name; ROCm appends `.kd` to names."""
-        group = self.sequence.groups.get(kernel.removesuffix(".kd"))
-        return self.groups[group] if group is not None else None
-
-    @staticmethod
-    def _bytes(events: Table, rows: Array) -> Array:
-        used, inverse = np.unique(events["details"][rows], return_inverse=True)
-        sizes = [kernels.copy_bytes(events.texts[i]) or 0 for i in used.tolist()]
-        return np.array(sizes, np.int64)[inverse]

@@ -26,7 +26,8 @@ _COPY = r"^(Memcpy|memcpy\d*|__amd_rocclr_copy|Copy(Host|Device)|hipMemcpy)"
 _MEMSET = r"^(Memset|memset\d*|__amd_rocclr_fill|hipMemset)"
 _TO_DEVICE = r"H2D|HtoD|HostToDevice"
 _TO_HOST = r"D2H|DtoH|DeviceToHost"
-_AFTER = r"splitK_?reduce|reduction::|convert_dq|ToNchw|RemovePadding|unpad"
+_AFTER = r"splitK_?reduce|split_k_kernel|reduce_1Block|reduction::|convert_dq|ToNchw|RemovePadding"
+_AFTER += r"|unpad"
 _BEFORE = r"init_device_work|AddPadding|ToNhwc|compute_dot_do_o|pad_kernel|offset"
 _FAMILIES = (
     (ATTENTION_GRAD, r"(sdpa|fmha|flash|attention).*(bprop|bwd|backward)"),

@@ -314,6 +314,7 @@ class _Reader:
             # Ranges are numbered in the order they opened, which is launch order.
             "correlation": self.table["RangeId"][rows],
             "graph": nothing,
+            "graph_node": nothing,
             "instruction": nothing,
             "execution": nothing,
         }

@@ -42,6 +42,7 @@ class DeviceWork:
     process: Array
     """global id of the process"""
     graph: Array
+    graph_node: Array
     name: Array
     details: Array
     is_graph: bool = False
@@ -143,6 +144,7 @@ def _work(rows: ExportRows, name: Array, details: Array, is_graph: bool = False)
         # Without a column for the graph, its id is the upper half of the node's.
         of_node = np.maximum(node >> 32, node != 0)
         graph = np.where(graph > 0, graph, of_node)
+        node = np.where(node > 0, (node & 0xFFFFFFFF) + 1, 0)
     else:
         graph = np.maximum(graph, 0) if is_graph else np.zeros(len(rows), np.int64)
     return DeviceWork(
@@ -153,6 +155,7 @@ def _work(rows: ExportRows, name: Array, details: Array, is_graph: bool = False)
         rows["correlationId"],
         rows["globalPid"],
         graph,
+        node,
         name,
         details,
         is_graph,

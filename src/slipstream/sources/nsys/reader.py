@@ -347,6 +347,7 @@ def _event_columns(
         "details": part.details,
         "correlation": part.correlation,
         "graph": part.graph,
+        "graph_node": part.graph_node,
         "instruction": nothing,
         "execution": nothing,
     }

@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from slipstream.sources.prefetch import FileWalk
 
 _CONSTANT = (
-    "context_id", "cuda_graph_node_id", "name", "occupancy_min_grid_size",
-    "occupancy_suggested_block_size", "prefix", "tf_op", "theoretical_occupancy_pct",
-    "unique_hlo_op_id",
+    "context_id", "name", "occupancy_min_grid_size", "occupancy_suggested_block_size", "prefix",
+    "tf_op", "theoretical_occupancy_pct", "unique_hlo_op_id",
 )  # fmt: skip
 """stats that are the same for every event of an instruction; knowing them saves reading them"""
 _OF_SPACE = (wire.numbers(1, 2, 3, 4), 64)

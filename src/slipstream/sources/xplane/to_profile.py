@@ -53,7 +53,7 @@ _CPU_LINES = ("tf_XLA", "XLAEigen", "XLAPjRtCpuClient", "tf_data_private_threadp
 _DETAILS = ("kernel_details", "memcpy_details", "memset_details")
 _DEVICE_STATS = StatColumns(
     varying=("correlation_id", "run_id"),
-    shared=("program_id", "cuda_graph_id"),
+    shared=("program_id", "cuda_graph_id", "cuda_graph_node_id"),
     texts={"op": ("hlo_op",), "module": ("hlo_module",), "details": _DETAILS},
 )
 _TRANSFER_NUMBERS = {
@@ -208,6 +208,7 @@ class ProfileBuilder:
             "program": self._programs(plane, found),
             "details": found.texts.get("details", _zeros(found, np.int32)),
             "graph": found.shared.get("cuda_graph_id", _zeros(found, np.int64)),
+            "graph_node": _graph_nodes(found),
             "instruction": _zeros(found, np.int32),
             "execution": _zeros(found, np.int32),
         }
@@ -327,6 +328,14 @@ class ProfileBuilder:
 def to_profile(space: XSpace, progress: Progress | None = None) -> Profile:
     """The Profile of one XPlane file."""
     return ProfileBuilder(space, progress).profile()
+
+
+def _graph_nodes(found: DecodedEvents) -> Array:
+    """Numbers of graph nodes from 1: an id is the graph's in its upper half, then from 0."""
+    if "cuda_graph_node_id" not in found.shared:
+        return _zeros(found, np.int64)
+    number = (found.shared["cuda_graph_node_id"] & 0xFFFFFFFF) + 1
+    return np.where(found.has("cuda_graph_node_id"), number, 0)
 
 
 def _zeros(found: DecodedEvents, dtype: type[np.generic]) -> Array:
