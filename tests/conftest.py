@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -51,6 +52,24 @@ LONGEST = (
     "tune/test_command.py",  # 13
     "run/test_layouts.py",  # 11
 )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_simulated_link_carries_too_much() -> Generator[None]:
+    """Every timeline that a test simulates keeps within its links."""
+    from link_invariant import check_links
+    from slipstream.simulate import engine
+
+    plain = engine.run
+
+    def checked(graph: Any, *rest: Any) -> Any:
+        times = plain(graph, *rest)
+        check_links(graph, times)
+        return times
+
+    engine.run = checked
+    yield
+    engine.run = plain
 
 
 def pytest_configure(config: pytest.Config) -> None:

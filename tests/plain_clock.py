@@ -19,6 +19,26 @@ class Operation:
 
 
 @dataclass
+class Flow:
+    """An operation in progress: since a time it has had some work left, and runs at a rate."""
+
+    operation: Operation
+    since: int
+    left: float
+    rate: float = 1.0
+
+    @property
+    def node(self) -> Node:
+        return self.operation.node
+
+    @property
+    def end(self) -> int:
+        whole = self.since + self.node.duration_ps
+        is_steady = self.rate == 1 and self.left == self.node.duration_ps
+        return whole if is_steady else self.since + int(max(self.left, 0) / self.rate + 0.5)
+
+
+@dataclass
 class World:
     graph: TaskGraph
     latency: int
@@ -29,10 +49,9 @@ class World:
     place: int = 0
     free: int = 0
     compute: list[Operation] = field(default_factory=list)
-    running: Operation | None = None
-    left: float = 0
+    running: Flow | None = None
     queues: dict[int, list[Operation]] = field(default_factory=dict)
-    busy: dict[int, tuple[Operation, int]] = field(default_factory=dict)
+    busy: dict[int, Flow] = field(default_factory=dict)
     idle_since: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)
@@ -43,10 +62,11 @@ class World:
         while True:
             while self.launch() or self.end() or self.begin_beside() or self.step():
                 pass
+            self.share()
             times = self.next_times()
             if not times:
                 return self
-            self.move(min(times))
+            self.now = min(times)
 
     # One thing that can happen now; True if it did.
 
@@ -65,14 +85,14 @@ class World:
         return True
 
     def end(self) -> bool:
-        for stream, (operation, at) in list(self.busy.items()):
-            if at == self.now:
-                self.ends[operation.node.slot] = self.ended[operation.place] = at
-                self.idle_since[stream] = at
+        for stream, flow in list(self.busy.items()):
+            if flow.end == self.now:
+                self.ends[flow.node.slot] = self.ended[flow.operation.place] = self.now
+                self.idle_since[stream] = self.now
                 del self.busy[stream]
                 return True
-        if self.running is not None and self.left == 0:
-            self.ended[self.running.place] = self.free = self.now
+        if self.running is not None and self.running.end == self.now:
+            self.ended[self.running.operation.place] = self.free = self.now
             self.running = None
             return True
         return False
@@ -88,14 +108,14 @@ class World:
             if self.is_free(operation.node.engine):
                 self.queues[stream].pop(0)
                 self.begun[operation.place] = self.now
-                self.busy[stream] = (operation, self.now + operation.node.duration_ps)
+                self.busy[stream] = Flow(operation, self.now, operation.node.duration_ps)
                 return True
         return False
 
     def is_free(self, engine: int) -> bool:
         if engine == CORES and self.running is not None:
             return False
-        return engine == 0 or all(o.node.engine != engine for o, _ in self.busy.values())
+        return engine == 0 or all(flow.node.engine != engine for flow in self.busy.values())
 
     def step(self) -> bool:
         """The compute stream goes on to its next operation."""
@@ -116,7 +136,7 @@ class World:
             if self.opening(first) > self.now or not self.is_free(CORES):
                 return False
             self.begun[first.place] = self.now
-            self.running, self.left = first, first.node.duration_ps
+            self.running = Flow(first, self.now, first.node.duration_ps)
         self.compute.pop(0)
         return True
 
@@ -126,26 +146,52 @@ class World:
 
     # Time.
 
-    def speed(self) -> float:
-        node = self.running.node if self.running else None
-        talks = any(o.node.is_communication for o, _ in self.busy.values())
-        slows = node is not None and node.is_modelled and not node.is_communication
-        return 1 - self.slowdown if talks and slows else 1
-
     def next_times(self) -> list[int]:
-        times = [at for _, at in self.busy.values()]
+        times = [flow.end for flow in self.busy.values()]
         times += [q[0].ready for q in self.queues.values() if q and q[0].ready > self.now]
         if self.running is not None:
-            times.append(self.now + int(self.left / self.speed()))
+            times.append(self.running.end)
         elif self.compute:
             at = max(self.free, self.opening(self.compute[0]))
             times += [time for time in (at, self.free) if time > self.now]
         return times
 
-    def move(self, time: int) -> None:
-        if self.running is not None:
-            self.left -= (time - self.now) * self.speed()
-        self.now = time
+    def share(self) -> None:
+        """From now on, everything runs at the rate that the links allow."""
+        flows = [*([self.running] if self.running else []), *self.busy.values()]
+        for flow, rate in zip(flows, self.rates(flows), strict=True):
+            if rate != flow.rate:
+                flow.left -= (self.now - flow.since) * flow.rate
+                flow.since, flow.rate = self.now, rate
+
+    def rates(self, flows: list[Flow]) -> list[float]:
+        """Max-min fair: what they use of their busiest link rises evenly, until they stop."""
+        most = [self.speed(flow, flows) for flow in flows]
+        shares = [dict(flow.node.links) for flow in flows]
+        links = {link for share in shares for link in share}
+        found = {i: most[i] for i in range(len(flows)) if not any(shares[i].values())}
+        while len(found) < len(flows):
+            rising = {i: max(shares[i].values()) for i in range(len(flows)) if i not in found}
+            levels = {i: most[i] * busiest for i, busiest in rising.items()}
+            full = {}
+            for link in links:
+                room = 1 - sum(rate * shares[i].get(link, 0) for i, rate in found.items())
+                slope = sum(shares[i].get(link, 0) / busiest for i, busiest in rising.items())
+                if slope:
+                    full[link] = max(0.0, room) / slope
+            level = min(*levels.values(), *full.values())
+            for i, busiest in rising.items():
+                on = [full[link] for link, share in shares[i].items() if share]
+                if min(levels[i], *on) <= level * (1 + 1e-9):
+                    found[i] = min(level / busiest, most[i])
+        return [found[i] for i in range(len(flows))]
+
+    def speed(self, flow: Flow, flows: list[Flow]) -> float:
+        """At most, if the links allow it."""
+        if not flow.node.is_modelled or flow.node.is_communication:
+            return 1
+        talking = sum(other.node.is_communication for other in flows)
+        return 1 - min(0.5, self.slowdown * talking)
 
 
 def plain_run(

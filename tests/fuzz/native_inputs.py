@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import SlipstreamError
+from slipstream.machines.links import LINKS
 from slipstream.outputs.perfetto.packets import Packets
 from slipstream.outputs.perfetto.track_layout import lay_out
 from slipstream.outputs.wire import fixed_tag
@@ -413,7 +414,8 @@ def simulator(chance: Random) -> object:
         kind = chance.choice((KERNEL, START, START, DONE, READ))
         talks, models = chance.random() < 0.5, chance.random() < 0.5
         places = (chance.randrange(1, 3), chance.randrange(ENGINES), chance.randrange(4))
-        nodes.append(Node(kind, named, time(), time(), *places, talks, models, 0, time()))
+        links = tuple((link, chance.choice((0.0, 1e-9, 0.3, 1.0))) for link in range(len(LINKS)))
+        nodes.append(Node(kind, named, time(), time(), *places, talks, models, 0, time(), links))
     order = indices(chance, size(chance), len(nodes)) if nodes else np.empty(0, np.int32)
     graph = TaskGraph(named, ["compute", "one", "two"], nodes, order, 4)
     overheads = Overheads(latency_us=chance.choice((0, 4)))

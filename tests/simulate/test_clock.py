@@ -1,6 +1,7 @@
 """The native clock against a plain one."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from link_invariant import check_links
 from plain_clock import plain_run
 from slipstream.errors import BadInput
+from slipstream.machines.links import LINK_OUT, NETWORK_OUT
 from slipstream.simulate.clock import run
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import CORES, ENGINES
@@ -20,6 +23,13 @@ US = 1_000_000
 STREAMS = ["compute", "one", "two", "three"]
 # Slowed to half, a time is halved once for each kernel: whole powers of two stay whole numbers.
 UNIT = 1 << 24
+
+
+# Of a link, when an operation runs alone: halves, so that rates are fractions of small numbers.
+USES = st.lists(
+    st.tuples(st.sampled_from([LINK_OUT, NETWORK_OUT]), st.sampled_from([0.5, 1.0])),
+    unique_by=lambda use: use[0],
+).map(tuple)
 
 
 def times(least: int = 1) -> st.SearchStrategy[int]:
@@ -41,14 +51,16 @@ def plans(draw: st.DrawFn) -> TaskGraph:
             talks = draw(st.booleans())
             nodes.append(
                 Node(KERNEL, instruction, draw(times()), host, is_communication=talks,
-                     is_modelled=draw(st.booleans()), gap_ps=draw(times(0)))
+                     is_modelled=draw(st.booleans()), gap_ps=draw(times(0)),
+                     links=draw(USES) if talks else ())
             )  # fmt: skip
         elif kind == START:
             stream, engine = draw(st.integers(1, 3)), draw(st.integers(0, ENGINES - 1))
             talks = engine == 0 and draw(st.booleans())
             nodes.append(
-                Node(START, instruction, draw(times()), host, stream, engine, slots, talks)
-            )
+                Node(START, instruction, draw(times()), host, stream, engine, slots, talks,
+                     links=draw(USES) if talks else ())
+            )  # fmt: skip
             open_slots.append(slots)
             slots += 1
         elif kind == DONE and open_slots:
@@ -73,17 +85,37 @@ def test_the_native_clock_is_the_plain_one(
     assert found.start_ps.tolist() == start
     assert found.end_ps.tolist() == end
     assert found.wait_ps.tolist() == wait
+    check_links(graph, found)
 
 
-def test_a_full_queue_settles_the_next(monkeypatch: Any) -> None:
-    """More operations than the clock can hold at a time end all the same."""
-    from slipstream.simulate import clock
+def gathers(count: int, share: float, duration_ps: int = 12) -> TaskGraph:
+    """Operations on streams of their own that use a share of one link, launched at once."""
+    starts = [
+        Node(START, None, duration_ps, 0, 1 + slot, 0, slot, True, links=((LINK_OUT, share),))  # type: ignore[arg-type]
+        for slot in range(count)
+    ]
+    names = ["compute", *map(str, range(count))]
+    return TaskGraph(None, names, starts, np.arange(count, dtype=np.int32), count)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(clock, "MOST_WAITING", 2)
-    starts = [Node(START, None, 10, 0, 1, CORES, slot) for slot in range(5)]  # type: ignore[arg-type]
-    graph = TaskGraph(None, STREAMS, starts, np.arange(5, dtype=np.int32), 5)  # type: ignore[arg-type]
+
+@pytest.mark.parametrize(
+    ("count", "share", "end"), [(1, 1.0, 12), (4, 1.0, 48), (4, 0.25, 12), (4, 0.5, 24)]
+)
+def test_operations_at_once_share_a_link(count: int, share: float, end: int) -> None:
+    found = run(gathers(count, share), Overheads(latency_us=0), 0.0)
+    assert found.start_ps.tolist() == [0] * count
+    assert found.end_ps.tolist() == [end] * count
+
+
+def test_who_needs_less_than_a_fair_part_is_not_slowed() -> None:
+    """
+    needs 1/4   ████        at full speed
+    needs 1     ▒▒▒▒███     3/4 of the link, then all of it
+    """
+    graph = gathers(2, 1.0)
+    graph.nodes[0] = replace(graph.nodes[0], links=((LINK_OUT, 0.25),))
     found = run(graph, Overheads(latency_us=0), 0.0)
-    assert found.end_ps.tolist() == [10, 20, 30, 40, 50]
+    assert found.end_ps.tolist() == [12, 15]
 
 
 COSTLY = "one"

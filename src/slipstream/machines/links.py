@@ -118,10 +118,13 @@ def collective_of(program: Program, instruction: Instruction) -> Collective | No
 
 def _copy_loads(machine: Machine, program: Program, instruction: Instruction) -> tuple[Load, ...]:
     """A copy between the GPU and host memory."""
+    is_out = result_shape(instruction).on_host
+    if not is_out and not any(one.shape.on_host for one in program.operands(instruction)):
+        return ()
     features = kernel_features(program, instruction)
     if features.kind != "host copy":
         return ()
-    link = HOST_OUT if result_shape(instruction).on_host else HOST_IN
+    link = HOST_OUT if is_out else HOST_IN
     return (Load(link, features.bytes, _host_us(machine, features.bytes)),)
 
 

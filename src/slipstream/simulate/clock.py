@@ -5,8 +5,15 @@ ended. Asynchronous work starts when all compute launched before it has ended, i
 reached it, and its engine is free; of several that wait for an engine, the longest-waiting one is
 next. A done node holds the compute stream until its operation has ended.
 
-The start of asynchronous work is settled as late as possible: only when the compute stream reaches
-that time, or waits for it. Work launched later can't start earlier.
+What runs at the same time shares the links of the GPU (`machines.links`), as liquids share pipes:
+
+    gather 1   ████████▒▒▒▒▒▒▒▒▒▒▒▒            █ at full speed
+    gather 2           ▒▒▒▒▒▒▒▒▒▒▒▒████        ▒ both at half speed: they fill the link together
+    kernel         ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒          collectives take cores from kernels, too
+
+Each operation uses a share of each link when it runs alone. From one start or end to the next,
+operations progress at constant rates: the busiest links of all rise evenly until an operation runs
+at full speed, or one of its links is full (max-min fairness). Time moves from event to event.
 """
 
 from __future__ import annotations
@@ -16,14 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.errors import BadInput
+from slipstream.machines.links import LINKS
 from slipstream.native import inner, native
 from slipstream.profile.events import Array
 from slipstream.simulate.overheads import Overheads
-from slipstream.simulate.streams import CORES, ENGINES
+from slipstream.simulate.streams import COMPUTE, CORES, ENGINES
 from slipstream.simulate.task_graph import DONE, PS_PER_US, READ, START, TaskGraph
-
-MOST_WAITING = 4096
-"""limit of launched and unsettled asynchronous operations; at the limit, the next is settled"""
 
 
 @dataclass(frozen=True)
@@ -40,164 +45,266 @@ class NodeTimes:
 _NEVER = 1 << 62
 _LONGEST_PS = 1 << 60
 """of a step: 13 days; sums and slowdowns of such times stay far below `_NEVER`"""
+_MOST_TAKEN = 0.5
+"""cores that collectives take from a kernel at most, as a share"""
+_FULL = 1 - 1e-9
+"""a link that is this full is full: sums of shares are not exact"""
 # Columns of the arrays that native code sees, row by row.
 _KIND, _DURATION, _HOST, _STREAM, _ENGINE, _SLOT, _TALKS, _GAP, _NODE_SIZE = range(9)
-_NODE, _READY, _PLACE, _QUEUE_SIZE = range(4)
+# Of a node, as shares: links in use when it runs alone, cores that it takes from work of the other
+# sort (kernels and collectives), and speed that it loses for each share of them.
+_LINKS = len(LINKS)
+_TAKES, _LOSES, _SHARES_SIZE = _LINKS, _LINKS + 1, _LINKS + 2
+# Of a place in the order: when an operation that waits for its stream is ready, and the next there.
+_READY, _NEXT, _QUEUE_SIZE = range(3)
+# Of a stream: the places that wait for it, what runs (or -1), since when it has run at this rate or
+# been idle, and when it would end.
+_HEAD, _TAIL, _RUNS, _SINCE, _END, _STREAM_SIZE = range(6)
+# Of what runs on a stream: the work left at `_SINCE`, its rate, its rate if no link were full, its
+# share of its busiest link, and the rate that it will have.
+_LEFT, _RATE, _MOST, _BUSIEST, _GETS, _RATE_SIZE = range(6)
 _BEGUN, _ENDED, _WAITED, _OUT_SIZE = range(4)
-# The state: waiting operations, end of the last collective, a stamp, the stamps of the streams.
-_WAITING, _TALKING, _STAMP, _STAMPS = range(4)
+_NOW, _COUNT, _STATE_SIZE = range(3)
 
 
 @inner
-def _ready(item, nodes, queue, streams):  # type: ignore[no-untyped-def]
-    """When a waiting operation's stream reaches it."""
-    stream = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _STREAM]
-    return max(queue[_QUEUE_SIZE * item + _READY], streams[stream])
+def _start(stream, place, order, nodes, state, streams, rates, engines, out):  # type: ignore[no-untyped-def]
+    """An operation begins now, at a rate that is still to be set."""
+    row = _NODE_SIZE * order[place]
+    streams[_STREAM_SIZE * stream + _RUNS] = place
+    streams[_STREAM_SIZE * stream + _SINCE] = state[_NOW]
+    streams[_STREAM_SIZE * stream + _END] = state[_NOW] + nodes[row + _DURATION]
+    rates[_RATE_SIZE * stream + _LEFT] = nodes[row + _DURATION]
+    rates[_RATE_SIZE * stream + _RATE] = 1.0
+    out[_OUT_SIZE * place + _BEGUN] = state[_NOW]
+    engine = CORES if stream == COMPUTE else nodes[row + _ENGINE]
+    if engine > 0:
+        engines[engine] = 1
 
 
 @inner
-def _begin(item, nodes, queue, streams, engines):  # type: ignore[no-untyped-def]
-    """When a waiting operation could start."""
-    engine = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _ENGINE]
-    ready = _ready(item, nodes, queue, streams)
-    return max(ready, engines[engine]) if engine > 0 else ready
+def _finish(order, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
+    """End what ends now."""
+    for stream in range(state[_COUNT]):
+        at = _STREAM_SIZE * stream
+        place = streams[at + _RUNS]
+        if place < 0 or streams[at + _END] > state[_NOW]:
+            continue
+        row = _NODE_SIZE * order[place]
+        out[_OUT_SIZE * place + _ENDED] = state[_NOW]
+        streams[at + _RUNS] = -1
+        streams[at + _SINCE] = state[_NOW]
+        engine = CORES if stream == COMPUTE else nodes[row + _ENGINE]
+        if engine > 0:
+            engines[engine] = 0
+        if stream != COMPUTE:
+            ends[nodes[row + _SLOT]] = state[_NOW]
 
 
 @inner
-def _next(nodes, state, queue, streams, engines):  # type: ignore[no-untyped-def]
-    """The waiting operation that starts next; -1 if none waits."""
-    best = np.int64(-1)
-    best_begin = np.int64(0)
-    best_ready = np.int64(0)
-    state[_STAMP] += 1
-    for item in range(state[_WAITING]):
-        stream = nodes[_NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE] + _STREAM]
-        if state[_STAMPS + stream] == state[_STAMP]:
-            continue  # an earlier one of its stream still waits
-        state[_STAMPS + stream] = state[_STAMP]
-        begin = _begin(item, nodes, queue, streams, engines)
-        ready = _ready(item, nodes, queue, streams)
-        if best < 0 or begin < best_begin or (begin == best_begin and ready < best_ready):
-            best = np.int64(item)
-            best_begin = begin
-            best_ready = ready
-    return best
-
-
-@inner
-def _settle(item, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
-    """Fix the start of a waiting operation."""
-    row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
-    place = _OUT_SIZE * queue[_QUEUE_SIZE * item + _PLACE]
-    begin = _begin(item, nodes, queue, streams, engines)
-    end = begin + nodes[row + _DURATION]
-    streams[nodes[row + _STREAM]] = end
-    if nodes[row + _ENGINE] > 0:
-        engines[nodes[row + _ENGINE]] = end
-    ends[nodes[row + _SLOT]] = end
-    out[place + _BEGUN] = begin
-    out[place + _ENDED] = end
-    if nodes[row + _TALKS]:
-        state[_TALKING] = max(state[_TALKING], end)
-    for at in range(_QUEUE_SIZE * item, _QUEUE_SIZE * (state[_WAITING] - 1)):
-        queue[at] = queue[at + _QUEUE_SIZE]
-    state[_WAITING] -= 1
-    return end
-
-
-@inner
-def _opening(at, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
-    """When a kernel that is ready at `at` starts: work already on the cores comes first."""
+def _start_waiting(order, nodes, state, queue, streams, rates, engines, out):  # type: ignore[no-untyped-def]
+    """Start what can start now, the longest-waiting first."""
     while True:
-        item = _next(nodes, state, queue, streams, engines)
-        if item < 0 or _begin(item, nodes, queue, streams, engines) > at:
-            return at
-        row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
-        end = _settle(item, nodes, state, queue, streams, engines, ends, out)
-        if nodes[row + _ENGINE] == CORES:
-            at = max(at, end)
+        best = np.int64(-1)
+        best_since = np.int64(0)
+        for stream in range(1, state[_COUNT]):
+            at = _STREAM_SIZE * stream
+            place = streams[at + _HEAD]
+            if streams[at + _RUNS] >= 0 or place < 0:
+                continue
+            since = max(queue[_QUEUE_SIZE * place + _READY], streams[at + _SINCE])
+            engine = nodes[_NODE_SIZE * order[place] + _ENGINE]
+            if since > state[_NOW] or (engine > 0 and engines[engine]):
+                continue
+            first = streams[_STREAM_SIZE * best + _HEAD] if best >= 0 else place
+            if best < 0 or since < best_since or (since == best_since and place < first):
+                best = np.int64(stream)
+                best_since = since
+        if best < 0:
+            return
+        place = streams[_STREAM_SIZE * best + _HEAD]
+        streams[_STREAM_SIZE * best + _HEAD] = queue[_QUEUE_SIZE * place + _NEXT]
+        _start(best, place, order, nodes, state, streams, rates, engines, out)
 
 
 @inner
-def _closing(at, left, slowdown, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
-    """When a kernel ends that starts at `at` and takes `left`, more while collectives run.
+def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[no-untyped-def]
+    """Set the rates of all that runs."""
+    kernels = 0.0
+    collectives = 0.0
+    for stream in range(state[_COUNT]):
+        place = streams[_STREAM_SIZE * stream + _RUNS]
+        if place >= 0:
+            node = order[place]
+            if nodes[_NODE_SIZE * node + _TALKS]:
+                collectives += shares[_SHARES_SIZE * node + _TAKES]
+            else:
+                kernels += shares[_SHARES_SIZE * node + _TAKES]
+    for link in range(_LINKS):
+        links[link] = 0.0
+    fits = True
+    for stream in range(state[_COUNT]):
+        place = streams[_STREAM_SIZE * stream + _RUNS]
+        if place < 0:
+            continue
+        row = _SHARES_SIZE * order[place]
+        others = kernels if nodes[_NODE_SIZE * order[place] + _TALKS] else collectives
+        at = _RATE_SIZE * stream
+        rates[at + _MOST] = 1.0 - shares[row + _LOSES] * min(others, _MOST_TAKEN)
+        rates[at + _GETS] = rates[at + _MOST]
+        rates[at + _BUSIEST] = 0.0
+        for link in range(_LINKS):
+            rates[at + _BUSIEST] = max(rates[at + _BUSIEST], shares[row + link])
+            links[link] += rates[at + _MOST] * shares[row + link]
+            fits = fits and links[link] <= 1.0
+    if not fits:
+        _fill(order, shares, state, streams, rates, links)
+    for stream in range(state[_COUNT]):
+        at, its = _STREAM_SIZE * stream, _RATE_SIZE * stream
+        if streams[at + _RUNS] >= 0 and rates[its + _GETS] != rates[its + _RATE]:
+            rates[its + _LEFT] -= (state[_NOW] - streams[at + _SINCE]) * rates[its + _RATE]
+            rates[its + _RATE] = rates[its + _GETS]
+            streams[at + _SINCE] = state[_NOW]
+            left = max(rates[its + _LEFT], 0.0) / rates[its + _RATE] + 0.5
+            streams[at + _END] = state[_NOW] + np.int64(min(left, float(_LONGEST_PS)))
 
-    collective     ████████      ████
-    kernel      ▒▒▒░░░░░░░░▒▒▒▒▒▒░░        ░ slower
+
+@inner
+def _fill(order, shares, state, streams, rates, links):  # type: ignore[no-untyped-def]
+    """Raise the rates from zero until each operation is at full speed or has a full link.
+
+    At a level x, an operation that still rises uses x of its busiest link, so its rate is x divided
+    by its share of that link. `_GETS` below zero: it still rises.
     """
-    speed = 1.0 - slowdown
-    while True:
-        if state[_TALKING] > at:
-            could = np.int64((state[_TALKING] - at) * speed)
-            if could >= left:
-                return at + np.int64(left / speed)
-            left -= could
-            at = state[_TALKING]
-        item = _next(nodes, state, queue, streams, engines)
-        if item < 0:
-            return at + left
-        begin = _begin(item, nodes, queue, streams, engines)
-        if begin >= at + left:
-            return at + left
-        row = _NODE_SIZE * queue[_QUEUE_SIZE * item + _NODE]
-        _settle(item, nodes, state, queue, streams, engines, ends, out)
-        if nodes[row + _TALKS] and begin > at:
-            left -= begin - at
-            at = begin
+    rising = np.int64(0)
+    for stream in range(state[_COUNT]):
+        its = _RATE_SIZE * stream
+        if streams[_STREAM_SIZE * stream + _RUNS] >= 0 and rates[its + _BUSIEST] > 0.0:
+            rates[its + _GETS] = -1.0
+            rising += 1
+    while rising > 0:
+        level = np.inf
+        for stream in range(state[_COUNT]):
+            its = _RATE_SIZE * stream
+            if streams[_STREAM_SIZE * stream + _RUNS] >= 0 and rates[its + _GETS] < 0.0:
+                level = min(level, rates[its + _MOST] * rates[its + _BUSIEST])
+        for link in range(_LINKS):
+            used = 0.0
+            slope = 0.0
+            for stream in range(state[_COUNT]):
+                place = streams[_STREAM_SIZE * stream + _RUNS]
+                if place >= 0:
+                    its = _RATE_SIZE * stream
+                    share = shares[_SHARES_SIZE * order[place] + link]
+                    if rates[its + _GETS] >= 0.0:
+                        used += rates[its + _GETS] * share
+                    else:
+                        slope += share / rates[its + _BUSIEST]
+            links[link] = max(1.0 - used, 0.0) / slope if slope > 0.0 else np.inf
+            level = min(level, links[link])
+        # What reaches full speed, or a full link, at this level stays there.
+        for stream in range(state[_COUNT]):
+            place = streams[_STREAM_SIZE * stream + _RUNS]
+            its = _RATE_SIZE * stream
+            if place < 0 or rates[its + _GETS] >= 0.0:
+                continue
+            stops = rates[its + _MOST] * rates[its + _BUSIEST] * _FULL <= level
+            for link in range(_LINKS):
+                uses = shares[_SHARES_SIZE * order[place] + link] > 0.0
+                stops = stops or (uses and links[link] * _FULL <= level)
+            if stops:
+                rates[its + _GETS] = min(level / rates[its + _BUSIEST], rates[its + _MOST])
+                rising -= 1
 
 
-@native("i64(i32*, i64, i64*, f64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*)")
+@inner
+def _next_event(order, nodes, state, queue, streams, engines):  # type: ignore[no-untyped-def]
+    """When something ends, or could start, next."""
+    time = np.int64(_NEVER)
+    for stream in range(state[_COUNT]):
+        at = _STREAM_SIZE * stream
+        place = streams[at + _HEAD]
+        if streams[at + _RUNS] >= 0:
+            time = min(time, streams[at + _END])
+        elif place >= 0:
+            engine = nodes[_NODE_SIZE * order[place] + _ENGINE]
+            if not (engine > 0 and engines[engine]):
+                since = max(queue[_QUEUE_SIZE * place + _READY], streams[at + _SINCE])
+                time = min(time, since)
+    return time
+
+
+@inner
+def _move(time, order, nodes, shares, state, queue, streams, rates, links, engines, ends, out):  # type: ignore[no-untyped-def]
+    """Move to a time before which nothing ends or starts."""
+    state[_NOW] = max(state[_NOW], time)
+    _finish(order, nodes, state, queue, streams, engines, ends, out)
+    _start_waiting(order, nodes, state, queue, streams, rates, engines, out)
+    _share(order, nodes, shares, state, streams, rates, links)
+
+
+@native("i64(i32*, i64, i64*, f64*, i64, i64, i64*, i64*, i64*, f64*, f64*, i64*, i64*, i64*)")
 def _run(  # type: ignore[no-untyped-def]
-    order, count, nodes, slowdown, latency, wake, capacity,
-    state, queue, streams, engines, ends, out,
+    order, count, nodes, shares, latency, wake,
+    state, queue, streams, rates, links, engines, ends, out,
 ):  # fmt: skip
     never = np.int64(-1)
     launched = np.int64(0)
     free = np.int64(0)
     for place in range(count):
-        node = order[place]
-        row = _NODE_SIZE * node
+        row = _NODE_SIZE * order[place]
         kind = nodes[row + _KIND]
         launched += nodes[row + _HOST]
         if kind == READ:
             launched = max(launched, free + nodes[row + _HOST])
         elif kind == START:
-            if state[_WAITING] == capacity:
-                item = _next(nodes, state, queue, streams, engines)
-                _settle(item, nodes, state, queue, streams, engines, ends, out)
-            at = _QUEUE_SIZE * state[_WAITING]
-            queue[at + _NODE] = node
-            queue[at + _READY] = max(free, launched + latency)
-            queue[at + _PLACE] = place
-            state[_WAITING] += 1
+            at = _STREAM_SIZE * nodes[row + _STREAM]
+            queue[_QUEUE_SIZE * place + _READY] = max(free, launched + latency)
+            queue[_QUEUE_SIZE * place + _NEXT] = never
+            if streams[at + _HEAD] < 0:
+                streams[at + _HEAD] = place
+            else:
+                queue[_QUEUE_SIZE * streams[at + _TAIL] + _NEXT] = place
+            streams[at + _TAIL] = place
             ends[nodes[row + _SLOT]] = never
         elif kind == DONE:
             slot = nodes[row + _SLOT]
             while ends[slot] == never:
-                item = _next(nodes, state, queue, streams, engines)
-                if item < 0:
+                time = _next_event(order, nodes, state, queue, streams, engines)
+                if time == _NEVER:
                     return never  # nothing that was started could end this wait
-                _settle(item, nodes, state, queue, streams, engines, ends, out)
+                _move(
+                    time, order, nodes, shares, state, queue, streams, rates, links, engines,
+                    ends, out,
+                )  # fmt: skip
             if ends[slot] > free:
                 out[_OUT_SIZE * place + _WAITED] = ends[slot] - free
                 free = ends[slot] + wake
         else:
             at = max(free + nodes[row + _GAP] if free else free, launched + latency)
-            at = _opening(at, nodes, state, queue, streams, engines, ends, out)
-            out[_OUT_SIZE * place + _BEGUN] = at
-            left = nodes[row + _DURATION]
-            if slowdown[node] > 0.0:
-                engines[CORES] = _NEVER  # nothing else gets the cores meanwhile
-                free = _closing(
-                    at, left, slowdown[node], nodes, state, queue, streams, engines, ends, out
-                )
-            else:
-                free = at + left
-            out[_OUT_SIZE * place + _ENDED] = free
-            engines[CORES] = free
-    while state[_WAITING] > 0:
-        item = _next(nodes, state, queue, streams, engines)
-        _settle(item, nodes, state, queue, streams, engines, ends, out)
+            # Work that is already on the cores, or that could be before, comes first.
+            time = _next_event(order, nodes, state, queue, streams, engines)
+            while time <= at or engines[CORES]:
+                at = max(at, time)
+                _move(
+                    time, order, nodes, shares, state, queue, streams, rates, links, engines,
+                    ends, out,
+                )  # fmt: skip
+                time = _next_event(order, nodes, state, queue, streams, engines)
+            state[_NOW] = at
+            _start(COMPUTE, place, order, nodes, state, streams, rates, engines, out)
+            _share(order, nodes, shares, state, streams, rates, links)
+            while streams[_STREAM_SIZE * COMPUTE + _RUNS] >= 0:
+                time = _next_event(order, nodes, state, queue, streams, engines)
+                _move(
+                    time, order, nodes, shares, state, queue, streams, rates, links, engines,
+                    ends, out,
+                )  # fmt: skip
+            free = state[_NOW]
+    time = _next_event(order, nodes, state, queue, streams, engines)
+    while time < _NEVER:
+        _move(time, order, nodes, shares, state, queue, streams, rates, links, engines, ends, out)
+        time = _next_event(order, nodes, state, queue, streams, engines)
     return free
 
 
@@ -210,20 +317,30 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
     ]
     _refuse_impossible(graph, slowdown)
     nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
-    slows = [slowdown * (n.is_modelled and not n.is_communication) for n in graph.nodes]
     latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
-    state = np.zeros(_STAMPS + len(graph.streams), np.int64)
-    queue = np.zeros(_QUEUE_SIZE * MOST_WAITING, np.int64)
-    streams, engines = np.zeros(len(graph.streams), np.int64), np.zeros(ENGINES, np.int64)
-    ends = np.zeros(graph.slots + 1, np.int64)
+    streams = np.zeros((len(graph.streams), _STREAM_SIZE), np.int64)
+    streams[:, [_HEAD, _TAIL, _RUNS]] = -1
     out = np.zeros((len(graph.order), _OUT_SIZE), np.int64)
     out[:, _BEGUN] = -1
     _run(
         np.ascontiguousarray(graph.order), len(graph.order), nodes.ravel(),
-        np.array(slows, np.float64), latency, wake, MOST_WAITING,
-        state, queue, streams, engines, ends, out.ravel(),
+        _shares(graph, slowdown).ravel(), latency, wake,
+        np.array([0, len(graph.streams)], np.int64),
+        np.zeros(_QUEUE_SIZE * len(graph.order), np.int64),
+        streams.ravel(), np.zeros(_RATE_SIZE * len(graph.streams)), np.zeros(_LINKS),
+        np.zeros(ENGINES, np.int64), np.zeros(graph.slots + 1, np.int64), out.ravel(),
     )  # fmt: skip
     return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
+
+
+def _shares(graph: TaskGraph, slowdown: float) -> Array:
+    found = np.zeros((len(graph.nodes), _SHARES_SIZE))
+    for row, node in zip(found, graph.nodes, strict=True):
+        for link, share in node.links:
+            row[link] = share
+        row[_TAKES] = slowdown * node.is_communication
+        row[_LOSES] = node.is_modelled and not node.is_communication
+    return found
 
 
 def _refuse_impossible(graph: TaskGraph, slowdown: float) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slipstream.costs.table import CostTable
+from slipstream.machines.links import program_loads
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
@@ -88,7 +89,8 @@ def simulation(
     if command_buffers is not None:
         kinds = (kinds or DEFAULT_KINDS) if command_buffers else frozenset()
     estimates = undisturbed(program, machine, estimates, kinds)
-    graph = task_graph(program, estimates, kinds, overheads)
+    loads = program_loads(machine, program, estimates)
+    graph = task_graph(program, estimates, kinds, overheads, loads)
     times = run(graph, overheads, overheads.slowdown(machine))
     profile = _profile(program, machine, graph, times)
     return Simulation(profile, estimates, _waits(graph, times), _executions(graph), _inline(graph))

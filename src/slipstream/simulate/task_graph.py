@@ -13,6 +13,7 @@ import numpy as np
 
 from slipstream.costs.table import MOST_US
 from slipstream.errors import BadInput
+from slipstream.machines.links import Load
 from slipstream.machines.machine import Estimate
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.events import Array
@@ -47,6 +48,8 @@ class Node:
     graph: int = 0
     gap_ps: int = 0
     """between the previous kernel and this one"""
+    links: tuple[tuple[int, float], ...] = ()
+    """the links that it uses, and the share of each that it uses when it runs alone"""
 
 
 @dataclass
@@ -67,9 +70,11 @@ def task_graph(
     estimates: Mapping[str, Estimate],
     kinds: frozenset[str],
     overheads: Overheads | None = None,
+    loads: Mapping[str, tuple[Load, ...]] | None = None,
 ) -> TaskGraph:
-    """Build the task graph; `kinds` are the commands that CUDA graphs capture."""
-    return _Builder(program, estimates, kinds, overheads or Overheads()).build()
+    """Build the task graph; `kinds` are the commands that CUDA graphs capture, `loads` what
+    instructions move over links."""
+    return _Builder(program, estimates, kinds, overheads or Overheads(), loads or {}).build()
 
 
 class _Builder:
@@ -79,11 +84,13 @@ class _Builder:
         estimates: Mapping[str, Estimate],
         kinds: frozenset[str],
         overheads: Overheads,
+        loads: Mapping[str, tuple[Load, ...]],
     ) -> None:
         self.program = program
         self.estimates = estimates
         self.kinds = kinds
         self.overheads = overheads
+        self.loads = loads
         self.streams = Streams(program)
         self.graph = TaskGraph(program, self.streams.names)
         self.orders: dict[str, Array] = {}
@@ -178,6 +185,7 @@ class _Builder:
         duration_ps = _duration_ps(instruction, estimate) if estimate is not None else 0
         modelled = estimate is not None and estimate.basis != "measured"
         is_communication = communicates(self.program, instruction)
+        links = self._links(instruction, duration_ps)
         host_us = self.overheads.launch_us if not graph else self.overheads.graph_us
         host_ps = 0 if graph and is_inside else round(host_us * PS_PER_US)
         if not instruction.is_start or graph or _is_sync(instruction):
@@ -190,6 +198,7 @@ class _Builder:
                 is_modelled=modelled,
                 graph=graph,
                 gap_ps=self._gap(instruction, graph),
+                links=links,
             )
         busy = engine(self.program, instruction)
         return Node(
@@ -202,7 +211,12 @@ class _Builder:
             slot=self.slots.setdefault(instruction.name, len(self.slots)),
             is_communication=is_communication,
             is_modelled=modelled and busy == CORES,
+            links=links,
         )
+
+    def _links(self, instruction: Instruction, duration_ps: int) -> tuple[tuple[int, float], ...]:
+        loads = self.loads.get(instruction.name, ()) if duration_ps else ()
+        return tuple((load.link, min(1.0, load.us * PS_PER_US / duration_ps)) for load in loads)
 
     def _gap(self, instruction: Instruction, graph: int) -> int:
         us = self.overheads.graph_gap_us if graph else self.overheads.gap_us
