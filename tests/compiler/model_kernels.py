@@ -17,7 +17,37 @@ def cudnn():
     return run, (shape,) * 4
 
 
-PARTS = (cudnn,)
+def pallas_triton():
+    """Flash attention of Pallas in Triton, forward and backward."""
+    from jax.experimental.pallas.ops.gpu import attention
+
+    shape = jax.ShapeDtypeStruct((4, 2048, 16, 128), jnp.bfloat16)
+
+    def attend(q, k, v):
+        return attention.mha(q, k, v, segment_ids=None, causal=True)
+
+    def run(q, k, v, gradient):
+        return jax.vjp(attend, q, k, v)[1](gradient)
+
+    return run, (shape,) * 4
+
+
+def pallas_mosaic():
+    """A product of Pallas in Mosaic GPU, which asks the device for its cores."""
+    from jax.experimental.pallas.ops.gpu import hopper_matmul_mgpu
+
+    shape = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
+    config = hopper_matmul_mgpu.TuningConfig(
+        tile_m=128, tile_n=128, tile_k=64, max_concurrent_steps=4
+    )
+
+    def run(a, b):
+        return hopper_matmul_mgpu.matmul(a, b, None, config)
+
+    return run, (shape,) * 2
+
+
+PARTS = (cudnn, pallas_triton, pallas_mosaic)
 
 
 def build(devices):

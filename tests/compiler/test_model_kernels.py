@@ -11,6 +11,7 @@ import pytest
 from slipstream.compiler.compile import compilation
 from slipstream.machines.machine import Estimate
 from slipstream.machines.topology import machine
+from slipstream.profile.semantics.backend_config import PALLAS, call_name
 from slipstream.profile.semantics.flops import work
 from slipstream.simulate.costing import costing
 
@@ -18,6 +19,8 @@ KERNELS = Path(__file__).with_name("model_kernels.py")
 H200 = machine("H200").gpu
 PARTS = {
     "cudnn": ("attention", 2.5),
+    "pallas_triton": ("kernel", 4),
+    "pallas_mosaic": ("kernel", 2),
 }
 """kind of the work that takes most of each part's time, and the largest time over the roofline"""
 
@@ -58,3 +61,16 @@ def test_attention_of_cudnn_lowers_without_cudnn(parts):
     """4 sequences of 2,048 tokens, 16 heads of 128."""
     times = [us for _, us, estimate in parts["cudnn"] if estimate.kind == "attention"]
     assert len(times) == 2 and 500 < sum(times) < 700
+
+
+def test_flash_attention_of_pallas_is_within_reach_of_cudnns(parts):
+    ours, theirs = (sum(us for _, us, _ in parts[name]) for name in ("pallas_triton", "cudnn"))
+    assert theirs < ours < 3 * theirs
+
+
+def test_the_work_of_pallas_kernels_is_in_the_program(found):
+    calls = [one for one in found.program.scheduled if one.custom_call_target.startswith(PALLAS)]
+    counted = {call_name(one): work(found.program, one).flops for one in calls}
+    blocks = 16 * 17 // 2  # of 128 queries and 128 keys that a causal mask leaves
+    assert counted["mha_forward (Pallas)"] == 2 * 2 * 128**3 * blocks * 64
+    assert counted["mosaic_gpu_v2"] == 2 * 4096**3

@@ -5,15 +5,17 @@ import jax.numpy as jnp
 import pytest
 
 from slipstream.jaxhooks import compat, private_api
-from slipstream.jaxhooks.target_gpu import answering_for
+from slipstream.jaxhooks.target_gpu import TargetGpu, abstract_device, answering_for
 
 pytestmark = pytest.mark.usefixtures("fresh")
 PARTS = (
     private_api.CUDNN_VERSION,
     private_api.CAPABILITY_AT_LEAST,
     private_api.CAPABILITY_EQUAL,
+    private_api.DEFAULT_DEVICE,
 )
-HOPPER, AMPERE = (9, 0), (8, 0)
+HOPPER = TargetGpu("NVIDIA H200", (9, 0), 132, 91900)
+AMPERE = TargetGpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 91900)
 
 
 def attention(head: int):
@@ -29,17 +31,17 @@ def attention(head: int):
 
 def test_attention_lowers_for_the_target_without_cudnn():
     before = [part.get() for part in PARTS]
-    with answering_for(HOPPER, 91900):
+    with answering_for(HOPPER):
         assert "__cudnn$fmhaSoftmax" in attention(256)
     assert [part.get() for part in PARTS] == before
 
 
 def test_what_the_target_cannot_do_is_jaxs_own_error():
     with pytest.raises(NotImplementedError, match="head dim must be <= 128"):  # noqa: SIM117
-        with answering_for(AMPERE, 91900):
+        with answering_for(AMPERE):
             attention(192)
     with pytest.raises(NotImplementedError, match="10.3 requires cuDNN"):  # noqa: SIM117
-        with answering_for((10, 3), 91000):
+        with answering_for(TargetGpu("NVIDIA B300", (10, 3), 148, 91000)):
             attention(64)
 
 
@@ -51,6 +53,21 @@ def test_other_functions_are_lowered_where_jax_has_changed(monkeypatch, warnings
 
     monkeypatch.setattr(compat, "_locate", missing)
     before = private_api.CUDNN_VERSION.get()
-    with answering_for(HOPPER, 91900):
+    with answering_for(HOPPER):
         assert private_api.CUDNN_VERSION.get() is before
     assert "is_cuda_compute_capability_equal is missing in JAX" in warnings()[0]
+
+
+def test_kernels_ask_the_target_for_its_cores():
+    from jax.extend import backend
+
+    with answering_for(HOPPER):
+        device = backend.get_default_device()
+        assert (device.core_count, device.compute_capability) == (132, "9.0")
+
+
+def test_a_mesh_names_the_target():
+    with abstract_device(HOPPER):
+        device = jax.sharding.get_abstract_mesh().abstract_device
+        assert device.device_kind == "NVIDIA H200"
+        assert "tanh" in jax.jit(jnp.tanh).lower(1.0).as_text()

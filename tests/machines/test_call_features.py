@@ -74,3 +74,38 @@ def test_other_calls_of_transformer_engine_are_known_by_their_bytes(target, kind
     assert estimate.basis == ("default" if kind == "other" else "modelled")
     least_us = found.bytes / machine("H200").gpu.memory_bandwidth * 1e6
     assert least_us < estimate.us < 2 * least_us
+
+
+COUNTED = (
+    "{{slipstream_flops = {flops} : i64, slipstream_operations = 1000000 : i64, "
+    "slipstream_transcendentals = 1000000 : i64, slipstream_programs = {programs} : i64, "
+    "slipstream_longest = 1.0 : f64, slipstream_is_dynamic = {dynamic}, "
+    "slipstream_m = {m} : i64, slipstream_n = 128 : i64, slipstream_k = 64 : i64, "
+    'slipstream_dtype = "bf16", name = "mine"}}'
+)
+
+
+def pallas_us(
+    flops: int = 10**12, programs: int = 10**4, m: int = 128, dynamic: str = "false"
+) -> tuple[float, str]:
+    config = COUNTED.format(flops=flops, programs=programs, m=m, dynamic=dynamic)
+    program = call("__gpu$xla.gpu.triton", "bf16[4096,4096]{1,0}", "bf16[4096,4096]{1,0}", config)
+    estimate = kernel_time(machine("H200"), program, program.instruction("out"))
+    return estimate.us, estimate.basis
+
+
+def test_a_pallas_kernel_takes_as_long_as_its_code_and_its_operands_say():
+    gpu = machine("H200").gpu
+    us, basis = pallas_us()
+    assert basis == "modelled"
+    assert 1 < us / (10**12 / gpu.peak_flops["bf16"] * 1e6) < 1.5
+    # Small tiles and few programs don't fill the GPU.
+    assert pallas_us(m=32)[0] > 1.5 * us
+    assert pallas_us(programs=33)[0] == pytest.approx(4 * us, rel=0.1)
+    least = 2 * 4096 * 4096 * 2 / gpu.memory_bandwidth * 1e6
+    assert pallas_us(flops=0, m=0)[0] > least
+
+
+def test_a_pallas_kernel_with_a_loop_of_unknown_length_is_a_lower_bound():
+    assert pallas_us(dynamic="true") == (pallas_us()[0], "default")
+    assert features("__gpu$xla.gpu.triton", "f32[8]{0}", "f32[8]{0}", "{}").kind == "other"

@@ -10,7 +10,13 @@ import pytest
 from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine
 from slipstream.machines.gpus import gpus
-from slipstream.machines.targets import capability_of, cudnn_of, target_config
+from slipstream.machines.targets import (
+    capability_of,
+    cores_of,
+    cudnn_of,
+    model_of,
+    target_config,
+)
 from slipstream.machines.topology import machine
 
 COMPILE = """
@@ -37,11 +43,12 @@ def test_the_h200s_is_what_a_real_one_says(data: Path) -> None:
 def test_a_configuration_tells_the_gpu_and_cudnn(data: Path) -> None:
     real = (data / "h200_target.txtpb").read_text()
     assert (capability_of(real), cudnn_of(real)) == ((9, 0), 91900)
+    assert (cores_of(real), model_of(real)) == (132, "NVIDIA H200")
     for gpu in gpus().values():
         assert capability_of(target_config(gpu)) == gpu.compute_capability
     one_line = "cuda_compute_capability { major: 10 minor: 3 } dnn_version_info{major:9 patch:1}"
     assert (capability_of(one_line), cudnn_of(one_line)) == ((10, 3), 90001)
-    assert (capability_of(""), cudnn_of("")) == ((0, 0), 0)
+    assert (capability_of(""), cudnn_of(""), cores_of(""), model_of("")) == ((0, 0), 0, 0, "")
 
 
 def test_what_a_gpu_said_itself_goes_first() -> None:

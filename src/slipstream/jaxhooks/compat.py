@@ -40,7 +40,8 @@ class Feature(StrEnum):
     LAYOUTS = "timing process layouts"
     STABLEHLO = "reading StableHLO"
     COMPILING = "compiling for GPUs that are not here"
-    CUDNN = "lowering cuDNN attention for GPUs that are not here"
+    TARGET_GPU = "lowering cuDNN attention and Pallas kernels for GPUs that are not here"
+    PALLAS = "counting the work of Pallas kernels"
     HLO = "importing and printing HLO"
     TRACEBACKS = "keeping Slipstream out of the job's tracebacks"
 

@@ -18,6 +18,25 @@ def parsed(stablehlo: bytes) -> Iterator[tuple[Any, Any]]:
         yield ir.Module.parse(stablehlo), ir
 
 
+@contextmanager
+def parsed_kernel(code: bytes | str) -> Iterator[Any]:
+    """An MLIR module of a kernel of Triton or Mosaic GPU, for as long as the context is open.
+
+    ValueError if it can't be read.
+    """
+    ir = private_api.IR.get()
+    dialects = (private_api.TRITON_DIALECT.get(), private_api.MOSAIC_DIALECT.get())
+    with private_api.MAKE_IR_CONTEXT.get()() as context, ir.Location.unknown(context):
+        for register in dialects:
+            register(context)
+        context.allow_unregistered_dialects = True
+        try:
+            module = ir.Module.parse(code)
+        except ir.MLIRError as error:
+            raise ValueError(f"not MLIR that this jaxlib reads ({error})") from None
+        yield module
+
+
 def bytecode(module: Any) -> bytes:
     """A module that is open, as bytes."""
     file = io.BytesIO()

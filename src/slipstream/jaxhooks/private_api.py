@@ -172,19 +172,33 @@ REGISTER_CUSTOM_CALL = PrivatePart(
 # Lowering for a GPU that is not here.
 
 CUDNN_VERSION = PrivatePart(
-    "jax._src.cudnn.fused_attention_stablehlo", "check_cudnn_version", Feature.CUDNN,
+    "jax._src.cudnn.fused_attention_stablehlo", "check_cudnn_version", Feature.TARGET_GPU,
     "The version of cuDNN, answered for the target.",
     is_called=True,
 )  # fmt: skip
 CAPABILITY_AT_LEAST = PrivatePart(
-    "jax._src.cudnn.fused_attention_stablehlo", "check_compute_capability", Feature.CUDNN,
+    "jax._src.cudnn.fused_attention_stablehlo", "check_compute_capability", Feature.TARGET_GPU,
     "Whether the GPU is at least of a generation, answered for the target.",
     ("capability",), is_called=True,
 )  # fmt: skip
 CAPABILITY_EQUAL = PrivatePart(
-    "jax._src.cudnn.fused_attention_stablehlo", "is_cuda_compute_capability_equal", Feature.CUDNN,
+    "jax._src.cudnn.fused_attention_stablehlo", "is_cuda_compute_capability_equal",
+    Feature.TARGET_GPU,
     "Whether the GPU is of a generation, answered for the target.",
     ("capability",), is_called=True,
+)  # fmt: skip
+DEFAULT_DEVICE = PrivatePart(
+    "jax.extend.backend", "get_default_device", Feature.TARGET_GPU,
+    "The GPU whose generation and cores Pallas kernels ask for, answered for the target.",
+    is_called=True,
+)  # fmt: skip
+TRITON_DIALECT = PrivatePart(
+    "jaxlib.triton.dialect", "register_dialect", Feature.PALLAS,
+    "Lets MLIR read the code of Pallas kernels for Triton.",
+)  # fmt: skip
+MOSAIC_DIALECT = PrivatePart(
+    "jaxlib.mosaic.python.mosaic_gpu", "register_dialect", Feature.PALLAS,
+    "Lets MLIR read the code of Pallas kernels for Mosaic GPU.",
 )  # fmt: skip
 
 # HLO.

@@ -1,36 +1,58 @@
 """Questions that JAX asks about the local GPU while it traces, answered for another GPU.
 
-`jax.nn.dot_product_attention(implementation="cudnn")` asks for the version of cuDNN and for the
-compute capability, and fails where neither is installed. Its lowering needs neither.
+    jax.nn.dot_product_attention(implementation="cudnn")    version of cuDNN, compute capability
+    Pallas kernels                                          compute capability, number of SMs
+
+Where nothing is installed that could answer, tracing fails, although lowering needs none of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from slipstream.jaxhooks import private_api
 from slipstream.jaxhooks.compat import JaxChanged, PrivatePart, warn_once
 
 
-@contextmanager
-def answering_for(target: tuple[int, int], cudnn: int) -> Iterator[None]:
-    """Trace and lower as on a GPU of this compute capability, with this version of cuDNN.
+@dataclass(frozen=True)
+class TargetGpu:
+    """A GPU as JAX's devices describe theirs."""
 
-    On a JAX that asks in another way, functions without cuDNN attention are lowered as before.
+    device_kind: str
+    """the driver's name: `NVIDIA H200`"""
+    capability: tuple[int, int]
+    core_count: int
+    """streaming multiprocessors"""
+    cudnn: int
+    """version of cuDNN, as cuDNN writes it: 91900"""
+    platform: str = "gpu"
+
+    @property
+    def compute_capability(self) -> str:
+        return ".".join(map(str, self.capability))
+
+
+@contextmanager
+def answering_for(target: TargetGpu) -> Iterator[None]:
+    """Trace and lower as on this GPU.
+
+    On a JAX that asks in another way, functions that don't ask are lowered as before.
     """
 
     def at_least(capability: str) -> bool:
-        return target >= _pair(capability)
+        return target.capability >= _pair(capability)
 
     def equal(capability: str) -> bool:
-        return target == _pair(capability)
+        return target.capability == _pair(capability)
 
     answers: dict[PrivatePart, Callable[..., Any]] = {
-        private_api.CUDNN_VERSION: lambda: cudnn,
+        private_api.CUDNN_VERSION: lambda: target.cudnn,
         private_api.CAPABILITY_AT_LEAST: at_least,
         private_api.CAPABILITY_EQUAL: equal,
+        private_api.DEFAULT_DEVICE: lambda: target,
     }
     try:
         own = {part: part.get() for part in answers}
@@ -44,6 +66,24 @@ def answering_for(target: tuple[int, int], cudnn: int) -> Iterator[None]:
     finally:
         for part, function in own.items():
             part.replace(function)
+
+
+def needs_abstract_device(error: RuntimeError) -> bool:
+    """Whether a Pallas kernel can't be lowered without an abstract device (from JAX 0.12 on)."""
+    return "AbstractDevice" in str(error)
+
+
+@contextmanager
+def abstract_device(target: TargetGpu) -> Iterator[None]:
+    """Lower below a mesh without axes that names the GPU."""
+    import jax
+
+    sharding: Any = jax.sharding
+    device = sharding.AbstractDevice(
+        device_kind=target.device_kind, num_cores=None, platform=target.platform
+    )
+    with sharding.use_abstract_mesh(sharding.AbstractMesh((), (), abstract_device=device)):
+        yield
 
 
 def _pair(capability: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The features of custom calls: kernels of cuBLAS, cuDNN and Transformer Engine."""
+"""The features of custom calls: kernels of cuBLAS, cuDNN, Transformer Engine and Pallas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.machines.gemm_model import (
 )
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.attention import Attention, attention_of
-from slipstream.profile.semantics.backend_config import backend_config
+from slipstream.profile.semantics.backend_config import PALLAS, backend_config, call_attributes
 from slipstream.profile.shapes import Shape
 
 
@@ -45,6 +45,8 @@ def call_features(program: Program, call: Instruction, read: int) -> KernelFeatu
         return _attention(attention, read)
     if target.startswith("te_"):
         return _transformer_engine(call, shapes, read)
+    if target.startswith(PALLAS):
+        return _pallas(call, read)
     if "sort" in target.lower() or "topk" in target.lower():
         return KernelFeatures("sort", read)
     return KernelFeatures("other", read)
@@ -109,6 +111,34 @@ def _product_of_sizes(shapes: Sequence[Shape], result: Shape) -> Gemm | None:
     m, n = left.size // k, right.size // groups // k
     dtype = "f8" if left.dtype in ("u8", "s8") else tensor_dtype(left.dtype)
     return Gemm(1, m, n, k, dtype)
+
+
+def _pallas(call: Instruction, read: int) -> KernelFeatures:
+    """The work that the compiler's process counted in the kernel's code (`pallas_calls`)."""
+    stated = call_attributes(call)
+    names = ("flops", "operations", "transcendentals", "programs", "m", "n", "k")
+    found = {name: stated.get(f"slipstream_{name}") for name in names}
+    counts = {name: int(n) for name, n in found.items() if isinstance(n, int) and n >= 0}
+    if len(counts) < len(names):
+        return KernelFeatures("other", read)
+    tile = counts["m"] * counts["n"] * counts["k"]
+    gemm = None
+    if tile:
+        times = max(round(counts["flops"] / (2 * tile)), 1)
+        dtype = str(stated.get("slipstream_dtype", ""))
+        gemm = Gemm(times, counts["m"], counts["n"], counts["k"], dtype)
+    longest = stated.get("slipstream_longest", 1.0)
+    return KernelFeatures(
+        "pallas",
+        read,
+        operations=counts["operations"],
+        transcendentals=counts["transcendentals"],
+        gemm=gemm,
+        is_triton=call.custom_call_target.startswith("__gpu$xla.gpu.triton"),
+        programs=counts["programs"],
+        longest=float(longest) if isinstance(longest, int | float) else 1.0,
+        is_least=bool(stated.get("slipstream_is_dynamic")),
+    )
 
 
 def _touched(program: Program, call: Instruction, read: int) -> int:

@@ -12,9 +12,10 @@ class KernelFeatures:
     """The work of one execution of a kernel."""
 
     kind: str
-    """gemm, attention, convolution, copy, host copy, loop, reduce (along the fastest dimension),
-    columns (a reduction along others), rows (reduced and used again), transpose, strided (a
-    transpose in a loop kernel), scatter, sort, free, or other (an unknown call)"""
+    """gemm, attention, convolution, pallas (a kernel whose work was counted in its code), copy,
+    host copy, loop, reduce (along the fastest dimension), columns (a reduction along others), rows
+    (reduced and used again), transpose, strided (a transpose in a loop kernel), scatter, sort,
+    free, or other (an unknown call)"""
     bytes: int = 0
     written: int = 0
     """bytes of these that a matmul writes"""
@@ -26,6 +27,7 @@ class KernelFeatures:
     """elementwise arithmetic on floats and integers, outside matmuls"""
     transcendentals: int = 0
     gemm: Gemm | None = None
+    """the matmul; for pallas, those of all programs: tiles of m × n × k"""
     is_triton: bool = False
     form: str = "forward"
     """for attention: forward or backward; for a convolution: forward, input or filter"""
@@ -38,5 +40,11 @@ class KernelFeatures:
     """separate rows of a tile that share a mask computed from positions (causal attention)"""
     strided: int = 0
     """elements that a transpose reads through another transpose, with a stride"""
+    programs: int = 0
+    """for pallas: programs of the grid"""
+    longest: float = 1.0
+    """for pallas: matmul work of the longest program over the mean"""
+    is_least: bool = False
+    """for pallas: whether loops of unknown length count once, so that there may be more work"""
     window: int = 0
     """for attention: keys that a query attends to at most; 0 if all"""

@@ -106,7 +106,7 @@ def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
         speed = parameters["tile"][f"{max(tile_m, tile_n)}x{min(tile_m, tile_n)}"]
         for split in SPLITS:
             k = gemm.k / split + parameters["depth"]
-            waves = _waves(tiles * split, gpu.cores, parameters["raggedness"])
+            waves = wave_count(tiles * split, gpu.cores, parameters["raggedness"])
             us = waves * 2 * tile_m * tile_n * k / (each * speed) * 1e6
             if split > 1:
                 # Partial results are written and read back in f32.
@@ -117,7 +117,7 @@ def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
     return best
 
 
-def _waves(tiles: int, cores: int, raggedness: float) -> float:
+def wave_count(tiles: int, cores: int, raggedness: float) -> float:
     """The number of waves; part of the incomplete last one is hidden."""
     exact = tiles / cores
     if exact <= 1:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from slipstream.machines.features import KernelFeatures
-from slipstream.machines.gemm_model import gemm_us
+from slipstream.machines.gemm_model import gemm_us, wave_count
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.profile.program import Instruction, Program
@@ -31,6 +31,7 @@ CLASSES = {
     "strided": "fusion",
     "scatter": "fusion",
     "host copy": "copy",
+    "pallas": "kernel",
     "sort": "other",
     "free": "other",
 }
@@ -46,7 +47,8 @@ def kernel_time(machine: Machine, program: Program, instruction: Instruction) ->
     features = kernel_features(program, instruction)
     us = kernel_us(features, machine.gpu, parameters())
     kind = CLASSES.get(features.kind, features.kind)
-    basis = "default" if features.kind == "other" else "modelled"
+    is_unknown = features.kind == "other" or features.is_least
+    basis = "default" if is_unknown else "modelled"
     scale = _scales(machine).get(kind)
     if scale is not None and us:
         us, basis = us * scale, "calibrated"
@@ -94,6 +96,8 @@ def kernel_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> flo
         )
     if features.kind == "attention" and features.gemm is not None:
         return _attention_us(features, gpu, parameters)
+    if features.kind == "pallas":
+        return _pallas_us(features, gpu, parameters)
     if features.gemm is not None and features.kind in ("gemm", "convolution"):
         return _matmul_us(features, gpu, parameters)
     return _fusion_us(features, gpu, parameters)
@@ -142,6 +146,41 @@ def _attention_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) ->
     exponentials = pairs / (gpu.cores * gpu.clock_hz * own["exponentials"])
     memory = features.bytes / (gpu.memory_bandwidth * own["memory"])
     return float(own["latency_us"] + _joined(_joined(arithmetic, exponentials, 2), memory, 2) * 1e6)
+
+
+def _pallas_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
+    """Matmuls at the speed of their tiles, arithmetic beside or after them, and memory.
+
+    A Triton program waits for its matmuls before it goes on; warpgroups of a Mosaic GPU kernel
+    compute while others wait. The code decides what is done; nothing here is fitted to kernels.
+    """
+    arithmetic = _arithmetic_us(features, gpu, parameters)
+    matmuls = 0.0
+    if features.gemm is not None:
+        own = parameters["gemm"]
+        peak = gpu.peak_flops.get(features.gemm.dtype) or gpu.peak_flops["bf16"]
+        rate = peak * own["efficiency"].get(features.gemm.dtype, own["efficiency"]["bf16"])
+        matmuls = features.gemm.flops / (rate * _tile_speed(features, own["tile"])) * 1e6
+    compute = _joined(arithmetic, matmuls, 1 if features.is_triton else 2)
+    programs = max(features.programs, 1)
+    waves = wave_count(programs, gpu.cores, parameters["gemm"]["raggedness"])
+    compute *= max(waves, features.longest) * gpu.cores / programs
+    memory = features.bytes / (gpu.memory_bandwidth * parameters["loop"]["memory"]) * 1e6
+    return float(parameters["loop"]["latency_us"] + _joined(compute, memory, 2))
+
+
+def _tile_speed(features: KernelFeatures, speeds: Mapping[str, float]) -> float:
+    """The share of the full rate for a program's tile of the result."""
+    assert features.gemm is not None
+    # Mosaic GPU: two warpgroups of 64 rows make a tile.
+    m = features.gemm.m if features.is_triton else max(features.gemm.m, 128)
+    short, long = sorted((m, features.gemm.n))
+    if short >= 128:
+        return speeds["128x128"]
+    if short >= 64:
+        return speeds["128x64" if long >= 128 else "64x64"]
+    # Tiles below 64 rows can't use the instructions of a warpgroup.
+    return speeds["64x64"] * math.sqrt(max(short, 8) / 64)
 
 
 def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
@@ -208,6 +247,12 @@ def _why(features: KernelFeatures, gpu: Gpu, us: float) -> str:
         return (
             f"{batch}{p.m} × {p.n} × {p.k} in {p.dtype} at {share:.0%} of {peak / 1e12:.0f} TFLOP/s"
         )
+    if features.kind == "pallas":
+        tiles = ""
+        if (gemm := features.gemm) is not None:
+            tiles = f"{gemm.flops / 1e9:.3g} GFLOP in tiles of {gemm.m} × {gemm.n}, "
+        least = "; at least: a loop's length follows from data" if features.is_least else ""
+        return f"a Pallas kernel: {tiles}{features.bytes / 1e6:.3g} MB{least}"
     if features.kind == "attention" and features.gemm is not None:
         p = features.gemm
         return f"attention, {p.batch} × {p.m} × {p.n}, head dimension {p.k}"

@@ -23,7 +23,8 @@ class Estimate:
     basis: str
     """one of BASES"""
     kind: str = ""
-    """kind of work: gemm, fusion, attention, convolution, copy, collective, launch, other"""
+    """kind of work: gemm, fusion, attention, convolution, kernel (Pallas), copy, collective,
+    launch, other"""
     why: str = ""
     """short explanation: `512 MB at 71% of 4.8 TB/s`"""
 

@@ -82,6 +82,18 @@ def capability_of(config: str) -> tuple[int, int]:
     return major, minor
 
 
+def cores_of(config: str) -> int:
+    """The number of SMs in a GpuTargetConfigProto as text."""
+    found = re.search(r"\bcore_count\s*:\s*(\d+)", config)
+    return int(found[1]) if found else 0
+
+
+def model_of(config: str) -> str:
+    """The driver's name of the GPU in a GpuTargetConfigProto as text."""
+    found = re.search(r'\bdevice_description_str\s*:\s*"([^"]*)"', config)
+    return found[1] if found else ""
+
+
 def cudnn_of(config: str) -> int:
     """The version of cuDNN in a GpuTargetConfigProto as text, in cuDNN's notation: 91900."""
     major, minor, patch = _numbers(config, "dnn_version_info")

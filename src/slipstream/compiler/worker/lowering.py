@@ -11,8 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.jaxhooks.compiling import bytecode, lowered_for
-from slipstream.jaxhooks.target_gpu import answering_for
-from slipstream.machines.targets import capability_of, cudnn_of
+from slipstream.jaxhooks.target_gpu import (
+    TargetGpu,
+    abstract_device,
+    answering_for,
+    needs_abstract_device,
+)
+from slipstream.machines.targets import capability_of, cores_of, cudnn_of, model_of
 
 PLATFORM = "cuda"
 
@@ -39,10 +44,21 @@ def lower(function: Any, arguments: tuple[Any, ...], target_config: str) -> Lowe
     if hasattr(function, "compiler_ir"):
         lowered = function
     else:
-        with answering_for(capability_of(target_config), cudnn_of(target_config)):
-            lowered = _lower(function, arguments)
+        gpu = _target(target_config)
+        with answering_for(gpu):
+            try:
+                lowered = _lower(function, arguments)
+            except RuntimeError as error:
+                if not needs_abstract_device(error):
+                    raise
+                with abstract_device(gpu):
+                    lowered = _lower(function, arguments)
     devices, options = lowered_for(lowered)
     return Lowered(bytecode(lowered.compiler_ir("stablehlo")), devices, options)
+
+
+def _target(config: str) -> TargetGpu:
+    return TargetGpu(model_of(config), capability_of(config), cores_of(config), cudnn_of(config))
 
 
 def _lower(function: Any, arguments: tuple[Any, ...]) -> Any:
@@ -70,7 +86,7 @@ def call_builder(
 ) -> Lowered:
     """Lower what a target's function returns."""
     # Building may trace too, as `jax.eval_shape` does.
-    with answering_for(capability_of(target_config), cudnn_of(target_config)):
+    with answering_for(_target(target_config)):
         function, arguments = built_function(build, devices, keywords)
     return lower(function, arguments, target_config)
 

@@ -63,4 +63,6 @@ def _failure(error: BaseException) -> Answer:
 def _near_names(error: BaseException) -> list[str]:
     if not isinstance(error, AttributeError) or error.obj is None:
         return []
-    return [name for name, value in vars(error.obj).items() if callable(value)]
+    # Objects of C++ have no __dict__.
+    found = getattr(error.obj, "__dict__", {})
+    return [name for name, value in found.items() if callable(value)]

@@ -73,11 +73,12 @@ class Worker:
         }
 
     def compile(self, path: str, out: str, **request: Any) -> Answer:
+        from slipstream.compiler.worker.pallas_calls import with_kernel_work
         from slipstream.compiler.worker.xla import compile_module
 
         began = time.monotonic()
         compiled = compile_module(Path(path).read_bytes(), self.devices, **request)
-        Path(out).write_bytes(compiled.proto)
+        Path(out).write_bytes(with_kernel_work(compiled.proto))
         return {
             "memory": dict(compiled.memory),
             "devices": compiled.devices,

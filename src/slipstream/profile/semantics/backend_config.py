@@ -55,13 +55,14 @@ def call_attributes(instruction: Instruction) -> dict[str, int | float | bool | 
 def call_name(instruction: Instruction) -> str:
     """What people know a call by: its target, or the name of a Pallas kernel."""
     target = instruction.custom_call_target
-    if target.startswith(_OF_PALLAS):
+    if target.startswith(PALLAS):
         name = call_attributes(instruction).get("name")
         return f"{name} (Pallas)" if isinstance(name, str) and name else target
     return target or instruction.opcode
 
 
-_OF_PALLAS = ("__gpu$xla.gpu.triton", "mosaic_gpu")
+PALLAS = ("__gpu$xla.gpu.triton", "mosaic_gpu")
+"""how the targets of Pallas kernels begin: Triton, Mosaic GPU"""
 _ATTRIBUTE = re.compile(
     r'[{,]\s*(\w+) = (?:(true|false|-?[0-9][0-9.eE+-]*)(?=[ ,}])|"((?:[^"\\]|\\.)*)")'
 )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from slipstream.errors import BadInput
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.attention import attention_of
-from slipstream.profile.semantics.backend_config import gemm_dimensions
+from slipstream.profile.semantics.backend_config import PALLAS, call_attributes, gemm_dimensions
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import Shape
 from slipstream.reading import DAMAGE, describe
@@ -169,7 +169,17 @@ def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]
     attention = attention_of(instruction, shapes)
     if attention is not None:
         return Work(flops=attention.flops, transcendentals=attention.pairs)
+    if target.startswith(PALLAS):
+        return _pallas(instruction)
     return Work()
+
+
+def _pallas(instruction: Instruction) -> Work:
+    """What the compiler's process counted in the kernel's code."""
+    stated = call_attributes(instruction)
+    counts = [stated.get(f"slipstream_{name}", 0) for name in ("flops", "transcendentals")]
+    flops, transcendentals = (n if isinstance(n, int) and n > 0 else 0 for n in counts)
+    return Work(flops=flops, transcendentals=transcendentals)
 
 
 def _dot_flops(shapes: list[Shape], dimensions: Mapping[str, tuple[int, ...]]) -> int:
