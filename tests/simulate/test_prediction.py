@@ -8,6 +8,7 @@ from schedules import MACHINE, gather, gathered, kernel, program
 from slipstream.analyses.roofline import roofline
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.outputs.terminal.predict import prediction_json, render_predictions
+from slipstream.simulate.costing import modelled
 from slipstream.simulate.prediction import predict
 
 DOT = (
@@ -90,6 +91,30 @@ def test_why_it_waits_follows_from_the_program() -> None:
         made = program(gather("g", "a", sync=is_sync), gathered("gd", "g"), kernel("b", "a"), root)
         (wait,) = predict(made, MACHINE, costs(g=300, b=100), command_buffers=False).waits
         assert wait.why.startswith(why)
+
+
+def test_why_it_waits_counts_what_it_takes_beside_others() -> None:
+    """
+    b     ████████
+    g, h  ▒▒▒▒▒▒▒▒▒▒▒▒▒    on one link they take longer than alone, and b hides as much as before
+    """
+    small, large = "f32[16777216]", "f32[33554432]"
+    groups = "replica_groups={{0,1}}, dimensions={0}"
+    made = program(
+        f"%w = {small} parameter(1)",
+        f"%g = ({small}, {large}) all-gather-start(%w), {groups}",
+        f"%h = ({small}, {large}) all-gather-start(%w), {groups}",
+        kernel("b", "a"),
+        f"%gd = {large} all-gather-done(%g)",
+        f"%hd = {large} all-gather-done(%h)",
+        f"ROOT %t = (f32[8], {large}, {large}) tuple(%b, %gd, %hd)",
+        flags={"xla_gpu_experimental_parallel_collective_overlap_limit": "2"},
+    )
+    alone = modelled(made, MACHINE, made.instruction("g")).us
+    found = predict(made, MACHINE, costs(b=alone), command_buffers=False)
+    (wait,) = found.waits
+    assert wait.why == "64% of it is hidden"
+    assert alone / (alone + wait.us) == pytest.approx(0.64, abs=0.01)
 
 
 def test_mfu_leaves_out_what_is_recomputed() -> None:

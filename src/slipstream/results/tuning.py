@@ -23,9 +23,10 @@ HANG = "hang"
 OUT_OF_MEMORY = "out of memory"
 DIFFERENT = "different numbers"
 WRONG = "wrong results"
+IMPOSSIBLE = "below its bound"
 WAITING = "waiting"
 RUNNING = "running"
-FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, WRONG)
+FAILURES = (NO_FIT, REFUSED, CRASH, HANG, OUT_OF_MEMORY, DIFFERENT, WRONG, IMPOSSIBLE)
 """statuses of trials that are recorded but can't win"""
 SCORED = (OK, SAME)
 SIMULATED, MEASURED = "simulated", "measured"
@@ -42,6 +43,11 @@ class TrialResult:
     origin: str
     """what proposed it: `default`, a preset, `layers`, `search`, `simplify`"""
     step_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    """the 90% band of a simulated step"""
+    least_us: float | None = None
+    """lower bound for any schedule of its program, if it was simulated"""
     interval_us: tuple[float, float] | None = None
     """95% confidence interval, if it was measured"""
     memory_bytes: int | None = None
@@ -59,6 +65,8 @@ class TrialResult:
     numbers: str = ""
     """whether its results equal the baseline's, if it was run: `as the baseline's`, or `not
     checked` and why"""
+    changes: tuple[str, ...] = ()
+    """what its compiled program has that the default's doesn't, or the reverse"""
     note: str = ""
     """what went wrong, or other remarks"""
     wrong: str = ""
@@ -71,12 +79,13 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class KnobEffect:
-    """One knob: its values, why it may matter, and its observed effect."""
+    """One knob: its values, what it is for, and its observed effect."""
 
     name: str
     values: tuple[str, ...]
     default: str
     why: str
+    """what it is meant to do, and what the default program has of that"""
     seen_by: str
     """what can distinguish its values: `program`, `simulation` or `measurement`"""
     importance: float | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from slipstream.analyses.bounds import bounds
 from slipstream.analyses.roofline import roofline
@@ -19,6 +21,7 @@ from slipstream.profile.semantics.names import describe, source
 from slipstream.results.prediction import Notice, Prediction, UnknownKernel, WorstWait
 from slipstream.simulate.costing import basis_shares, costing
 from slipstream.simulate.engine import Simulation, Wait, simulation
+from slipstream.units import PS_PER_US
 
 
 def predict(
@@ -56,7 +59,7 @@ def predict(
         memory_bytes=memory,
         memory_capacity_bytes=machine.gpu.memory_bytes,
         mfu=roofline(step.profile, machine.gpu).mfu,
-        bounds=bounds(program, estimates, machine),
+        bounds=bounds(program, step.estimates, machine),
         basis=basis_shares(estimates, step.executions),
         waits=_waits(program, step),
         messages=(*_messages(compilation), *_assumptions(step.profile)),
@@ -109,7 +112,15 @@ def _unknown(program: Program, step: Simulation, compute_us: float) -> tuple[Unk
 
 def _waits(program: Program, step: Simulation) -> tuple[WorstWait, ...]:
     """All waits of a step, the longest first, and why they are not hidden."""
-    return tuple(_described(program, step, wait) for wait in _all_waits(step))
+    took = _durations(step.profile)
+    return tuple(_described(program, step, wait, took) for wait in _all_waits(step))
+
+
+def _durations(profile: Profile) -> dict[str, float]:
+    """Microseconds of each instruction in the timeline: more than alone where links are shared."""
+    events = profile.events
+    total = np.bincount(events["instruction"][:], events["duration_ps"][:] / PS_PER_US)
+    return {events.texts[index]: float(total[index]) for index in np.flatnonzero(total).tolist()}
 
 
 def _all_waits(step: Simulation) -> Sequence[Wait]:
@@ -122,7 +133,9 @@ def _all_waits(step: Simulation) -> Sequence[Wait]:
     return sorted((w for w in found if w.us > 0), key=lambda wait: -wait.us)
 
 
-def _described(program: Program, step: Simulation, wait: Wait) -> WorstWait:
+def _described(
+    program: Program, step: Simulation, wait: Wait, took: Mapping[str, float]
+) -> WorstWait:
     start = program.instruction(wait.instruction)
     inner = program.wrapped(start.name) or start
     collective = start.collective or inner.collective
@@ -133,19 +146,19 @@ def _described(program: Program, step: Simulation, wait: Wait) -> WorstWait:
         times=wait.times,
         bytes=collective.bytes if collective is not None else None,
         source=source(program, inner) or source(program, start),
-        why=_why(start, step, wait),
+        why=_why(start, step, wait, took.get(inner.name, 0.0)),
         description=describe(program, start),
     )
 
 
-def _why(start: Instruction, step: Simulation, wait: Wait) -> str:
-    estimate = step.estimates.get(start.name)
-    total = estimate.us * wait.times if estimate is not None else 0.0
+def _why(start: Instruction, step: Simulation, wait: Wait, took_us: float) -> str:
     if start.name in step.inline:
         is_sync = start.collective is not None and start.collective.is_sync
         if is_sync or not start.is_start:
             return "XLA runs it synchronously: nothing overlaps with it"
         return "a command buffer captures it, so it is serialised with the kernels"
-    if total and wait.us >= 0.95 * total:
+    if not took_us:
+        return ""
+    if wait.us >= 0.95 * took_us:
         return "nothing hides it in this schedule"
-    return f"{1 - wait.us / total:.0%} of it is hidden" if total else ""
+    return f"{1 - wait.us / took_us:.0%} of it is hidden"

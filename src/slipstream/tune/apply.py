@@ -20,7 +20,7 @@ _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 def winning_settings(
     tuning: Tuning, costs: str | None = None, placeholders: Collection[str] = ()
 ) -> ComposedPresets:
-    """The best candidate's settings, each with the reason why it is a knob.
+    """The best candidate's settings, each with what it is meant to do.
 
     Knobs in `placeholders` are left out: their values go into the job's command.
     """

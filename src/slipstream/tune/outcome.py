@@ -9,6 +9,7 @@ from typing import Any
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 from slipstream.results.tuning import OK
+from slipstream.tune.search.program_counts import ProgramCounts
 
 OBJECTIVES = ("step", "memory", "compile")
 
@@ -28,8 +29,11 @@ class Outcome:
     """hash of the schedule and how it is launched"""
     work: str = ""
     """hash of the instructions, independent of their order"""
-    collectives: Mapping[str, tuple[int, int]] | None = None
-    """(count, bytes) per step, by kind"""
+    low_us: float | None = None
+    high_us: float | None = None
+    """the 90% band of a simulated step"""
+    counts: ProgramCounts | None = None
+    """what the compiled program has"""
     parts_us: Mapping[str, float] | None = None
     """the parts of the step"""
     basis: str = "simulated"
@@ -65,8 +69,9 @@ class Outcome:
         for name in ("interval_us", "change_interval"):
             if found.get(name) is not None:
                 found[name] = tuple(found[name])
-        if found.get("collectives") is not None:
-            found["collectives"] = {k: tuple(v) for k, v in found["collectives"].items()}
+        found.pop("collectives", None)  # in studies of earlier versions
+        if found.get("counts") is not None:
+            found["counts"] = ProgramCounts.from_json(found["counts"])
         return Outcome(**found)
 
 

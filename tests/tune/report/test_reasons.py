@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slipstream.results.tuning import OK
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.report.reasons import reasons
+from slipstream.tune.report.reasons import program_changes, reasons
+from slipstream.tune.search.program_counts import CollectiveCounts, ProgramCounts
 
 FLAG = "xla_gpu_all_gather_combine_threshold_bytes"
 LAYERS = {
@@ -14,27 +17,64 @@ LAYERS = {
 MIB = 1 << 20
 
 
-def outcome(count: int, each: int) -> Outcome:
-    return Outcome(status=OK, step_us=1000.0, collectives={"all-gather": (count, count * each)})
+def outcome(count: int, each: int, program: str = "a", **counts: int) -> Outcome:
+    found = CollectiveCounts(count, count * each, each, **{"arrays": 64, **counts})
+    made = ProgramCounts({"all-gather": found}, 4, 2, (8,))
+    return Outcome(status=OK, step_us=1000.0, program=program, work=program, counts=made)
+
+
+DEFAULT = outcome(64, 12_500_000)
 
 
 def test_a_threshold_that_changed_the_program() -> None:
     """By its size it would split a layer into four; the program has one for each layer."""
-    said = reasons({FLAG: str(32 * MIB)}, outcome(64, 12_500_000), outcome(8, 10**8), LAYERS)
-    assert said == (
-        "8 all-gathers per step instead of 64, 100 MB each on average instead of 12.5 MB",
-        "with the all-gather threshold of 33.6 MB, the program has 8 all-gathers per step of "
-        "100 MB on average (a layer's weights: 100 MB, 8 layers)",
+    best = replace(outcome(8, 10**8, "b", asynchronous=6), least_us=900.0)
+    assert reasons({FLAG: str(32 * MIB)}, DEFAULT, best, LAYERS) == (
+        "all-gathers per step 64 → 8 of 64 arrays, the largest 12.5 MB → 100 MB, "
+        "asynchronous 0 → 6",
+        "with the all-gather threshold of 33.6 MB, the program has 8 all-gathers per step, 1 for "
+        "each layer, 100 MB on average (a layer's weights: 100 MB, 8 layers)",
+        "no schedule of its program takes less than 900 µs",
     )
 
 
 def test_a_threshold_that_changed_nothing() -> None:
-    said = reasons({FLAG: str(32 * MIB)}, outcome(8, 10**8), outcome(8, 10**8), LAYERS)
-    assert said == (
-        "with the all-gather threshold of 33.6 MB, the program has the same all-gathers as "
-        "without it (a layer's weights: 100 MB, 8 layers)",
+    same = outcome(8, 10**8)
+    assert reasons({FLAG: str(32 * MIB)}, same, same, LAYERS) == (
+        "the all-gather threshold of 33.6 MB leaves the program's all-gathers as they are "
+        "(a layer's weights: 100 MB, 8 layers)",
     )
 
 
 def test_a_default_is_no_reason() -> None:
-    assert reasons({}, outcome(8, 10**8), outcome(8, 10**8), LAYERS) == ()
+    assert reasons({}, DEFAULT, DEFAULT, LAYERS) == ()
+
+
+def test_changes_of_everything_that_is_counted() -> None:
+    other = ProgramCounts({"all-reduce": CollectiveCounts(2, 8, 4, 2, 2, 1)}, 0, 6, (4, 0))
+    assert program_changes(DEFAULT, replace(DEFAULT, program="b", work="b", counts=other)) == (
+        "no all-gathers instead of 64 per step",
+        "all-reduces per step 0 → 2, the largest 0 B → 4 B, asynchronous 0 → 2, in loops 0 → 1, "
+        "together 0 B → 8 B",
+        "matmuls by Triton per step 4 → 0",
+        "matmuls by libraries per step 2 → 6",
+        "iterations of its loops 8 → 4 + ?",
+    )
+
+
+def test_changes_that_no_count_shows() -> None:
+    def said(program: str, work: str) -> tuple[str, ...]:
+        return program_changes(DEFAULT, replace(DEFAULT, program=program, work=work))
+
+    assert said("a", "a") == ()
+    assert said("b", "a") == ("the instructions of the default's program, in another order",)
+    assert said("a flag=1", "a") == ("the default's program, launched in another way",)
+    assert said("b", "b") == ("as many collectives, matmuls and loops as the default's program",)
+
+
+def test_outcomes_of_earlier_studies_have_no_counts() -> None:
+    """They give no reasons about their programs, rather than wrong ones."""
+    old = Outcome.from_json({"status": OK, "collectives": {"all-gather": [64, 800]}})
+    assert old.counts is None
+    assert program_changes(old, DEFAULT) == () == reasons({FLAG: "1"}, old, old, LAYERS)
+    assert Outcome.from_json(DEFAULT.to_json()) == DEFAULT

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,20 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import option_value_error
 from slipstream.outputs.terminal.tune import study_notes
-from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, WRONG, TrialResult, Tuning
+from slipstream.results.tuning import (
+    CRASH,
+    HANG,
+    IMPOSSIBLE,
+    NO_FIT,
+    OK,
+    REFUSED,
+    WRONG,
+    TrialResult,
+    Tuning,
+)
+from slipstream.simulate.prediction import predict
 from slipstream.tune.outcome import Outcome
+from slipstream.tune.report.reasons import layer_sizes, reasons
 from slipstream.tune.search.fingerprint import fingerprint_of
 from slipstream.tune.search.screen import Screen
 from slipstream.tune.search.seeds import seeds
@@ -132,7 +145,7 @@ def test_outcomes_of_the_screen(compiled):
     assert default.status == OK and default.step_us and default.step_us > 0
     assert default.memory_bytes == found.memory.peak_bytes
     assert default.program == fingerprint_of(found.program).schedule
-    assert default.collectives is not None and default.collectives["all-gather"][0] > 0
+    assert default.counts is not None and default.counts.collectives["all-gather"].count > 0
     # One program, however it came about; another way to launch it is another candidate.
     assert same.program == default.program and same.step_us == default.step_us
     assert launched.program != default.program and launched.work == default.work
@@ -140,6 +153,42 @@ def test_outcomes_of_the_screen(compiled):
     with Screen(target, machine_of(MACHINE), most_memory_bytes=1000) as screen:
         tight = screen.evaluate({})
     assert tight.status == NO_FIT and "of 1 kB" in tight.note
+
+
+def test_reasons_are_read_from_the_compiled_program(compiled):
+    """By its size, a threshold of one byte cuts a layer into half a million; XLA makes five."""
+    found, target = compiled
+    with Screen(target, machine_of(MACHINE)) as screen:
+        default, split = screen.evaluate({}), screen.evaluate({GATHER: "1"})
+    traits = traits_of(found.program, machine_of(MACHINE))
+    layers = layer_sizes(traits, space_of(traits, installed_catalogue()))
+    said = reasons({GATHER: "1"}, default, split, layers)
+    assert (
+        "all-gathers per step 6 → 10, the largest 524 kB → 262 kB, asynchronous 6 → 10, in loops "
+        "6 → 10" in said
+    )
+    assert (
+        "with the all-gather threshold of 1 B, the program has 10 all-gathers per step, 5 for each "
+        "layer, 162 kB on average (a layer's weights: 524 kB, 2 layers)" in said
+    )
+    counts = default.counts.collectives["all-gather"]
+    # Four of the six gather two arrays each.
+    assert (counts.count, counts.arrays, counts.asynchronous, counts.in_loops) == (6, 10, 6, 6)
+    assert default.counts.loops == (2, 2) and default.counts.triton_matmuls == 0
+
+
+def test_a_step_below_its_bound_is_an_error_of_the_model(compiled, monkeypatch):
+    def too_fast(*arguments, **options):
+        found = predict(*arguments, **options)
+        return replace(found, step_us=found.bounds.least_us / 2)
+
+    monkeypatch.setattr(slipstream.tune.search.screen, "predict", too_fast)
+    with Screen(compiled[1], machine_of(MACHINE)) as screen:
+        default, split = screen.evaluate({}), screen.evaluate({GATHER: "1"})
+    assert default.status == OK
+    assert split.status == IMPOSSIBLE and split.score("step") is None
+    assert split.note.startswith("simulated in ")
+    assert split.note.endswith(": an error of the model, not a gain")
 
 
 def test_wrong_results_never_win_and_a_wrong_baseline_is_reported(compiled, monkeypatch):

@@ -86,7 +86,7 @@ def _sentence(row: SlackRow) -> str:
 def _changes(evidence: Evidence, rows: list[SlackRow], earlier_us: float) -> tuple[Remedy, ...]:
     changes = []
     if earlier_us:
-        note = "gives the scheduler measured costs, so that it starts these earlier"
+        note = "gives the scheduler measured costs, so that it can start these earlier"
         changes.append(Remedy("command", "slipstream run -- python train.py", note))
     if any(row.kind == "communication" for row in rows):
         note = "shard so that less data moves, or use a larger batch, which hides more"

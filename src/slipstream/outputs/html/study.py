@@ -150,7 +150,7 @@ def _trial(tried: TrialResult) -> Row:
         us_cell(tried.exposed_us),
         bytes_cell(tried.memory_bytes),
         tried.origin.removeprefix("preset "),
-        named_cell(settings_text(tried.settings), tried.note),
+        named_cell(settings_text(tried.settings), "; ".join(tried.changes) or tried.note),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.formatting import plural, time_text
+from slipstream.outputs.formatting import band_text, plural, time_text
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -109,10 +109,10 @@ def verdict_of(tuning: Tuning) -> str:
     if not best.settings:
         is_so = "nothing is significantly faster than" if tuning.measured else "nothing beats"
         return f"{is_so} the default: {_score(baseline, tuning.objective)}"
-    said = (
-        f"{_score(baseline, tuning.objective)} → {_score(best, tuning.objective)}, "
-        f"{best.change or 0:+.1%}, {best.basis}"
-    )
+    after = _score(best, tuning.objective)
+    if tuning.objective == "step" and best.step_us and best.low_us and best.high_us:
+        after = band_text(best.step_us, best.low_us, best.high_us)
+    said = f"{_score(baseline, tuning.objective)} → {after}, {best.change or 0:+.1%}, {best.basis}"
     if best.change_interval is not None:
         low, high = best.change_interval
         said += f" (95%: {low:+.1%} … {high:+.1%})"
@@ -121,7 +121,7 @@ def verdict_of(tuning: Tuning) -> str:
 
 def _verdict(tuning: Tuning, width: int) -> list[Line]:
     lines: list[Line] = [(line, "bold") for line in paragraph(verdict_of(tuning), width)]
-    if tuning.best is None or tuning.baseline is None or not tuning.best.settings:
+    if tuning.best is None or tuning.baseline is None:
         return lines
     for name, value in tuning.best.settings.items():
         # The winner is never cut short: long lists get places to break.

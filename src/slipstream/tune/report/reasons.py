@@ -1,4 +1,4 @@
-"""Why the best is better, in sentences: how the step changed, and what its settings mean."""
+"""Why a candidate is better or worse, in sentences that its compiled program bears out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slipstream.tune.outcome import Outcome
+from slipstream.tune.search.program_counts import CollectiveCounts, ProgramCounts
 from slipstream.tune.space.program_traits import ProgramTraits
 from slipstream.tune.space.space import Space
 from slipstream.tune.space.threshold_grid import layer_bytes
@@ -18,6 +19,7 @@ _THRESHOLDS = {
     "xla_gpu_reduce_scatter_combine_threshold_bytes": "reduce-scatter",
     "xla_gpu_all_reduce_combine_threshold_bytes": "all-reduce",
 }
+_NOTHING = CollectiveCounts()
 
 
 def layer_sizes(traits: ProgramTraits, space: Space) -> dict[str, Any]:
@@ -37,12 +39,35 @@ def layer_sizes(traits: ProgramTraits, space: Space) -> dict[str, Any]:
 def reasons(
     settings: Mapping[str, str], baseline: Outcome, best: Outcome, layers: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Sentences, the most important first."""
+    """Why the best is better, the most important first."""
     return (
         *_parts(baseline, best),
-        *_collectives(baseline, best),
+        *program_changes(baseline, best),
         *_thresholds(settings, baseline, best, layers),
+        *_bound(best),
     )
+
+
+def program_changes(baseline: Outcome, other: Outcome) -> tuple[str, ...]:
+    """What the compiled program of a candidate has, and the default's doesn't; or the reverse."""
+    before, after = baseline.counts, other.counts
+    if before is None or after is None or other.program == baseline.program:
+        return ()
+    found = (
+        *_collectives(before, after),
+        *_matmuls(before, after),
+        *_loops(before, after),
+    )
+    if found:
+        return found
+    if other.work == baseline.work:
+        is_launch = other.program.split()[0] == baseline.program.split()[0]
+        return (
+            "the default's program, launched in another way"
+            if is_launch
+            else "the instructions of the default's program, in another order",
+        )
+    return ("as many collectives, matmuls and loops as the default's program",)
 
 
 def _parts(baseline: Outcome, best: Outcome) -> Iterator[str]:
@@ -57,52 +82,89 @@ def _parts(baseline: Outcome, best: Outcome) -> Iterator[str]:
             )
 
 
-def _collectives(baseline: Outcome, best: Outcome) -> Iterator[str]:
-    before, after = baseline.collectives or {}, best.collectives or {}
-    for kind in sorted({*before, *after}):
-        count_before, bytes_before = before.get(kind, (0, 0))
-        count, size = after.get(kind, (0, 0))
-        if count != count_before:
-            yield (
-                f"{count} {kind}s per step instead of {count_before}, "
-                f"{format_bytes(size / max(count, 1))} each on average instead of "
-                f"{format_bytes(bytes_before / max(count_before, 1))}"
-            )
+def _collectives(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:
+    """`all-gathers per step 62 → 4, the largest 27 MB → 1.7 GB, asynchronous 60 → 3`."""
+    for kind in sorted({*before.collectives, *after.collectives}):
+        old, new = before.collectives.get(kind, _NOTHING), after.collectives.get(kind, _NOTHING)
+        if old == new:
+            continue
+        if not new.count:
+            yield f"no {kind}s instead of {old.count} per step"
+            continue
+        combined = f" of {new.arrays} arrays" if new.arrays > new.count else ""
+        largest = _change(format_bytes(old.largest_bytes), format_bytes(new.largest_bytes))
+        parts = [
+            f"{kind}s per step {_change(old.count, new.count)}{combined}",
+            f"the largest {largest}",
+            f"asynchronous {_change(old.asynchronous, new.asynchronous)}",
+        ]
+        if old.in_loops != new.in_loops:
+            parts.append(f"in loops {_change(old.in_loops, new.in_loops)}")
+        if old.bytes != new.bytes:
+            parts.append(f"together {_change(format_bytes(old.bytes), format_bytes(new.bytes))}")
+        yield ", ".join(parts)
+
+
+def _matmuls(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:
+    old, new = before, after
+    if old.triton_matmuls != new.triton_matmuls:
+        yield f"matmuls by Triton per step {_change(old.triton_matmuls, new.triton_matmuls)}"
+    if old.library_matmuls != new.library_matmuls:
+        yield f"matmuls by libraries per step {_change(old.library_matmuls, new.library_matmuls)}"
+
+
+def _loops(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:
+    if before.loops != after.loops:
+        yield f"iterations of its loops {_change(_trips(before.loops), _trips(after.loops))}"
+
+
+def _trips(loops: tuple[int, ...]) -> str:
+    return " + ".join(str(count or "?") for count in loops) or "none"
+
+
+def _change(before: object, after: object) -> str:
+    return f"{before} → {after}" if before != after else f"{after}"
 
 
 def _thresholds(
     settings: Mapping[str, str], baseline: Outcome, best: Outcome, layers: Mapping[str, Any]
 ) -> Iterator[str]:
+    """What each threshold came to, beside the size of a layer."""
     for flag, kind in _THRESHOLDS.items():
-        facts, made = layers.get(flag), (best.collectives or {}).get(kind)
-        if flag not in settings or facts is None or made is None:
+        facts = layers.get(flag)
+        if flag not in settings or facts is None or best.counts is None:
             continue
-        before = (baseline.collectives or {}).get(kind)
+        made = best.counts.collectives.get(kind, _NOTHING)
+        before = baseline.counts.collectives.get(kind) if baseline.counts is not None else None
         yield threshold_sentence(settings[flag], facts, layers["layers"], made, before)
 
 
 def threshold_sentence(
     value: str,
     facts: Mapping[str, Any],
-    layers: int | None,
-    made: tuple[int, int],
-    before: tuple[int, int] | None,
+    layers: int,
+    made: CollectiveCounts,
+    before: CollectiveCounts | None,
 ) -> str:
-    """What the compiled program has with a threshold, beside the size of one of its layers.
-
-    `made` and `before` are the number and the bytes of its collectives, with and without it. What
-    a threshold ought to do is not claimed: XLA combines only what its other rules allow.
-    """
-    kind, (count, size) = facts["kind"], made
+    """What the compiled program has with a threshold, beside the size of one of its layers."""
+    kind = facts["kind"]
     counted = "one device's share of a layer's gradients" if kind == "reduce-scatter" else (
         "a layer's gradients" if kind == "all-reduce" else "a layer's weights"
     )  # fmt: skip
     layer = f"{counted}: {format_bytes(facts['layer_bytes'])}, {layers} layers"
-    with_it = f"with the {kind} threshold of {format_bytes(int(value))}"
+    threshold = f"the {kind} threshold of {format_bytes(int(value))}"
     if made == before:
-        return f"{with_it}, the program has the same {kind}s as without it ({layer})"
-    each = format_bytes(size / max(count, 1))
-    return f"{with_it}, the program has {count} {kind}s per step of {each} on average ({layer})"
+        return f"{threshold} leaves the program's {kind}s as they are ({layer})"
+    each = format_bytes(made.bytes / max(made.count, 1))
+    return (
+        f"with {threshold}, the program has {made.count} {kind}s per step, "
+        f"{made.count / layers:.3g} for each layer, {each} on average ({layer})"
+    )
+
+
+def _bound(best: Outcome) -> Iterator[str]:
+    if best.least_us:
+        yield f"no schedule of its program takes less than {_time(best.least_us)}"
 
 
 def _time(us: float) -> str:

@@ -20,7 +20,7 @@ from slipstream.results.tuning import (
 from slipstream.tune.measure import finals
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.report.effects import effects
-from slipstream.tune.report.reasons import reasons
+from slipstream.tune.report.reasons import program_changes, reasons
 from slipstream.tune.search.search import best_row
 from slipstream.tune.search.study import Study, TrialRow
 from slipstream.tune.space.knob import Knob
@@ -193,6 +193,8 @@ def _tried(
             found.append(TrialResult(row.number, row.settings, status, row.origin))
             continue
         tried = _one(row, outcome, reference, objective)
+        if baseline is not None and baseline.outcome is not None:
+            tried = replace(tried, changes=program_changes(baseline.outcome, outcome))
         if outcome.program and outcome.status == OK:
             first = programs.setdefault(outcome.program, row.number)
             alike = works.setdefault(outcome.work, row.number)
@@ -215,6 +217,9 @@ def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: st
         status=outcome.status,
         origin=row.origin,
         step_us=outcome.step_us,
+        low_us=outcome.low_us,
+        high_us=outcome.high_us,
+        least_us=outcome.least_us,
         interval_us=outcome.interval_us,
         memory_bytes=outcome.memory_bytes,
         compile_s=outcome.compile_s,

@@ -7,7 +7,6 @@ settings ─► compile ─► fits? ─► seen before? ─► simulate ─► 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -19,19 +18,30 @@ from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.targets import Target
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.machines.machine import Machine
-from slipstream.profile.program import Program
 from slipstream.results.prediction import Prediction
-from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, OUT_OF_MEMORY, REFUSED, WRONG
+from slipstream.results.tuning import (
+    CRASH,
+    HANG,
+    IMPOSSIBLE,
+    NO_FIT,
+    OK,
+    OUT_OF_MEMORY,
+    REFUSED,
+    WRONG,
+)
 from slipstream.simulate.prediction import predict
 from slipstream.simulate.recorded import RecordedCosts
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.fingerprint import fingerprint_of
+from slipstream.tune.search.program_counts import counts_of
 from slipstream.tune.space.knob import COSTS
 from slipstream.tune.space.knob_catalogue import GRAPH_FLAGS
-from slipstream.units import format_bytes
+from slipstream.units import PS_PER_US, format_bytes, format_time
 
 TIMEOUT_S = 600.0
 """a compile that takes longer counts as hung"""
+ROUNDING = 1e-3
+"""a step shorter than its bound by less than this is rounding: the simulation counts picoseconds"""
 _KINDS = {"died": CRASH, "memory": OUT_OF_MEMORY, "refused": REFUSED}
 
 
@@ -153,7 +163,9 @@ def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: 
         least_us=prediction.bounds.least_us,
         program=program,
         work=work,
-        collectives=_collectives(compiled.program),
+        low_us=prediction.low_us,
+        high_us=prediction.high_us,
+        counts=counts_of(compiled.program),
         parts_us={
             "compute": prediction.compute_us,
             "communication": prediction.communication_us,
@@ -167,10 +179,22 @@ def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: 
 
 
 def _judged(outcome: Outcome, settings: Mapping[str, str]) -> Outcome:
-    """Candidates with wrong results never win; only the baseline keeps its score, as reference."""
-    if not outcome.wrong or not settings:
+    """Candidates with wrong results, or below their own bound, never win.
+
+    The baseline keeps its score, as the reference.
+    """
+    if not settings:
         return outcome
-    return replace(outcome, status=WRONG, note=outcome.wrong)
+    if outcome.wrong:
+        return replace(outcome, status=WRONG, note=outcome.wrong)
+    step, least = outcome.step_us, outcome.least_us
+    if step is not None and least is not None and step < least * (1 - ROUNDING):
+        note = (
+            f"simulated in {format_time(step * PS_PER_US)}, but no schedule of its program takes "
+            f"less than {format_time(least * PS_PER_US)}: an error of the model, not a gain"
+        )
+        return replace(outcome, status=IMPOSSIBLE, note=note)
+    return outcome
 
 
 def _worst_wait(prediction: Prediction) -> str:
@@ -178,17 +202,3 @@ def _worst_wait(prediction: Prediction) -> str:
         return ""
     wait = prediction.waits[0]
     return f"{wait.kind} {wait.instruction} waits {wait.us / 1e3:.2f} ms: {wait.why}"
-
-
-def _collectives(program: Program) -> dict[str, tuple[int, int]]:
-    """(count, total bytes) of a step's collectives, by kind."""
-    counts: dict[str, int] = defaultdict(int)
-    sizes: dict[str, int] = defaultdict(int)
-    for instruction in program.scheduled:
-        collective = instruction.collective
-        if collective is None or instruction.is_done:
-            continue
-        times = program.executions(instruction.name) or 1
-        counts[collective.kind] += times
-        sizes[collective.kind] += times * collective.bytes
-    return {kind: (counts[kind], sizes[kind]) for kind in counts}

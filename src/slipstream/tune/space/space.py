@@ -112,7 +112,7 @@ def space_of(
         else:
             left_out[spec.name] = reason
     if has_costs:
-        why = "Gives the scheduler measured costs instead of its own estimates."
+        why = "To give the scheduler measured costs instead of its own estimates."
         knobs.append(Knob(COSTS, ("off", "on"), why))
     for name, values in options.added.items():
         knobs = [knob for knob in knobs if knob.name != name]
