@@ -171,6 +171,7 @@ def test_a_sharded_program_with_a_scan(data):
     assert found.all_gradients.bytes == pytest.approx((4 * matrices + 8192 * 1024) * 2, rel=0.001)
     assert found.flags == dict.fromkeys(found.flags, 32 * MIB)
     assert found.notes[0] == "the program has 8 all-gathers, the largest of 268 MB"
+    assert "meant to put a layer's arrays into one collective" in found.notes[-1]
 
 
 def test_a_program_on_one_device_has_nothing_to_combine(data):

@@ -284,11 +284,16 @@ def _present(program: Program) -> list[str]:
         return [
             "the program has only all-reduces, so the other two thresholds have no effect on it"
         ]
-    return [
+    found = [
         f"the program has {len(sizes[kind])} {kind}{'s' if len(sizes[kind]) > 1 else ''}, "
         f"the largest of {format_bytes(max(sizes[kind]))}"
         for kind in order
         if sizes[kind]
+    ]
+    return [
+        *found,
+        "the thresholds are meant to put a layer's arrays into one collective; XLA combines only "
+        "arrays of one type, group and loop: see what it makes of them with slipstream tune",
     ]
 
 

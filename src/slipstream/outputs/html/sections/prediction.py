@@ -35,6 +35,7 @@ def prediction_section(predictions: Sequence[Prediction]) -> Section:
             _bars(predictions),
             _table(predictions),
             _basis(predictions),
+            join(_unknown(one, len(predictions) > 1) for one in predictions),
             join(_waits(one, len(predictions) > 1) for one in predictions),
             _messages(predictions),
         )
@@ -89,14 +90,11 @@ def _table(predictions: Sequence[Prediction]) -> Html:
     columns = [
         TableColumn("Machine"),
         number("Devices", wide=True),
-        number("Step"),
-        TableColumn("90% band"),
+        number("Step, 90% band"),
         number("Compute", wide=True),
-        number("Communication", wide=True),
-        number("Exposed communication"),
+        number("Communication"),
         number("Exposed copies", wide=True),
-        number("Lower bound"),
-        number("Overlap could save", wide=True),
+        number("Lower bound", wide=True),
         number("MFU", wide=True),
         number("Memory", wide=True),
     ]
@@ -104,14 +102,11 @@ def _table(predictions: Sequence[Prediction]) -> Html:
         [
             one.machine,
             count_cell(one.devices),
-            us_cell(one.step_us),
-            _band(one),
+            _time(one.step_us, f"{time_text(one.low_us)} … {time_text(one.high_us)}"),
             us_cell(one.compute_us),
-            us_cell(one.communication_us),
-            us_cell(one.exposed_communication_us),
+            _time(one.communication_us, f"{time_text(one.exposed_communication_us)} exposed"),
             us_cell(one.exposed_copy_us),
-            us_cell(one.bounds.least_us),
-            share_cell(one.bounds.gain(one.step_us), 0),
+            _time(one.bounds.least_us, _gain(one)),
             share_cell(one.mfu, 0),
             _memory(one),
         ]
@@ -120,12 +115,14 @@ def _table(predictions: Sequence[Prediction]) -> Html:
     return table(columns, rows, "Predictions")
 
 
-def _band(one: Prediction) -> Cell:
-    # No-break spaces keep each end on one line.
-    low, high = (
-        time_text(us).replace(" ", "\N{NO-BREAK SPACE}") for us in (one.low_us, one.high_us)
-    )
-    return Cell(f"{low} … {high}", one.low_us)
+def _time(us: float, below: str) -> Cell:
+    return Cell(join((time_text(us), tag("small", below))), us)
+
+
+def _gain(one: Prediction) -> str:
+    if not one.bounds.has_gain(one.step_us):
+        return "nothing to save"
+    return f"{share_text(one.bounds.gain(one.step_us), 0)} to save"
 
 
 def _memory(one: Prediction) -> Cell:
@@ -151,6 +148,24 @@ def _basis(predictions: Sequence[Prediction]) -> Html:
         if all(other.basis == one.basis for other in predictions):
             break
     return join(made)
+
+
+def _unknown(one: Prediction, several: bool) -> Html | None:
+    """Kernels without a model: each takes at least this long."""
+    if not one.unknown:
+        return None
+    heading = f"Kernels without a model on {one.machine}" if several else "Kernels without a model"
+    columns = [
+        TableColumn("Kernel", is_code=True),
+        number("Per step, at least"),
+        number("Times"),
+        number("Share of compute"),
+    ]
+    rows: list[Row] = [
+        [kernel.name, us_cell(kernel.us), count_cell(kernel.times), share_cell(kernel.share)]
+        for kernel in one.unknown
+    ]
+    return join((tag("h3", heading), table(columns, rows, heading, 10)))
 
 
 def _waits(one: Prediction, several: bool) -> Html:
