@@ -1,5 +1,7 @@
 """Which programs are hot, by planted times."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
@@ -71,6 +73,26 @@ def test_a_data_loader_called_before_the_first_step_is_not_chosen():
     assert job.loop("loader", most=50) is None
     job.chooser.compiled(job.programs["step"])
     assert job.loop("loader", "step") == ("step", 4)
+
+
+def test_a_loader_in_a_thread_of_its_own_is_not_chosen_while_the_step_is_traced():
+    job = Job(start=4, loader=0.1, init=0.001, step=0.5)
+    job.programs["loader"] = program("jit_loader", works=False)
+    job.call("init")
+    assert aside(lambda: job.loop("loader")) is None
+    assert job.loop("step") == ("step", 4)
+
+
+def test_a_job_in_a_thread_may_have_no_products():
+    job = Job(start=4, stencil=0.1)
+    job.programs["stencil"] = program("jit_stencil", works=False)
+    assert aside(lambda: job.loop("stencil"))[0] == "stencil"
+
+
+def aside(call):
+    """What a call returns in another thread than the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
 
 
 def test_what_ran_once_blocks_nobody():

@@ -4,7 +4,8 @@
     program   loaded   waited for, timed   counted, not waited    anew           timed again
 
 A program's time is that of a typical call times its calls. What runs once, or no longer, is left
-out, and so is what runs while programs are still being compiled: that is the job's start.
+out, and so is what runs while programs are still being compiled: that is the job's start. A program
+without products that a thread beside the main one calls prepares data.
 
 The first choice is measured alone. If another program then takes much more time, it takes over: an
 evaluation may come before the training. Once a program is measured, those that share its loop and
@@ -62,6 +63,8 @@ class _Seen:
     """when it was called last"""
     last_call: int = 0
     """the number of that call, among those of all programs"""
+    is_aside: bool = False
+    """whether that call came from another thread than the main one"""
 
     @property
     def each_s(self) -> float:
@@ -91,6 +94,7 @@ class HotProgramChooser:
         """the user's choice, if any"""
         self._clock = clock
         self._calls = 0
+        self._has_main_called = False
         self._compiled_s = clock()
         self._chosen_s = 0.0
         """when the first choice was made"""
@@ -129,6 +133,8 @@ class HotProgramChooser:
             seen.loop_calls += self._chosen_s > 0
             self._calls += 1
             seen.last_s, seen.last_call = self._clock(), self._calls
+            seen.is_aside = threading.current_thread() is not threading.main_thread()
+            self._has_main_called |= not seen.is_aside
             if seconds is not None:
                 seen.times_s.append(seconds)
                 seen.samples += 1
@@ -249,13 +255,17 @@ class HotProgramChooser:
         return found
 
     def _is_hot(self, seen: _Seen) -> bool:
-        if not seen.is_work and not self._fills_the_loop(seen):
+        if self._prepares_data(seen) or not (seen.is_work or self._fills_the_loop(seen)):
             return False
         return not any(
             self._goes_before(other, seen)
             for program, other in self._seen.items()
             if other is not seen and program not in self._measured
         )
+
+    def _prepares_data(self, seen: _Seen) -> bool:
+        """Whether it is called beside the training, maybe far ahead of it."""
+        return seen.is_aside and not seen.is_work and self._has_main_called
 
     def _fills_the_loop(self, seen: _Seen) -> bool:
         """Whether the job does little else, for long: data and weights are prepared so, too."""
@@ -265,7 +275,7 @@ class HotProgramChooser:
 
     def _goes_before(self, other: _Seen, seen: _Seen) -> bool:
         """Whether another program that still runs takes more time."""
-        if other.recent_s <= seen.recent_s:
+        if other.recent_s <= seen.recent_s or self._prepares_data(other):
             return False
         if other.recent_calls == 1 and seen.recent_calls >= 2 * self.start:
             return False  # it ran once
