@@ -48,6 +48,7 @@ LONGEST = (
     "browser/test_viewer.py",  # 16
     "api/test_optimize.py",  # 16
     "costs/test_compiled.py",  # 15
+    "compiler/test_model_kernels.py",  # 15
     "tune/measure/test_in_process.py",  # 14
     "tune/test_command.py",  # 13
     "run/test_layouts.py",  # 11

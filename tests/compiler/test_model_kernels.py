@@ -18,19 +18,31 @@ from slipstream.simulate.costing import costing
 KERNELS = Path(__file__).with_name("model_kernels.py")
 H200 = machine("H200").gpu
 PARTS = {
-    "cudnn": ("attention", 2.5),
-    "pallas_triton": ("kernel", 4),
-    "pallas_mosaic": ("kernel", 2),
+    "cudnn": ("attention", "bf16", 2.5),
+    "pallas_triton": ("kernel", "bf16", 4),
+    "pallas_mosaic": ("kernel", "bf16", 2),
+    "fp8": ("gemm", "f8", 2),
+    "quantized": ("gemm", "f8", 2),
+    "ragged": ("gemm", "bf16", 2),
+    "routing": ("fusion", "bf16", 12),
+    "dropout": ("fusion", "bf16", 3),
+    "callback": ("copy", "bf16", 200),
 }
-"""kind of the work that takes most of each part's time, and the largest time over the roofline"""
+"""kind of the work that takes most of each part's time, the type of its products, and the largest
+time over the roofline; a callback goes over the link to the host"""
 
 
 @pytest.fixture(scope="module")
-def found(session_cache, tmp_path_factory):
+def compiled(session_cache):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(session_cache))
         patched.delenv("XLA_FLAGS", raising=False)
-        return compilation(f"{KERNELS}:build", on="H200")
+        yield lambda function, on: compilation(f"{KERNELS}:{function}", on=on)
+
+
+@pytest.fixture(scope="module")
+def found(compiled):
+    return compiled("build", "H200")
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +54,16 @@ def parts(found):
         part = program.instruction(name).op_name.split("kernels.")[-1].partition("/")[0]
         times = program.executions(name) or 1
         done = work(program, program.instruction(name)) * times
-        least = max(done.bytes / H200.memory_bandwidth, done.flops / H200.peak_flops["bf16"])
-        grouped[part.rstrip(")")].append((least * 1e6, estimate.us * times, estimate))
+        part = part.rstrip(")")
+        peak = H200.peak_flops[PARTS[part][1] if part in PARTS else "bf16"]
+        least = max(done.bytes / H200.memory_bandwidth, done.flops / peak)
+        grouped[part].append((least * 1e6, estimate.us * times, estimate))
     return grouped
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_kernel_has_a_model(part, parts):
-    kind, most = PARTS[part]
+    kind, _, most = PARTS[part]
     rows: list[tuple[float, float, Estimate]] = parts[part]
     assert {estimate.basis for _, _, estimate in rows} == {"modelled"}
     assert max(rows, key=lambda row: row[1])[2].kind == kind
@@ -74,3 +88,20 @@ def test_the_work_of_pallas_kernels_is_in_the_program(found):
     blocks = 16 * 17 // 2  # of 128 queries and 128 keys that a causal mask leaves
     assert counted["mha_forward (Pallas)"] == 2 * 2 * 128**3 * blocks * 64
     assert counted["mosaic_gpu_v2"] == 2 * 4096**3
+
+
+def test_nothing_is_a_default(parts):
+    assert {row[2].basis for rows in parts.values() for row in rows} == {"modelled"}
+
+
+def test_keys_of_a_ring_go_round_in_a_loop(compiled):
+    on = machine("8xH200")
+    program = compiled("ring", "8xH200").program
+    estimates = costing(program, on, None)
+    starts = [one for one in program.scheduled if one.collective is not None and one.is_start]
+    assert {one.collective.kind for one in starts} == {"collective-permute"}
+    assert {program.executions(one.name) for one in starts} <= {7, 8}
+    assert {estimate.basis for estimate in estimates.values()} == {"modelled"}
+    for one in starts:
+        least = one.collective.bytes / on.gpu.link_bandwidth * 1e6
+        assert least < estimates[one.name].us < 10 * least

@@ -13,6 +13,7 @@ PARTS = (
     private_api.CAPABILITY_AT_LEAST,
     private_api.CAPABILITY_EQUAL,
     private_api.DEFAULT_DEVICE,
+    private_api.LOWERING_BACKEND,
 )
 HOPPER = TargetGpu("NVIDIA H200", (9, 0), 132, 91900)
 AMPERE = TargetGpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 91900)
@@ -64,6 +65,19 @@ def test_kernels_ask_the_target_for_its_cores():
     with answering_for(HOPPER):
         device = backend.get_default_device()
         assert (device.core_count, device.compute_capability) == (132, "9.0")
+
+
+def test_callbacks_into_python_are_lowered():
+    shape = jax.ShapeDtypeStruct((4,), jnp.float32)
+
+    def step(x):
+        jax.debug.print("x is {}", x)
+        return jax.pure_callback(lambda x: x, shape, x)
+
+    traced = jax.jit(step).trace(shape)
+    with answering_for(HOPPER):
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("@xla_ffi_python_gpu_callback") == 2
 
 
 def test_a_mesh_names_the_target():

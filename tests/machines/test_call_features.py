@@ -5,7 +5,7 @@ import pytest
 from slipstream.machines.features import KernelFeatures
 from slipstream.machines.gemm_model import Gemm
 from slipstream.machines.kernel_features import kernel_features
-from slipstream.machines.kernel_model import kernel_time
+from slipstream.machines.kernel_model import CALLBACK_US, kernel_time
 from slipstream.machines.topology import machine
 from slipstream.sources.hlo.reader import program_from_text
 
@@ -74,6 +74,23 @@ def test_other_calls_of_transformer_engine_are_known_by_their_bytes(target, kind
     assert estimate.basis == ("default" if kind == "other" else "modelled")
     least_us = found.bytes / machine("H200").gpu.memory_bandwidth * 1e6
     assert least_us < estimate.us < 2 * least_us
+
+
+def test_a_product_with_scales_for_blocks_is_fp8():
+    found = features(
+        "__cudnn$blockScaledDot",
+        "f8e4m3fn[2,512,1024]{2,1,0} f8e4m3fn[2,256,1024]{2,1,0} f8e8m0fnu[2,512,32]{2,1,0}",
+        f"(f32[2,512,256]{{2,1,0}}, {SCRATCH})",
+    )
+    assert (found.kind, found.gemm) == ("gemm", Gemm(2, 512, 256, 1024, "f8"))
+
+
+def test_a_callback_goes_to_the_host_and_back():
+    program = call("xla_ffi_python_gpu_callback", "f32[1024,1024]{1,0}", "f32[1024,1024]{1,0}")
+    estimate = kernel_time(machine("H200"), program, program.instruction("out"))
+    least = 2 * 4 * 1024**2 / machine("H200").gpu.host_bandwidth * 1e6
+    assert (estimate.kind, estimate.basis) == ("copy", "modelled")
+    assert CALLBACK_US + least < estimate.us < CALLBACK_US + 1.5 * least
 
 
 COUNTED = (

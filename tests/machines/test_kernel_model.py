@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.costs.measure import measure
 from slipstream.machines.features import KernelFeatures
-from slipstream.machines.gemm_model import Gemm, gemm_us, tensor_dtype
+from slipstream.machines.gemm_model import Gemm, gemm_of_dot, gemm_us, tensor_dtype
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import (
     kernel_scales,
@@ -22,6 +22,7 @@ from slipstream.machines.kernel_model import (
 from slipstream.machines.machine import Machine
 from slipstream.machines.topology import machine
 from slipstream.profile.program import Program
+from slipstream.profile.semantics.flops import work
 from slipstream.simulate.recorded import hottest_program
 from slipstream.sources.hlo.reader import program_from_text
 from slipstream.sources.load import load
@@ -122,6 +123,59 @@ def test_a_product_is_the_same_whoever_computes_it() -> None:
     assert expected.flops == 2 * 4096 * 8192 * 2048
     assert asked("gemm_fusion").is_triton
     assert not asked("library").is_triton
+
+
+SCALED = """HloModule scaled, is_scheduled=true
+
+product {
+  a = f8e4m3fn[512,1024]{1,0} parameter(0)
+  b = f8e4m3fn[256,1024]{1,0} parameter(1)
+  s = bf16[] parameter(2)
+  t = bf16[1024]{0} parameter(3)
+  wide = bf16[512,1024]{1,0} convert(a)
+  scales = bf16[512,1024]{1,0} broadcast(s), dimensions={}
+  scaled = bf16[512,1024]{1,0} multiply(wide, scales)
+  other = bf16[256,1024]{1,0} convert(b)
+  rows = bf16[256,1024]{1,0} broadcast(t), dimensions={1}
+  by_row = bf16[256,1024]{1,0} multiply(other, rows)
+  one = bf16[512,256]{1,0} dot(scaled, other), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT two = bf16[512,256]{1,0} dot(scaled, by_row), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}
+
+ENTRY main {
+  a = f8e4m3fn[512,1024]{1,0} parameter(0)
+  b = f8e4m3fn[256,1024]{1,0} parameter(1)
+  s = bf16[] parameter(2)
+  t = bf16[1024]{0} parameter(3)
+  x = bf16[8192,1024]{1,0} parameter(4)
+  w = bf16[8,1024,512]{2,1,0} parameter(5)
+  sizes = s32[8]{0} parameter(6)
+  experts = bf16[8192,512]{1,0} ragged-dot(x, w, sizes), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}
+  ROOT f = bf16[512,256]{1,0} fusion(a, b, s, t), kind=kCustom, calls=product
+}
+"""  # noqa: E501
+
+
+def test_a_product_of_fp8_values_with_one_scale_is_fp8() -> None:
+    program = program_from_text(SCALED)
+    one, two = (gemm_of_dot(program, program.instruction(name)) for name in ("one", "two"))
+    assert one == Gemm(1, 512, 256, 1024, "f8")
+    # A scale for each row or column can't wait for the end.
+    assert two == Gemm(1, 512, 256, 1024, "bf16")
+    # A GPU without fp8 multiplies as bf16.
+    plain = replace(one, dtype="bf16")
+    a100, h100 = machine("A100").gpu, machine("H100").gpu
+    gemm = parameters()["gemm"]
+    assert gemm_us(one, a100, gemm) == pytest.approx(gemm_us(plain, a100, gemm), rel=0.05)
+    assert gemm_us(one, h100, gemm) < 0.8 * gemm_us(plain, h100, gemm)
+
+
+def test_rows_of_a_ragged_product_meet_one_matrix_each() -> None:
+    program = program_from_text(SCALED)
+    experts = program.instruction("experts")
+    features = kernel_features(program, experts)
+    assert (features.kind, features.gemm) == ("gemm", Gemm(1, 8192, 512, 1024, "bf16", 1))
+    assert work(program, experts).flops == 2 * 8192 * 512 * 1024
 
 
 def test_work_is_counted() -> None:

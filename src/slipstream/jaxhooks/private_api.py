@@ -192,6 +192,11 @@ DEFAULT_DEVICE = PrivatePart(
     "The GPU whose generation and cores Pallas kernels ask for, answered for the target.",
     is_called=True,
 )  # fmt: skip
+LOWERING_BACKEND = PrivatePart(
+    "jax._src.interpreters.mlir", "ModuleContext.get_backend", Feature.TARGET_GPU,
+    "The client of the GPU that host callbacks ask for and don't use, which is not here.",
+    ("self", "optional"), is_called=True,
+)  # fmt: skip
 TRITON_DIALECT = PrivatePart(
     "jaxlib.triton.dialect", "register_dialect", Feature.PALLAS,
     "Lets MLIR read the code of Pallas kernels for Triton.",

@@ -2,6 +2,7 @@
 
     jax.nn.dot_product_attention(implementation="cudnn")    version of cuDNN, compute capability
     Pallas kernels                                          compute capability, number of SMs
+    jax.pure_callback, jax.debug.print                      the client of the GPU, which none uses
 
 Where nothing is installed that could answer, tracing fails, although lowering needs none of it.
 """
@@ -48,11 +49,18 @@ def answering_for(target: TargetGpu) -> Iterator[None]:
     def equal(capability: str) -> bool:
         return target.capability == _pair(capability)
 
+    def backend(context: Any, optional: bool = False) -> Any:
+        try:
+            return own[private_api.LOWERING_BACKEND](context, optional)
+        except (RuntimeError, ValueError):  # there is no GPU here
+            return None if optional else context.backend
+
     answers: dict[PrivatePart, Callable[..., Any]] = {
         private_api.CUDNN_VERSION: lambda: target.cudnn,
         private_api.CAPABILITY_AT_LEAST: at_least,
         private_api.CAPABILITY_EQUAL: equal,
         private_api.DEFAULT_DEVICE: lambda: target,
+        private_api.LOWERING_BACKEND: backend,
     }
     try:
         own = {part: part.get() for part in answers}

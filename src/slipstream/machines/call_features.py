@@ -14,7 +14,12 @@ from slipstream.machines.gemm_model import (
 )
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.attention import Attention, attention_of
-from slipstream.profile.semantics.backend_config import PALLAS, backend_config, call_attributes
+from slipstream.profile.semantics.backend_config import (
+    BLOCK_SCALED,
+    PALLAS,
+    backend_config,
+    call_attributes,
+)
 from slipstream.profile.shapes import Shape
 
 
@@ -40,11 +45,15 @@ def call_features(program: Program, call: Instruction, read: int) -> KernelFeatu
             channels=inputs,
         )
     shapes = [operand.shape for operand in program.operands(call)]
+    if target == BLOCK_SCALED:
+        return _block_scaled(call, shapes, read)
     attention = attention_of(call, shapes)
     if attention is not None:
         return _attention(attention, read)
     if target.startswith("te_"):
         return _transformer_engine(call, shapes, read)
+    if target.startswith("xla_ffi") and target.endswith("_callback"):
+        return KernelFeatures("callback", read)
     if target.startswith(PALLAS):
         return _pallas(call, read)
     if "sort" in target.lower() or "topk" in target.lower():
@@ -75,6 +84,12 @@ def _attention(attention: Attention, read: int) -> KernelFeatures:
         is_causal=attention.is_causal,
         window=attention.window,
     )
+
+
+def _block_scaled(call: Instruction, shapes: Sequence[Shape], read: int) -> KernelFeatures:
+    (*batch, m, k), (*_, n, _) = shapes[0].dims, shapes[1].dims
+    gemm = Gemm(math.prod(batch), m, n, k, tensor_dtype(shapes[0].dtype))
+    return KernelFeatures("gemm", read, next(call.shape.leaves()).bytes, gemm=gemm)
 
 
 def _transformer_engine(call: Instruction, shapes: Sequence[Shape], read: int) -> KernelFeatures:

@@ -15,7 +15,7 @@ class KernelFeatures:
     """gemm, attention, convolution, pallas (a kernel whose work was counted in its code), copy,
     host copy, loop, reduce (along the fastest dimension), columns (a reduction along others), rows
     (reduced and used again), transpose, strided (a transpose in a loop kernel), scatter, sort,
-    free, or other (an unknown call)"""
+    callback (into Python on the host), free, or other (an unknown call)"""
     bytes: int = 0
     written: int = 0
     """bytes of these that a matmul writes"""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slipstream.machines.machine import Gpu
@@ -22,6 +22,9 @@ from slipstream.profile.semantics.flops import work
 from slipstream.profile.shapes import Shape
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+_VIEWS = ("convert", "bitcast", "copy", "reshape", "transpose")
+_STEPS = 16
+"""operations between a product and the values that it multiplies, at most"""
 SPLITS = (1, 2, 4, 8, 16, 32)
 
 
@@ -51,7 +54,39 @@ def gemm_of_dot(program: Program, dot: Instruction) -> Gemm | None:
         for key in ("lhs_contracting", "rhs_contracting", "lhs_batch")
     }
     precision = f"{dot.attributes.get('operand_precision', '')} {dot.attributes.get('algorithm')}"
-    return _product(shapes, dims, precision)
+    found = _product(shapes, dims, precision)
+    if found is not None and dot.opcode == "ragged-dot":
+        # Each row is multiplied by the matrix of its group alone.
+        found = replace(found, n=max(dot.shape.size // found.m, 1))
+    if found is not None and all(_is_scaled_fp8(program, one) for one in program.operands(dot)[:2]):
+        # Whoever multiplies fp8 values and a scale leaves the scale for the end (cuBLASLt).
+        return replace(found, dtype="f8")
+    return found
+
+
+def _is_scaled_fp8(program: Program, value: Instruction) -> bool:
+    """Whether a value is fp8, converted and multiplied by one number for all."""
+    for _ in range(_STEPS):
+        if value.shape.dtype.startswith("f8"):
+            return True
+        rest = list(program.operands(value))
+        if value.opcode == "multiply":
+            rest = [one for one in rest if not _is_one_number(program, one)]
+        elif value.opcode not in _VIEWS:
+            return False
+        if len(rest) != 1:
+            return False
+        value = rest[0]
+    return False
+
+
+def _is_one_number(program: Program, value: Instruction) -> bool:
+    """Whether all elements of a value are the same number."""
+    for _ in range(_STEPS):
+        if value.opcode not in (*_VIEWS, "broadcast") or value.shape.size == 1:
+            break
+        value = program.operands(value)[0]
+    return value.shape.size == 1
 
 
 def gemm_of_call(program: Program, call: Instruction) -> Gemm | None:
@@ -84,8 +119,8 @@ def tensor_dtype(dtype: str, precision: str = "") -> str:
 
     `precision` may name an algorithm: `dot_bf16_bf16_f32` rounds f32 operands to bf16.
     """
-    if dtype.startswith("f8"):
-        return "f8"
+    if dtype.startswith(("f8", "f4")):
+        return dtype[:2]
     if stated := re.search(r"dot_(bf16|f16|tf32|f32)_\1_f32(?!_x)", precision.lower()):
         return stated[1]
     if dtype == "f32" and "high" not in precision.lower():
@@ -93,10 +128,19 @@ def tensor_dtype(dtype: str, precision: str = "") -> str:
     return dtype
 
 
+def peak_of(gpu: Gpu, dtype: str) -> float:
+    """The peak rate of a type; small floats are computed as the next larger type that has one."""
+    for name in {"f4": ("f4", "f8", "bf16"), "f8": ("f8", "bf16")}.get(dtype, (dtype,)):
+        if name in gpu.peak_flops:
+            return gpu.peak_flops[name]
+    return gpu.peak_flops["f32"]
+
+
 def gemm_us(gemm: Gemm, gpu: Gpu, parameters: Mapping[str, Any]) -> float:
     """Microseconds of arithmetic, without memory traffic."""
-    peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["f32"]
-    rate = peak * parameters["efficiency"].get(gemm.dtype, parameters["efficiency"]["bf16"])
+    rate = peak_of(gpu, gemm.dtype) * parameters["efficiency"].get(
+        gemm.dtype, parameters["efficiency"]["bf16"]
+    )
     if gemm.dtype == "tf32" and gemm.shallow:
         rate *= parameters["shallow_tf32"]["one" if gemm.shallow == 1 else "both"]
     each = rate / gpu.cores

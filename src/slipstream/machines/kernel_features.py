@@ -24,6 +24,8 @@ from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import BITS
 from slipstream.reading import DAMAGE
 
+DOTS = ("dot", "scaled-dot", "ragged-dot")
+
 
 def kernel_features(program: Program, instruction: Instruction) -> KernelFeatures:
     """The features of one execution of an instruction; for an asynchronous one, of its start."""
@@ -48,7 +50,7 @@ def _features(program: Program, instruction: Instruction) -> KernelFeatures:
         return KernelFeatures("host copy", bytes=_moved(program, instruction, read))
     if opcode == "fusion":
         return _fusion(program, instruction, read)
-    if opcode == "dot":
+    if opcode in DOTS:
         written = instruction.shape.bytes
         return KernelFeatures("gemm", read, written, gemm=gemm_of_dot(program, instruction))
     if opcode == "convolution":
@@ -65,7 +67,7 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     inside = list(contents(program, fusion))
     opcodes = {instruction.opcode for instruction in inside}
     is_triton = "__triton" in fusion.backend_config
-    gemms = [gemm_of_dot(program, i) for i in inside if i.opcode == "dot"]
+    gemms = [gemm_of_dot(program, i) for i in inside if i.opcode in DOTS]
     counts = {} if is_triton else evaluations(program, fusion)
     operations, transcendentals = arithmetic(program, inside, counts)
     gemm = max(filter(None, gemms), key=lambda p: p.flops, default=None)

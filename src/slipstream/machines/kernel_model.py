@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from slipstream.machines.features import KernelFeatures
-from slipstream.machines.gemm_model import gemm_us, wave_count
+from slipstream.machines.gemm_model import gemm_us, peak_of, wave_count
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
 from slipstream.profile.program import Instruction, Program
@@ -32,11 +32,16 @@ CLASSES = {
     "scatter": "fusion",
     "host copy": "copy",
     "pallas": "kernel",
+    "callback": "copy",
     "sort": "other",
     "free": "other",
 }
 """kind of the Estimate, if it differs from the kernel's kind"""
 
+
+CALLBACK_US = 100.0
+"""from the GPU into Python and back without data, at least: a wait for the stream, Python's lock
+and a launch (an assumption; the function's own time is not known)"""
 
 LANES = 128
 """lanes of the GPU that the rates were fitted on: see `_lanes`"""
@@ -89,11 +94,10 @@ def kernel_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> flo
     """Microseconds on the device."""
     if features.kind == "free":
         return 0.0
-    if features.kind == "host copy":
+    if features.kind in ("host copy", "callback"):
         copy = parameters["host_copy"]
-        return float(
-            copy["latency_us"] + features.bytes / (gpu.host_bandwidth * copy["share"]) * 1e6
-        )
+        latency = CALLBACK_US if features.kind == "callback" else copy["latency_us"]
+        return float(latency + features.bytes / (gpu.host_bandwidth * copy["share"]) * 1e6)
     if features.kind == "attention" and features.gemm is not None:
         return _attention_us(features, gpu, parameters)
     if features.kind == "pallas":
@@ -158,8 +162,9 @@ def _pallas_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
     matmuls = 0.0
     if features.gemm is not None:
         own = parameters["gemm"]
-        peak = gpu.peak_flops.get(features.gemm.dtype) or gpu.peak_flops["bf16"]
-        rate = peak * own["efficiency"].get(features.gemm.dtype, own["efficiency"]["bf16"])
+        rate = peak_of(gpu, features.gemm.dtype) * own["efficiency"].get(
+            features.gemm.dtype, own["efficiency"]["bf16"]
+        )
         matmuls = features.gemm.flops / (rate * _tile_speed(features, own["tile"])) * 1e6
     compute = _joined(arithmetic, matmuls, 1 if features.is_triton else 2)
     programs = max(features.programs, 1)
@@ -241,12 +246,14 @@ def _why(features: KernelFeatures, gpu: Gpu, us: float) -> str:
         return "an unknown call: its bytes at memory bandwidth"
     if features.gemm is not None and features.kind in ("gemm", "convolution"):
         p = features.gemm
-        peak = gpu.peak_flops.get(p.dtype) or gpu.peak_flops["f32"]
+        peak = peak_of(gpu, p.dtype)
         batch = f"{p.batch} × " if p.batch > 1 else ""
         share = p.flops / us * 1e6 / peak
         return (
             f"{batch}{p.m} × {p.n} × {p.k} in {p.dtype} at {share:.0%} of {peak / 1e12:.0f} TFLOP/s"
         )
+    if features.kind == "callback":
+        return f"{features.bytes / 1e6:.3g} MB to Python on the host and back, without its own time"
     if features.kind == "pallas":
         tiles = ""
         if (gemm := features.gemm) is not None:

@@ -61,6 +61,8 @@ def call_name(instruction: Instruction) -> str:
     return target or instruction.opcode
 
 
+BLOCK_SCALED = "__cudnn$blockScaledDot"
+"""cuDNN's product with a scale for each block of values: … × m × k with … × n × k"""
 PALLAS = ("__gpu$xla.gpu.triton", "mosaic_gpu")
 """how the targets of Pallas kernels begin: Triton, Mosaic GPU"""
 _ATTRIBUTE = re.compile(

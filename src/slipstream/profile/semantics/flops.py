@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from slipstream.errors import BadInput
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.attention import attention_of
-from slipstream.profile.semantics.backend_config import PALLAS, call_attributes, gemm_dimensions
+from slipstream.profile.semantics.backend_config import (
+    BLOCK_SCALED,
+    PALLAS,
+    call_attributes,
+    gemm_dimensions,
+)
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import Shape
 from slipstream.reading import DAMAGE, describe
@@ -166,6 +171,9 @@ def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]
         return Work(flops=_dot_flops(shapes[:2], gemm_dimensions(instruction)))
     if target.startswith("__cudnn$conv"):
         return _cudnn_convolution(instruction, shapes)
+    if target == BLOCK_SCALED and len(shapes) > 1:
+        result = next(instruction.shape.leaves())
+        return Work(flops=2 * result.size * shapes[0].dims[-1])
     attention = attention_of(instruction, shapes)
     if attention is not None:
         return Work(flops=attention.flops, transcendentals=attention.pairs)
@@ -246,7 +254,7 @@ def _cudnn_convolution(instruction: Instruction, shapes: list[Shape]) -> Work:
 
 
 _COUNTERS: dict[str, Callable[[Program, Instruction, list[Shape]], Work]] = {
-    "dot": _dot,
+    **dict.fromkeys(("dot", "scaled-dot", "ragged-dot"), _dot),
     "convolution": _convolution,
     "custom-call": _custom_call,
     "reduce": _reduce,

@@ -59,19 +59,26 @@ def _dimensions(proto: Any) -> dict[str, Attribute]:
 
 
 def _dot(proto: Any) -> dict[str, Attribute]:
-    numbers = proto.dot_dimension_numbers
-    found: dict[str, Attribute] = {
-        "lhs_batch_dims": tuple(numbers.lhs_batch_dimensions),
-        "lhs_contracting_dims": tuple(numbers.lhs_contracting_dimensions),
-        "rhs_batch_dims": tuple(numbers.rhs_batch_dimensions),
-        "rhs_contracting_dims": tuple(numbers.rhs_contracting_dimensions),
-    }
+    found = _dot_dimensions(proto.dot_dimension_numbers)
     precision = proto.precision_config
     if any(precision.operand_precision):
         names = [_PRECISIONS.get(p, "?") for p in precision.operand_precision]
         found["operand_precision"] = f"{{{','.join(names)}}}"
     found["algorithm"] = _ALGORITHMS.get(precision.algorithm, "")
     return {key: value for key, value in found.items() if value}
+
+
+def _dot_dimensions(numbers: Any) -> dict[str, Attribute]:
+    return {
+        "lhs_batch_dims": tuple(numbers.lhs_batch_dimensions),
+        "lhs_contracting_dims": tuple(numbers.lhs_contracting_dimensions),
+        "rhs_batch_dims": tuple(numbers.rhs_batch_dimensions),
+        "rhs_contracting_dims": tuple(numbers.rhs_contracting_dimensions),
+    }
+
+
+def _ragged_dot(proto: Any) -> dict[str, Attribute]:
+    return _dot_dimensions(proto.ragged_dot_dimension_numbers.dot_dimension_numbers)
 
 
 def _convolution(proto: Any) -> dict[str, Attribute]:
@@ -191,7 +198,8 @@ _ATTRIBUTES: dict[str, Callable[[Any], dict[str, Attribute]]] = {
     "constant": _constant,
     "convolution": _convolution,
     "custom-call": _convolution,
-    "dot": _dot,
+    **dict.fromkeys(("dot", "scaled-dot"), _dot),
+    "ragged-dot": _ragged_dot,
     "dynamic-slice": lambda proto: {"dynamic_slice_sizes": tuple(proto.dynamic_slice_sizes)},
     "gather": _gather,
     "pad": _padding,
