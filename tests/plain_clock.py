@@ -43,7 +43,6 @@ class World:
     graph: TaskGraph
     latency: int
     wake: int
-    slowdown: float
     now: int = 0
     host: int = 0
     place: int = 0
@@ -188,18 +187,22 @@ class World:
 
     def speed(self, flow: Flow, flows: list[Flow]) -> float:
         """At most, if the links allow it."""
-        if not flow.node.is_modelled or flow.node.is_communication:
+        talking = [other.node for other in flows if other.node.is_communication]
+        working = [other for other in flows if other is self.running or other.node.engine == CORES]
+        working = [other for other in working if not other.node.is_communication]
+        loses = flow.node.contention
+        if not (working if flow.node.is_communication else talking):
             return 1
-        talking = sum(other.node.is_communication for other in flows)
-        return 1 - min(0.5, self.slowdown * talking)
+        cores = min(0.5, sum(node.contention.cores for node in talking))
+        memory = min(0.5, sum(node.contention.memory for node in talking))
+        lost = loses.loses + loses.loses_by_cores * cores + loses.loses_by_memory * memory
+        return 1 - min(lost, 0.75)
 
 
-def plain_run(
-    graph: TaskGraph, latency: int, wake: int, slowdown: float
-) -> tuple[list[int], list[int], list[int]]:
+def plain_run(graph: TaskGraph, latency: int, wake: int) -> tuple[list[int], list[int], list[int]]:
     """(start, end, wait) of each entry of the graph's order; -1 where nothing starts."""
     assert all(node.kind in (KERNEL, START, DONE, READ) for node in graph.nodes)
-    world = World(graph, latency, wake, slowdown).run()
+    world = World(graph, latency, wake).run()
     places = range(len(graph.order))
     return (
         [world.begun.get(place, -1) for place in places],

@@ -7,8 +7,8 @@ from slipstream.sources.hlo.reader import program_from_text
 
 GPU = Gpu("Toy", "Toy GPU", (9, 0), 10**9, 1e12, {"bf16": 1e12, "f32": 1e11}, 100, 1e9, 1e11, 1e10)
 MACHINE = Machine("2xToy", GPU, Fabric("infiniband", 1e10, 5.0), gpus_per_host=2)
-NOTHING = Overheads(0, 0, 0, 0, 0, 0, 0, 0, channels=0)
-"""no launch overhead: times are the instructions' costs"""
+NOTHING = Overheads(0, 0, 0, 0, 0, 0, 0, 0, contention=0)
+"""no launch overhead, and no contention: times are the instructions' costs"""
 
 
 def program(*lines: str, others: str = "", flags: dict[str, str] | None = None) -> Program:

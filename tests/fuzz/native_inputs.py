@@ -41,6 +41,7 @@ from slipstream.serve import tracks as serve_tracks
 from slipstream.serve.tiles import pyramid, tiles
 from slipstream.serve.tracks import Tracks
 from slipstream.simulate import clock
+from slipstream.simulate.contention import Contention
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import ENGINES
 from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, TaskGraph
@@ -412,14 +413,15 @@ def simulator(chance: Random) -> object:
     nodes = []
     for _ in range(size(chance)):
         kind = chance.choice((KERNEL, START, START, DONE, READ))
-        talks, models = chance.random() < 0.5, chance.random() < 0.5
+        talks = chance.random() < 0.5
+        slows = Contention(*(chance.choice((0.0, 0.12, 1.0)) for _ in range(5)))
         places = (chance.randrange(1, 3), chance.randrange(ENGINES), chance.randrange(4))
         links = tuple((link, chance.choice((0.0, 1e-9, 0.3, 1.0))) for link in range(len(LINKS)))
-        nodes.append(Node(kind, named, time(), time(), *places, talks, models, 0, time(), links))
+        nodes.append(Node(kind, named, time(), time(), *places, talks, slows, 0, time(), links))
     order = indices(chance, size(chance), len(nodes)) if nodes else np.empty(0, np.int32)
     graph = TaskGraph(named, ["compute", "one", "two"], nodes, order, 4)
     overheads = Overheads(latency_us=chance.choice((0, 4)))
-    return clock.run(graph, overheads, chance.choice((0.0, 0.12, 0.5, 0.999, float("nan"))))
+    return clock.run(graph, overheads)
 
 
 # Views and exports

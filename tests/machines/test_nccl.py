@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from machines.published import ROOT, benchmark
 from slipstream.machines.collectives import links_of
-from slipstream.machines.nccl import KINDS, Group, fitted, nccl_time
+from slipstream.machines.nccl import KINDS, Group, channels, fitted, nccl_time
 from slipstream.machines.topology import machine
 
 H100 = links_of(machine("8xH100"))
@@ -103,3 +103,15 @@ def test_an_algorithm_can_be_forced() -> None:
     ring = nccl_time("all-reduce", 2**30, Group(8), H100, algorithm="ring")
     assert ring.algorithm == "ring"
     assert ring.us > nccl_time("all-reduce", 2**30, Group(8), H100).us
+
+
+def test_channels_by_algorithm_size_and_hosts() -> None:
+    def of(kind: str, size: int, group: Group) -> int:
+        return channels(nccl_time(kind, size, group, H100), size, group)
+
+    assert of("all-gather", 2**28, Group(8)) == 24
+    assert of("reduce-scatter", 2**28, Group(8)) == 16  # the switch reduces
+    assert of("all-to-all", 2**28, Group(8)) == 32
+    assert of("all-gather", 2**28, Group(64, 8)) == 16
+    assert of("all-reduce", 4, Group(8)) == 1
+    assert of("all-reduce", 10 * 8 * 512, Group(8)) == 10

@@ -15,6 +15,7 @@ from plain_clock import plain_run
 from slipstream.errors import BadInput
 from slipstream.machines.links import LINK_OUT, NETWORK_OUT
 from slipstream.simulate.clock import run
+from slipstream.simulate.contention import Contention
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import CORES, ENGINES
 from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, TaskGraph
@@ -30,6 +31,17 @@ USES = st.lists(
     st.tuples(st.sampled_from([LINK_OUT, NETWORK_OUT]), st.sampled_from([0.5, 1.0])),
     unique_by=lambda use: use[0],
 ).map(tuple)
+
+
+# Halves and quarters, so that times stay whole numbers.
+SLOWER = st.builds(
+    Contention,
+    cores=st.sampled_from([0.0, 0.25]),
+    memory=st.sampled_from([0.0, 0.5]),
+    loses=st.sampled_from([0.0, 0.25, 0.5]),
+    loses_by_cores=st.sampled_from([0.0, 1.0]),
+    loses_by_memory=st.sampled_from([0.0, 0.5]),
+)
 
 
 def times(least: int = 1) -> st.SearchStrategy[int]:
@@ -51,7 +63,7 @@ def plans(draw: st.DrawFn) -> TaskGraph:
             talks = draw(st.booleans())
             nodes.append(
                 Node(KERNEL, instruction, draw(times()), host, is_communication=talks,
-                     is_modelled=draw(st.booleans()), gap_ps=draw(times(0)),
+                     contention=draw(SLOWER), gap_ps=draw(times(0)),
                      links=draw(USES) if talks else ())
             )  # fmt: skip
         elif kind == START:
@@ -59,7 +71,7 @@ def plans(draw: st.DrawFn) -> TaskGraph:
             talks = engine == 0 and draw(st.booleans())
             nodes.append(
                 Node(START, instruction, draw(times()), host, stream, engine, slots, talks,
-                     links=draw(USES) if talks else ())
+                     draw(SLOWER), links=draw(USES) if talks else ())
             )  # fmt: skip
             open_slots.append(slots)
             slots += 1
@@ -75,13 +87,11 @@ def plans(draw: st.DrawFn) -> TaskGraph:
     return TaskGraph(None, STREAMS, nodes, np.tile(np.array(order, np.int32), turns), slots)  # type: ignore[arg-type]
 
 
-@given(plans(), times(0), times(0), st.sampled_from([0.0, 0.5]))
-def test_the_native_clock_is_the_plain_one(
-    graph: TaskGraph, latency: int, wake: int, slowdown: float
-) -> None:
+@given(plans(), times(0), times(0))
+def test_the_native_clock_is_the_plain_one(graph: TaskGraph, latency: int, wake: int) -> None:
     overheads = Overheads(latency_us=latency / US, wake_us=wake / US)
-    found = run(graph, overheads, slowdown)
-    start, end, wait = plain_run(graph, latency, wake, slowdown)
+    found = run(graph, overheads)
+    start, end, wait = plain_run(graph, latency, wake)
     assert found.start_ps.tolist() == start
     assert found.end_ps.tolist() == end
     assert found.wait_ps.tolist() == wait
@@ -102,7 +112,7 @@ def gathers(count: int, share: float, duration_ps: int = 12) -> TaskGraph:
     ("count", "share", "end"), [(1, 1.0, 12), (4, 1.0, 48), (4, 0.25, 12), (4, 0.5, 24)]
 )
 def test_operations_at_once_share_a_link(count: int, share: float, end: int) -> None:
-    found = run(gathers(count, share), Overheads(latency_us=0), 0.0)
+    found = run(gathers(count, share), Overheads(latency_us=0))
     assert found.start_ps.tolist() == [0] * count
     assert found.end_ps.tolist() == [end] * count
 
@@ -114,7 +124,7 @@ def test_who_needs_less_than_a_fair_part_is_not_slowed() -> None:
     """
     graph = gathers(2, 1.0)
     graph.nodes[0] = replace(graph.nodes[0], links=((LINK_OUT, 0.25),))
-    found = run(graph, Overheads(latency_us=0), 0.0)
+    found = run(graph, Overheads(latency_us=0))
     assert found.end_ps.tolist() == [12, 15]
 
 
@@ -128,7 +138,7 @@ def graph_of(*durations_ps: int) -> TaskGraph:
     for slot, duration_ps in enumerate(durations_ps):
         nodes.append(Node(START, instruction, duration_ps, 0, 1, CORES, slot))
         nodes.append(Node(DONE, instruction, slot=slot))
-        nodes.append(Node(KERNEL, instruction, duration_ps, is_modelled=True))
+        nodes.append(Node(KERNEL, instruction, duration_ps))
     order = np.arange(len(nodes), dtype=np.int32)
     program: Any = SimpleNamespace(name="jit_step")
     return TaskGraph(program, STREAMS, nodes, order, len(durations_ps))
@@ -138,10 +148,4 @@ def graph_of(*durations_ps: int) -> TaskGraph:
 def test_times_that_cannot_be_are_refused(durations_ps: list[int]) -> None:
     possible = min(durations_ps) >= 0 and 2 * sum(durations_ps) <= 1 << 60
     with nullcontext() if possible else pytest.raises(BadInput, match=COSTLY):
-        run(graph_of(*durations_ps), Overheads(), 0.5)
-
-
-@pytest.mark.parametrize("slowdown", [-0.1, 1.0, float("nan"), float("inf")])
-def test_a_slowdown_that_cannot_be_is_refused(slowdown: float) -> None:
-    with pytest.raises(BadInput, match="of its speed while a collective runs; expected 0 or more"):
-        run(graph_of(5), Overheads(), slowdown)
+        run(graph_of(*durations_ps), Overheads())

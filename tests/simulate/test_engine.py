@@ -269,22 +269,29 @@ def test_the_flags_decide_on_graphs() -> None:
 
 
 def test_short_kernels_are_bound_by_their_launches() -> None:
-    overheads = Overheads(launch_us=3, latency_us=4, gap_us=1, channels=0)
+    overheads = Overheads(launch_us=3, latency_us=4, gap_us=1, contention=0)
     found = program(kernel("b", "a"), kernel("c", "b"), kernel("d", "c", root=True))
     result = simulated(found, costs(b=1, c=1, d=10), overheads, command_buffers=False)
     assert [row[2:] for row in rows(result)] == [(7, 8), (10, 11), (13, 23)]
 
 
-@pytest.mark.parametrize(("basis", "end"), [("modelled", 15.0), ("measured", 14.0)])
-def test_a_collective_slows_modelled_kernels(basis: str, end: float) -> None:
-    """Half the cores for 2 of 4 µs: the kernel does 1 µs of work in them."""
-    overheads = replace(NOTHING, channels=50)
+@pytest.mark.parametrize("basis", ["modelled", "measured"])
+def test_a_collective_and_a_kernel_slow_each_other(basis: str) -> None:
+    """Both take 1000 µs alone; the collective has one channel, a hundredth of the cores."""
+    overheads = replace(NOTHING, contention=1)
     found = program(
         kernel("b", "a"), gather("g", "b"), kernel("c", "b"), gathered("gd", "g"),
         kernel("d", "c", root=True),
     )  # fmt: skip
-    result = simulated(found, costs(basis, b=10, g=2, c=4, d=0), overheads)
-    assert [row[2:] for row in rows(result) if row[1] == "c"] == [(10, end)]
+    result = simulated(found, costs(basis, b=10, g=1000, c=1000, d=0), overheads)
+    found_ends = {row[1]: row[3] for row in rows(result)}
+    alone = 1010.0
+    if basis == "measured":
+        assert found_ends["c"] == found_ends["g"] == alone
+    else:
+        # 1% slower for the whole time; the collective 10% slower until the kernel has ended.
+        assert found_ends["c"] == pytest.approx(10 + 1000 / 0.99)
+        assert found_ends["g"] == pytest.approx(alone + 0.1 * 1000 / 0.99)
 
 
 def test_a_timeline_is_a_profile_that_analyses_take() -> None:

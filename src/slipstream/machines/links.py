@@ -29,7 +29,7 @@ from slipstream.machines.collectives import chosen, slowest_group
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import parameters
 from slipstream.machines.machine import Estimate, Machine
-from slipstream.machines.nccl import Wire
+from slipstream.machines.nccl import Wire, channels
 from slipstream.profile.program import Collective, Instruction, Program
 from slipstream.profile.semantics.signatures import result_shape
 
@@ -79,6 +79,15 @@ def collective_loads(machine: Machine, collective: Collective) -> tuple[Load, ..
         times.append(Load(side, load.bytes, _host_us(machine, load.bytes)))
     sides = (HOST_OUT, HOST_IN) if machine.gpu.link == "pcie" else (LINK_OUT, LINK_IN)
     return _summed([*_directed(choice.link, *sides, factor), *times])
+
+
+def collective_channels(machine: Machine, collective: Collective) -> int:
+    """The streaming multiprocessors that a collective occupies."""
+    found = slowest_group(machine, collective)
+    if found is None or found[0].size == 1:
+        return 0
+    choice = chosen(machine, collective, found[0])
+    return channels(choice, collective.bytes, found[0])
 
 
 def within(loads: tuple[Load, ...], us: float) -> tuple[Load, ...]:

@@ -32,6 +32,15 @@ KINDS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, *EXCHANGES, *BROADCASTS, *TRANS
 
 Parameters = Mapping[str, Any]
 
+# Channels, each a thread block that occupies a streaming multiprocessor. As NCCL 2.18 to 2.28 log
+# them ("24 coll channels, 16 nvls channels, 32 p2p channels") on hosts with A100 and H100; between
+# hosts there are two for each of eight network cards. B200 may use a third more.
+CHANNELS = {"ring": 24, "tree": 24, "nvls": 16, "nvlstree": 16, "pairs": 32}
+CHANNELS_BETWEEN_HOSTS = 16
+# Fewer for small sizes: each thread of a channel is to move some bytes (src/enqueue.cc of NCCL).
+CHANNEL_THREADS = 512
+THREAD_BYTES = {"Simple": 64, "LL128": 8, "LL": 8}
+
 
 @dataclass(frozen=True)
 class NcclLinks:
@@ -264,6 +273,14 @@ def _transfer(
     wire = Wire(1e6 * size / bandwidth, out_bytes, in_bytes)
     few_us = 1e6 * min(size, terms["few_channels_bytes"]) / few
     return Choice(us + max(wire.us, few_us), "pairs", "Simple", wire)
+
+
+def channels(choice: Choice, size: int, group: Group) -> int:
+    """The channels of a collective: it occupies one streaming multiprocessor for each."""
+    most = CHANNELS[choice.algorithm]
+    if group.domains > 1:
+        most = min(most, CHANNELS_BETWEEN_HOSTS)
+    return max(1, min(most, size // (CHANNEL_THREADS * THREAD_BYTES[choice.protocol])))
 
 
 def _rails(group: Group, links: NcclLinks, parameters: Parameters, protocol: str) -> float:

@@ -46,15 +46,16 @@ _NEVER = 1 << 62
 _LONGEST_PS = 1 << 60
 """of a step: 13 days; sums and slowdowns of such times stay far below `_NEVER`"""
 _MOST_TAKEN = 0.5
-"""cores that collectives take from a kernel at most, as a share"""
+"""share of cores, or of the memory's rate, that collectives take from a kernel at most"""
+_MOST_LOST = 0.75
+"""share of its speed that an operation loses at most beside work of the other sort"""
 _FULL = 1 - 1e-9
 """a link that is this full is full: sums of shares are not exact"""
 # Columns of the arrays that native code sees, row by row.
 _KIND, _DURATION, _HOST, _STREAM, _ENGINE, _SLOT, _TALKS, _GAP, _NODE_SIZE = range(9)
-# Of a node, as shares: links in use when it runs alone, cores that it takes from work of the other
-# sort (kernels and collectives), and speed that it loses for each share of them.
+# Of a node, as shares: links in use when it runs alone, then its contention.
 _LINKS = len(LINKS)
-_TAKES, _LOSES, _SHARES_SIZE = _LINKS, _LINKS + 1, _LINKS + 2
+_CORES, _MEMORY, _LOSES, _BY_CORES, _BY_MEMORY, _SHARES_SIZE = range(_LINKS, _LINKS + 6)
 # Of a place in the order: when an operation that waits for its stream is ready, and the next there.
 _READY, _NEXT, _QUEUE_SIZE = range(3)
 # Of a stream: the places that wait for it, what runs (or -1), since when it has run at this rate or
@@ -130,16 +131,22 @@ def _start_waiting(order, nodes, state, queue, streams, rates, engines, out):  #
 @inner
 def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[no-untyped-def]
     """Set the rates of all that runs."""
-    kernels = 0.0
-    collectives = 0.0
+    kernels = np.int64(0)
+    collectives = np.int64(0)
+    cores = 0.0
+    memory = 0.0
     for stream in range(state[_COUNT]):
         place = streams[_STREAM_SIZE * stream + _RUNS]
         if place >= 0:
             node = order[place]
             if nodes[_NODE_SIZE * node + _TALKS]:
-                collectives += shares[_SHARES_SIZE * node + _TAKES]
-            else:
-                kernels += shares[_SHARES_SIZE * node + _TAKES]
+                collectives += 1
+                cores += shares[_SHARES_SIZE * node + _CORES]
+                memory += shares[_SHARES_SIZE * node + _MEMORY]
+            elif stream == COMPUTE or nodes[_NODE_SIZE * node + _ENGINE] == CORES:
+                kernels += 1
+    cores = min(cores, _MOST_TAKEN)
+    memory = min(memory, _MOST_TAKEN)
     for link in range(_LINKS):
         links[link] = 0.0
     fits = True
@@ -149,8 +156,12 @@ def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[
             continue
         row = _SHARES_SIZE * order[place]
         others = kernels if nodes[_NODE_SIZE * order[place] + _TALKS] else collectives
+        lost = 0.0
+        if others > 0:
+            lost = shares[row + _LOSES] + shares[row + _BY_CORES] * cores
+            lost = min(lost + shares[row + _BY_MEMORY] * memory, _MOST_LOST)
         at = _RATE_SIZE * stream
-        rates[at + _MOST] = 1.0 - shares[row + _LOSES] * min(others, _MOST_TAKEN)
+        rates[at + _MOST] = 1.0 - lost
         rates[at + _GETS] = rates[at + _MOST]
         rates[at + _BUSIEST] = 0.0
         for link in range(_LINKS):
@@ -308,14 +319,13 @@ def _run(  # type: ignore[no-untyped-def]
     return free
 
 
-def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
-    """Run a task graph; `slowdown` is the share of speed that a modelled kernel loses while a
-    collective runs."""
+def run(graph: TaskGraph, overheads: Overheads) -> NodeTimes:
+    """Run a task graph."""
     columns = [
         (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
         for n in graph.nodes
     ]
-    _refuse_impossible(graph, slowdown)
+    _refuse_impossible(graph)
     nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
     latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
     streams = np.zeros((len(graph.streams), _STREAM_SIZE), np.int64)
@@ -324,7 +334,7 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
     out[:, _BEGUN] = -1
     _run(
         np.ascontiguousarray(graph.order), len(graph.order), nodes.ravel(),
-        _shares(graph, slowdown).ravel(), latency, wake,
+        _shares(graph, overheads.contention).ravel(), latency, wake,
         np.array([0, len(graph.streams)], np.int64),
         np.zeros(_QUEUE_SIZE * len(graph.order), np.int64),
         streams.ravel(), np.zeros(_RATE_SIZE * len(graph.streams)), np.zeros(_LINKS),
@@ -333,23 +343,20 @@ def run(graph: TaskGraph, overheads: Overheads, slowdown: float) -> NodeTimes:
     return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
 
 
-def _shares(graph: TaskGraph, slowdown: float) -> Array:
+def _shares(graph: TaskGraph, counted: float) -> Array:
     found = np.zeros((len(graph.nodes), _SHARES_SIZE))
     for row, node in zip(found, graph.nodes, strict=True):
         for link, share in node.links:
             row[link] = share
-        row[_TAKES] = slowdown * node.is_communication
-        row[_LOSES] = node.is_modelled and not node.is_communication
+        slows = node.contention
+        row[_CORES], row[_MEMORY] = slows.cores, slows.memory
+        loses = (slows.loses, slows.loses_by_cores, slows.loses_by_memory)
+        row[_LOSES:_SHARES_SIZE] = [counted * lost for lost in loses]
     return found
 
 
-def _refuse_impossible(graph: TaskGraph, slowdown: float) -> None:
+def _refuse_impossible(graph: TaskGraph) -> None:
     """The native clock can't raise, so times that it can't add up don't reach it."""
-    if not 0 <= slowdown < 1:  # not a number, too
-        raise BadInput(
-            f"a kernel would lose {slowdown:g} of its speed while a collective runs; expected 0 or "
-            "more and less than 1: check the machine's cores"
-        )
     counts = np.bincount(graph.order, minlength=len(graph.nodes)).tolist()
     total = 0
     for node, count in zip(graph.nodes, counts, strict=True):

@@ -15,6 +15,7 @@ from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import NodeTimes, run
+from slipstream.simulate.contention import contentions
 from slipstream.simulate.costing import costing
 from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds, regions
 from slipstream.simulate.overheads import Overheads
@@ -90,8 +91,9 @@ def simulation(
         kinds = (kinds or DEFAULT_KINDS) if command_buffers else frozenset()
     estimates = undisturbed(program, machine, estimates, kinds)
     loads = program_loads(machine, program, estimates)
-    graph = task_graph(program, estimates, kinds, overheads, loads)
-    times = run(graph, overheads, overheads.slowdown(machine))
+    slowing = contentions(program, machine, estimates, loads)
+    graph = task_graph(program, estimates, kinds, overheads, loads, slowing)
+    times = run(graph, overheads)
     profile = _profile(program, machine, graph, times)
     return Simulation(profile, estimates, _waits(graph, times), _executions(graph), _inline(graph))
 

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.machines.machine import Machine
-
 
 @dataclass(frozen=True)
 class Overheads:
-    """All in microseconds."""
+    """In microseconds, where names say so."""
 
     launch_us: float = 3.0
     """host time to launch one kernel outside graphs"""
@@ -37,10 +35,5 @@ class Overheads:
     """from the end of an awaited operation to the next kernel"""
     read_us: float = 20.0
     """for the host to read a loop's condition or a conditional's branch from the device"""
-    channels: int = 16
-    """streaming multiprocessors that a running collective occupies; NCCL's rings use 16 to 32
-    thread blocks (NCCL_MAX_CTAS, docs.nvidia.com/deeplearning/nccl/user-guide)"""
-
-    def slowdown(self, machine: Machine) -> float:
-        """The share of speed that a kernel loses while a collective runs."""
-        return min(0.5, self.channels / machine.gpu.cores)
+    contention: float = 1.0
+    """how much of the mutual slowdown of kernels and collectives (`contention`) counts; 0: none"""

@@ -18,6 +18,7 @@ from slipstream.machines.machine import Estimate
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.events import Array
 from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.simulate.contention import NONE, Contention
 from slipstream.simulate.graphs import regions
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import COMPUTE, CORES, NO_ENGINE, Streams, communicates, engine
@@ -43,8 +44,8 @@ class Node:
     slot: int = -1
     """the asynchronous operation that it starts or waits for"""
     is_communication: bool = False
-    is_modelled: bool = False
-    """whether its duration excludes the slowdown by concurrent collectives"""
+    contention: Contention = NONE
+    """how it slows others that run at the same time, and is slowed by them"""
     graph: int = 0
     gap_ps: int = 0
     """between the previous kernel and this one"""
@@ -71,10 +72,13 @@ def task_graph(
     kinds: frozenset[str],
     overheads: Overheads | None = None,
     loads: Mapping[str, tuple[Load, ...]] | None = None,
+    contentions: Mapping[str, Contention] | None = None,
 ) -> TaskGraph:
     """Build the task graph; `kinds` are the commands that CUDA graphs capture, `loads` what
-    instructions move over links."""
-    return _Builder(program, estimates, kinds, overheads or Overheads(), loads or {}).build()
+    instructions move over links, `contentions` how they slow each other."""
+    return _Builder(
+        program, estimates, kinds, overheads or Overheads(), loads or {}, contentions or {}
+    ).build()
 
 
 class _Builder:
@@ -85,12 +89,14 @@ class _Builder:
         kinds: frozenset[str],
         overheads: Overheads,
         loads: Mapping[str, tuple[Load, ...]],
+        contentions: Mapping[str, Contention],
     ) -> None:
         self.program = program
         self.estimates = estimates
         self.kinds = kinds
         self.overheads = overheads
         self.loads = loads
+        self.contentions = contentions
         self.streams = Streams(program)
         self.graph = TaskGraph(program, self.streams.names)
         self.orders: dict[str, Array] = {}
@@ -183,7 +189,7 @@ class _Builder:
             return None
         estimate = self.estimates.get(instruction.name)
         duration_ps = _duration_ps(instruction, estimate) if estimate is not None else 0
-        modelled = estimate is not None and estimate.basis != "measured"
+        contention = self.contentions.get(instruction.name, NONE)
         is_communication = communicates(self.program, instruction)
         links = self._links(instruction, duration_ps)
         host_us = self.overheads.launch_us if not graph else self.overheads.graph_us
@@ -195,7 +201,7 @@ class _Builder:
                 duration_ps=duration_ps,
                 host_ps=host_ps,
                 is_communication=is_communication,
-                is_modelled=modelled,
+                contention=contention,
                 graph=graph,
                 gap_ps=self._gap(instruction, graph),
                 links=links,
@@ -210,7 +216,7 @@ class _Builder:
             engine=busy,
             slot=self.slots.setdefault(instruction.name, len(self.slots)),
             is_communication=is_communication,
-            is_modelled=modelled and busy == CORES,
+            contention=contention if is_communication or busy == CORES else NONE,
             links=links,
         )
 
