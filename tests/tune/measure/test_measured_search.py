@@ -98,7 +98,9 @@ def folder(tmp_path):
         assert [knob.name for knob in study.space.knobs] == ["xla_a", "xla_b"]
         study.enqueue([Suggestion(settings, f"by {n}") for n, settings in enumerate(SCREENED)])
         for number, step_us in enumerate(STEP_US):
-            study.tell(study.ask(), Outcome("ok", step_us, program=str(number)))
+            study.tell(
+                study.ask(), Outcome("ok", step_us, program=str(number), least_us=step_us / 2)
+            )
     return tmp_path
 
 
@@ -255,6 +257,11 @@ def test_the_best_is_the_simplest_that_is_as_fast(folder, changes, best):
     fastest = min(played, key=lambda one: one.change)
     said = [reason for reason in found.reasons if "the fewest settings" in reason]
     assert len(said) == (found.best != fastest)
+    # What the simulation says is not taken for measured.
+    simulated = [reason for reason in found.reasons if "no schedule of its program" in reason]
+    assert len(simulated) == (best == BOTH)
+    assert all(reason.startswith("in the simulation, ") for reason in simulated)
+    assert found.baseline.basis == "measured" and found.baseline.least_us is None
     if changes.get("xla_b=y") == -0.001:
         assert "1 instead of 2: compared with the fastest, its step changes by +0.1%" in said[0]
 

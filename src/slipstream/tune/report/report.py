@@ -95,7 +95,13 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
     baseline = tuning.baseline
     if baseline is not None and "baseline_us" in notes:
         baseline = replace(
-            baseline, step_us=float(notes["baseline_us"]), basis="measured", exposed_us=None
+            baseline,
+            step_us=float(notes["baseline_us"]),
+            basis="measured",
+            exposed_us=None,
+            low_us=None,
+            high_us=None,
+            least_us=None,
         )
     results = {first + number: result for number, result in finals.from_notes(notes).items()}
     measured = [_after(results.get(tried.number), tried) for tried in measured]
@@ -103,6 +109,7 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
     able = [tried for tried in measured if not results or tried.number in results]
     found, why = _best(able, results)
     best = found or baseline
+    simulated = tuning.reasons if _is_same(best, tuning.best) else ()
     return replace(
         tuning,
         knobs=_measured_where_known(tuning.knobs, _knobs(study, rows, study.space.knobs)),
@@ -110,7 +117,7 @@ def with_measured(tuning: Tuning, study: Study) -> Tuning:
         baseline=baseline,
         best=best,
         trials=(*tuning.trials, *measured),
-        reasons=(*why, *(tuning.reasons if _is_same(best, tuning.best) else ())),
+        reasons=(*why, *(f"in the simulation, {reason}" for reason in simulated)),
         trust=None,
         noise_floor=floor,
         stopped_because=notes.get("stopped_because", tuning.stopped_because),
