@@ -22,7 +22,8 @@ def outcome(folder: Path, reason: str) -> tuple[int, str]:
     """The exit code and output of a suite with our conftest and one test."""
     tests = folder / "tests"
     tests.mkdir()
-    shutil.copy(Path(__file__).parent / "conftest.py", tests)
+    for name in ("conftest.py", "link_invariant.py"):
+        shutil.copy(Path(__file__).parent / name, tests)
     (tests / "test_it.py").write_text(FAILS_ONCE.format(reason=reason))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
