@@ -258,6 +258,9 @@ def test_a_whole_search_and_its_report(target, tmp_path):
     assert found.baseline is not None and found.baseline.settings == {}
     assert found.best is not None and found.best.change is not None and found.best.change <= 0
     assert found.best.step_us == min(t.step_us for t in found.trials if t.step_us is not None)
+    # No gain is larger than the bound of its program allows.
+    bounded = [(t.step_us, t.least_us) for t in found.trials if t.step_us is not None]
+    assert bounded and all(least is not None and step >= least > 0 for step, least in bounded)
     assert {t.status for t in found.trials} <= {"ok", "same program"}
     assert all(t.same_program_as is not None for t in found.trials if t.status == "same program")
     assert found.stopped_because == "6 candidates were tried"
