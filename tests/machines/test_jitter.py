@@ -70,6 +70,12 @@ def test_a_little_that_is_unknown_widens_the_band() -> None:
     assert with_unknown[0] == pytest.approx(known[0], abs=0.01)
 
 
+def test_how_much_collectives_slow_kernels_is_uncertain() -> None:
+    known = {"a": gemm()}
+    alone, beside = (spread(known, {"a": 1}, H200, slowed) for slowed in (0.0, 0.2))
+    assert beside[0] < alone[0] - 0.05 and beside[1] > alone[1] + 0.05
+
+
 def test_errors_of_single_kernels_cancel_out() -> None:
     """Of a hundred fusions, only what they share remains."""
     one, many = (band(*[gemm(100 / n, kind="fusion")] * n) for n in (1, 100))

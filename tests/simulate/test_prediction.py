@@ -9,7 +9,8 @@ from slipstream.analyses.roofline import roofline
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.outputs.terminal.predict import prediction_json, render_predictions
 from slipstream.simulate.costing import modelled
-from slipstream.simulate.prediction import predict
+from slipstream.simulate.engine import simulation
+from slipstream.simulate.prediction import _slowed, predict
 
 DOT = (
     "%d = f32[256,256] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
@@ -115,6 +116,23 @@ def test_why_it_waits_counts_what_it_takes_beside_others() -> None:
     (wait,) = found.waits
     assert wait.why == "64% of it is hidden"
     assert alone / (alone + wait.us) == pytest.approx(0.64, abs=0.01)
+
+
+def test_the_band_widens_where_kernels_are_slowed_by_collectives() -> None:
+    made = program(
+        "%x = f32[256,256] parameter(1)",
+        "%w = f32[16777216] parameter(2)",
+        "%g = (f32[16777216], f32[33554432]) all-gather-start(%w), replica_groups={{0,1}}",
+        DOT,
+        "%gd = f32[33554432] all-gather-done(%g)",
+        "ROOT %t = (f32[33554432], f32[256,256]) tuple(%gd, %d)",
+    )
+    measured = costs(g=6000)
+    beside = predict(made, MACHINE, measured, command_buffers=False)
+    alone = predict(made, MACHINE, costs(g=0.001), command_buffers=False)
+    assert beside.compute_us > alone.compute_us * 1.05
+    assert _slowed(made, simulation(made, MACHINE, measured, command_buffers=False)) > 0.02
+    assert _slowed(made, simulation(made, MACHINE, costs(g=0.001), command_buffers=False)) == 0
 
 
 def test_mfu_leaves_out_what_is_recomputed() -> None:

@@ -54,6 +54,9 @@ COLLECTIVES = 0.13
 tables (docs/accuracy-collectives.md), as a standard deviation"""
 RECORDED = 0.016
 """error of a step from the costs of another recording: a mean error of 1.3% (docs/accuracy.md)"""
+CONTENTION = 0.5
+"""error of how much kernels and collectives slow each other: products of 75% by 10 to 110%
+(docs/simulate.md)"""
 DEFAULT = 1.0
 """error of kernels that no model knows, upwards only: their default is every byte once, and a flash
 attention takes at least three times as long as that"""
@@ -72,15 +75,19 @@ def slowest(machine: Machine) -> float:
 
 
 def spread(
-    estimates: Mapping[str, Estimate], executions: Mapping[str, int], machine: Machine
+    estimates: Mapping[str, Estimate],
+    executions: Mapping[str, int],
+    machine: Machine,
+    slowed: float = 0.0,
 ) -> tuple[float, float]:
     """The ends of the step's 90% band, relative to the prediction: (0.93, 1.08).
 
     `executions` counts what the step waits for: a collective that is hidden has no part in it.
+    `slowed` is the share of the step that kernels take longer because collectives run beside them.
     """
     errors, unknown = _cost_errors(estimates, executions, machine)
     waited = (slowest(machine) - 1.0) * GPU_SPREAD_ERROR
-    error = math.hypot(*errors, waited)
+    error = math.hypot(*errors, waited, CONTENTION * slowed)
     # Slow hosts and unknown kernels can only make the step longer.
     is_slow = 1.0 - (1.0 - SLOW_HOSTS) ** (machine.slices * machine.hosts)
     late = SLOW_HOST * math.sqrt(is_slow * (1.0 - is_slow)) if machine.devices > 1 else 0.0

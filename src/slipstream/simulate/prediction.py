@@ -77,7 +77,19 @@ def band(program: Program, machine: Machine, step: Simulation) -> tuple[float, f
         for name, count in step.executions.items()
         if name in waited or not program.instruction(name).is_start
     }
-    return spread(step.estimates, counted, machine)
+    return spread(step.estimates, counted, machine, _slowed(program, step))
+
+
+def _slowed(program: Program, step: Simulation) -> float:
+    """How much longer kernels take beside collectives than alone, as a share of the step."""
+    took = _durations(step.profile)
+    extra_us = sum(
+        max(0.0, took.get(name, 0.0) - step.estimates[name].us * count)
+        for name, count in step.executions.items()
+        if name in step.estimates and not program.instruction(name).is_start
+    )
+    wall_us = step_times(step.profile).wall_us
+    return extra_us / wall_us if wall_us else 0.0
 
 
 def _messages(compilation: Compilation | None) -> tuple[Notice, ...]:
