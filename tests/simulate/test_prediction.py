@@ -132,7 +132,7 @@ def test_the_band_widens_where_kernels_are_slowed_by_collectives() -> None:
     alone = predict(made, MACHINE, costs(g=0.001), command_buffers=False)
     assert beside.compute_us > alone.compute_us * 1.05
     assert _slowed(made, simulation(made, MACHINE, measured, command_buffers=False)) > 0.02
-    assert _slowed(made, simulation(made, MACHINE, costs(g=0.001), command_buffers=False)) == 0
+    assert _slowed(made, simulation(made, MACHINE, costs(g=0.001), command_buffers=False)) < 1e-4
 
 
 def test_mfu_leaves_out_what_is_recomputed() -> None:
