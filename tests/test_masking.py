@@ -54,11 +54,13 @@ def test_a_command_keeps_everything_but_its_credentials():
         *("env", "HF_TOKEN=abc", "python", "train.py", "--lr=3e-4", "--api-key", "k123", "--steps"),
         *("100", "--wandb-key=zzz", "--tokens=512", "--db", "postgresql://me:pw@db:5432/x"),
         *("--header", "Authorization: Bearer abcdefghijk", HF, "--token", "--flag", "value"),
+        "DB_PASSWORD=one two;three",
     ]
     assert mask_command(command) == [
         *("env", "HF_TOKEN=***", "python", "train.py", "--lr=3e-4", "--api-key", "***", "--steps"),
         *("100", "--wandb-key=***", "--tokens=512", "--db", "postgresql://db:5432/x"),
         *("--header", "Authorization: ***", "***", "--token", "--flag", "value"),
+        "DB_PASSWORD=***",
     ]
 
 
@@ -77,6 +79,7 @@ def test_a_script_inside_a_command():
         ("gs://bucket/a/b", "gs://bucket/a/b"),
         ("https://host/x?token=abc&page=2", "https://host/x?token=***&page=2"),
         ("AKIA" + "A" * 16, "***"),
+        ("the server refused Bearer abcdefghijkl", "the server refused Bearer ***"),
         ('{"password": "x y", "lr": "1"}', '{"password": "***", "lr": "1"}'),
         ("TOKEN=$HF_TOKEN python x", "TOKEN=$HF_TOKEN python x"),
         ("--xla_gpu_enable_x=true a=b", "--xla_gpu_enable_x=true a=b"),
@@ -85,6 +88,13 @@ def test_a_script_inside_a_command():
 )
 def test_a_text(text, shown):
     assert mask_text(text) == (text if shown is None else shown)
+
+
+def test_a_value_under_the_name_of_a_credential():
+    """Its form says nothing, and there is no name beside it in its text."""
+    data = {"password": "x y", "steps": "10", "more": [{"apiKey": "abc", "tokens": 3}]}
+    shown = {"password": "***", "steps": "10", "more": [{"apiKey": "***", "tokens": 3}]}
+    assert masked(data) == shown
 
 
 def test_values_of_performance_variables_only():

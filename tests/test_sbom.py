@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import runpy
 import subprocess
 import sys
+from email.message import Message
 from pathlib import Path
+
+import pytest
 
 from test_locks import PROJECT, canonicalize_name, declared, locked
 
@@ -63,3 +67,20 @@ def test_every_component_has_version_licence_hash_and_dependencies(tmp_path: Pat
 def test_another_version_than_the_installed_one_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, report({**installed([one.name for one in declared(None)]), "numba": "0"}))
     assert done.returncode == 1 and "expected 0" in done.stderr
+
+
+def test_a_bill_that_breaks_the_schema_is_not_written(tmp_path: Path) -> None:
+    names = {canonicalize_name(one.name) for one in declared(None)} | {"llvmlite"}
+    items = json.loads(report(installed(sorted(names))))
+    items["install"][0]["download_info"]["archive_info"]["hashes"] = {"sha256": "no digest"}
+    done = run(tmp_path, json.dumps(items))
+    assert done.returncode == 1 and "does not follow CycloneDX's schema" in done.stderr
+    assert not (tmp_path / "sbom.json").exists()
+
+
+def test_a_package_without_a_licence_is_looked_up_by_people() -> None:
+    script = runpy.run_path(str(SCRIPT))
+    about = Message()
+    about["Name"] = "unlicensed"
+    with pytest.raises(SystemExit, match="unlicensed states no licence; look it up"):
+        script["licences"](about)

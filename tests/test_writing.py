@@ -18,6 +18,7 @@ from slipstream.writing import (
     atomic_write,
     empty_folder,
     file_name,
+    is_ours,
     make_folder,
     mark_folder,
 )
@@ -249,6 +250,14 @@ def test_only_a_folder_that_we_made_is_emptied(tmp_path):
         empty_folder(theirs)
     assert os.listdir(ours) == [".slipstream"]
     assert (theirs / "deep" / "file").read_text() == "content"
+
+
+def test_a_link_to_nothing_is_not_a_folder_of_ours(tmp_path):
+    """What is created through it would be somewhere else."""
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    assert is_ours(tmp_path / "nothing") and not is_ours(tmp_path / "link")
+    with pytest.raises(BadInput, match="is in the way"):
+        empty_folder(tmp_path / "link")
 
 
 def test_a_folder_that_can_not_be_made(tmp_path):

@@ -86,10 +86,12 @@ def test_the_check_can_fail():
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
 def test_a_cell_is_never_a_formula(tmp_path, start):
     text = f"{start}HYPERLINK(1)"
-    write_csv(profile().kernel(text, 10).build(), tmp_path / "events.csv")
+    built = profile().host(text).device(text).execution_of().kernel(text, 10, lane=text)
+    write_csv(built.build(), tmp_path / "events.csv")
     with (tmp_path / "events.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
-    assert f"'{text}" in row.values()
+    texts = {row[name] for name in ("name", "op", "lane_name", "device", "host")}
+    assert f"'{text}" in texts and row["host"] == f"'{text}"
     assert not [value for value in row.values() if value.startswith(start)]
     assert re.fullmatch(r"\d+", row["duration_ps"])
 

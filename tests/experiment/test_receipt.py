@@ -169,3 +169,13 @@ def test_a_damaged_receipt_is_our_error(tmp_path, name):
         file.mkdir()
     with pytest.raises(BadInput, match="receipt"):
         read_receipt(tmp_path)
+
+
+def test_a_receipt_is_for_its_owner_and_holds_no_secrets(receipt, tmp_path):
+    secret = "hf_" + "aB3" * 12
+    repeat = {"command": ["python", "t.py"], "environment": {"TOKEN": "abc"}}
+    found = replace(receipt, notes=(f"the hub refused {secret}",), repeat=repeat)
+    file = found.write(tmp_path)
+    assert file.stat().st_mode & 0o777 == 0o600
+    text = file.read_text()
+    assert "the hub refused ***" in text and '"TOKEN": "***"' in text and secret not in text

@@ -5,6 +5,7 @@ import re
 import sys
 import zipfile
 from collections import defaultdict
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from archive_builder import SMALL, write_archive
+from archive_builder import SMALL, as_parquet, write_archive
 from recorded import protos
 from slipstream import BadInput, Missing, Profile, load, ops, summary
 from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
@@ -139,3 +140,48 @@ def test_reading_an_archive_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.Mo
     broken.write_bytes(path.read_bytes()[:200])
     with pytest.raises(BadInput, match="is damaged: expected an nsys-jax archive"):
         load(broken)
+
+
+def rewritten(path: Path, columns: dict[str, Any]) -> Path:
+    """The archive with its projection's columns replaced, or left out where they are None."""
+    with zipfile.ZipFile(path) as archive:
+        data = archive.read("nvtx_gpu_proj_trace/trace.parquet")
+    table = parquet.read_table(io.BytesIO(data)).to_pydict() | columns
+    with zipfile.ZipFile(path, "w") as archive:
+        kept = {name: values for name, values in table.items() if values is not None}
+        archive.writestr("nvtx_gpu_proj_trace/trace.parquet", as_parquet(kept))
+    return path
+
+
+@pytest.mark.parametrize("column", ["Name", "Projected Start", "PID", "NumGPUOps", "ParentId"])
+def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
+    path = rewritten(write_archive(tmp_path / "run.zip", SMALL), {column: None})
+    with pytest.raises(BadInput, match=f"trace.parquet has no column '{column}'; record it again"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, "12", b"1", [1], datetime(2026, 1, 1), 1 << 60, -(1 << 60), 1e300, float("inf")],
+    ids=str,
+)
+def test_a_column_of_other_values_is_named(tmp_path: Path, value: Any) -> None:
+    columns = {"Projected Start": [value] * len(SMALL)}
+    path = rewritten(write_archive(tmp_path / "run.zip", SMALL), columns)
+    with pytest.raises(BadInput, match="column 'Projected Start' is damaged: expected numbers"):
+        load(path)
+
+
+def test_numbers_that_are_missing_are_no_damage(tmp_path: Path) -> None:
+    columns = {"Orig Start": [None, *range(1, len(SMALL))]}
+    load(rewritten(write_archive(tmp_path / "run.zip", SMALL), columns))
+
+
+def test_millions_of_equal_values_in_a_few_bytes_are_refused(tmp_path: Path) -> None:
+    count = 500_000
+    path = write_archive(tmp_path / "run.zip", SMALL[:1])
+    rows = rows_of(path)[0]
+    rewritten(path, {name: [value] * count for name, value in rows.items()})
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(BadInput, match="trace.parquet unpacks to more than 67"):
+        load(path)

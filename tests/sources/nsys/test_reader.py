@@ -3,6 +3,8 @@
 import gzip
 import shutil
 import sqlite3
+from collections import deque
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
@@ -379,3 +381,57 @@ def test_a_value_of_another_type_is_refused_with_its_place(
     wanted = rf"run\.sqlite is damaged: table CUPTI_ACTIVITY_KIND_KERNEL has .* in column {column} "
     with pytest.raises(BadInput, match=wanted + "of row 3, expected an integer"):
         load(path)
+
+
+# What SQLite may do with a file.
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Export]:
+    """An export of a hundred strings, with a view."""
+    with closing(sqlite3.connect(tmp_path / "run.sqlite")) as made, made:
+        made.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        made.executemany("INSERT INTO StringIds VALUES (?, ?)", [(i, "x" * 99) for i in range(100)])
+        made.execute("CREATE VIEW seen AS SELECT id FROM StringIds")
+    with closing(Export(tmp_path / "run.sqlite")) as export:
+        yield export
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT hex(value) FROM StringIds",
+        "SELECT id FROM seen",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n LIMIT 9",
+        "ATTACH 'other.sqlite' AS other",
+        "CREATE TEMP TABLE made (a)",
+        "DELETE FROM StringIds",
+    ],
+)
+def test_sqlite_only_reads_tables(opened: Export, query: str) -> None:
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized|prohibited"):
+        opened._execute(query).fetchall()
+
+
+def test_sqlite_distrusts_what_the_file_defines(opened: Export) -> None:
+    assert opened._execute("PRAGMA trusted_schema").fetchone() == (0,)
+
+
+def test_a_query_ends_after_steps_in_proportion_to_the_file(
+    opened: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened, "_most_steps", 2_000_000)
+    many = "SELECT 1 FROM StringIds a, StringIds b, StringIds c, StringIds d LIMIT 3000000"
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        deque(opened._execute(many), maxlen=0)
+    assert len(opened._execute("SELECT id FROM StringIds").fetchall()) == 100
+
+
+def test_a_text_has_a_longest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.sources.nsys.tables._LONGEST", 1000)
+    with closing(sqlite3.connect(tmp_path / "run.sqlite")) as made, made:
+        made.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        made.execute("INSERT INTO StringIds VALUES (1, ?)", ("x" * 5000,))
+    export = Export(tmp_path / "run.sqlite")
+    with closing(export), pytest.raises(sqlite3.DataError, match="too big"):
+        export.strings(np.array([1]))
