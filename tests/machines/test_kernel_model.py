@@ -178,6 +178,98 @@ def test_rows_of_a_ragged_product_meet_one_matrix_each() -> None:
     assert work(program, experts).flops == 2 * 8192 * 512 * 1024
 
 
+TILED = """HloModule tiled, is_scheduled=true
+
+plain {
+  a = bf16[8192,4096]{1,0} parameter(0)
+  b = bf16[4096,8192]{1,0} parameter(1)
+  ROOT d = bf16[8192,8192]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+around {
+  a = bf16[8192,4096]{1,0} parameter(0)
+  b = f32[4096,8192]{1,0} parameter(1)
+  c = bf16[4096,8192]{1,0} convert(b)
+  d2 = bf16[8192,8192]{1,0} dot(a, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT n = bf16[8192,8192]{1,0} negate(d2)
+}
+
+ENTRY main {
+  x = bf16[8192,4096]{1,0} parameter(0)
+  y = bf16[4096,8192]{1,0} parameter(1)
+  z = f32[4096,8192]{1,0} parameter(2)
+  first = bf16[8192,8192]{1,0} fusion(x, y), kind=kCustom, calls=plain, backend_config={"fusion_backend_config":{"kind":"__triton_nested_gemm_fusion","block_level_fusion_config":{"num_warps":"2","output_tiles":[{"sizes":["FIRST","8"]}]}}}
+  ROOT second = bf16[8192,8192]{1,0} fusion(x, z), kind=kCustom, calls=around, backend_config={"fusion_backend_config":{"kind":"__triton_nested_gemm_fusion","block_level_fusion_config":{"num_warps":"2","output_tiles":[{"sizes":["16","8"]}]}}}
+}
+"""  # noqa: E501
+
+
+def test_a_product_that_was_not_autotuned_takes_the_time_of_the_faster_kernel() -> None:
+    """Without a GPU, every product is a Triton fusion with the first tile of a list."""
+    untuned = program_from_text(TILED.replace("FIRST", "16"))
+    tuned = program_from_text(TILED.replace("FIRST", "1024"))
+    features = kernel_features(untuned, untuned.instruction("first"))
+    assert (features.is_untuned, features.unfused) == (True, 0)
+    library = kernel_us(replace(features, is_triton=False), H200.gpu, parameters())
+    assert kernel_us(features, H200.gpu, parameters()) == library
+    # Where a GPU chose Triton, it is Triton.
+    chosen = kernel_features(tuned, tuned.instruction("first"))
+    assert not chosen.is_untuned
+    assert kernel_us(chosen, H200.gpu, parameters()) > 1.05 * library
+
+
+def test_a_librarys_product_leaves_the_rest_of_a_fusion_to_other_kernels() -> None:
+    program = program_from_text(TILED.replace("FIRST", "16"))
+    features = kernel_features(program, program.instruction("second"))
+    # The converted operand and the product are written and read again.
+    assert features.unfused == 2 * (2 * 4096 * 8192 + 2 * 8192 * 8192)
+    alone = kernel_us(replace(features, unfused=0), H200.gpu, parameters())
+    triton = kernel_us(replace(features, is_untuned=False), H200.gpu, parameters())
+    assert alone < kernel_us(features, H200.gpu, parameters()) <= triton
+
+
+def test_rows_of_a_transposed_result_lie_together() -> None:
+    program = program_from_text(
+        ROWS.replace("ROOT out = f32[64,512,1024]{2,1,0} subtract(masked, back)",
+                     "sub = f32[64,512,1024]{2,1,0} subtract(masked, back)\n"
+                     "  ROOT out = f32[64,1024,512]{2,1,0} transpose(sub), dimensions={0,2,1}")
+        .replace("ROOT f = f32[64,512,1024]", "ROOT f = f32[64,1024,512]")
+        .replace('["1","16","1024"]', '["1","1024","16"]')
+    )  # fmt: skip
+    assert kernel_features(program, program.instruction("f")).apart == 1
+    spread = program_from_text(ROWS.replace('["1","16","1024"]', '["16","1","1024"]'))
+    assert kernel_features(spread, spread.instruction("f")).apart == 16
+
+
+ROWS = """HloModule rows, is_scheduled=true
+
+largest {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b)
+}
+
+softmax {
+  x = f32[64,512,1024]{2,1,0} parameter(0)
+  i = s32[512,1024]{1,0} iota(), iota_dimension=0
+  j = s32[512,1024]{1,0} iota(), iota_dimension=1
+  past = pred[512,1024]{1,0} compare(i, j), direction=GE
+  mask = pred[64,512,1024]{2,1,0} broadcast(past), dimensions={1,2}
+  none = f32[] constant(-inf)
+  nones = f32[64,512,1024]{2,1,0} broadcast(none), dimensions={}
+  masked = f32[64,512,1024]{2,1,0} select(mask, x, nones)
+  top = f32[64,512]{1,0} reduce(masked, none), dimensions={2}, to_apply=largest
+  back = f32[64,512,1024]{2,1,0} broadcast(top), dimensions={0,1}
+  ROOT out = f32[64,512,1024]{2,1,0} subtract(masked, back)
+}
+
+ENTRY main {
+  x = f32[64,512,1024]{2,1,0} parameter(0)
+  ROOT f = f32[64,512,1024]{2,1,0} fusion(x), kind=kCustom, calls=softmax, backend_config={"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":{"num_warps":"8","output_tiles":[{"sizes":["1","16","1024"]}]}}}
+}
+"""  # noqa: E501
+
+
 def test_work_is_counted() -> None:
     size = 4096 * 4096
     assert asked("loop_fusion") == KernelFeatures("loop", 4 * size, elements=size, operations=size)

@@ -29,6 +29,10 @@ class KernelFeatures:
     gemm: Gemm | None = None
     """the matmul; for pallas, those of all programs: tiles of m × n × k"""
     is_triton: bool = False
+    is_untuned: bool = False
+    """a Triton GEMM with the tile of a compile without a GPU: the autotuner has not chosen yet"""
+    unfused: int = 0
+    """bytes that other kernels would write and read again, were its GEMM a library's"""
     form: str = "forward"
     """for attention: forward or backward; for a convolution: forward, input or filter"""
     is_causal: bool = False

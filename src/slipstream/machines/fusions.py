@@ -106,6 +106,52 @@ def _tile(fusion: Instruction) -> tuple[list[int], int]:
     return [int(size) for size in tiles[0].get("sizes", ())], 32 * int(config.get("num_warps") or 0)
 
 
+UNTUNED = ((16 * 8, 32), (64 * 32, 1024))
+"""(elements of a tile, tiles of the result): no autotuner takes so many tiles so small. Without a
+GPU, XLA takes the first tile of its list that works: 16 × 8 or 64 × 32; autotuned ones of large
+products have 64 × 128 and more"""
+
+
+def is_untuned(fusion: Instruction, elements: int) -> bool:
+    """Whether a GEMM with so many results has a tile that XLA took where it can't measure."""
+    size = math.prod(_tile(fusion)[0])
+    return any(size <= most and elements > tiles * size > 0 for most, tiles in UNTUNED)
+
+
+def unfused(program: Program, dot: Instruction) -> int:
+    """Bytes that kernels before and after a library's GEMM would write and read again."""
+    bytes_ = sum(
+        2 * operand.shape.bytes
+        for operand in program.operands(dot)[:2]
+        if not _is_stored(program, operand)
+    )
+    root = program.computations[dot.computation].root
+    for _ in range(_STEPS):
+        if root.name == dot.name:
+            return bytes_
+        operands = program.operands(root)
+        if root.opcode not in _FREE_AFTER or not operands:
+            break
+        root = operands[0]
+    return bytes_ + 2 * dot.shape.bytes
+
+
+def _is_stored(program: Program, value: Instruction) -> bool:
+    """Whether a library can read an operand as it lies in memory."""
+    for _ in range(_STEPS):
+        if value.opcode == "parameter":
+            return True
+        operands = program.operands(value)
+        if value.opcode not in ("bitcast", "reshape", "transpose", "copy") or not operands:
+            return False
+        value = operands[0]
+    return False
+
+
+_FREE_AFTER = ("bitcast", "reshape", "convert", "copy")
+_STEPS = 16
+
+
 def apart(fusion: Instruction, inside: list[Instruction]) -> int:
     """Contiguous blocks of rows in a tile, if the rows share a mask computed from positions.
 
@@ -115,6 +161,8 @@ def apart(fusion: Instruction, inside: list[Instruction]) -> int:
     tile, dims = _tile(fusion)[0], next(fusion.shape.leaves()).dims
     if len(tile) != len(dims) or not any(i.opcode == "iota" for i in inside):
         return 1
+    if any(i.opcode == "transpose" for i in inside):
+        return 1  # the tile is of the transposed result: neighbouring columns are rows
     rows = [i.shape.dims for i in inside if i.opcode == "reduce"]
     outer = list(zip(tile, dims, strict=True))[: max(map(len, rows), default=len(dims))]
     block = 1

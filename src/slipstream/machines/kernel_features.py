@@ -10,12 +10,14 @@ from slipstream.machines.fusions import (
     changes_order,
     contents,
     evaluations,
+    is_untuned,
     keeps_layout,
     keeps_rows,
     largest,
     pressure,
     reduction,
     strided,
+    unfused,
 )
 from slipstream.machines.gemm_model import gemm_of_convolution, gemm_of_dot
 from slipstream.profile.program import Instruction, Program
@@ -67,7 +69,8 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     inside = list(contents(program, fusion))
     opcodes = {instruction.opcode for instruction in inside}
     is_triton = "__triton" in fusion.backend_config
-    gemms = [gemm_of_dot(program, i) for i in inside if i.opcode in DOTS]
+    dots = [i for i in inside if i.opcode in DOTS]
+    gemms = [gemm_of_dot(program, dot) for dot in dots]
     counts = {} if is_triton else evaluations(program, fusion)
     operations, transcendentals = arithmetic(program, inside, counts)
     gemm = max(filter(None, gemms), key=lambda p: p.flops, default=None)
@@ -97,6 +100,10 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
         transcendentals=transcendentals,
         gemm=gemm,
         is_triton=is_triton,
+        is_untuned=is_triton
+        and gemm is not None
+        and is_untuned(fusion, gemm.batch * gemm.m * gemm.n),
+        unfused=0 if gemm is None or gemm.dtype == "f8" else unfused(program, dots[0]),
         pressure=pressure(program, fusion, inside) if kind == "rows" else 0.0,
         apart=apart(fusion, inside) if kind == "rows" else 1,
         strided=strided(program, fusion) if kind == "transpose" and not is_triton else 0,
