@@ -172,5 +172,5 @@ def _why(start: Instruction, step: Simulation, wait: Wait, took_us: float) -> st
     if not took_us:
         return ""
     if wait.us >= 0.95 * took_us:
-        return "nothing hides it in this schedule"
+        return "nothing hides it"
     return f"{1 - wait.us / took_us:.0%} of it is hidden"
