@@ -18,6 +18,7 @@ from slipstream.analyses.ops import ops
 from slipstream.analyses.overlap import overlap
 from slipstream.analyses.slack import slack
 from slipstream.analyses.summary import summary
+from slipstream.diagnosis.diagnose import diagnose
 from slipstream.outputs.perfetto.trace import perfetto_bytes
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
@@ -31,12 +32,14 @@ def _three_steps() -> Profile:
     for step in range(3):
         if step:
             built.execution_of()
-        built.kernel("dot.1", 10).all_reduce(6, hidden=2).kernel("dot.1", 3)
+        built.kernel("dot.1", 10).all_reduce(6, hidden=2).kernel("dot.1", 3).copy(2)
     return built.host_event("train", 0, 5).host_event("inner", 1, 2).build()
 
 
 def _changed(column: Array, chance: Random) -> Array:
-    """All values replaced, or one."""
+    """All values replaced, or one, or all of them 0."""
+    if chance.random() < 0.1:
+        return np.zeros_like(column)
     if chance.random() < 0.5:
         return numbers(chance, len(column))
     made = column.copy()
@@ -69,6 +72,7 @@ _USES: tuple[Callable[[Profile, Random], object], ...] = (
     lambda found, chance: (overlap(found), gaps(found)),
     lambda found, chance: (collectives(found), slack(found)),
     lambda found, chance: list(perfetto_bytes(found)),
+    lambda found, chance: diagnose(found),
     _view,
 )
 

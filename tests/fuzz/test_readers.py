@@ -1,6 +1,7 @@
 """Every reader of damaged files returns, or raises an error of ours; a short run of `run.py`.
 
-`SLIPSTREAM_FUZZ=10000 pytest tests/fuzz/test_readers.py` reads that many files with each reader.
+`SLIPSTREAM_FUZZ=10000 pytest tests/fuzz/test_readers.py` reads that many files with each reader;
+other ones with another `SLIPSTREAM_FUZZ_SEED`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fuzz.readers import READERS, Reader
 from slipstream.errors import SlipstreamError
 
 EXECUTIONS = int(os.environ.get("SLIPSTREAM_FUZZ", "60"))
+FIRST = int(os.environ.get("SLIPSTREAM_FUZZ_SEED", "0"))
 
 
 def read(reader: Reader, data: bytes) -> object:
@@ -37,7 +39,7 @@ def test_intact_files_are_read(reader: Reader) -> None:
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_damaged_files_are_read_or_refused(reader: Reader) -> None:
-    for seed in range(EXECUTIONS):
+    for seed in range(FIRST, FIRST + EXECUTIONS):
         chance = Random(f"{reader.name} {seed}")
         data = reader.damage(chance.choice(reader.inputs), chance)
         try:

@@ -67,8 +67,10 @@ def diagnose(
     findings: list[Finding] = []
     abstained: list[Abstention] = []
     clear: list[str] = []
+    # Rules compare with the length of the step, which is 0 in a recording of empty events.
+    has_time = bool(len(profile.events)) and evidence.step.wall_us > 0
     for number, rule in enumerate(RULES):
-        results = list(rule.apply(evidence)) if len(profile.events) else []
+        results = list(rule.apply(evidence)) if has_time else []
         findings += [one for one in results if isinstance(one, Finding)]
         abstained += [one for one in results if isinstance(one, Abstention)]
         if not results:
@@ -103,6 +105,8 @@ def _notes(evidence: Evidence) -> list[str]:
     notes = []
     if not len(evidence.whole.events):
         return ["the profile has no device events, so there is nothing to diagnose"]
+    if not evidence.step.wall_us > 0:
+        return ["the device events of the profile take no time, so there is nothing to diagnose"]
     if evidence.flags.note:
         notes.append(evidence.flags.note)
     if evidence.whole.steps.basis == "recording":

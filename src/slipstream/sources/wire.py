@@ -143,7 +143,7 @@ Places = list[tuple[int, int]]
 
 
 ALL = (1 << 63) - 1
-_FEW = 10_000
+FEW = 10_000
 """fields that may be as short as they like"""
 
 
@@ -174,7 +174,7 @@ def fields_of(
         count = _fields(data, flat, len(places), wanted, rows, most, stopped)
         numbers = iter(rows[: 5 * count])
         found += zip(numbers, numbers, numbers, numbers, numbers, strict=True)
-        if len(found) > _FEW + size // least_bytes:
+        if len(found) > FEW + size // least_bytes:
             return found, stopped[1], CROWDED
     return found, stopped[1], stopped[2]
 

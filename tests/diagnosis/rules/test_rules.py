@@ -319,6 +319,15 @@ def test_an_empty_profile() -> None:
     assert found.notes == ("the profile has no device events, so there is nothing to diagnose",)
 
 
+def test_events_that_take_no_time() -> None:
+    built = profile().kernel("dot.1", 0).copy(0).all_reduce(0).build()
+    found = diagnose(built)
+    assert found.findings == () and found.abstained == () and found.step_us == 0
+    assert found.notes == (
+        "the device events of the profile take no time, so there is nothing to diagnose",
+    )
+
+
 def test_an_unknown_gpu() -> None:
     made = planted.products("f32")
     devices = tuple(replace(device, model="Voodoo 2") for device in made.devices)

@@ -345,6 +345,28 @@ def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     assert grown * (1 if sys.platform == "darwin" else 1024) < 64 * 2**20
 
 
+def recording_of(event: bytes, count: int) -> bytes:
+    """One line of a GPU, with the same event again and again."""
+    line = b"\x12\x09Stream #1" + event * count
+    plane = b"\x12\x0d/device:GPU:0\x1a" + _varint(len(line)) + line
+    return b"\x0a" + _varint(len(plane)) + plane
+
+
+@pytest.mark.parametrize("count", [10_000, 100_000])
+@pytest.mark.parametrize("event", [b"\x22\x00", b"\x22\x02\x08\x01", b"\x22\x04\x08\x01\x10\x05"])
+def test_events_without_a_name_or_a_time_are_refused_if_they_are_many(
+    tmp_path: Path, event: bytes, count: int
+) -> None:
+    """20 MB of events of two bytes took half a gigabyte."""
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(recording_of(event, count))
+    if count > 10_000 and len(event) < 6:
+        with pytest.raises(BadInput, match="inside XLine, expected fewer fields, of more bytes"):
+            load(path)
+    else:
+        assert len(load(path).events) == count
+
+
 def test_a_number_where_a_program_should_be(tmp_path: Path) -> None:
     """A field of the right number and the wrong type is unknown, not a place in the file."""
     entry = b"\x08\x01\x10" + _varint(2**40)  # key 1, and a value that is a varint

@@ -48,6 +48,8 @@ _CONSTANT = (
 _OF_SPACE = (wire.numbers(1, 2, 3, 4), 64)
 _OF_PLANE = (wire.numbers(2, 3, 4, 5, 6), 12)
 """fields that are used, and how long they are at least, on the average"""
+_EVENT_BYTES = 6
+"""of an event, at least, on the average: the field's head, a name and a time"""
 
 
 @dataclass(frozen=True)
@@ -335,6 +337,9 @@ def _read_line(path: Path, data: Array, start: int, end: int, walk: FileWalk | N
     starts, counts, header, at, status = scan
     if status != wire.OK:
         raise broken(path, at, status, "XLine")
+    # Columns of an event take twenty times the bytes of an empty one.
+    if sum(counts) > wire.FEW + (end - start) // _EVENT_BYTES:
+        raise broken(path, start, wire.CROWDED, "XLine")
     identity, time, *texts = header
     name = wire.text(data, *texts[2:]) or wire.text(data, *texts[:2])
     return XLine(name, identity, time, end, starts, counts)
