@@ -12,10 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from published_parts import layer  # noqa: E402
 
 from slipstream.compiler.compile import compilation
 from slipstream.machines.topology import machine
@@ -46,7 +51,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose name or file has this text")
     options = parser.parse_args()
     folder = Path(options.folder)
-    stated = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["steps"]
+    everything = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
+    stated = everything["steps"]
     print(HEAD)
     rows = []
     for facts in stated:
@@ -58,6 +64,8 @@ def main() -> None:
     errors = [abs(one.error) for one in rows]
     print(f"\nmean of absolute errors {sum(errors) / len(errors):.1%} (goal {MEAN_GOAL:.0%})")
     print(f"worst                   {max(errors):.1%} (goal {WORST_GOAL:.0%})")
+    if "layer" in everything and not options.only:
+        print("\n" + "\n".join(layer.page(folder, everything["layer"])))
 
 
 def row(folder: Path, facts: dict[str, Any]) -> Row:

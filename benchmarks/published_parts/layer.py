@@ -1,0 +1,138 @@
+"""One layer of Llama-2-70B on 128 and 2,048 H100: published costs of its instructions, predicted.
+
+The costs were measured in training, where collectives and products run beside each other most of
+the time.  So each is predicted alone and beside the other; the error is that of the second.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from slipstream.machines.features import KernelFeatures
+from slipstream.machines.gemm_model import Gemm
+from slipstream.machines.gpus import networks
+from slipstream.machines.kernel_model import kernel_us, parameters
+from slipstream.machines.machine import Machine
+from slipstream.machines.topology import machine
+from slipstream.simulate.engine import simulation
+from slipstream.sources.hlo.reader import program_from_text
+
+COST = re.compile(r'name:\s*"([^"]+)"\s*cost_us:\s*([\d.]+)')
+WIDTH, HIDDEN, HEADS, SEQUENCE = 8192, 28672, 64, 4096
+WEIGHTS = 855_640_064
+PREFIXES = {"all-gather": ("all-gather",), "reduce-scatter": ("reduce-scatter",)}
+PRODUCTS = 8
+GOAL = 0.10
+
+
+@dataclass(frozen=True)
+class Cost:
+    what: str
+    measured_us: float
+    """median"""
+    low_us: float
+    high_us: float
+    alone_us: float
+    beside_us: float
+    """beside collectives or products"""
+
+    @property
+    def error(self) -> float:
+        return self.beside_us / self.measured_us - 1
+
+
+def page(folder: Path, stated: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{'':30}{'measured, µs':>24}{'alone':>9}{'beside':>9}{'error':>8}"
+    errors = []
+    for facts in stated["files"]:
+        yield facts["file"]
+        for cost in costs(folder, stated, facts):
+            errors.append(abs(cost.error))
+            span = f"{cost.measured_us:,.0f} ({cost.low_us:,.0f} … {cost.high_us:,.0f})"
+            times = f"{cost.alone_us:>9,.0f}{cost.beside_us:>9,.0f}"
+            yield f"  {cost.what:28}{span:>24}{times}{cost.error:>+8.1%}"
+    yield f"\nworst {max(errors):.1%} (goal {GOAL:.0%})"
+
+
+def costs(folder: Path, stated: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Cost]:
+    text = gzip.decompress((folder / facts["file"]).read_bytes()).decode()
+    found = [(name, float(us)) for name, us in COST.findall(text)]
+    where = a3_mega(stated)
+    predicted = predictions(where, facts["tokens"])
+    for what, (low, high) in facts["between"].items():
+        prefixes = PREFIXES.get(what, ("custom-call", "cublas-gemm"))
+        of_kind = [us for name, us in found if name.startswith(prefixes) and low <= us <= high]
+        alone, beside = predicted[what]
+        yield Cost(what, statistics.median(of_kind), min(of_kind), max(of_kind), alone, beside)
+
+
+def a3_mega(stated: Mapping[str, Any]) -> Machine:
+    bandwidth = stated["gbps"] * 1e9 / 8
+    network = replace(networks()["ethernet"], bandwidth=bandwidth, latency_us=stated["latency_us"])
+    return replace(machine(f"{stated['gpus'] // 8}x8xH100"), network=network)
+
+
+def predictions(where: Machine, tokens: int) -> dict[str, tuple[float, float]]:
+    """(alone, beside) of each kind of instruction."""
+    found = {f"attention, {form}": (us, us) for form, us in attention(where, tokens)}
+    for width in (HIDDEN, WIDTH):
+        times = beside("all-gather", where, tokens, width)
+        found[f"product, {width}"] = times["product"]
+    for kind in PREFIXES:
+        found[kind] = beside(kind, where, tokens, HIDDEN)["collective"]
+    return found
+
+
+def attention(where: Machine, tokens: int) -> Iterator[tuple[str, float]]:
+    gemm = Gemm(tokens // SEQUENCE * HEADS, SEQUENCE, SEQUENCE, WIDTH // HEADS, "bf16")
+    for form, arrays in (("forward", 4), ("backward", 8)):
+        moved = arrays * tokens * WIDTH * 2
+        features = KernelFeatures("attention", moved, gemm=gemm, form=form, is_causal=True)
+        yield form, kernel_us(features, where.gpu, parameters())
+
+
+def beside(kind: str, where: Machine, tokens: int, width: int) -> dict[str, tuple[float, float]]:
+    """Products with a collective of the layer's weights beside the first of them."""
+    step = simulation(program_from_text(program(kind, where.devices, tokens, width)), where)
+    events = step.profile.events
+    names = [events.texts[i] for i in events["instruction"][:].tolist()]
+    times = dict(zip(names, (events["duration_ps"][:] / 1e6).tolist(), strict=True))
+    start = f"{kind}-start"
+    return {
+        "product": (step.estimates["dot.0"].us, times["dot.0"]),
+        "collective": (step.estimates[start].us, times[start]),
+    }
+
+
+def program(kind: str, devices: int, tokens: int, width: int) -> str:
+    """A scheduled program: a collective, products beside it, and the wait for it."""
+    shard, whole = f"bf16[{WEIGHTS // devices}]{{0}}", f"bf16[{WEIGHTS}]{{0}}"
+    groups = f"channel_id=1, replica_groups=[1,{devices}]<=[{devices}], dimensions={{0}}"
+    into, out = (shard, whole) if kind == "all-gather" else (whole, shard)
+    sums = "" if kind == "all-gather" else ", to_apply=add"
+    result = f"bf16[{tokens},{width}]{{1,0}}"
+    contracting = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    dots = "".join(f"  dot.{i} = {result} dot(x, w), {contracting}\n" for i in range(PRODUCTS))
+    return f"""HloModule layer, is_scheduled=true, num_partitions={devices}
+
+add {{
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT sum = bf16[] add(a, b)
+}}
+
+ENTRY main {{
+  x = bf16[{tokens},{WIDTH}]{{1,0}} parameter(0)
+  w = bf16[{WIDTH},{width}]{{1,0}} parameter(1)
+  weights = {into} parameter(2)
+  {kind}-start = ({into}, {out}) {kind}-start(weights), {groups}, use_global_device_ids=true{sums}
+{dots}  {kind}-done = {out} {kind}-done({kind}-start)
+  ROOT t = ({out}, {result}) tuple({kind}-done, dot.0)
+}}
+"""
