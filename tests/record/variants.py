@@ -1,0 +1,302 @@
+"""A dozen variants of two models: predicted without a GPU, measured later on one: JSON.
+
+    python tests/record/variants.py --predict predictions.json          # needs no GPU
+    python tests/record/variants.py --measure measured.json             # on an H200, < 6 minutes
+    python tests/record/variants.py --compare predictions.json measured.json
+
+A GPT and a mixture of experts, each with attention of XLA, cuDNN or Pallas; everything, products or
+nothing kept for the backward pass; layers in a scan or written out; products in bf16 or fp8.
+`slipstream predict tests/record/variants.py:build` takes the first variant.
+"""
+
+import argparse
+import datetime
+import functools
+import json
+import math
+import statistics
+import time
+from contextlib import nullcontext
+
+import jax
+import jax.numpy as jnp
+
+BF16, F32, E4M3, E5M2 = jnp.bfloat16, jnp.float32, jnp.float8_e4m3fn, jnp.float8_e5m2
+WORDS, TOKENS, BATCH, WIDTH, HEADS, LAYERS, EXPERTS, CHOSEN = 32768, 2048, 8, 2048, 16, 8, 8, 2
+WARM_S, STEPS, REPEATS = 3.0, 5, 4
+VARIANTS = {
+    "gpt xla full scan": {"attention": "xla", "remat": "full", "scan": True},
+    "gpt xla dots scan": {"attention": "xla", "remat": "dots", "scan": True},
+    "gpt xla none unrolled": {"attention": "xla"},
+    "gpt cudnn full scan": {"remat": "full", "scan": True},
+    "gpt cudnn dots unrolled": {"remat": "dots"},
+    "gpt cudnn none scan": {"scan": True},
+    "gpt cudnn none unrolled": {},
+    "gpt pallas full scan": {"attention": "pallas", "remat": "full", "scan": True},
+    "gpt pallas none unrolled": {"attention": "pallas"},
+    "gpt cudnn none unrolled fp8": {"fp8": True},
+    "moe xla full scan": {"attention": "xla", "remat": "full", "scan": True, "moe": True},
+    "moe cudnn full scan": {"remat": "full", "scan": True, "moe": True},
+    "moe cudnn none unrolled": {"moe": True},
+}
+
+
+def build(devices, variant="gpt xla full scan"):
+    """(jitted step, abstract arguments) of a variant, as `slipstream.compile` wants them."""
+    return training_step(**VARIANTS[variant])
+
+
+def training_step(attention="cudnn", remat="none", scan=False, fp8=False, moe=False):
+    block = functools.partial(layer, attention, scaled if fp8 else jnp.matmul, moe)
+    if remat != "none":
+        policies = jax.checkpoint_policies
+        keep = policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
+        block = jax.checkpoint(block, policy=keep)
+    shapes = {"qkv": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH)}
+    if moe:
+        shapes |= {"router": (WIDTH, EXPERTS), "up": (EXPERTS, WIDTH, 2 * WIDTH)}
+        shapes |= {"down": (EXPERTS, 2 * WIDTH, WIDTH)}
+    else:
+        shapes |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
+
+    def loss(params, text):
+        h = params["embedding"].astype(BF16)[text[:, :-1]]
+        layers = {name: params[name] for name in shapes}
+        if scan:
+            h, _ = jax.lax.scan(lambda h, p: (block(h, p), None), h, layers)
+        else:
+            for i in range(LAYERS):
+                h = block(h, {name: value[i] for name, value in layers.items()})
+        logits = (normed(h) @ params["embedding"].astype(BF16).T).astype(F32)
+        picked = jnp.take_along_axis(logits, text[:, 1:, None], -1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+
+    def step(params, momentum, text):
+        value, gradients = jax.value_and_grad(loss)(params, text)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, momentum, gradients)
+        return jax.tree.map(lambda p, m: p - 1e-3 * m, params, momentum), momentum, value
+
+    every = {name: (LAYERS, *shape) for name, shape in shapes.items()}
+    every["embedding"] = (WORDS, WIDTH)
+    params = {name: jax.ShapeDtypeStruct(shape, F32) for name, shape in every.items()}
+    text = jax.ShapeDtypeStruct((BATCH, TOKENS + 1), jnp.int32)
+    return jax.jit(step, donate_argnums=(0, 1)), params, params, text
+
+
+def layer(attention, matmul, moe, h, p):
+    p = jax.tree.map(lambda w: w.astype(BF16), p)
+    with jax.named_scope("attention"):
+        q, k, v = jnp.split(matmul(normed(h), p["qkv"]), 3, -1)
+        q, k, v = (t.reshape(*t.shape[:2], HEADS, -1) for t in (q, k, v))
+        h = h + matmul(attend(attention, q, k, v).reshape(h.shape), p["out"])
+    if moe:
+        with jax.named_scope("experts"):
+            return h + experts(normed(h).reshape(-1, WIDTH), p).reshape(h.shape)
+    with jax.named_scope("mlp"):
+        return h + matmul(jax.nn.gelu(matmul(normed(h), p["up"])), p["down"])
+
+
+def attend(attention, q, k, v):
+    if attention == "pallas":
+        from jax.experimental.pallas.ops.gpu import attention as pallas
+
+        q = q / math.sqrt(q.shape[-1])
+        return pallas.mha(q, k, v, segment_ids=None, causal=True)
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=attention)
+
+
+def normed(x):
+    x = x.astype(F32)
+    return (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)).astype(BF16)
+
+
+def experts(x, p):
+    """Each token goes to its two best experts, of equal capacity; what is too much is dropped."""
+    capacity = x.shape[0] * CHOSEN // EXPERTS
+    weights, chosen = jax.lax.top_k(jax.nn.softmax((x @ p["router"]).astype(F32)), CHOSEN)
+    order = jnp.argsort(chosen.reshape(-1), stable=True)
+    place = jnp.arange(order.size).reshape(EXPERTS, capacity)
+    token, weight = (order // CHOSEN)[place], weights.reshape(-1)[order][place]
+    inner = jax.nn.gelu(jnp.einsum("ecd,edf->ecf", x[token], p["up"]))
+    outer = jnp.einsum("ecf,efd->ecd", inner, p["down"]) * weight[..., None].astype(BF16)
+    return jnp.zeros_like(x, F32).at[token].add(outer.astype(F32)).astype(BF16)
+
+
+@jax.custom_vjp
+def scaled(x, w):
+    """A product in fp8 with a scale for each operand, forward and backward."""
+    return _forward(x, w)[0]
+
+
+def _forward(x, w):
+    (x8, xs), (w8, ws) = rounded(x, E4M3), rounded(w, E4M3)
+    return _product(x8, w8, xs * ws, ((2,), (0,))), (x8, xs, w8, ws)
+
+
+def _backward(kept, g):
+    x8, xs, w8, ws = kept
+    g8, gs = rounded(g, E5M2)
+    return (
+        _product(g8, w8, gs * ws, ((2,), (1,))),
+        _product(x8, g8, xs * gs, ((0, 1), (0, 1))),
+    )
+
+
+scaled.defvjp(_forward, _backward)
+
+
+def rounded(x, dtype):
+    scale = jnp.max(jnp.abs(x)).astype(F32) / float(jnp.finfo(dtype).max) + 1e-12
+    return (x.astype(F32) / scale).astype(dtype), scale
+
+
+def _product(a, b, scale, contracted):
+    product = jax.lax.dot_general(a, b, (contracted, ((), ())), preferred_element_type=F32)
+    return (product * scale).astype(BF16)
+
+
+# Predicting.
+
+
+def predict(out, names):
+    from slipstream.compiler.compile import compilation
+    from slipstream.machines.topology import machine
+    from slipstream.simulate.prediction import predict as predicted
+
+    found = {"date": today(), "jax": jax.__version__, "machine": "H200", "variants": {}}
+    for name in names:
+        begin = time.perf_counter()
+        try:
+            compiled = compilation(f"{__file__}:build", {"variant": name}, on="H200")
+            step = predicted(compiled.program, machine("H200"), compilation=compiled)
+        except Exception as error:  # the other variants are worth predicting all the same
+            print(f"{name:30s} failed: {str(error)[:300]}", flush=True)
+            continue
+        found["variants"][name] = {
+            "step_ms": step.step_us / 1e3,
+            "low_ms": step.low_us / 1e3,
+            "high_ms": step.high_us / 1e3,
+            "memory_bytes": step.memory_bytes,
+            "basis": dict(step.basis),
+            "unknown": {kernel.name: kernel.share for kernel in step.unknown},
+        }
+        seconds = time.perf_counter() - begin
+        print(f"{name:30s} {step.step_us / 1e3:8.1f} ms  ({seconds:.0f} s)", flush=True)
+        write(out, found)
+
+
+# Measuring.
+
+
+def measure(out, names):
+    import power
+
+    is_gpu = jax.default_backend() == "gpu"
+    device = jax.devices()[0].device_kind
+    found = {"date": today(), "jax": jax.__version__, "machine": device, "variants": {}}
+    with power.Sampler() if is_gpu else nullcontext() as sampler:
+        for name in names:
+            begin = time.perf_counter()
+            try:
+                found["variants"][name] = measured(name, sampler)
+            except Exception as error:  # the other variants are worth measuring all the same
+                print(f"{name:30s} failed: {str(error)[:300]}", flush=True)
+                continue
+            row = found["variants"][name]
+            seconds = time.perf_counter() - begin
+            print(f"{name:30s} {row['step_ms']:8.2f} ms  ({seconds:.0f} s)", flush=True)
+            write(out, found)
+
+
+def measured(name, sampler):
+    jitted, *abstract = build(jax.devices(), name)
+    compiled = jitted.lower(*abstract).compile()
+    *state, text = filled(abstract)
+
+    def steps(count):
+        nonlocal state
+        begin = time.perf_counter()
+        for _ in range(count):
+            *state, loss = compiled(*state, text)
+        jax.block_until_ready(loss)
+        return (time.perf_counter() - begin) / count, loss
+
+    warm = time.monotonic()
+    while time.monotonic() - warm < WARM_S:
+        steps(2)
+    begin = time.monotonic()
+    times, loss = zip(*(steps(STEPS) for _ in range(REPEATS)), strict=True)
+    clock = sampler.between(begin, time.monotonic()) if sampler else {}
+    memory = compiled.memory_analysis()
+    return {
+        "step_ms": statistics.median(times) * 1e3,
+        "all_ms": [round(seconds * 1e3, 3) for seconds in times],
+        "temporaries_bytes": getattr(memory, "temp_size_in_bytes", None),
+        "loss": float(loss[-1]),
+        **clock,
+    }
+
+
+def filled(abstract):
+    """Random weights, no momentum, random text."""
+    params, momentum, text = abstract
+
+    @jax.jit
+    def made(key):
+        keys = dict(zip(params, jax.random.split(key, len(params)), strict=True))
+        weights = {k: jax.random.normal(keys[k], a.shape) * 0.02 for k, a in params.items()}
+        zeros = {k: jnp.zeros(a.shape, a.dtype) for k, a in momentum.items()}
+        return weights, zeros, jax.random.randint(key, text.shape, 0, WORDS)
+
+    return made(jax.random.key(0))
+
+
+def compare(predictions, measurements):
+    """Error by variant, their mean, and pairs whose order is wrong though they differ by 3%."""
+    with open(predictions) as one, open(measurements) as other:
+        before, after = json.load(one), json.load(other)
+    print(f"predicted {before['date']}, measured {after['date']}, {after['machine']}")
+    pairs = {
+        name: (before["variants"][name]["step_ms"], row["step_ms"])
+        for name, row in after["variants"].items()
+        if name in before["variants"]
+    }
+    for name, (expected, seen) in pairs.items():
+        print(f"{name:30s} {expected:8.1f} {seen:8.1f} ms  {expected / seen - 1:+6.1%}")
+    errors = [abs(expected / seen - 1) for expected, seen in pairs.values()]
+    wrong = [
+        (a, b)
+        for a in pairs
+        for b in pairs
+        if pairs[a][1] * 1.03 < pairs[b][1] and pairs[a][0] >= pairs[b][0]
+    ]
+    print(f"mean {statistics.mean(errors):.1%}, worst {max(errors):.1%}, wrong order: {wrong}")
+
+
+def today():
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def write(out, found):
+    with open(out, "w") as file:
+        json.dump(found, file, indent=1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--predict", metavar="OUT")
+    parser.add_argument("--measure", metavar="OUT")
+    parser.add_argument("--compare", nargs=2, metavar=("PREDICTIONS", "MEASUREMENTS"))
+    parser.add_argument("--only", default="", help="variants whose names contain this")
+    options = parser.parse_args()
+    names = [name for name in VARIANTS if options.only in name]
+    if options.predict:
+        predict(options.predict, names)
+    if options.measure:
+        measure(options.measure, names)
+    if options.compare:
+        compare(*options.compare)
+
+
+if __name__ == "__main__":
+    main()
