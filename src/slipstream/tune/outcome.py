@@ -34,6 +34,8 @@ class Outcome:
     """the 90% band of a simulated step"""
     counts: ProgramCounts | None = None
     """what the compiled program has"""
+    at_once: int | None = None
+    """most collectives in flight at a time, in the simulated step"""
     parts_us: Mapping[str, float] | None = None
     """the parts of the step"""
     basis: str = "simulated"

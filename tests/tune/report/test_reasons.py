@@ -51,14 +51,17 @@ def test_a_default_is_no_reason() -> None:
 
 
 def test_changes_of_everything_that_is_counted() -> None:
+    alone = replace(DEFAULT, at_once=1)
     other = ProgramCounts({"all-reduce": CollectiveCounts(2, 8, 4, 2, 2, 1)}, 0, 6, (4, 0))
-    assert program_changes(DEFAULT, replace(DEFAULT, program="b", work="b", counts=other)) == (
+    changed = replace(alone, program="b", work="b", counts=other, at_once=4)
+    assert program_changes(alone, changed) == (
         "no all-gathers instead of 64 per step",
         "all-reduces per step 0 → 2, the largest 0 B → 4 B, asynchronous 0 → 2, in loops 0 → 1, "
         "together 0 B → 8 B",
         "matmuls by Triton per step 4 → 0",
         "matmuls by libraries per step 2 → 6",
         "iterations of its loops 8 → 4 + ?",
+        "collectives in flight at once, at most 1 → 4",
     )
 
 

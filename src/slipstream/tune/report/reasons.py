@@ -57,6 +57,7 @@ def program_changes(baseline: Outcome, other: Outcome) -> tuple[str, ...]:
         *_collectives(before, after),
         *_matmuls(before, after),
         *_loops(before, after),
+        *_at_once(baseline, other),
     )
     if found:
         return found
@@ -116,6 +117,11 @@ def _matmuls(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:
 def _loops(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:
     if before.loops != after.loops:
         yield f"iterations of its loops {_change(_trips(before.loops), _trips(after.loops))}"
+
+
+def _at_once(baseline: Outcome, other: Outcome) -> Iterator[str]:
+    if None not in (baseline.at_once, other.at_once) and baseline.at_once != other.at_once:
+        yield f"collectives in flight at once, at most {_change(baseline.at_once, other.at_once)}"
 
 
 def _trips(loops: tuple[int, ...]) -> str:

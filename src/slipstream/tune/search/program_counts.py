@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.categories import category
 
@@ -64,6 +67,19 @@ def counts_of(program: Program) -> ProgramCounts:
             triton += times * is_triton
             library += times * (not is_triton)
     return ProgramCounts(dict(sorted(collectives.items())), triton, library, tuple(loops))
+
+
+def most_at_once(program: Program, timeline: Profile) -> int:
+    """The most collectives that are in flight at a time in a simulated step."""
+    events = timeline.events
+    named = [text in program and program.instruction(text).collective for text in events.texts]
+    rows = np.flatnonzero(np.array([bool(one) for one in named])[events["instruction"][:]])
+    start = events["start_ps"][:][rows]
+    end = start + events["duration_ps"][:][rows]
+    # At equal times, what ends goes first.
+    moments = np.concatenate([end, start])
+    steps = np.concatenate([np.full(len(rows), -1), np.ones(len(rows), np.int64)])
+    return int(np.cumsum(steps[np.argsort(moments, kind="stable")]).max(initial=0))
 
 
 def _with(

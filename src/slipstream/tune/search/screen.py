@@ -33,7 +33,7 @@ from slipstream.simulate.prediction import predict
 from slipstream.simulate.recorded import RecordedCosts
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.fingerprint import fingerprint_of
-from slipstream.tune.search.program_counts import counts_of
+from slipstream.tune.search.program_counts import counts_of, most_at_once
 from slipstream.tune.space.knob import COSTS
 from slipstream.tune.space.knob_catalogue import GRAPH_FLAGS
 from slipstream.units import PS_PER_US, format_bytes, format_time
@@ -166,6 +166,9 @@ def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: 
         low_us=prediction.low_us,
         high_us=prediction.high_us,
         counts=counts_of(compiled.program),
+        at_once=most_at_once(compiled.program, prediction.timeline)
+        if prediction.timeline is not None
+        else None,
         parts_us={
             "compute": prediction.compute_us,
             "communication": prediction.communication_us,
