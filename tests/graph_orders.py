@@ -4,12 +4,12 @@ graph runs its kernels in some order that the program's dependencies allow, on s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.profile.attribution.launch_sequence import launches_nothing, unroll
+from slipstream.profile.attribution.launch_sequence import unroll
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Lane, Profile
 from slipstream.profile.program import Instruction, Program
@@ -133,7 +133,7 @@ def _run(
     """(start, stream) of each kernel, and the end, in a random order that dependencies allow."""
     index = {call.instruction: i for i, call in enumerate(calls)}
     needs = [
-        {index[n] for n in _needed(program, call.instruction) if n in index} - {i}
+        {index[name] for name in _needed(program, call.instruction, index)} - {i}
         for i, call in enumerate(calls)
     ]
     free = [now] * streams
@@ -152,8 +152,8 @@ def _run(
     return times, max(free)
 
 
-def _needed(program: Program, label: str) -> set[str]:
-    """The instructions with device work whose results an instruction uses, by recorded name."""
+def _needed(program: Program, label: str, known: Container[str]) -> set[str]:
+    """Those of the `known` instructions whose results an instruction uses, directly or not."""
     found: set[str] = set()
     seen: set[str] = set()
     start = program.starter(label) or program.instruction(label)
@@ -165,10 +165,10 @@ def _needed(program: Program, label: str) -> set[str]:
             continue
         seen.add(name)
         operand = by_name[name]
-        if launches_nothing(operand) or operand.opcode in ("while", "call", "conditional"):
-            queue += [*operand.operands, *operand.control_predecessors]
+        if (ran := _label(program, operand)) in known:
+            found.add(ran)
         else:
-            found.add(_label(program, operand))
+            queue += [*operand.operands, *operand.control_predecessors]
     return found
 
 

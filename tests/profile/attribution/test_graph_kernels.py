@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from graph_orders import captured
 from slipstream.profile.attribution import graph_kernels
 from slipstream.profile.attribution.attribution import attribute
+from slipstream.profile.events import Texts
 from slipstream.profile.profile import Profile
 from slipstream.sources.load import load
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PLAIN = ["attention_plain", "convolution_plain", "off_lhs_nocb"]
 PLAIN += [f"accuracy/{model}.no_graphs" for model in ("gpt_cudnn", "gpt_scan", "mixer")]
+FSDP = "accuracy/gpt_fsdp.no_graphs"
+LITTLE_US = 2.0
+"""memsets, which are alike"""
 GRAPHS = ["single", "off_default", "attention_graphs", "convolution_graphs"]
 GRAPHS += ["accuracy/mixer.cublas", "accuracy/gpt_cudnn.cublas", "accuracy/gpt_fsdp.default"]
+
+# Examples take long to shrink; the seed of the order names one well enough.
+QUICK = settings(
+    max_examples=20, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
+)
 
 
 @cache
@@ -33,7 +43,7 @@ def instructions(profile: Profile) -> list[str]:
     return [events.text("instruction", row) for row in range(len(events))]
 
 
-@settings(max_examples=25, deadline=None)
+@QUICK
 @given(st.sampled_from(PLAIN), st.integers(0, 2**32), st.integers(1, 4))
 def test_numbered_nodes_may_run_in_any_order(name: str, seed: int, streams: int) -> None:
     """The instruction of every kernel is found, so counts and costs are exact as well."""
@@ -54,3 +64,61 @@ def test_node_numbers_and_times_of_real_graphs_tell_the_same(
     )
     blank = known.with_events(events.replace(instruction=nothing, execution=nothing))
     assert instructions(attribute(blank)) == instructions(known)
+
+
+@QUICK
+@given(st.sampled_from([*PLAIN, FSDP]), st.integers(0, 2**32), st.integers(1, 4))
+def test_without_numbers_dependencies_and_durations_tell(
+    name: str, seed: int, streams: int
+) -> None:
+    """All device time is attributed. An instruction has its own time, or is named as doubtful."""
+    hidden = captured(recording(name), seed, streams, numbered=False)
+    events = hidden.profile.events
+    texts = Texts(events.texts)
+    (program,) = {events.text("program", row) for row in range(len(events))}
+
+    labels, doubts = graph_kernels.instructions_in_graphs(
+        hidden.profile.programs[program], events, np.zeros(len(events), np.int32), texts
+    )
+
+    assert labels.all()
+    doubtful = frozenset[str]().union(*doubts.undecided, *doubts.interchangeable)
+    truth, ours, right = Counter[str](), Counter[str](), 0.0
+    for label, found, us in zip(
+        hidden.truth, labels.tolist(), (events["duration_ps"] / 1e6).tolist(), strict=True
+    ):
+        truth[label] += us
+        ours[texts.values[found]] += us
+        right += us * (texts.values[found] == label)
+    off = {i for i in truth if abs(truth[i] - ours[i]) > 0.035 * truth[i] + LITTLE_US}
+    assert off <= doubtful
+    assert right >= 0.5 * sum(truth.values())
+
+
+def test_instructions_that_nothing_tells_apart_are_named() -> None:
+    hidden = captured(recording("attention_plain"), seed=1, numbered=False)
+    found = attribute(hidden.profile)
+    (warning,) = found.warnings
+    assert warning.code == "graph-order"
+    assert "each may have been given another's time" in warning.message
+    assert not attribute(captured(recording("attention_plain"), seed=1).profile).warnings
+
+
+def test_what_ran_in_schedule_order_is_certain_without_numbers() -> None:
+    known = recording("attention_graphs")
+    events = known.events
+    nothing = np.zeros(len(events), np.int32)
+    blank = events.replace(
+        instruction=nothing, execution=nothing, graph_node=nothing.astype(np.int64)
+    )
+    found = attribute(known.with_events(blank))
+    assert instructions(found) == instructions(known)
+    assert not found.warnings
+
+
+def test_a_later_execution_in_another_order_is_matched_anew() -> None:
+    """Its kernels have the same names in the same order, but ran for other instructions."""
+    hidden = captured(recording("off_lhs_nocb"), seed=3, streams=2, numbered=False, executions=2)
+    found = attribute(hidden.profile)
+    assert found.events["instruction"].all()
+    assert set(found.events["execution"].tolist()) == {0, 1}

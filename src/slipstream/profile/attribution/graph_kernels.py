@@ -7,7 +7,9 @@ the numbers of the graph's nodes restore that order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
@@ -15,6 +17,12 @@ import numpy as np
 from slipstream.profile.attribution import kernels
 from slipstream.profile.attribution.alignment import ANCHOR, MISFIT, Aligner, EventSequence
 from slipstream.profile.attribution.executions import has_launches, launch_keys
+from slipstream.profile.attribution.graph_dependencies import (
+    Doubts,
+    GraphEvent,
+    Schedules,
+    match,
+)
 from slipstream.profile.attribution.graph_nodes import (
     MOST_UNNAMED,
     NodeOrder,
@@ -25,10 +33,15 @@ from slipstream.profile.attribution.launch_sequence import unroll
 from slipstream.profile.events import Array, Table, Texts
 from slipstream.profile.program import Program
 
+_LATEST = np.iinfo(np.int64).max
+_LABEL = 0xFFFFFFFF
+_MOST_SEARCHES = 500
+"""graph launches that are matched by dependencies; each takes up to a second"""
+
 
 def instructions_in_graphs(
     program: Program, events: Table, execution: Array, texts: Texts
-) -> Array:
+) -> tuple[Array, Doubts]:
     """Labels of all events, those of unlabelled ones filled in by aligning each execution."""
     labels = events["instruction"]
     order = np.lexsort((events["start_ps"], launch_keys(events)))
@@ -42,12 +55,12 @@ def instructions_in_graphs(
         # Executions of one program look alike: the same kernels and labels get the same answer.
         part = slice(start, end)
         key = b"".join(column[part].tobytes() for column in (names, found, nodes))
-        if key not in answers:
+        if key not in answers or not finder.still_holds(order[part], answers[key]):
             answers[key] = finder.instructions(order[part], found[part])
         found[part] = np.where(found[part] == 0, answers[key], found[part])
     filled = np.empty_like(labels)
     filled[order] = found
-    return filled
+    return filled, finder.doubts
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,14 @@ class _Execution:
     """The events of one execution, in launch order."""
 
     sequence: EventSequence
+    graph: Array
     node: Array
     launches: list[tuple[int, int]]
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the nodes of all graphs have numbers."""
+        return bool(self.node.any() and self.node[self.graph != 0].all())
 
     @property
     def ran_in_order(self) -> bool:
@@ -82,6 +101,7 @@ class _Finder:
     """Finds the instructions of one execution's events; texts are numbers."""
 
     def __init__(self, program: Program, events: Table, texts: Texts) -> None:
+        self.program = program
         self.events = events
         self.sequence = unroll(program)
         names = {launch.instruction for launch in self.sequence.launches}
@@ -92,6 +112,8 @@ class _Finder:
             [self.labels[launch.instruction] for launch in self.sequence.launches], np.int32
         )
         self.has_launches = has_launches(events)
+        self.doubts = Doubts()
+        self.searches = 0
         self.inside: dict[bytes, tuple[Array, Array]] = {}
 
     def instructions(self, rows: Array, labels: Array) -> Array:
@@ -99,16 +121,142 @@ class _Finder:
         if not len(self.answer):
             return np.zeros(len(rows), np.int32)
         execution = _Execution(
-            self._sequence(rows, labels), self.events["graph_node"][rows], self._launches(rows)
+            self._sequence(rows, labels),
+            self.events["graph"][rows],
+            self.events["graph_node"][rows],
+            self._launches(rows),
         )
         as_it_ran = self._as_it_ran(execution)
-        if execution.ran_in_order and as_it_ran.all():
+        if as_it_ran.all() and (
+            execution.ran_in_order if execution.is_numbered else self.agrees(rows, as_it_ran)
+        ):
             return as_it_ran
-        by_node = self._by_node(execution)
+        found = [(as_it_ran, Doubts())]
+        if execution.is_numbered and (by_node := self._by_node(execution)) is not None:
+            if by_node.all() and self.agrees(rows, by_node):
+                return by_node
+            found.append((by_node, Doubts()))
+        if self.searches < _MOST_SEARCHES:
+            found.append(self._by_dependencies(execution, rows, labels, as_it_ran))
+        best, doubts = max(found, key=lambda one: self._trust(rows, one[0]))
+        self.doubts |= doubts
+        return best
+
+    def _trust(self, rows: Array, answer: Array) -> tuple[bool, int]:
+        """What to prefer: an answer without contradictions, then one for most of the time."""
+        attributed = int(self.events["duration_ps"][rows][answer != 0].sum())
+        return bool(answer.all()) and self.agrees(rows, answer), attributed
+
+    def still_holds(self, rows: Array, answer: Array) -> bool:
+        """Whether an answer for the same kernels is true of these as well, which ran later."""
+        return bool(self.events["graph_node"][rows].any()) or self.agrees(rows, answer)
+
+    def _by_dependencies(
+        self, execution: _Execution, rows: Array, labels: Array, otherwise: Array
+    ) -> tuple[Array, Doubts]:
+        """Instructions by dependencies, for each graph; where they don't fit, `otherwise`."""
+        answer, doubts = otherwise.copy(), Doubts()
+        elsewhere = self._elsewhere(rows, labels)
         duration = self.events["duration_ps"][rows]
-        if by_node is None or duration[by_node == 0].sum() > duration[as_it_ran == 0].sum():
-            return as_it_ran
-        return by_node
+        for start, end in execution.launches:
+            if labels[start] or not execution.graph[start]:
+                continue
+            part = rows[start:end]
+            other = elsewhere.get(int(self.events["op"][part[0]]), frozenset())
+            found = match(self.schedules, list(self._graph_events(execution, start, part)), other)
+            self.searches += 1
+            if found is None:
+                continue
+            names = np.array([self.labels.get(name, 0) for name in found.instructions], np.int32)
+            took = duration[start:end]
+            if took[names != 0].sum() >= took[answer[start:end] != 0].sum():
+                answer[start:end] = names
+                doubts |= found.doubts
+        return answer, doubts
+
+    def _graph_events(self, execution: _Execution, first: int, rows: Array) -> Iterator[GraphEvent]:
+        sequence, events = execution.sequence, self.events
+        groups = list(self.groups)
+        for index, row in enumerate(rows.tolist(), first):
+            begin = int(events["start_ps"][row])
+            group = int(sequence.group[index])
+            yield GraphEvent(
+                int(sequence.kind[index]),
+                groups[group] if group >= 0 else "",
+                int(sequence.part[index]),
+                int(sequence.family[index]),
+                int(sequence.direction[index]),
+                int(sequence.bytes[index]),
+                begin,
+                begin + int(events["duration_ps"][row]),
+                int(events["lane"][row]),
+            )
+
+    def _elsewhere(self, rows: Array, labels: Array) -> dict[int, frozenset[str]]:
+        """By graph label: the instructions that ran outside such graphs, as far as is known."""
+        events = self.events
+        outside = {events.texts[label] for label in np.unique(labels[labels != 0]).tolist()}
+        kernels_of: dict[int, set[str]] = {}
+        pairs = np.unique(np.stack((events["op"][rows], events["name"][rows])), axis=1)
+        for op, name in pairs.T.tolist():
+            only = self.only_instruction.get(self._kernel_group(events.texts[name]) or "")
+            if only is not None:
+                kernels_of.setdefault(op, set()).add(only)
+        return {
+            op: frozenset(outside.union(*kernels_of.values()) - own)
+            for op, own in kernels_of.items()
+        }
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return Schedules(self.program)
+
+    @cached_property
+    def only_instruction(self) -> dict[str, str]:
+        """The instruction of each group that has one."""
+        found: dict[str, set[str]] = {}
+        for launch in self.sequence.launches:
+            found.setdefault(launch.group, set()).add(launch.instruction)
+        return {group: next(iter(names)) for group, names in found.items() if len(names) == 1}
+
+    def agrees(self, rows: Array, answer: Array) -> bool:
+        """Whether no kernel of a graph began before those whose results it uses."""
+        events, (used, user) = self.events, self.uses
+        inside = (answer != 0) & (events["graph"][rows] != 0)
+        rows, label = rows[inside], answer[inside].astype(np.int64)
+        key, run = np.unique(events["correlation"][rows] << 32 | label, return_inverse=True)
+        start = events["start_ps"][rows]
+        # A graph may contain a loop, so that an instruction of its body runs several times.
+        again = np.bincount(run[np.diff(run, prepend=-1) != 0], minlength=len(key)) > 1
+        is_repeated = again & self.in_loops[key & _LABEL]
+        begin, settled = np.full(len(key), _LATEST), np.full(len(key), -_LATEST)
+        np.minimum.at(begin, run, start)
+        np.maximum.at(settled, run, start + events["duration_ps"][rows] // 2)
+        first, last = (np.searchsorted(user, key & _LABEL, side) for side in ("left", "right"))
+        count = last - first
+        at = np.repeat(np.arange(len(key)), count)
+        nth = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+        needed = (key[at] & ~_LABEL) | used[np.repeat(first, count) + nth]
+        place = np.minimum(np.searchsorted(key, needed), len(key) - 1)
+        is_wrong = (key[place] == needed) & (begin[at] < settled[place])
+        return not (is_wrong & ~is_repeated[at] & ~is_repeated[place]).any()
+
+    @cached_property
+    def in_loops(self) -> Array:
+        """Whether an execution launches an instruction more than once, by label."""
+        return np.bincount(self.answer, minlength=max(self.labels.values()) + 1) > 1
+
+    @cached_property
+    def uses(self) -> tuple[Array, Array]:
+        """Pairs of labels, the second uses the result of the first; by the second."""
+        pairs = sorted(
+            (self.labels[user], self.labels[used])
+            for schedule in self.schedules.all
+            for used, user in schedule.uses
+            if used != user
+        )
+        user, used = np.array(pairs, np.int64).reshape(-1, 2).T
+        return used, user
 
     def _as_it_ran(self, execution: _Execution) -> Array:
         path, fit = self.aligner.align(execution.sequence)
@@ -190,9 +338,12 @@ class _Finder:
         return EventSequence(kind, group_, part, family, direction, self._bytes(rows))
 
     def _group(self, kernel: str) -> int | None:
-        """The group of fusions that share a kernel name; ROCm appends `.kd` to names."""
-        group = self.sequence.groups.get(kernel.removesuffix(".kd"))
+        group = self._kernel_group(kernel)
         return self.groups[group] if group is not None else None
+
+    def _kernel_group(self, kernel: str) -> str | None:
+        """The group of fusions that share a kernel name; ROCm appends `.kd` to names."""
+        return self.sequence.groups.get(kernel.removesuffix(".kd"))
 
     def _bytes(self, rows: Array) -> Array:
         used, inverse = np.unique(self.events["details"][rows], return_inverse=True)
