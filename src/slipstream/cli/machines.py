@@ -14,6 +14,7 @@ from slipstream.errors import BadInput
 
 if TYPE_CHECKING:
     from slipstream.machines.collectives import CollectiveCurve
+    from slipstream.machines.measured_calls import MeasuredCall
     from slipstream.profile.program import Program
 
 SpecArgument = Annotated[
@@ -25,10 +26,18 @@ SpecArgument = Annotated[
     ),
 ]
 FilesArgument = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         metavar="FILE…",
         help="Output of nccl-tests (text), or profiles.",
+    ),
+]
+KernelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE.py:FUNCTION",
+        help="Function to run on the local GPU: its custom calls are measured and kept by name and "
+        "operand shapes. Repeatable; adds to the machine file if that exists.",
     ),
 ]
 OutOption = Annotated[
@@ -87,8 +96,9 @@ def show_machine(spec: SpecArgument, json: JsonOption = False) -> None:
 
 @machines.command()
 def calibrate(
-    files: FilesArgument,
     out: OutOption,
+    files: FilesArgument = None,
+    kernel: KernelOption = None,
     gpu: GpuOption = None,
     network: NetworkOption = None,
     kind: KindOption = None,
@@ -100,15 +110,23 @@ def calibrate(
     measurements.
     """
     from slipstream.machines import calibrate as calibration
-    from slipstream.machines.files import write_machine
+    from slipstream.machines.files import with_calls, write_machine
     from slipstream.machines.gpus import network as network_named
     from slipstream.machines.kernel_model import kernel_scales
+    from slipstream.machines.measured_calls import measured_calls
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.machines import calibrated_lines, calibration_json
 
-    measured = machine(gpu or calibration.device_of(files))
     if network is not None:
         network_named(network)
+    if not files and not kernel:
+        raise BadInput(
+            "nothing to calibrate from; give nccl-tests output or a profile, or "
+            "--kernel FILE.py:FUNCTION on a machine with a GPU"
+        )
+    calls, model = _measured_kernels(kernel or [])
+    files = files or []
+    measured = machine(gpu or model or calibration.device_of(files))
     curves: list[CollectiveCurve] = []
     kernels: dict[str, float] = {}
     for file in files:
@@ -120,14 +138,45 @@ def calibrate(
         for program, times in _programs(file):
             curves += calibration.program_curves(program, times, measured, name)
             kernels |= kernel_scales(measured, program, times)
-    if not curves and not kernels:
-        raise BadInput(f"no measurements in {', '.join(files)}; {calibration.EXPECTED}")
-    counts = calibration.counts_of(curves, measured)
-    data = calibration.machine_data(measured.gpu.name, curves, counts, network, kernels)
+            calls += measured_calls(program, times, name)
+    if not curves and not kernels and not calls:
+        raise BadInput(
+            f"no measurements in {', '.join(files) or 'no file'}; {calibration.EXPECTED}"
+        )
+    if not files and Path(out).exists():
+        data = with_calls(out, calls)
+    else:
+        counts = calibration.counts_of(curves, measured)
+        data = calibration.machine_data(measured.gpu.name, curves, counts, network, kernels, calls)
     write_machine(out, data, "Calibrated machine; written by: slipstream machines calibrate")
     if json:
-        return show_json(calibration_json(curves, kernels, out), out)
-    echo("\n".join(calibrated_lines(curves, kernels, out)), out)
+        return show_json(calibration_json(curves, kernels, out, calls), out)
+    echo("\n".join(calibrated_lines(curves, kernels, out, calls)), out)
+
+
+def _measured_kernels(targets: list[str]) -> tuple[list[MeasuredCall], str]:
+    """The custom calls of functions that are run on the local GPU, and the GPU's name."""
+    if not targets:
+        return [], ""
+    from tempfile import TemporaryDirectory
+
+    from slipstream.bench.kernel_profile import profile_function
+    from slipstream.machines.measured_calls import measured_calls
+
+    calls: list[MeasuredCall] = []
+    model = ""
+    for target in targets:
+        with TemporaryDirectory(prefix="slipstream-kernel-") as folder:
+            model = profile_function(target, Path(folder))
+            programs = _programs(folder)
+        found = [one for p, times in programs for one in measured_calls(p, times, target)]
+        if not found:
+            raise BadInput(
+                f"{target} ran no custom call of its own; libraries' calls and fusions have "
+                "models: to calibrate those, give a profile as FILE"
+            )
+        calls += found
+    return calls, model
 
 
 def _programs(file: str) -> list[tuple[Program, Mapping[str, float]]]:

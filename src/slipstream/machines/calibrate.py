@@ -18,6 +18,7 @@ from typing import Any
 from slipstream.errors import BadInput
 from slipstream.machines.collectives import CollectiveCurve, groups_of
 from slipstream.machines.machine import Machine
+from slipstream.machines.measured_calls import MeasuredCall, rows_of
 from slipstream.machines.nccl import TRANSFERS, Group
 from slipstream.profile.program import Program
 from slipstream.reading import open_input, read_input
@@ -219,6 +220,7 @@ def machine_data(
     counts: tuple[int, int],
     network: str | None = None,
     kernels: Mapping[str, float] | None = None,
+    calls: Iterable[MeasuredCall] = (),
 ) -> dict[str, Any]:
     """The data for `files.write_machine`: the GPU, counts, and calibration."""
     hosts, gpus_per_host = counts
@@ -243,6 +245,8 @@ def machine_data(
     if kernels:
         scales = {kind: round(scale, 4) for kind, scale in kernels.items()}
         calibration["kernels"] = {"scales": scales}
+    if rows := rows_of(calls):
+        calibration["calls"] = rows
     return {**data, "calibration": calibration}
 
 

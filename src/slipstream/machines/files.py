@@ -8,13 +8,14 @@ base = "H200"
 base = "ethernet"
 gbps = 200
 [[calibration.collectives]]      curves from `slipstream machines calibrate`
+[[calibration.calls]]            custom calls that it measured, by name and operand shapes
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from slipstream.errors import BadInput
 from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
 from slipstream.machines.machine import Fabric, Gpu, Machine
+from slipstream.machines.measured_calls import MeasuredCall, call_from, rows_of
 from slipstream.reading import DAMAGE, describe, read_input
 from slipstream.writing import atomic_write
 
@@ -89,6 +91,21 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
         calibration=_calibration(data.get("calibration", {}), file),
         **counts,
     )
+
+
+def with_calls(path: str | os.PathLike[str], calls: Iterable[MeasuredCall]) -> dict[str, Any]:
+    """The data of an existing machine file, with measured calls added to its calibration."""
+    file = Path(path)
+    read_machine(file)  # its own errors, before anything is written
+    data = _load(file)
+    calibration = data.get("calibration", {})
+    if isinstance(calibration, str):
+        raise BadInput(
+            f"{file} takes its calibration from {calibration}; add the calls to that file: "
+            f"-o {file.parent / calibration}"
+        )
+    known = [call_from(row) for row in calibration.get("calls", [])]
+    return {**data, "calibration": {**calibration, "calls": rows_of(calls, known)}}
 
 
 def write_machine(path: str | os.PathLike[str], data: Mapping[str, Any], comment: str = "") -> None:
@@ -175,6 +192,7 @@ def _calibration(stated: Any, file: Path) -> Mapping[str, object]:
     if not isinstance(curves, list) or not isinstance(scales, dict):
         raise BadInput(f"calibration of {file} has no curves or scales where expected; {NEXT}")
     _check_types(scales, dict.fromkeys(scales, _POSITIVE), f"calibration.kernels.scales of {file}")
+    _check_calls(stated.get("calls", []), file)
     for number, item in enumerate(curves, 1):
         try:
             curve_from(item)
@@ -185,6 +203,19 @@ def _calibration(stated: Any, file: Path) -> Mapping[str, object]:
                 "expected kind, group, and as many bytes as us"
             ) from None
     return stated
+
+
+def _check_calls(rows: Any, file: Path) -> None:
+    if not isinstance(rows, list):
+        raise BadInput(f"calibration.calls of {file} is no list of calls; {NEXT}")
+    for number, row in enumerate(rows, 1):
+        try:
+            call_from(row)
+        except DAMAGE as error:
+            raise BadInput(
+                f"call {number} in calibration.calls of {file} can't be used "
+                f"({describe(error)}); expected name, operands and us"
+            ) from None
 
 
 def _count(data: Mapping[str, Any], key: str, file: Path) -> int:

@@ -19,6 +19,7 @@ from slipstream.machines.features import KernelFeatures
 from slipstream.machines.gemm_model import gemm_us, peak_of, wave_count
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
+from slipstream.machines.measured_calls import measured_call
 from slipstream.profile.program import Instruction, Program
 
 Parameters = Mapping[str, Any]
@@ -51,8 +52,12 @@ LANES = 128
 def kernel_time(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
     """The time of one execution of an instruction other than a collective."""
     features = kernel_features(program, instruction)
-    us = kernel_us(features, machine.gpu, parameters())
     kind = CLASSES.get(features.kind, features.kind)
+    measured = measured_call(machine.calibration, program, instruction)
+    if measured is not None:
+        why = f"measured with these shapes{f': {measured.source}' if measured.source else ''}"
+        return Estimate(measured.us, "calibrated", kind, why)
+    us = kernel_us(features, machine.gpu, parameters())
     is_unknown = features.kind == "other" or features.is_least
     basis = "default" if is_unknown else "modelled"
     scale = _scales(machine).get(kind)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from slipstream.machines.collectives import CollectiveCurve, CollectiveSample, MachineOverview
 from slipstream.machines.machine import Fabric, Gpu, Machine
+from slipstream.machines.measured_calls import MeasuredCall, rows_of
 from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
 from slipstream.units import format_bytes
@@ -54,12 +55,16 @@ def overview_json(found: MachineOverview) -> dict[str, Any]:
 
 
 def calibration_json(
-    curves: Sequence[CollectiveCurve], kernels: Mapping[str, float], path: str
+    curves: Sequence[CollectiveCurve],
+    kernels: Mapping[str, float],
+    path: str,
+    calls: Sequence[MeasuredCall] = (),
 ) -> dict[str, Any]:
     """What `machines calibrate --json` prints."""
     return {
         "file": path,
         "kernels": dict(kernels),
+        "calls": rows_of(calls),
         "collectives": [
             {
                 "kind": curve.kind,
@@ -146,7 +151,10 @@ def render_overview(found: MachineOverview, width: int = 80) -> Text:
 
 
 def calibrated_lines(
-    curves: Iterable[CollectiveCurve], kernels: Mapping[str, float], path: str
+    curves: Iterable[CollectiveCurve],
+    kernels: Mapping[str, float],
+    path: str,
+    calls: Iterable[MeasuredCall] = (),
 ) -> list[str]:
     """What was measured, and the file written."""
     lines = []
@@ -161,6 +169,8 @@ def calibrated_lines(
         )
     for kind, factor in sorted(kernels.items()):
         lines.append(f"{kind} kernels · {factor:.2f} × the model")
+    for call in calls:
+        lines.append(f"{call.name} · {', '.join(call.operands)} · {time_text(call.us)}")
     return [*lines, f"wrote {path}", f"see it: slipstream machines show {path}"]
 
 
@@ -185,6 +195,8 @@ def _calibrated(machine: Machine) -> str:
         parts.append(plural(len(curves), "curve") + " of collectives")
     if isinstance(kernels, Mapping) and kernels.get("scales"):
         parts.append(f"kernels ({', '.join(kernels['scales'])})")
+    if isinstance(calls := machine.calibration.get("calls"), Sequence) and calls:
+        parts.append(plural(len(calls), "custom call"))
     nothing = "nothing, models only; to calibrate: slipstream machines calibrate"
     return ", ".join(parts) or nothing
 
