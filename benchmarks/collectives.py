@@ -262,6 +262,7 @@ def starting_point() -> dict[str, Any]:
         "network": {
             "efficiency": 0.95,
             "ring_share": 0.88,
+            "crowding": 0.05,
             "chain_sends": 3.7,
             "pairs_share": 0.75,
             "Simple": {"latency_us": 60.0, "hops": 3.0, "share": 1.0},
@@ -296,7 +297,9 @@ def completed(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-FIXED = ("least_group", "replaces_ring", "few_channels_bytes", "chain_sends")
+FIXED = (
+    "least_group", "replaces_ring", "few_channels_bytes", "chain_sends", "crowding",
+)  # fmt: skip
 
 
 def free(tree: dict[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -109,3 +109,10 @@ def test_as_many_devices_as_a_program_names() -> None:
     """The devices are counted, not listed."""
     found = groups_of(machine("2xH200"), Collective("all-reduce", 2**26), 3 * 10**9)
     assert found == [Group(3 * 10**9, 15 * 10**8)]
+
+
+def test_groups_of_a_larger_job_share_its_network() -> None:
+    """Groups of 16 hosts, in a job of 16 hosts and of 256."""
+    group = Collective("all-gather", 2**30, 128, (tuple(range(128)),))
+    small, large = (collective_time(machine(f"{n}x8xH100"), group).us for n in (16, 256))
+    assert 1.05 < large / small < 1.15

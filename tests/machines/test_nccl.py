@@ -115,3 +115,14 @@ def test_channels_by_algorithm_size_and_hosts() -> None:
     assert of("all-gather", 2**28, Group(64, 8)) == 16
     assert of("all-reduce", 4, Group(8)) == 1
     assert of("all-reduce", 10 * 8 * 512, Group(8)) == 10
+
+
+def test_rates_fall_with_the_number_of_hosts() -> None:
+    """As published for B200 (Together AI), relative to two hosts: 0.94 on 4, 0.85 on 46."""
+
+    def rate(hosts: int) -> float:
+        size, count = 2**36, 8 * hosts
+        return size / nccl_time("all-gather", size, Group(count, hosts), H100).us * (1 - 1 / count)
+
+    assert rate(4) / rate(2) == pytest.approx(0.94, abs=0.03)
+    assert rate(46) / rate(2) == pytest.approx(0.85, abs=0.03)

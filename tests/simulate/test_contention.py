@@ -50,6 +50,10 @@ def test_a_kernel_loses_cores_or_memory_by_what_limits_it() -> None:
     )
 
 
+def test_at_the_power_cap_fewer_cores_run_at_a_higher_clock() -> None:
+    assert of("b", Estimate(10, "modelled", "gemm")).loses_by_cores == pytest.approx(2 / 3)
+
+
 def test_a_library_s_product_waits_for_the_cores_that_are_taken() -> None:
     assert of("c", Estimate(10, "modelled", "gemm")) == Contention(loses=LATE)
     # Its time alone is not known.

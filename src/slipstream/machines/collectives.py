@@ -105,6 +105,7 @@ def links_of(machine: Machine) -> NcclLinks:
         network_bandwidth=network.bandwidth,
         network_latency_us=network.latency_us,
         has_nvls=gpu.link == "nvswitch",
+        domains=machine.domain_of(machine.devices - 1) + 1,
     )
 
 

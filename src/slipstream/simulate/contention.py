@@ -25,6 +25,10 @@ sure they are:
   reductions at 0.5 of the memory's rate +26 to +28%, elementwise kernels at 0.67 +13 to +17%,
   reductions at 0.77 +3 to +18%. `1 - u²` of the SMs, with u the share of the memory's rate, gives
   +20%, +14% and +10%.
+- Products and attention lose two thirds of that: they run at the power cap (an H200 at 1.5 to
+  1.6 GHz of 1.98), where SMs that are left to the collective save power, and power is about the
+  cube of the clock. The costs on A3 Mega show products 1 to 6% slower than modelled ones alone,
+  with 12% of the SMs taken; two thirds give 9%.
 - With traffic, the last of these lose 8 to 10% more of their speed, beside all-gathers that read
   what they send and write what they receive, 13% of the memory's rate. `u` times that share gives
   10%.
@@ -50,10 +54,14 @@ from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.traffic import bytes_accessed
 
+DENSE = ("gemm", "attention", "convolution")
+"""kinds of kernels that tensor cores run"""
 LATE = 1 - 1 / 1.75
 """the share of speed that a kernel with one block per SM loses beside a collective"""
 BESIDE_KERNELS = 0.1
 """the share of speed that a collective loses beside kernels"""
+AT_POWER_CAP = 2 / 3
+"""the share of lost SMs that slows a kernel whose clock the power cap decides"""
 REACHED = 0.92
 """the share of its memory's bandwidth that a GPU reaches (`kernels.json`)"""
 
@@ -99,7 +107,8 @@ def contention(
     if _has_one_block_per_sm(program, instruction, estimate):
         return Contention(loses=LATE)
     used = min(1.0, bytes_accessed(program, instruction) / rate)
-    return Contention(loses_by_cores=1 - used**2, loses_by_memory=used)
+    by_cores = (1 - used**2) * (AT_POWER_CAP if estimate.kind in DENSE else 1.0)
+    return Contention(loses_by_cores=by_cores, loses_by_memory=used)
 
 
 def contentions(
@@ -133,4 +142,4 @@ def _has_one_block_per_sm(program: Program, instruction: Instruction, estimate: 
     """Whether a library runs it: products of cuBLAS, attention and convolutions of cuDNN."""
     inner = program.wrapped(instruction.name) if instruction.is_start else None
     opcode = (inner or instruction).opcode
-    return opcode == "custom-call" and estimate.kind in ("gemm", "attention", "convolution")
+    return opcode == "custom-call" and estimate.kind in DENSE
