@@ -19,7 +19,7 @@ from slipstream.errors import BadInput
 from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, NO_FIT, OK, OUT_OF_MEMORY
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.search import Search, best_row
-from slipstream.tune.search.seeds import Suggestion
+from slipstream.tune.search.seeds import SIMPLIFY, Suggestion
 from slipstream.tune.search.storage import sqlite_url
 from slipstream.tune.search.study import Study, TrialRow
 from slipstream.tune.space.knob import Knob
@@ -84,6 +84,34 @@ def test_a_search_finds_what_only_two_knobs_together_do_and_drops_the_idle_one(t
     done = [row for row in study.rows() if row.state == "done" and row.repeat_of is None]
     assert sorted(Counter(str(row.settings) for row in done).values()) == [1] * 12
     assert study.importances()["xla_c"] < study.importances()["xla_a"]
+    study.close()
+
+
+class LateBest(Arithmetic):
+    """The first candidate with several settings after 32 others is fast, thanks to one of them."""
+
+    tried = 0
+    winner: dict[str, str] = {}  # noqa: RUF012
+
+    def evaluate(self, settings):
+        LateBest.tried += 1
+        if not self.winner and self.tried > 32 and len(settings) > 1:
+            LateBest.winner = dict(settings)
+        needed = dict(list(self.winner.items())[:1])
+        is_fast = bool(needed) and needed.items() <= settings.items()
+        return Outcome(OK, step_us=50.0 if is_fast else 100.0, program=str(settings))
+
+
+def test_a_best_that_is_found_with_the_last_trials_is_simplified_too(tmp_path):
+    knobs = tuple(Knob(f"xla_{letter}", ("false", "true"), letter) for letter in "abcdef")
+    study = Study(sqlite_url(tmp_path), "test", Space(knobs), "step")
+    study.enqueue([Suggestion({}, "default")])
+    why = Search(study, LateBest, trials=40, budget_s=120, jobs=1).run()
+    assert why == "40 candidates were tried"
+    best = best_row(study.rows(), "step")
+    assert best is not None and best.settings.items() < LateBest.winner.items()
+    assert any(row.origin == SIMPLIFY for row in study.rows())
+    assert not any(row.state == "waiting" for row in study.rows())
     study.close()
 
 

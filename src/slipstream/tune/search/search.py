@@ -93,13 +93,23 @@ class Search:
             if self._simplifies and time.monotonic() < self._end and not self._errors:
                 self._simplify()
                 if why == COUNTED:
-                    # Trials reserved for simplifying and not needed go back to the search.
-                    self._run_workers(self._trials, has_patience=True)
+                    self._use_reserve()
         except KeyboardInterrupt:
             # Set before the runners end, so that their failures don't count as outcomes.
             self._stop.set()
             raise
         return why
+
+    def _use_reserve(self) -> None:
+        """Trials reserved for simplifying and not needed: half to the search, half for its best."""
+        while (left := self._left()) > 0 and not self._errors:
+            self._run_workers(self._trials - left // 2, has_patience=True)
+            if self._why != COUNTED:
+                return
+            self._simplify()
+
+    def _left(self) -> int:
+        return self._trials - len(_taken(self._study.rows()))
 
     def _simplify(self) -> None:
         """Try the best without each of its settings, and drop those that make no difference."""
@@ -112,11 +122,11 @@ class Search:
             if best is None or not best.settings:
                 return
             reduced = [Suggestion(_without(best.settings, [n]), SIMPLIFY) for n in best.settings]
-            self._study.enqueue(reduced[: max(self._trials - len(_taken(rows)), 0)])
+            self._study.enqueue(reduced[: max(self._left(), 0)])
             self._run_workers(self._trials, has_patience=False, only_waiting=True)
             rows, objective = self._study.rows(), self._study.objective
             unneeded = [n for n in best.settings if _is_unneeded(rows, best, n, objective)]
-            if len(unneeded) < 2:
+            if len(unneeded) < 2 or self._left() <= 0:
                 return
             self._study.enqueue([Suggestion(_without(best.settings, unneeded), SIMPLIFY)])
             self._run_workers(self._trials, has_patience=False, only_waiting=True)
