@@ -97,6 +97,8 @@ def test_no_overlap_makes_a_link_carry_more() -> None:
     assert result.critical_path_us == pytest.approx(2 * us)
     assert result.least_us == pytest.approx(4 * us)
     assert result.links_us == {"NVLink out": pytest.approx(4e-6), "NVLink in": pytest.approx(4e-6)}
+    assert result.deciding_link == "NVLink out"
+    assert bounds(found, costs(g=us, h=us, b=1, c=1), MACHINE).deciding_link is None
 
 
 def test_a_loop_loads_its_links_in_every_turn() -> None:

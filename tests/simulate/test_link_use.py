@@ -9,6 +9,7 @@ from link_invariant import check_links
 from schedules import MACHINE, NOTHING, costs, gather, gathered, kernel, program
 from slipstream.machines.links import LINK_OUT
 from slipstream.machines.topology import machine
+from slipstream.outputs.terminal.predict import render_predictions
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import NodeTimes
 from slipstream.simulate.engine import simulation
@@ -118,6 +119,7 @@ def test_gathers_at_once_are_not_faster_than_the_wire(limit: int) -> None:
     wire_us = 1e6 * moved * (DEVICES - 1) / DEVICES / (8 * where.network.bandwidth)
     predicted = predict(found, where)
     assert predicted.step_us >= predicted.bounds.least_us >= wire_us
+    assert "\n  of the link" in render_predictions([predicted]).plain
     step = simulation(found, where)
     network = next(use for use in link_use(step, found, where) if use.link == "network out")
     assert network.bytes == pytest.approx(moved * (DEVICES - 1) / DEVICES / 8)

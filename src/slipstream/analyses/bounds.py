@@ -41,6 +41,12 @@ class Bounds:
     links_us: Mapping[str, float] = field(default_factory=dict)
     """time of each link of the GPU that the program uses, by name, the busiest first"""
 
+    @property
+    def deciding_link(self) -> str | None:
+        """The link whose bytes alone take `least_us`, if there is one."""
+        name, us = next(iter(self.links_us.items()), ("", 0.0))
+        return name if us and us >= self.least_us else None
+
     def gain(self, step_us: float) -> float:
         """The share of the step that perfect overlap would save at most."""
         return max(0.0, 1 - self.least_us / step_us) if step_us else 0.0

@@ -110,8 +110,10 @@ def _rows(predictions: Sequence[Prediction]) -> list[tuple[str, Cell]]:
         ]
     if any(p.copy_us for p in predictions):
         rows.append(("  exposed copies", lambda p: time_text(p.exposed_copy_us)))
+    rows.append(("lower bound", lambda p: time_text(p.bounds.least_us)))
+    if any(p.bounds.deciding_link for p in predictions):
+        rows.append(("  of the link", lambda p: p.bounds.deciding_link or "–"))
     rows += [
-        ("lower bound", lambda p: time_text(p.bounds.least_us)),
         ("  overlap could save", _gain),
         ("MFU", lambda p: share_text(p.mfu, 0) if p.mfu is not None else "–"),
         ("memory", _memory),
