@@ -83,5 +83,5 @@ def test_callbacks_into_python_are_lowered():
 def test_a_mesh_names_the_target():
     with abstract_device(HOPPER):
         device = jax.sharding.get_abstract_mesh().abstract_device
-        assert device.device_kind == "NVIDIA H200"
+        assert (device.device_kind, device.num_cores) == ("NVIDIA H200", 132)
         assert "tanh" in jax.jit(jnp.tanh).lower(1.0).as_text()

@@ -88,7 +88,7 @@ def abstract_device(target: TargetGpu) -> Iterator[None]:
 
     sharding: Any = jax.sharding
     device = sharding.AbstractDevice(
-        device_kind=target.device_kind, num_cores=None, platform=target.platform
+        device_kind=target.device_kind, num_cores=target.core_count, platform=target.platform
     )
     with sharding.use_abstract_mesh(sharding.AbstractMesh((), (), abstract_device=device)):
         yield
