@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,8 +40,9 @@ from slipstream.profile.attribution.kernels import (
 from slipstream.profile.attribution.launch_sequence import Launch, launch_of, launches_nothing
 from slipstream.profile.events import Array
 from slipstream.profile.program import Computation, Instruction, Program
-from slipstream.profile.semantics.flops import work
-from slipstream.profile.semantics.signatures import Signature, work_signature
+
+if TYPE_CHECKING:
+    from slipstream.profile.semantics.signatures import Signature
 
 _CALLERS = ("while", "call", "conditional")
 _ELIDED = 3.0
@@ -166,12 +168,16 @@ class Schedule:
     @cached_property
     def expected(self) -> Array:
         """The logarithm of each launch's duration, as far as it can be known."""
+        from slipstream.profile.semantics.flops import work
+
         done = [work(self.program, start) for start in self.starts]
         times = [max(w.flops / _FLOPS_PER_PS, w.bytes / _BYTES_PER_PS, 1e6) for w in done]
         return np.log(times)
 
     @cached_property
     def signatures(self) -> list[Signature]:
+        from slipstream.profile.semantics.signatures import work_signature
+
         return [work_signature(self.program, start) for start in self.starts]
 
     def same_work(self, one: int, other: int) -> bool:

@@ -45,22 +45,29 @@ def instructions_in_graphs(
     """Labels of all events, those of unlabelled ones filled in by aligning each execution."""
     labels = events["instruction"]
     order = np.lexsort((events["start_ps"], launch_keys(events)))
-    numbers = execution[order]
-    names, found = events["name"][order], labels[order]
-    nodes = events["graph_node"][order].astype(np.int32)
+    numbers, found = execution[order], labels[order]
+    looks = _looks(events, order)
     finder = _Finder(program, events, texts)
     answers: dict[bytes, Array] = {}
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
         # Executions of one program look alike: the same kernels and labels get the same answer.
         part = slice(start, end)
-        key = b"".join(column[part].tobytes() for column in (names, found, nodes))
+        key = b"".join(column[part].tobytes() for column in looks)
         if key not in answers or not finder.still_holds(order[part], answers[key]):
             answers[key] = finder.instructions(order[part], found[part])
         found[part] = np.where(found[part] == 0, answers[key], found[part])
     filled = np.empty_like(labels)
     filled[order] = found
     return filled, finder.doubts
+
+
+def _looks(events: Table, order: Array) -> list[Array]:
+    """Columns that are equal for executions that look alike."""
+    columns = ("name", "instruction", "graph_node")
+    if events.tags is not None and events.is_tagged(*columns):
+        return [events.tags.of[order]]
+    return [events[column][order] for column in columns]
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,9 @@ class _Finder:
             [self.labels[launch.instruction] for launch in self.sequence.launches], np.int32
         )
         self.has_launches = has_launches(events)
+        tagged = events.is_tagged("graph_node")
+        numbers = events.tagged("graph_node") if tagged else events["graph_node"]
+        self.has_numbers = bool(numbers.any())
         self.doubts = Doubts()
         self.searches = 0
         self.inside: dict[bytes, tuple[Array, Array]] = {}
@@ -122,8 +132,8 @@ class _Finder:
             return np.zeros(len(rows), np.int32)
         execution = _Execution(
             self._sequence(rows, labels),
-            self.events["graph"][rows],
-            self.events["graph_node"][rows],
+            self.events.cells("graph", rows),
+            self.events.cells("graph_node", rows),
             self._launches(rows),
         )
         as_it_ran = self._as_it_ran(execution)
@@ -149,7 +159,7 @@ class _Finder:
 
     def still_holds(self, rows: Array, answer: Array) -> bool:
         """Whether an answer for the same kernels is true of these as well, which ran later."""
-        return bool(self.events["graph_node"][rows].any()) or self.agrees(rows, answer)
+        return self.has_numbers or self.agrees(rows, answer)
 
     def _by_dependencies(
         self, execution: _Execution, rows: Array, labels: Array, otherwise: Array
