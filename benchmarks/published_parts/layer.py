@@ -26,6 +26,8 @@ from slipstream.sources.hlo.reader import program_from_text
 COST = re.compile(r'name:\s*"([^"]+)"\s*cost_us:\s*([\d.]+)')
 WIDTH, HIDDEN, HEADS, SEQUENCE = 8192, 28672, 64, 4096
 WEIGHTS = 855_640_064
+GROUP = 128
+"""GPUs that share a layer's weights; in the larger job, several such groups communicate at once"""
 PREFIXES = {"all-gather": ("all-gather",), "reduce-scatter": ("reduce-scatter",)}
 PRODUCTS = 8
 GOAL = 0.10
@@ -63,7 +65,7 @@ def page(folder: Path, stated: Mapping[str, Any]) -> Iterator[str]:
 def costs(folder: Path, stated: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Cost]:
     text = gzip.decompress((folder / facts["file"]).read_bytes()).decode()
     found = [(name, float(us)) for name, us in COST.findall(text)]
-    where = a3_mega(stated)
+    where = a3_mega(stated, facts["hosts"])
     predicted = predictions(where, facts["tokens"])
     for what, (low, high) in facts["between"].items():
         prefixes = PREFIXES.get(what, ("custom-call", "cublas-gemm"))
@@ -72,10 +74,10 @@ def costs(folder: Path, stated: Mapping[str, Any], facts: Mapping[str, Any]) -> 
         yield Cost(what, statistics.median(of_kind), min(of_kind), max(of_kind), alone, beside)
 
 
-def a3_mega(stated: Mapping[str, Any]) -> Machine:
+def a3_mega(stated: Mapping[str, Any], hosts: int) -> Machine:
     bandwidth = stated["gbps"] * 1e9 / 8
     network = replace(networks()["ethernet"], bandwidth=bandwidth, latency_us=stated["latency_us"])
-    return replace(machine(f"{stated['gpus'] // 8}x8xH100"), network=network)
+    return replace(machine(f"{hosts}x8xH100"), network=network)
 
 
 def predictions(where: Machine, tokens: int) -> dict[str, tuple[float, float]]:
@@ -112,8 +114,9 @@ def beside(kind: str, where: Machine, tokens: int, width: int) -> dict[str, tupl
 
 def program(kind: str, devices: int, tokens: int, width: int) -> str:
     """A scheduled program: a collective, products beside it, and the wait for it."""
-    shard, whole = f"bf16[{WEIGHTS // devices}]{{0}}", f"bf16[{WEIGHTS}]{{0}}"
-    groups = f"channel_id=1, replica_groups=[1,{devices}]<=[{devices}], dimensions={{0}}"
+    shard, whole = f"bf16[{WEIGHTS // GROUP}]{{0}}", f"bf16[{WEIGHTS}]{{0}}"
+    grouped = f"[{devices // GROUP},{GROUP}]<=[{devices}]"
+    groups = f"channel_id=1, replica_groups={grouped}, dimensions={{0}}"
     into, out = (shard, whole) if kind == "all-gather" else (whole, shard)
     sums = "" if kind == "all-gather" else ", to_apply=add"
     result = f"bf16[{tokens},{width}]{{1,0}}"
