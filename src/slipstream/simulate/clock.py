@@ -5,15 +5,17 @@ ended. Asynchronous work starts when all compute launched before it has ended, i
 reached it, and its engine is free; of several that wait for an engine, the longest-waiting one is
 next. A done node holds the compute stream until its operation has ended.
 
-What runs at the same time shares the links of the GPU (`machines.links`), as liquids share pipes:
+What runs at the same time shares the links of the GPU (`machines.links`), and kernels and
+collectives slow each other (`contention`):
 
     gather 1   ████████▒▒▒▒▒▒▒▒▒▒▒▒            █ at full speed
     gather 2           ▒▒▒▒▒▒▒▒▒▒▒▒████        ▒ both at half speed: they fill the link together
-    kernel         ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒          collectives take cores from kernels, too
+    kernel         ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒          slower, because collectives occupy cores
 
 Each operation uses a share of each link when it runs alone. From one start or end to the next,
-operations progress at constant rates: the busiest links of all rise evenly until an operation runs
-at full speed, or one of its links is full (max-min fairness). Time moves from event to event.
+operations progress at constant rates, which are max-min fair: what each uses of its busiest link
+rises evenly until it runs at full speed, or one of its links is full. Time moves from event to
+event.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ _HEAD, _TAIL, _RUNS, _SINCE, _END, _STREAM_SIZE = range(6)
 # share of its busiest link, and the rate that it will have.
 _LEFT, _RATE, _MOST, _BUSIEST, _GETS, _RATE_SIZE = range(6)
 _BEGUN, _ENDED, _WAITED, _OUT_SIZE = range(4)
-_NOW, _COUNT, _STATE_SIZE = range(3)
+_NOW, _COUNT = range(2)
 
 
 @inner
@@ -84,7 +86,7 @@ def _start(stream, place, order, nodes, state, streams, rates, engines, out):  #
 
 
 @inner
-def _finish(order, nodes, state, queue, streams, engines, ends, out):  # type: ignore[no-untyped-def]
+def _finish(order, nodes, state, streams, engines, ends, out):  # type: ignore[no-untyped-def]
     """End what ends now."""
     for stream in range(state[_COUNT]):
         at = _STREAM_SIZE * stream
@@ -129,8 +131,8 @@ def _start_waiting(order, nodes, state, queue, streams, rates, engines, out):  #
 
 
 @inner
-def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[no-untyped-def]
-    """Set the rates of all that runs."""
+def _run_freely(order, nodes, shares, state, streams, rates, links):  # type: ignore[no-untyped-def]
+    """Give each operation the rate it has if no link is full; returns whether none is."""
     kernels = np.int64(0)
     collectives = np.int64(0)
     cores = 0.0
@@ -168,7 +170,13 @@ def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[
             rates[at + _BUSIEST] = max(rates[at + _BUSIEST], shares[row + link])
             links[link] += rates[at + _MOST] * shares[row + link]
             fits = fits and links[link] <= 1.0
-    if not fits:
+    return fits
+
+
+@inner
+def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[no-untyped-def]
+    """Set the rates of all that runs."""
+    if not _run_freely(order, nodes, shares, state, streams, rates, links):
         _fill(order, shares, state, streams, rates, links)
     for stream in range(state[_COUNT]):
         at, its = _STREAM_SIZE * stream, _RATE_SIZE * stream
@@ -249,7 +257,7 @@ def _next_event(order, nodes, state, queue, streams, engines):  # type: ignore[n
 def _move(time, order, nodes, shares, state, queue, streams, rates, links, engines, ends, out):  # type: ignore[no-untyped-def]
     """Move to a time before which nothing ends or starts."""
     state[_NOW] = max(state[_NOW], time)
-    _finish(order, nodes, state, queue, streams, engines, ends, out)
+    _finish(order, nodes, state, streams, engines, ends, out)
     _start_waiting(order, nodes, state, queue, streams, rates, engines, out)
     _share(order, nodes, shares, state, streams, rates, links)
 
