@@ -46,6 +46,16 @@ def test_a_threshold_that_changed_nothing() -> None:
     )
 
 
+def test_parts_of_the_step_that_changed_noticeably() -> None:
+    parts = {"compute": 900.0, "exposed copies": 100.0, "idle": 0.5}
+    before = replace(DEFAULT, parts_us=parts)
+    after = replace(DEFAULT, parts_us={"compute": 890.0, "exposed copies": 40.0, "idle": 0.0})
+    assert reasons({}, before, after, {}) == (
+        "exposed copies 100 µs → 40 µs",
+        "compute 900 µs → 890 µs",
+    )
+
+
 def test_a_default_is_no_reason() -> None:
     assert reasons({}, DEFAULT, DEFAULT, LAYERS) == ()
 

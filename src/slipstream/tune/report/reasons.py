@@ -77,10 +77,7 @@ def _parts(baseline: Outcome, best: Outcome) -> Iterator[str]:
     changes = {name: after[name] - before[name] for name in before if name in after}
     for name, change in sorted(changes.items(), key=lambda pair: -abs(pair[1])):
         if step and abs(change) / step >= NOTICEABLE:
-            yield (
-                f"{name} {'falls' if change < 0 else 'rises'} from {_time(before[name])} to "
-                f"{_time(after[name])}"
-            )
+            yield f"{name} {_time(before[name])} → {_time(after[name])}"
 
 
 def _collectives(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:
