@@ -26,7 +26,7 @@ others. Results that miss their goal are shown like the rest.
 An error is predicted / measured − 1. *Measured* is the device time of the median recorded step,
 from its first kernel to the end of its last. The step of one program varies by several per cent
 between minutes and machines (kernels run slower as the GPU warms up), so no prediction from another
-recording can be more accurate than that.
+recording can be more accurate than that. Many GPUs: [published steps](accuracy-published.md).
 """
 
 
