@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,13 @@ def test_python_that_repeats_a_value_is_refused(text: str):
     """Every name of `a = b = c = value` has the whole value: a megabyte of it would take hours."""
     with pytest.raises(Exception, match="assignments repeat its"):
         read_text(text, "python")
+
+
+def test_python_does_not_warn_of_escapes_in_the_file():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = read_text(f"os.environ['XLA_FLAGS'] = '{FINE}'; x = '\\='\n", "python")
+    assert found.name == FINE.removeprefix("--").partition("=")[0]
 
 
 def test_a_value_with_two_names_is_read_for_both():

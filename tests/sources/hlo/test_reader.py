@@ -224,6 +224,16 @@ def test_a_bare_module_is_read_too() -> None:
         ("HloModule m\n\ne {\n  a = f32[] constant(1)\n}", "starts with ENTRY"),
         ("HloModule m\nENTRY e {\n  a = f32[] constant(1", "line 3"),
         ("HloModule m\nENTRY e {\n  a = f32[] constant(1), b=", "instructions|expected"),
+        (
+            "HloModule m\n\nENTRY e {\n  a = f32[8] parameter(0)\n  z = f32[] constant(0)\n"
+            "  ROOT r = f32[] reduce(a, z), dimensions={0}, to_apply=add\n}",
+            "instruction r: it calls add, expected a computation of this program",
+        ),
+        (
+            "HloModule m\n\nENTRY e {\n  a = f32[8] parameter(0)\n"
+            "  ROOT r = f32[8] all-reduce(a), replica_groups={{0,1}}, to_apply=add\n}",
+            "instruction r: it calls add, expected a computation of this program",
+        ),
     ],
 )
 def test_bad_text_says_where(text: str, words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,7 +114,10 @@ class PythonSource:
 
 def _parsed(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings():
+            # Escapes that Python does not know concern whoever runs the file.
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
     except SyntaxError as error:
         reason = f"line {error.lineno} is not Python ({error.msg})"
     except ValueError as error:  # null bytes

@@ -39,6 +39,8 @@ def check_consistency(program: Program) -> None:
             if id(instruction.shape) not in shapes:
                 shapes.add(id(instruction.shape))
                 reason = reason or _size(instruction.shape)
+            if not reason and not program.computations.keys() >= {*instruction.called}:
+                reason = _calls(program, instruction)
             check = _CHECKS.get(instruction.opcode)
             if check is not None and not reason:
                 reason = check(program, instruction)
