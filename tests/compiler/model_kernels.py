@@ -48,6 +48,37 @@ def pallas_mosaic():
     return run, (shape,) * 2
 
 
+def pallas_stated():
+    """A kernel with a loop whose length is data; its author states what it does."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    values = jax.ShapeDtypeStruct((4096, 128), jnp.float32)
+    count = jax.ShapeDtypeStruct((1,), jnp.int32)
+
+    def kernel(count, x, out):
+        def add(_, total):
+            return total + jnp.exp(x[...])
+
+        out[...] = jax.lax.fori_loop(0, count[0], add, jnp.zeros_like(x[...]))
+
+    block = pl.BlockSpec((32, 128), lambda i: (i, 0))
+    call = pl.pallas_call(
+        kernel,
+        out_shape=values,
+        grid=(128,),
+        in_specs=[pl.BlockSpec((1,), lambda i: (0,)), block],
+        out_specs=block,
+        compiler_params=triton.CompilerParams(),
+        cost_estimate=pl.CostEstimate(flops=0, transcendentals=10**9, bytes_accessed=0),
+    )
+
+    def run(count, x):
+        return jax.lax.scan(lambda x, _: (call(count, x), None), x, None, length=3)[0]
+
+    return run, (count, values)
+
+
 def product(a, b):
     """m × k with n × k."""
     return jax.lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
@@ -131,6 +162,7 @@ PARTS = (
     cudnn,
     pallas_triton,
     pallas_mosaic,
+    pallas_stated,
     fp8,
     quantized,
     ragged,

@@ -21,6 +21,7 @@ PARTS = {
     "cudnn": ("attention", "bf16", 2.5),
     "pallas_triton": ("kernel", "bf16", 4),
     "pallas_mosaic": ("kernel", "bf16", 2),
+    "pallas_stated": ("kernel", "bf16", 2000),
     "fp8": ("gemm", "f8", 2),
     "quantized": ("gemm", "f8", 2),
     "ragged": ("gemm", "bf16", 2),
@@ -29,7 +30,7 @@ PARTS = {
     "callback": ("copy", "bf16", 200),
 }
 """kind of the work that takes most of each part's time, the type of its products, and the largest
-time over the roofline; a callback goes over the link to the host"""
+time over the roofline, which knows neither exponentials nor the link to the host"""
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +106,11 @@ def test_keys_of_a_ring_go_round_in_a_loop(compiled):
     for one in starts:
         least = one.collective.bytes / on.gpu.link_bandwidth * 1e6
         assert least < estimates[one.name].us < 10 * least
+
+
+def test_what_an_author_states_counts_where_the_code_does_not_tell(parts, found):
+    (call,) = (one for one in found.program.scheduled if call_name(one) == "kernel (Pallas)")
+    assert work(found.program, call).transcendentals == 10**9
+    rows = [row for row in parts["pallas_stated"] if row[2].kind == "kernel"]
+    # Three rounds of 10⁹ exponentials, of which an SM does less than nine a cycle.
+    assert sum(us for _, us, _ in rows) > 3 * 10**9 / (9 * H200.cores * H200.clock_hz) * 1e6

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipstream.compiler.worker.cost_estimates import estimates_of, with_estimates
 from slipstream.jaxhooks.compiling import bytecode, lowered_for
 from slipstream.jaxhooks.target_gpu import (
     TargetGpu,
@@ -42,33 +43,36 @@ def lower(function: Any, arguments: tuple[Any, ...], target_config: str) -> Lowe
     `target_config` describes the GPU that it is lowered for (text of a GpuTargetConfigProto).
     """
     if hasattr(function, "compiler_ir"):
-        lowered = function
-    else:
-        gpu = _target(target_config)
-        with answering_for(gpu):
-            try:
-                lowered = _lower(function, arguments)
-            except RuntimeError as error:
-                if not needs_abstract_device(error):
-                    raise
-                with abstract_device(gpu):
-                    lowered = _lower(function, arguments)
-    devices, options = lowered_for(lowered)
-    return Lowered(bytecode(lowered.compiler_ir("stablehlo")), devices, options)
+        return _as_lowered(function)
+    gpu = _target(target_config)
+    with answering_for(gpu):
+        try:
+            return _lower(function, arguments)
+        except RuntimeError as error:
+            if not needs_abstract_device(error):
+                raise
+        with abstract_device(gpu):
+            return _lower(function, arguments)
 
 
 def _target(config: str) -> TargetGpu:
     return TargetGpu(model_of(config), capability_of(config), cores_of(config), cudnn_of(config))
 
 
-def _lower(function: Any, arguments: tuple[Any, ...]) -> Any:
+def _lower(function: Any, arguments: tuple[Any, ...]) -> Lowered:
     import jax
 
-    if hasattr(function, "lower") and not hasattr(function, "trace"):
-        return function.lower(lowering_platforms=(PLATFORM,))  # the result of `.trace()`
-    jitted = function if hasattr(function, "trace") else jax.jit(function)
-    abstract = jax.tree.map(_abstract, arguments)
-    return jitted.trace(*abstract).lower(lowering_platforms=(PLATFORM,))
+    traced = function  # the result of `.trace()`
+    if not hasattr(function, "lower") or hasattr(function, "trace"):
+        jitted = function if hasattr(function, "trace") else jax.jit(function)
+        traced = jitted.trace(*jax.tree.map(_abstract, arguments))
+    return _as_lowered(traced.lower(lowering_platforms=(PLATFORM,)), estimates_of(traced))
+
+
+def _as_lowered(lowered: Any, estimates: Mapping[tuple[str, ...], str] | None = None) -> Lowered:
+    devices, options = lowered_for(lowered)
+    program = bytecode(lowered.compiler_ir("stablehlo"))
+    return Lowered(with_estimates(program, estimates or {}), devices, options)
 
 
 def _abstract(value: Any) -> Any:

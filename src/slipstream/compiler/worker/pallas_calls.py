@@ -7,14 +7,21 @@ attributes of the same configuration: `{slipstream_flops = 73014444032 : i64, â€
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
-from slipstream.compiler.worker.kernel_work import mosaic_work, triton_work
+from slipstream.compiler.worker.kernel_work import KernelWork, mosaic_work, triton_work
 from slipstream.jaxhooks import compiling
 from slipstream.jaxhooks.compat import JaxChanged, warn_once
 from slipstream.reading import DAMAGE
 
 TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu"
+ESTIMATE = "slipstream_estimate"
+"""the frontend attribute that holds a call's `cost_estimate`: `flops,transcendentals`"""
+MANY = 1 << 20
+"""programs of a kernel whose code is not understood: enough for any GPU"""
+USUAL_TILE = (128, 128, 64, "bf16")
+"""of matmuls that an author states and that are not found in the code"""
 _CODE = re.compile(r'\b(?:ir|module) = "((?:[^"\\]|\\.)*)"')
 _GRID = re.compile(r"\bgrid_([xyz]) = (\d+)")
 _ESCAPED = re.compile(rb'\\([0-9A-Fa-f]{2}|["\\])')
@@ -43,33 +50,48 @@ def _note(instruction: Any, payloads: Any, known: dict[str, str]) -> None:
         payload = instruction.backend_config_payload
         data = payload.value or payloads[payload.id]
     config = data.decode("utf-8", "replace")
-    if config not in known:
-        known[config] = _counted(config, is_triton=target.startswith(TRITON))
-    if known[config]:
-        instruction.backend_config = f"{{{known[config]}, {config[1:]}".encode()
+    stated = instruction.frontend_attributes.map.get(ESTIMATE, "")
+    key = f"{stated} {config}"
+    if key not in known:
+        known[key] = _counted(config, stated, is_triton=target.startswith(TRITON))
+    if known[key]:
+        instruction.backend_config = f"{{{known[key]}, {config[1:]}".encode()
         instruction.ClearField("backend_config_payload")
 
 
-def _counted(config: str, *, is_triton: bool) -> str:
-    """Attributes with the work of a kernel; empty if its code is not understood."""
+def _counted(config: str, stated: str, *, is_triton: bool) -> str:
+    """Attributes with the work of a kernel; empty if neither its code nor its author says it."""
+    work = _work_of(config, is_triton=is_triton)
+    if stated and (work is None or work.is_dynamic):
+        flops, transcendentals = map(int, stated.split(","))
+        known = work or KernelWork(programs=MANY)
+        work = replace(
+            known,
+            flops=flops,
+            transcendentals=transcendentals,
+            is_dynamic=False,
+            by_tile=known.by_tile or ({USUAL_TILE: flops} if flops else {}),
+        )
+    return work.as_attributes() if work is not None else ""
+
+
+def _work_of(config: str, *, is_triton: bool) -> KernelWork | None:
+    """What a kernel's code does; None if it is not understood."""
     code = _CODE.search(config)
     if code is None or not config.startswith("{"):
-        return ""
+        return None
     grid = {axis: int(size) for axis, size in _GRID.findall(config)}
     try:
         with compiling.parsed_kernel(_unescaped(code[1])) as module:
             if is_triton:
-                work = triton_work(module, (grid["x"], grid["y"], grid["z"]))
-            else:
-                work = mosaic_work(module)
+                return triton_work(module, (grid["x"], grid["y"], grid["z"]))
+            return mosaic_work(module)
     except JaxChanged as changed:
         warn_once(str(changed))
-        return ""
     except DAMAGE as error:
         # Code of another version of Pallas; the call then counts as an unknown kernel.
         warn_once(f"the work of a Pallas kernel can't be counted: {error}")
-        return ""
-    return work.as_attributes()
+    return None
 
 
 def _unescaped(text: str) -> bytes:
