@@ -191,7 +191,8 @@ class World:
         working = [other for other in flows if other is self.running or other.node.engine == CORES]
         working = [other for other in working if not other.node.is_communication]
         loses = flow.node.contention
-        if not (working if flow.node.is_communication else talking):
+        on_cores = [node for node in talking if node.contention.cores]
+        if not (working if flow.node.is_communication else on_cores):
             return 1
         cores = min(0.5, sum(node.contention.cores for node in talking))
         memory = min(0.5, sum(node.contention.memory for node in talking))

@@ -70,6 +70,16 @@ def test_a_collective_takes_its_channels_and_what_it_reads_and_writes() -> None:
     assert of("g", Estimate(10, "measured"), *loads).loses == 0
 
 
+def test_a_collective_of_one_gpu_is_a_copy_and_takes_no_cores() -> None:
+    alone = program(
+        "%g = (f32[8], f32[8]) all-gather-start(%a), replica_groups={{0},{1}}, dimensions={0}",
+        "%gd = f32[8] all-gather-done(%g)",
+        kernel("b", "a", root=True),
+    )
+    found = contention(alone, MACHINE, alone.instruction("g"), Estimate(10, "modelled"))
+    assert (found.cores, found.memory) == (0, 0)
+
+
 def test_without_collectives_nothing_is_slower() -> None:
     found = program(kernel("b", "a", root=True))
     assert contentions(found, MACHINE, costs("modelled", b=1), {}) == {}

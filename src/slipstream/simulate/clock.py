@@ -142,7 +142,7 @@ def _run_freely(order, nodes, shares, state, streams, rates, links):  # type: ig
         if place >= 0:
             node = order[place]
             if nodes[_NODE_SIZE * node + _TALKS]:
-                collectives += 1
+                collectives += shares[_SHARES_SIZE * node + _CORES] > 0.0
                 cores += shares[_SHARES_SIZE * node + _CORES]
                 memory += shares[_SHARES_SIZE * node + _MEMORY]
             elif stream == COMPUTE or nodes[_NODE_SIZE * node + _ENGINE] == CORES:
