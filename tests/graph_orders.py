@@ -9,12 +9,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from slipstream.profile.attribution.attribution import attribute
+from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.attribution.launch_sequence import unroll
-from slipstream.profile.events import Array
-from slipstream.profile.profile import Lane, Profile
+from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
+from slipstream.profile.profile import Device, Host, Lane, Profile, Programs
 from slipstream.profile.program import Instruction, Program
+from slipstream.sources.hlo.reader import program_from_text
 
 GAP_PS = 1_000_000
+_GEMM = """{"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],\
+"rhs_contracting_dimensions":["0"],"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}"""
 
 
 @dataclass(frozen=True)
@@ -175,3 +180,81 @@ def _needed(program: Program, label: str, known: Container[str]) -> set[str]:
 def _label(program: Program, instruction: Instruction) -> str:
     inner = program.wrapped(instruction.name) if instruction.is_start else None
     return (inner or instruction).name
+
+
+def mixture_of_experts(experts: int = 8, seed: int = 0) -> Profile:
+    """One step of an expert layer without graphs: separate products, of three sizes."""
+    program = program_from_text(_experts_text(experts))
+    chance = random.Random(seed)
+    texts = Texts()
+    rows: list[tuple[int, str, str]] = []
+    kernels: dict[str, str] = {}
+    for launch in unroll(program).launches:
+        if launch.is_library:
+            name = "nvjet_sm90_tst_128x256" if "up" in launch.instruction else "nvjet_sm90_tst_64x8"
+            took = 4 * _hidden(launch.instruction) * chance.uniform(0.99, 1.01)
+            rows.append((900_000, "Memset 0", launch.instruction))
+            rows.append((int(took), name, launch.instruction))
+        else:
+            name = kernels.setdefault(launch.group, sanitized(launch.instruction))
+            rows.append((3_000_000, name, launch.instruction))
+    durations = np.array([row[0] for row in rows], np.int64)
+    label = texts.map([row[2] for row in rows])
+    columns = {column.name: np.zeros(len(rows), column.dtype) for column in EVENT_COLUMNS}
+    columns |= {
+        "start_ps": np.cumsum(durations) - durations,
+        "duration_ps": durations,
+        "name": texts.map([row[1] for row in rows]),
+        "op": label,
+        "program": np.full(len(rows), texts.index("experts(1)"), np.int32),
+        "details": texts.map([_grid(row[2]) if "nvjet" in row[1] else "" for row in rows]),
+        "correlation": np.arange(1, len(rows) + 1),
+    }
+    return attribute(
+        Profile(
+            (Host("host", "mock"),),
+            (Device("GPU:0", 0, 0, "gpu", "NVIDIA H200"),),
+            (Lane("Stream #0", 0, 0),),
+            Table(EVENT_COLUMNS, columns, texts.values),
+            programs=Programs({"experts(1)": lambda: program}),
+        )
+    )
+
+
+def _hidden(instruction: str) -> int:
+    """The bytes of an expert's inner values."""
+    return 4096 * 2 * 640 * (1 + int(instruction.rpartition(".")[2]) % 3)
+
+
+def _grid(instruction: str) -> str:
+    """Larger products have larger grids."""
+    return f"regs:168 grid:{_hidden(instruction) >> 20},1,1 block:384,1,1"
+
+
+def _experts_text(experts: int) -> str:
+    fused, entry = [], ["  %x = bf16[4096,1024] parameter(0)"]
+    call = f'custom_call_target="__cublas$lt$matmul", backend_config={_GEMM}'
+    for e in range(experts):
+        hidden = f"bf16[4096,{640 * (1 + e % 3)}]"
+        fused.append(
+            f"%gelu{e} (a: {hidden}) -> {hidden} {{\n"
+            f"  %a{e} = {hidden} parameter(0)\n  ROOT %t{e} = {hidden} tanh(%a{e})\n}}\n"
+        )
+        entry += [
+            f"  %w.{e} = bf16[1024,{640 * (1 + e % 3)}] parameter({1 + 2 * e})",
+            f"  %v.{e} = bf16[{640 * (1 + e % 3)},1024] parameter({2 + 2 * e})",
+        ]
+    for e in range(experts):
+        hidden = f"bf16[4096,{640 * (1 + e % 3)}]"
+        entry += [
+            f"  %up.{e} = ({hidden}, s8[1024]) custom-call(%x, %w.{e}), {call}",
+            f"  %u.{e} = {hidden} get-tuple-element(%up.{e}), index=0",
+            f"  %gelu_fusion.{e} = {hidden} fusion(%u.{e}), kind=kLoop, calls=%gelu{e}",
+            f"  %down.{e} = (bf16[4096,1024], s8[1024]) "
+            f"custom-call(%gelu_fusion.{e}, %v.{e}), {call}",
+            f"  %d.{e} = bf16[4096,1024] get-tuple-element(%down.{e}), index=0",
+        ]
+    results = ", ".join(f"%d.{e}" for e in range(experts))
+    entry.append(f"  ROOT %sum = bf16[4096,1024] concatenate({results}), dimensions={{0}}")
+    head = "HloModule experts, is_scheduled=true\n\n"
+    return head + "\n".join(fused) + "\nENTRY %main {\n" + "\n".join(entry) + "\n}\n"

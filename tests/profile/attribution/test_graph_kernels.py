@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from graph_orders import captured
+from graph_orders import captured, mixture_of_experts
 from slipstream.profile.attribution import graph_kernels
 from slipstream.profile.attribution.attribution import attribute
 from slipstream.profile.events import Texts
@@ -21,6 +21,7 @@ from slipstream.sources.load import load
 DATA = Path(__file__).resolve().parents[2] / "data"
 PLAIN = ["attention_plain", "convolution_plain", "off_lhs_nocb"]
 PLAIN += [f"accuracy/{model}.no_graphs" for model in ("gpt_cudnn", "gpt_scan", "mixer")]
+EXPERTS = "a mixture of experts"
 FSDP = "accuracy/gpt_fsdp.no_graphs"
 LITTLE_US = 2.0
 """memsets, which are alike"""
@@ -35,7 +36,7 @@ QUICK = settings(
 
 @cache
 def recording(name: str) -> Profile:
-    return load(DATA / f"{name}.xplane.pb.gz")
+    return mixture_of_experts() if name == EXPERTS else load(DATA / f"{name}.xplane.pb.gz")
 
 
 def instructions(profile: Profile) -> list[str]:
@@ -44,7 +45,7 @@ def instructions(profile: Profile) -> list[str]:
 
 
 @QUICK
-@given(st.sampled_from(PLAIN), st.integers(0, 2**32), st.integers(1, 4))
+@given(st.sampled_from([*PLAIN, EXPERTS]), st.integers(0, 2**32), st.integers(1, 4))
 def test_numbered_nodes_may_run_in_any_order(name: str, seed: int, streams: int) -> None:
     """The instruction of every kernel is found, so counts and costs are exact as well."""
     hidden = captured(recording(name), seed, streams, executions=2)
@@ -93,6 +94,25 @@ def test_without_numbers_dependencies_and_durations_tell(
     off = {i for i in truth if abs(truth[i] - ours[i]) > 0.035 * truth[i] + LITTLE_US}
     assert off <= doubtful
     assert right >= 0.5 * sum(truth.values())
+
+
+@QUICK
+@given(st.integers(0, 2**32), st.integers(1, 4))
+def test_experts_of_one_size_may_be_exchanged_and_no_others(seed: int, streams: int) -> None:
+    """Their products have equal kernels and grids: only the sum of each size is certain."""
+    found = attribute(captured(mixture_of_experts(), seed, streams, numbered=False).profile)
+    plain = recording(EXPERTS)
+    ours, truth = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for profile, totals in ((found, ours), (plain, truth)):
+        for instruction, ps in zip(
+            instructions(profile), profile.events["duration_ps"].tolist(), strict=True
+        ):
+            name, _, expert = instruction.partition(".")
+            totals[name, int(expert or 0) % 3] += ps
+    assert ours == {key: pytest.approx(ps, rel=0.035) for key, ps in truth.items()}
+    (warning,) = found.warnings
+    assert warning.code == "graph-order"
+    assert "they compute the same, so only their sum is certain" in warning.message
 
 
 def test_instructions_that_nothing_tells_apart_are_named() -> None:

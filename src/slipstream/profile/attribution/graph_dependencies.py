@@ -16,7 +16,7 @@ what remains possible, the durations decide: a product of twice the operations t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
@@ -71,6 +71,8 @@ class GraphEvent:
     start: int
     end: int
     lane: int
+    look: tuple[int, int] = (0, 0)
+    """texts of its name and details: equal work has equal kernels and grids"""
 
 
 @dataclass
@@ -310,6 +312,7 @@ class _Matching:
                 choices[index] = self._choices(call.main, is_open)
         for index in _certain(choices):
             self._give(index, int(choices.pop(index)[0]))
+        self._narrow(choices)
         self.guessed = sorted(choices, key=lambda index: self.calls[index].start)
         self.chosen_from = {index: set(found.tolist()) for index, found in choices.items()}
         self._set_usual(choices)
@@ -317,12 +320,33 @@ class _Matching:
         self._attach(choices)
         self._improve()
 
+    def _narrow(self, choices: dict[int, Array]) -> None:
+        """Limit library calls to work of their rank: kernels that look alike do equal work.
+
+        Calls by look and launches by work, both from short to long: if the numbers of each agree,
+        the first do the first, and so on; what is expected to take equally long, together.
+        """
+        for indices in _alike(choices).values():
+            places = choices[indices[0]]
+            calls = [self.calls[index].main for index in indices]
+            if len(indices) != len(places) or any(call.kind != LIBRARY for call in calls):
+                continue
+            works = [self.schedule.signatures[p + self.span.start] for p in places.tolist()]
+            ranked = _ranked(works, self.expected[places])
+            looks = _ranked([call.look for call in calls], self.duration[indices])
+            if [len(one) for one in ranked] != [len(one) for one in looks]:
+                continue
+            expected = [float(self.expected[places[one[0]]]) for one in ranked]
+            together = np.cumsum(np.diff(expected, prepend=expected[0]) > log(1.1))
+            for work in np.unique(together).tolist():
+                ranks = np.flatnonzero(together == work).tolist()
+                some = np.sort(places[[i for rank in ranks for i in ranked[rank]]])
+                for index in (indices[i] for rank in ranks for i in looks[rank]):
+                    choices[index] = some
+
     def _set_usual(self, choices: dict[int, Array]) -> None:
         """How much longer calls take than expected: the same for all with the same choices."""
-        alike: dict[bytes, list[int]] = defaultdict(list)
-        for index, found in choices.items():
-            alike[found.tobytes()].append(index)
-        for indices in alike.values():
+        for indices in _alike(choices).values():
             expected = self.expected[choices[indices[0]]]
             usual = np.median(self.duration[indices]) - np.median(expected) if len(expected) else 0
             self.usual[indices] = usual
@@ -460,11 +484,12 @@ class _Matching:
         for row, index in enumerate(indices.tolist()):
             fits = self._fits(self.calls[index].main)[places]
             may[row] &= (fits > 0) & (fits >= fits[row])
+            may[row] &= [place in self.chosen_from[index] for place in places.tolist()]
         return may & may.T
 
     def _fits(self, event: GraphEvent) -> Array:
         """How well an event fits each launch."""
-        key = replace(event, start=0, end=0, lane=0)
+        key = replace(event, start=0, end=0, lane=0, look=(0, 0))
         if key not in self.fits:
             self.fits[key] = np.array([_fit(event, launch) for launch in self.launches])
         return self.fits[key]
@@ -508,6 +533,22 @@ class _Matching:
             elif abs(measured) > _ALIKE and abs(expected) < _unlike(self.launches[a]):
                 undecided.add(pair)
         return Doubts(frozenset(undecided), frozenset(interchangeable))
+
+
+def _alike(choices: dict[int, Array]) -> dict[bytes, list[int]]:
+    """Calls by their choices."""
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for index, places in choices.items():
+        found[places.tobytes()].append(index)
+    return found
+
+
+def _ranked(keys: Sequence[Hashable], lengths: Array) -> list[list[int]]:
+    """Places of each key, from the shortest key to the longest (by its median length)."""
+    places: dict[Hashable, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        places[key].append(place)
+    return sorted(places.values(), key=lambda one: (float(np.median(lengths[one])), len(one)))
 
 
 def _certain(choices: dict[int, Array]) -> list[int]:

@@ -200,6 +200,7 @@ class _Finder:
                 begin,
                 begin + int(events["duration_ps"][row]),
                 int(events["lane"][row]),
+                (int(events["name"][row]), int(events["details"][row])),
             )
 
     def _elsewhere(self, rows: Array, labels: Array) -> dict[int, frozenset[str]]:
