@@ -120,16 +120,17 @@ def row(folder: Path, facts: dict[str, Any]) -> Row:
 
 
 HEAD = (
-    f"{'':22}{'machine':>10}{'measured':>10}{'predicted':>11}{'error':>8}"
+    f"{'':22}{'machine':>10}{'measured':>10}{'predicted':>11}{'error':>8}{'90% band':>17}"
     f"{'compute':>10}{'exposed':>9}{'default':>9}{'took':>8}"
 )
 
 
 def line(one: Row) -> str:
     found = one.prediction
+    band = f"{found.low_us / 1e6:.3f} … {found.high_us / 1e6:.3f}"
     return (
         f"{one.name:22}{one.machine:>10}{one.seconds:>8.3f} s{found.step_us / 1e6:>9.3f} s"
-        f"{one.error:>+8.1%}{found.compute_us / 1e6:>8.3f} s"
+        f"{one.error:>+8.1%}{band:>17}{found.compute_us / 1e6:>8.3f} s"
         f"{found.exposed_communication_us / 1e6:>7.3f} s{found.basis.get('default', 0.0):>9.1%}"
         f"{one.simulated_s:>6.2f} s"
     )
