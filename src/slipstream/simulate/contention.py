@@ -28,7 +28,7 @@ sure they are:
 - Products and attention lose two thirds of that: they run at the power cap (an H200 at 1.5 to
   1.6 GHz of 1.98), where SMs that are left to the collective save power, and power is about the
   cube of the clock. The costs on A3 Mega show products 1 to 6% slower than modelled ones alone,
-  with 12% of the SMs taken; two thirds give 9%.
+  with 12% of the SMs taken; two thirds give 9%. This was chosen with those costs in view.
 - With traffic, the last of these lose 8 to 10% more of their speed, beside all-gathers that read
   what they send and write what they receive, 13% of the memory's rate. `u` times that share gives
   10%.
