@@ -16,6 +16,7 @@ from slipstream.consensus.consensus import NoConsensus, store_for
 from slipstream.consensus.kvstore import KeyValueStore, StoreUnavailable
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.shutdown import SHUTDOWN
+from slipstream.reading import DAMAGE, describe
 from slipstream.run.agent.program_dump import content_of
 
 log = logging.getLogger("slipstream")
@@ -82,7 +83,11 @@ class Announcements:
             if found is None:
                 continue
             self._count += 1
-            message = Announcement(**json.loads(found))
+            try:
+                message = Announcement(**json.loads(found))
+            except DAMAGE as problem:
+                log.warning("slipstream: an announcement can't be read: %s", describe(problem))
+                continue
             with self._lock:
                 self._heard = message
             if message.is_over:
