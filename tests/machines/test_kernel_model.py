@@ -229,16 +229,21 @@ def test_a_librarys_product_leaves_the_rest_of_a_fusion_to_other_kernels() -> No
 
 
 def test_rows_of_a_transposed_result_lie_together() -> None:
-    program = program_from_text(
-        ROWS.replace("ROOT out = f32[64,512,1024]{2,1,0} subtract(masked, back)",
-                     "sub = f32[64,512,1024]{2,1,0} subtract(masked, back)\n"
-                     "  ROOT out = f32[64,1024,512]{2,1,0} transpose(sub), dimensions={0,2,1}")
+    """A tile of 1024 × 16 of the transposed scores of one head: 16 rows that follow each other."""
+    apart = {
+        tile: kernel_features(program, program.instruction("f")).apart
+        for tile in ('"1","16","1024"', '"16","1","1024"')
+        for program in [program_from_text(ROWS.replace("TILE", tile))]
+    }
+    assert apart == {'"1","16","1024"': 1, '"16","1","1024"': 16}
+    turned = (
+        ROWS.replace("ROOT whole = ", "part = ")
+        .replace("}\n\nENTRY", "  ROOT whole = f32[64,1024,512]{2,1,0} transpose(part), "
+                                "dimensions={0,2,1}\n}\n\nENTRY")
         .replace("ROOT f = f32[64,512,1024]", "ROOT f = f32[64,1024,512]")
-        .replace('["1","16","1024"]', '["1","1024","16"]')
     )  # fmt: skip
+    program = program_from_text(turned.replace("TILE", '"1","1024","16"'))
     assert kernel_features(program, program.instruction("f")).apart == 1
-    spread = program_from_text(ROWS.replace('["1","16","1024"]', '["16","1","1024"]'))
-    assert kernel_features(spread, spread.instruction("f")).apart == 16
 
 
 ROWS = """HloModule rows, is_scheduled=true
@@ -250,22 +255,24 @@ largest {
 }
 
 softmax {
-  x = f32[64,512,1024]{2,1,0} parameter(0)
+  p = f32[64,512,1024]{2,1,0} parameter(0)
+  x = f32[8,8,512,1024]{3,2,1,0} bitcast(p)
   i = s32[512,1024]{1,0} iota(), iota_dimension=0
   j = s32[512,1024]{1,0} iota(), iota_dimension=1
   past = pred[512,1024]{1,0} compare(i, j), direction=GE
-  mask = pred[64,512,1024]{2,1,0} broadcast(past), dimensions={1,2}
+  mask = pred[8,8,512,1024]{3,2,1,0} broadcast(past), dimensions={2,3}
   none = f32[] constant(-inf)
-  nones = f32[64,512,1024]{2,1,0} broadcast(none), dimensions={}
-  masked = f32[64,512,1024]{2,1,0} select(mask, x, nones)
-  top = f32[64,512]{1,0} reduce(masked, none), dimensions={2}, to_apply=largest
-  back = f32[64,512,1024]{2,1,0} broadcast(top), dimensions={0,1}
-  ROOT out = f32[64,512,1024]{2,1,0} subtract(masked, back)
+  nones = f32[8,8,512,1024]{3,2,1,0} broadcast(none), dimensions={}
+  masked = f32[8,8,512,1024]{3,2,1,0} select(mask, x, nones)
+  top = f32[8,8,512]{2,1,0} reduce(masked, none), dimensions={3}, to_apply=largest
+  back = f32[8,8,512,1024]{3,2,1,0} broadcast(top), dimensions={0,1,2}
+  out = f32[8,8,512,1024]{3,2,1,0} subtract(masked, back)
+  ROOT whole = f32[64,512,1024]{2,1,0} bitcast(out)
 }
 
 ENTRY main {
   x = f32[64,512,1024]{2,1,0} parameter(0)
-  ROOT f = f32[64,512,1024]{2,1,0} fusion(x), kind=kCustom, calls=softmax, backend_config={"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":{"num_warps":"8","output_tiles":[{"sizes":["1","16","1024"]}]}}}
+  ROOT f = f32[64,512,1024]{2,1,0} fusion(x), kind=kCustom, calls=softmax, backend_config={"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":{"num_warps":"8","output_tiles":[{"sizes":[TILE]}]}}}
 }
 """  # noqa: E501
 
