@@ -84,6 +84,10 @@ def test_errors_of_single_kernels_cancel_out() -> None:
     assert many[1] > 1 + jitter.QUANTILE * shared
 
 
+def test_kernels_of_pallas_were_compared_with_nothing_yet() -> None:
+    assert band(gemm(kind="kernel"))[1] > band(gemm(kind="attention"))[1] + 0.3
+
+
 def test_other_architectures_rest_on_data_sheets() -> None:
     ampere = replace(H200, gpu=machine("A100").gpu)
     assert band(gemm(kind="fusion"), on=ampere)[1] > band(gemm(kind="fusion"))[1] + 0.3
