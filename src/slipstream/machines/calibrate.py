@@ -195,10 +195,8 @@ def program_curves(
     """The curves of a program's collectives, from their times in a cost table."""
     times: dict[tuple[str, Group], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for instruction in program.scheduled:
-        collective = instruction.collective
+        collective = program.collective_of(instruction)
         inner = program.wrapped(instruction.name) if instruction.is_start else None
-        if collective is None and inner is not None:
-            collective = inner.collective
         names = [instruction.scheduling_name, instruction.name, inner.name if inner else ""]
         us = next((us_by_name[name] for name in names if name in us_by_name), None)
         if collective is None or not us or not collective.bytes:

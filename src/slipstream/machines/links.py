@@ -58,7 +58,7 @@ def capacity(machine: Machine, link: int) -> float:
 
 def loads(machine: Machine, program: Program, instruction: Instruction) -> tuple[Load, ...]:
     """The loads of one execution of an instruction; of a pair, pass the start."""
-    collective = collective_of(program, instruction)
+    collective = program.collective_of(instruction)
     if collective is not None:
         return collective_loads(machine, collective)
     return _copy_loads(machine, program, instruction)
@@ -115,14 +115,6 @@ def program_loads(
             if fitting:
                 found[instruction.name] = fitting
     return found
-
-
-def collective_of(program: Program, instruction: Instruction) -> Collective | None:
-    """The collective that an instruction is, or starts."""
-    if instruction.collective is not None:
-        return instruction.collective
-    inner = program.wrapped(instruction.name) if instruction.is_start else None
-    return inner.collective if inner is not None else None
 
 
 def _copy_loads(machine: Machine, program: Program, instruction: Instruction) -> tuple[Load, ...]:

@@ -175,6 +175,13 @@ class Program:
         start = self._by_name.get(start_name)
         return self._wrapped(start) if start is not None else None
 
+    def collective_of(self, instruction: Instruction) -> Collective | None:
+        """The collective that an instruction is, or starts."""
+        if instruction.collective is not None:
+            return instruction.collective
+        inner = self.wrapped(instruction.name) if instruction.is_start else None
+        return inner.collective if inner is not None else None
+
     def starter(self, wrapped_name: str) -> Instruction | None:
         """The start that runs this operation asynchronously."""
         start = self._starters.get(wrapped_name)

@@ -48,7 +48,6 @@ from slipstream.machines.links import (
     LINK_OUT,
     Load,
     collective_channels,
-    collective_of,
 )
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.program import Instruction, Program
@@ -94,7 +93,7 @@ def contention(
 ) -> Contention:
     """The contention of one instruction; of a pair, pass the start."""
     is_modelled = estimate.basis != "measured"
-    collective = collective_of(program, instruction)
+    collective = program.collective_of(instruction)
     rate = machine.gpu.memory_bandwidth * REACHED * max(estimate.us, 1e-9) / 1e6
     if collective is not None:
         return Contention(
@@ -119,7 +118,7 @@ def contentions(
 ) -> dict[str, Contention]:
     """Of every instruction that has an estimate, by name; empty if nothing communicates."""
     known = [(i, estimates[i.name]) for i in program.scheduled if i.name in estimates]
-    if all(collective_of(program, instruction) is None for instruction, _ in known):
+    if all(program.collective_of(instruction) is None for instruction, _ in known):
         return {}
     return {
         instruction.name: contention(

@@ -11,7 +11,7 @@ from slipstream.costs.table import CostTable
 from slipstream.machines.jitter import slowest
 from slipstream.machines.machine import BASES, Estimate, Machine
 from slipstream.profile.attribution.launch_sequence import launches_nothing
-from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.signatures import Signature
 from slipstream.simulate.matching import CostMatcher, Model
 
@@ -53,14 +53,14 @@ def costing(
                 estimate = _scaled(program, instruction, estimate, scales)
             if estimate.kind != "collective":
                 estimate = replace(estimate, us=estimate.us * late)
-        elif _collective(program, instruction) is not None:
+        elif program.collective_of(instruction) is not None:
             estimate = replace(estimate, kind="collective")
         found[instruction.name] = estimate
     return found
 
 
 def _communicates(program: Program, instructions: Iterable[Instruction]) -> bool:
-    return any(_collective(program, instruction) is not None for instruction in instructions)
+    return any(program.collective_of(instruction) is not None for instruction in instructions)
 
 
 def working(program: Program) -> Iterable[Instruction]:
@@ -80,7 +80,7 @@ def modelled(program: Program, machine: Machine, instruction: Instruction) -> Es
     from slipstream.machines.collectives import collective_time
     from slipstream.machines.kernel_model import kernel_time
 
-    collective = _collective(program, instruction)
+    collective = program.collective_of(instruction)
     if collective is not None:
         return collective_time(machine, collective, instruction, machine.devices)
     return kernel_time(machine, program, instruction)
@@ -105,7 +105,7 @@ def _scales(model: Model, measured: CostMatcher | None) -> dict[str, float]:
         return {}
     found: dict[str, dict[Signature, tuple[float, float]]] = {}
     for instruction, us in measured.all():
-        if _collective(measured.source, instruction) is not None:
+        if measured.source.collective_of(instruction) is not None:
             continue
         expected = model(measured.source, instruction)
         if us and expected.us and expected.basis != "default":
@@ -134,7 +134,7 @@ def _scaled(
     program: Program, instruction: Instruction, estimate: Estimate, scales: Mapping[str, float]
 ) -> Estimate:
     kind = _kind(program, instruction)
-    if _collective(program, instruction) is not None or kind not in scales:
+    if program.collective_of(instruction) is not None or kind not in scales:
         return estimate
     why = f"{estimate.why}; × {scales[kind]:.2f}, like the recorded {kind} kernels"
     return replace(estimate, us=estimate.us * scales[kind], basis="calibrated", why=why)
@@ -155,10 +155,3 @@ def basis_shares(
         times[estimate.basis] += estimate.us * executions.get(name, 0)
     total = sum(times.values())
     return {basis: us / total for basis, us in times.items() if us} if total else {}
-
-
-def _collective(program: Program, instruction: Instruction) -> Collective | None:
-    if instruction.collective is not None:
-        return instruction.collective
-    inner = program.wrapped(instruction.name) if instruction.is_start else None
-    return inner.collective if inner is not None else None

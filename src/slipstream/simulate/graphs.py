@@ -98,8 +98,7 @@ def _is_command(
 ) -> bool:
     if instruction.name in refused:
         return False
-    inner = program.wrapped(instruction.name) if instruction.is_start else None
-    if instruction.collective is not None or (inner and inner.collective is not None):
+    if program.collective_of(instruction) is not None:
         return "COLLECTIVES" in kinds
     if instruction.opcode in _NOT_FUSIONS:
         return False

@@ -150,7 +150,7 @@ def _described(
 ) -> WorstWait:
     start = program.instruction(wait.instruction)
     inner = program.wrapped(start.name) or start
-    collective = start.collective or inner.collective
+    collective = program.collective_of(start)
     return WorstWait(
         instruction=start.name,
         kind=category(program, start),

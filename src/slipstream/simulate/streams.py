@@ -90,10 +90,7 @@ class Streams:
 
 def communicates(program: Program, instruction: Instruction) -> bool:
     """Whether an instruction, or the operation that its start wraps, is a collective."""
-    if instruction.collective is not None:
-        return True
-    inner = program.wrapped(instruction.name) if instruction.is_start else None
-    return inner is not None and inner.collective is not None
+    return program.collective_of(instruction) is not None
 
 
 def engine(program: Program, instruction: Instruction) -> int:

@@ -171,9 +171,7 @@ def _members(evidence: Evidence, program: Program) -> list[_Member]:
     steps = max(1, len(evidence.profile.steps))
     for op in evidence.overlap.collectives:
         start = evidence.start(op.instruction)
-        inner = program.wrapped(start.name) if start is not None else None
-        collective = start.collective if start is not None else None
-        collective = collective or (inner.collective if inner is not None else None)
+        collective = program.collective_of(start) if start is not None else None
         if start is None or collective is None or collective.kind not in FLAGS:
             continue
         times = program.executions(start.name) or round(op.count / steps) or 1
