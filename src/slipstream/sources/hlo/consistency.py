@@ -39,13 +39,13 @@ def check_consistency(program: Program) -> None:
             if id(instruction.shape) not in shapes:
                 shapes.add(id(instruction.shape))
                 reason = reason or _size(instruction.shape)
-            if not reason and not program.computations.keys() >= {*instruction.called}:
-                reason = _calls(program, instruction)
             check = _CHECKS.get(instruction.opcode)
             if check is not None and not reason:
                 reason = check(program, instruction)
             if not reason and instruction.collective is not None:
                 reason = _collective(instruction.collective)
+            if not reason and not program.computations.keys() >= {*instruction.called}:
+                reason = _calls(program, instruction)
             if reason:
                 raise ValueError(f"instruction {instruction.name}: {reason}")
     if any(number < 0 for pair in program.aliases.items() for number in pair):
