@@ -14,6 +14,7 @@ from slipstream.machines.topology import machine
 from slipstream.profile.semantics.backend_config import PALLAS, call_name
 from slipstream.profile.semantics.flops import work
 from slipstream.simulate.costing import costing
+from slipstream.simulate.prediction import predict
 
 KERNELS = Path(__file__).with_name("model_kernels.py")
 H200 = machine("H200").gpu
@@ -114,3 +115,9 @@ def test_what_an_author_states_counts_where_the_code_does_not_tell(parts, found)
     rows = [row for row in parts["pallas_stated"] if row[2].kind == "kernel"]
     # Three rounds of 10⁹ exponentials, of which an SM does less than nine a cycle.
     assert sum(us for _, us, _ in rows) > 3 * 10**9 / (9 * H200.cores * H200.clock_hz) * 1e6
+
+
+def test_no_kernel_is_above_the_peak(found):
+    prediction = predict(found.program, machine("H200"))
+    assert prediction.mfu is not None and 0.1 < prediction.mfu < 1
+    assert prediction.unknown == ()

@@ -20,6 +20,7 @@ from slipstream.machines.gemm_model import tensor_dtype
 from slipstream.machines.machine import Gpu
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import call_attributes
 from slipstream.profile.semantics.flops import Work, work
 from slipstream.profile.timeline.steps import averaged_over
 
@@ -204,7 +205,10 @@ def _peak(hardware: Gpu, dtype: str) -> float | None:
 
 def _dtype(program: Program, instruction: Instruction, category: str) -> str:
     if category not in _PRODUCTS:
-        return VECTOR
+        if instruction.opcode != "custom-call":
+            return VECTOR
+        # Matmuls of a Pallas kernel, as they were counted in its code.
+        return str(call_attributes(instruction).get("slipstream_dtype", "")) or VECTOR
     product = _product(program, instruction)
     for operand in program.operands(product):
         for leaf in operand.shape.leaves():
