@@ -7,6 +7,7 @@ import pytest
 from schedules import MACHINE, gather, gathered, kernel, program
 from slipstream.analyses.roofline import roofline
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.machines.topology import machine
 from slipstream.outputs.terminal.predict import prediction_json, render_predictions
 from slipstream.simulate.costing import modelled
 from slipstream.simulate.engine import simulation
@@ -73,6 +74,19 @@ def test_kernels_without_a_model_are_named() -> None:
     assert row["unknown"] == [
         {"name": "my_kernel", "times": 2, "us": unknown.us, "share": unknown.share}
     ]
+
+
+def test_matmuls_of_pallas_kernels_are_used_at_the_rate_of_their_type() -> None:
+    config = (
+        "{slipstream_flops = 1000000000000 : i64, slipstream_operations = 0 : i64, "
+        "slipstream_transcendentals = 0 : i64, slipstream_programs = 10000 : i64, "
+        "slipstream_longest = 1.0 : f64, slipstream_is_dynamic = false, slipstream_m = 128 : i64, "
+        'slipstream_n = 128 : i64, slipstream_k = 64 : i64, slipstream_dtype = \\"bf16\\"}'
+    )
+    call = f'custom-call(%y), custom_call_target="__gpu$xla.gpu.triton", backend_config="{config}"'
+    lines = ("%y = f32[4096] parameter(1)", f"ROOT %c = f32[4096] {call}")
+    found = predict(program(*lines), machine("H200"), command_buffers=False)
+    assert found.mfu is not None and 0.5 < found.mfu < 0.9
 
 
 def test_all_waits_are_listed() -> None:
