@@ -15,6 +15,7 @@ from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
 from slipstream.outputs.terminal.compile import render_compile
+from slipstream.profile.semantics.backend_config import call_attributes
 from slipstream.units import format_bytes
 
 COLLECTIVES = {"all-gather"}
@@ -182,6 +183,22 @@ def test_a_program_that_does_not_fit_is_compiled_and_says_so(step, quick):
     has = format_bytes(machine("8xA100").gpu.memory_bytes)
     assert first.text.startswith("needs ") and f" of {has} on each A100: reduce" in first.text
     assert "memory-not-reduced" in codes(found)
+
+
+def test_a_kernel_that_is_not_here_needs_only_its_name(quick):
+    """A user's own call is compiled for a GPU where its library is missing."""
+    import jax
+    import jax.numpy as jnp
+
+    shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+
+    def step(x):
+        return jax.ffi.ffi_call("my_kernel_ffi", shape)(x * 2, heads=4) + 1
+
+    found = compile_program(jax.jit(step), (shape,), on="H200", flags=quick)
+    (call,) = (one for one in found.scheduled if one.opcode == "custom-call")
+    assert call.custom_call_target == "my_kernel_ffi"
+    assert call_attributes(call) == {"heads": 4}
 
 
 def test_more_devices_than_there_are(quick):

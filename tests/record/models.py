@@ -67,7 +67,7 @@ def gpt_unrolled(
 
 
 def gpt_cudnn(devices):
-    """The unrolled GPT with cuDNN's fused attention; lowering it needs cuDNN on the machine."""
+    """The unrolled GPT with cuDNN's fused attention."""
     return gpt_unrolled(devices, attention="cudnn")
 
 

@@ -30,6 +30,8 @@ _OF_XLA = re.compile(
     r"InspectSharding|Layout|Pin|Unpin|CreateBuffer|X64\w*|ProducesRaggedShardings|mhlo\..*|"
     r"shape_assertion|stablehlo\..*|chlo\..*|_?[Xx]la\w*Attribute\w*)$"
 )
+_OF_JAX = ("xla_ffi_", "mosaic_gpu")
+"""calls whose functions come with jaxlib"""
 _STATUS_RETURNING = 2
 """the simplest custom-call API version: the function is not used at compile time"""
 
@@ -70,6 +72,22 @@ def to_stablehlo(data: bytes) -> ImportedHlo:
     return ImportedHlo(
         stablehlo, **counts, is_partitioned=is_partitioned, unknown_calls=(*unknown,)
     )
+
+
+def with_stubs(stablehlo: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """A program whose calls of other libraries need only a name, and these names."""
+    found: dict[str, None] = {}
+    with compiling.parsed(stablehlo) as (module, ir):
+
+        def visit(op: Any) -> Any:
+            if op.operation.name == "stablehlo.custom_call":
+                name = ir.StringAttr(op.operation.attributes["call_target_name"]).value
+                if not _OF_XLA.match(name) and not name.startswith(_OF_JAX):
+                    found.setdefault(name)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+    return _plain_calls(stablehlo, set(found)), (*found,)
 
 
 def register_stubs(names: Sequence[str]) -> None:
@@ -143,10 +161,11 @@ def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
 def _make_plain(attributes: Any, ir: Any) -> None:
     kind = ir.IntegerType.get_signless(32)
     attributes["api_version"] = ir.IntegerAttr.get(kind, _STATUS_RETURNING)
-    if "backend_config" in attributes and not isinstance(
-        attributes["backend_config"], ir.StringAttr
-    ):
-        attributes["backend_config"] = ir.StringAttr.get(str(attributes["backend_config"]))
+    for key in ("mhlo.backend_config", "backend_config"):
+        if key in attributes and not isinstance(attributes[key], ir.StringAttr):
+            text = str(attributes[key])
+            del attributes[key]
+            attributes["backend_config"] = ir.StringAttr.get(text)
 
 
 _STUB = ctypes.CFUNCTYPE(None)(lambda: None)

@@ -137,6 +137,7 @@ class _Counter:
         self.flops: Values = np.zeros(1)
         self.groups = 1
         """points of one program: its warpgroups"""
+        self._block: list[Values] = []
 
     def counted(self, operation: Any, programs: int) -> KernelWork:
         self._set_scale(programs)

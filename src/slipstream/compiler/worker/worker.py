@@ -74,10 +74,10 @@ class Worker:
 
     def compile(self, path: str, out: str, **request: Any) -> Answer:
         from slipstream.compiler.worker.pallas_calls import with_kernel_work
-        from slipstream.compiler.worker.xla import compile_module
+        from slipstream.compiler.worker.xla import compile_program
 
         began = time.monotonic()
-        compiled = compile_module(Path(path).read_bytes(), self.devices, **request)
+        compiled = compile_program(Path(path).read_bytes(), self.devices, **request)
         Path(out).write_bytes(with_kernel_work(compiled.proto))
         return {
             "memory": dict(compiled.memory),

@@ -9,6 +9,7 @@ from typing import Any
 from slipstream.jaxhooks.compiling import compile_options, device_list, parsed, topology_of
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+_UNREGISTERED = "No FFI handler registered for"
 _NUMBERS = ("optimization_level", "memory_fitting_level")
 _EFFORTS = ("exec_time_optimization_effort", "memory_fitting_effort")
 
@@ -24,6 +25,21 @@ class Compiled:
 
 class TooManyDevices(Exception):
     """A program for more devices than the machine has."""
+
+
+def compile_program(stablehlo: bytes, devices: Sequence[Any], **request: Any) -> Compiled:
+    """Compile a program; where XLA lacks the kernels of a library, their names suffice."""
+    from jax.errors import JaxRuntimeError
+
+    try:
+        return compile_module(stablehlo, devices, **request)
+    except JaxRuntimeError as error:
+        if _UNREGISTERED not in str(error):
+            raise
+    from slipstream.compiler.worker.hlo_import import with_stubs
+
+    plain, names = with_stubs(stablehlo)
+    return compile_module(plain, devices, **{**request, "unknown_calls": names})
 
 
 def compile_module(
