@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -39,9 +40,18 @@ class Call:
 
 
 def captured(
-    plain: Profile, seed: int, streams: int = 1, *, numbered: bool = True, executions: int = 1
+    plain: Profile,
+    seed: int,
+    streams: int = 1,
+    *,
+    numbered: bool = True,
+    scrambled: bool = False,
+    executions: int = 1,
 ) -> Captured:
-    """The compute stream of the first executions, with every stretch of it as a graph."""
+    """The compute stream of the first executions, with every stretch of it as a graph.
+
+    `scrambled` numbers child graphs in another order than the schedule's.
+    """
     program, rows = _compute_rows(plain, executions)
     events = plain.events
     chance = random.Random(seed)
@@ -55,7 +65,8 @@ def captured(
     for launch, calls in enumerate(graphs, 1):
         ids = tuple(call.instruction for call in calls)
         graph = labels.setdefault(ids, 10 * len(labels) + 1)
-        nodes = _nodes(program, calls, lambda row: events.text("name", row))
+        inside = random.Random(graph) if scrambled else None
+        nodes = _nodes(program, calls, lambda row: events.text("name", row), inside)
         times, now = _run(program, calls, events["duration_ps"], chance, streams, now)
         for row, (start, lane) in times.items():
             order.append(row)
@@ -110,14 +121,19 @@ def _graphs(program: Program, plain: Profile, rows: Array) -> Iterator[list[Call
     yield calls
 
 
-def _nodes(program: Program, calls: list[Call], names: Callable[[int], str]) -> dict[int, int]:
+def _nodes(
+    program: Program,
+    calls: list[Call],
+    names: Callable[[int], str],
+    scramble: random.Random | None,
+) -> dict[int, int]:
     """The number of each kernel's node: what XLA did not compile is inside child graphs.
 
     Plain copies aside, which are nodes of the graph itself.
     """
     compiled = unroll(program).groups
     numbers: dict[int, int] = {}
-    inside: list[int] = []
+    inside: list[list[int]] = []
     count = 0
     for call in calls:
         is_own = program.instruction(call.instruction).opcode == "copy"
@@ -127,8 +143,10 @@ def _nodes(program: Program, calls: list[Call], names: Callable[[int], str]) -> 
                 numbers[row] = count
         else:
             count += 1
-            inside += call.rows
-    return numbers | {row: count + i for i, row in enumerate(inside, 1)}
+            inside.append(call.rows)
+    if scramble is not None:
+        scramble.shuffle(inside)
+    return numbers | {row: count + i for i, row in enumerate(chain(*inside), 1)}
 
 
 def _run(

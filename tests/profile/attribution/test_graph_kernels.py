@@ -68,12 +68,15 @@ def test_node_numbers_and_times_of_real_graphs_tell_the_same(
 
 
 @QUICK
-@given(st.sampled_from([*PLAIN, FSDP]), st.integers(0, 2**32), st.integers(1, 4))
+@given(st.sampled_from([*PLAIN, FSDP]), st.integers(0, 2**32), st.integers(1, 4), st.booleans())
 def test_without_numbers_dependencies_and_durations_tell(
-    name: str, seed: int, streams: int
+    name: str, seed: int, streams: int, numbered: bool
 ) -> None:
-    """All device time is attributed. An instruction has its own time, or is named as doubtful."""
-    hidden = captured(recording(name), seed, streams, numbered=False)
+    """All device time is attributed. An instruction has its own time, or is named as doubtful.
+
+    Also if there are numbers, but not in schedule order: dependencies contradict them.
+    """
+    hidden = captured(recording(name), seed, streams, numbered=numbered, scrambled=True)
     events = hidden.profile.events
     texts = Texts(events.texts)
     (program,) = {events.text("program", row) for row in range(len(events))}

@@ -149,10 +149,9 @@ def _doubtful(
             yield ProfileWarning(
                 "graph-order",
                 f"{program}: {len(names)} instructions ({share:.1%} of device time) can't be told "
-                f"apart inside CUDA graphs, because the graph's nodes have no numbers in this "
-                f"recording: {', '.join(names[:4])}{', …' if len(names) > 4 else ''}; {what}. "
-                "To tell them apart, record with JAX's profiler, nsys --cuda-graph-trace=node, or "
-                "without command buffers (xla_gpu_enable_command_buffer='')",
+                "apart inside CUDA graphs, which ran in another order than the schedule's: "
+                f"{', '.join(names[:4])}{', …' if len(names) > 4 else ''}; {what}. To tell them "
+                "apart, record without command buffers (xla_gpu_enable_command_buffer='')",
             )
 
 

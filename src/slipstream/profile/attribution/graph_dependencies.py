@@ -53,6 +53,8 @@ _UNLIKE, _UNLIKE_CONVOLUTIONS = log(2), log(16)
 """expected durations that differ by less tell nothing: few channels make convolutions slow"""
 _ALIKE = log(1.035)
 """measured durations that differ by less may be exchanged without harm"""
+EARLY_PS = 2_000_000
+"""kernels may be recorded as begun this long before those that they wait for have half run"""
 _NEVER = 1 << 62
 _MOST_RETURNS = 200
 """how often a search goes back before it leaves calls without a launch"""
@@ -74,6 +76,11 @@ class GraphEvent:
     look: tuple[int, int] = (0, 0)
     """texts of its name and details: equal work has equal kernels and grids"""
 
+    @property
+    def settled(self) -> int:
+        """What uses its result can't start before; its end, but for early launches and clocks."""
+        return self.start + max((self.end - self.start) // 2 - EARLY_PS, 0)
+
 
 @dataclass
 class Call:
@@ -84,7 +91,7 @@ class Call:
     """the kernel that tells most"""
     start: int
     settled: int
-    """the middle of its last kernel: what uses its result can't start before"""
+    """of its last kernel: what uses its result can't start before"""
     end: int
     duration: int
 
@@ -92,7 +99,7 @@ class Call:
         self.rows.append(row)
         if event.part not in (BEFORE, AFTER) and event.kind != MEMSET:
             self.main = event
-        self.settled = (event.start + event.end) // 2
+        self.settled = event.settled
         self.end = event.end
         self.duration += event.end - event.start
 
@@ -263,8 +270,8 @@ def calls(events: Sequence[GraphEvent]) -> list[Call]:
         if call is not None and joins and call.main.kind in (LIBRARY, MEMSET):
             call.extend(row, event)
         else:
-            middle = (event.start + event.end) // 2
-            call = Call([row], event, event.start, middle, event.end, event.end - event.start)
+            took = event.end - event.start
+            call = Call([row], event, event.start, event.settled, event.end, took)
             found.append(call)
             last[event.lane] = call
         waiting[event.lane] = is_library and event.part == BEFORE

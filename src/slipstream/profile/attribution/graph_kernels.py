@@ -18,6 +18,7 @@ from slipstream.profile.attribution import kernels
 from slipstream.profile.attribution.alignment import ANCHOR, MISFIT, Aligner, EventSequence
 from slipstream.profile.attribution.executions import has_launches, launch_keys
 from slipstream.profile.attribution.graph_dependencies import (
+    EARLY_PS,
     Doubts,
     GraphEvent,
     Schedules,
@@ -113,6 +114,7 @@ class _Finder:
         self.sequence = unroll(program)
         names = {launch.instruction for launch in self.sequence.launches}
         self.labels = {name: texts.index(name) for name in sorted(names)}
+        self.names = {label: name for name, label in self.labels.items()}
         self.groups = {g: i for i, g in enumerate(sorted(set(self.sequence.groups.values())))}
         self.aligner = Aligner.of(self.sequence, self.labels, self.groups)
         self.answer = np.array(
@@ -149,13 +151,19 @@ class _Finder:
         if self.searches < _MOST_SEARCHES:
             found.append(self._by_dependencies(execution, rows, labels, as_it_ran))
         best, doubts = max(found, key=lambda one: self._trust(rows, one[0]))
-        self.doubts |= doubts
+        self.doubts |= doubts | self._contradicted(rows, best)
         return best
 
-    def _trust(self, rows: Array, answer: Array) -> tuple[bool, int]:
-        """What to prefer: an answer without contradictions, then one for most of the time."""
+    def _trust(self, rows: Array, answer: Array) -> tuple[bool, int, int]:
+        """What to prefer: a whole answer without contradictions; then one for most of the time,
+        and with fewer contradictions."""
         attributed = int(self.events["duration_ps"][rows][answer != 0].sum())
-        return bool(answer.all()) and self.agrees(rows, answer), attributed
+        conflicts = len(self._conflicts(rows, answer))
+        return bool(answer.all()) and not conflicts, attributed, -conflicts
+
+    def _contradicted(self, rows: Array, answer: Array) -> Doubts:
+        names = {self.names[i] for i in np.unique(self._conflicts(rows, answer)).tolist()}
+        return Doubts(frozenset(frozenset((name,)) for name in names))
 
     def still_holds(self, rows: Array, answer: Array) -> bool:
         """Whether an answer for the same kernels is true of these as well, which ran later."""
@@ -232,6 +240,10 @@ class _Finder:
 
     def agrees(self, rows: Array, answer: Array) -> bool:
         """Whether no kernel of a graph began before those whose results it uses."""
+        return not len(self._conflicts(rows, answer))
+
+    def _conflicts(self, rows: Array, answer: Array) -> Array:
+        """Pairs of labels (used, user) where that is not so."""
         events, (used, user) = self.events, self.uses
         inside = (answer != 0) & (events["graph"][rows] != 0)
         rows, label = rows[inside], answer[inside].astype(np.int64)
@@ -242,7 +254,8 @@ class _Finder:
         is_repeated = again & self.in_loops[key & _LABEL]
         begin, settled = np.full(len(key), _LATEST), np.full(len(key), -_LATEST)
         np.minimum.at(begin, run, start)
-        np.maximum.at(settled, run, start + events["duration_ps"][rows] // 2)
+        half = np.maximum(events["duration_ps"][rows] // 2 - EARLY_PS, 0)
+        np.maximum.at(settled, run, start + half)
         first, last = (np.searchsorted(user, key & _LABEL, side) for side in ("left", "right"))
         count = last - first
         at = np.repeat(np.arange(len(key)), count)
@@ -250,7 +263,8 @@ class _Finder:
         needed = (key[at] & ~_LABEL) | used[np.repeat(first, count) + nth]
         place = np.minimum(np.searchsorted(key, needed), len(key) - 1)
         is_wrong = (key[place] == needed) & (begin[at] < settled[place])
-        return not (is_wrong & ~is_repeated[at] & ~is_repeated[place]).any()
+        is_wrong &= ~is_repeated[at] & ~is_repeated[place]
+        return np.stack((key[place[is_wrong]], key[at[is_wrong]]), axis=1) & _LABEL
 
     @cached_property
     def in_loops(self) -> Array:
