@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from slipstream.profile.semantics.signatures import Signature
 
 _CALLERS = ("while", "call", "conditional")
-_ELIDED = 3.0
-"""launches with at most this cost of skipping may leave no event"""
 _FLOPS_PER_PS, _BYTES_PER_PS = 400.0, 3.0
 """what a large GPU does; only ratios of durations are compared"""
 _UNLIKE, _UNLIKE_CONVOLUTIONS = log(2), log(16)
@@ -288,7 +286,7 @@ class _Matching:
         self.needed_by = np.ascontiguousarray(self.needs.T)
         self.is_out = np.array([place in out for place in span], bool)
         self.is_optional = self.is_out | np.array(
-            [launch.skip_cost <= _ELIDED for launch in self.launches], bool
+            [launch.may_be_elided for launch in self.launches], bool
         )
         self.place = np.full(len(calls), -1, np.int64)
         """the launch of each call; -1 for none"""
@@ -395,7 +393,8 @@ class _Matching:
         """(an earlier step, the launch to choose there), so that this call finds one."""
         index = self.guessed[step]
         free = choices[index][self.begin[choices[index]] == _NEVER]
-        missing = self.needs[free] & ~((self.begin != _NEVER) | self.is_optional)
+        missing = (self.begin == _NEVER) & ~self.is_optional | (self.settled > self.start[index])
+        missing = self.needs[free] & missing
         # One whose result was needed before must itself have run before.
         is_late = self._deadline(free) < self.middle[index]
         missing[np.arange(len(free))[is_late], free[is_late]] = True
@@ -407,6 +406,7 @@ class _Matching:
                     if self.start[other] < ready:
                         break
                     is_choice = self.place[other] >= 0 and need in self.chosen_from[other]
+                    is_choice = is_choice and self.place[other] != need
                     if is_choice and need not in tried[earlier]:
                         return earlier, need
         return None

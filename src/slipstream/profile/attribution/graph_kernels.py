@@ -120,6 +120,8 @@ class _Finder:
         self.answer = np.array(
             [self.labels[launch.instruction] for launch in self.sequence.launches], np.int32
         )
+        needed = {x.instruction for x in self.sequence.launches if not x.may_be_elided}
+        self.needed = np.array([self.labels[name] for name in needed], np.int64)
         self.has_launches = has_launches(events)
         tagged = events.is_tagged("graph_node")
         numbers = events.tagged("graph_node") if tagged else events["graph_node"]
@@ -140,7 +142,9 @@ class _Finder:
         )
         as_it_ran = self._as_it_ran(execution)
         if as_it_ran.all() and (
-            execution.ran_in_order if execution.is_numbered else self.agrees(rows, as_it_ran)
+            execution.ran_in_order
+            if execution.is_numbered
+            else self._is_whole(as_it_ran) and self.agrees(rows, as_it_ran)
         ):
             return as_it_ran
         found = [(as_it_ran, Doubts())]
@@ -154,12 +158,14 @@ class _Finder:
         self.doubts |= doubts | self._contradicted(rows, best)
         return best
 
-    def _trust(self, rows: Array, answer: Array) -> tuple[bool, int, int]:
+    def _trust(self, rows: Array, answer: Array) -> tuple[bool, int, bool, int]:
         """What to prefer: a whole answer without contradictions; then one for most of the time,
-        and with fewer contradictions."""
+        for all instructions, and with fewer contradictions."""
         attributed = int(self.events["duration_ps"][rows][answer != 0].sum())
+        is_whole = self._is_whole(answer)
         conflicts = len(self._conflicts(rows, answer))
-        return bool(answer.all()) and not conflicts, attributed, -conflicts
+        is_sound = bool(answer.all()) and is_whole and not conflicts
+        return is_sound, attributed, is_whole, -conflicts
 
     def _contradicted(self, rows: Array, answer: Array) -> Doubts:
         names = {self.names[i] for i in np.unique(self._conflicts(rows, answer)).tolist()}
@@ -286,6 +292,11 @@ class _Finder:
     def _as_it_ran(self, execution: _Execution) -> Array:
         path, fit = self.aligner.align(execution.sequence)
         return self._answers(path, fit)
+
+    def _is_whole(self, answer: Array) -> bool:
+        """Whether everything has run that the program launches: a kernel too many for one
+        instruction may be another's."""
+        return bool(np.isin(self.needed, answer).all())
 
     def _by_node(self, execution: _Execution) -> Array | None:
         """Instructions by the order of nodes in their graphs; None if it can't be told."""

@@ -58,6 +58,11 @@ class Launch:
     skip_cost: float = 8.0
     """the higher, the less likely that it leaves no event"""
 
+    @property
+    def may_be_elided(self) -> bool:
+        """Whether it often leaves no event: an elided copy, a branch that was not taken."""
+        return self.skip_cost <= 3.0
+
 
 @dataclass(frozen=True)
 class LaunchSequence:
