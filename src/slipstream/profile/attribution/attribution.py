@@ -8,7 +8,6 @@ aligned with the program's launch sequence. Events that fit nowhere stay unattri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +21,6 @@ from slipstream.profile.attribution.executions import (
 from slipstream.profile.events import Array, Rows, Table, Texts, distinct
 from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.profile.program import Program
-
-if TYPE_CHECKING:
-    from slipstream.profile.attribution.graph_dependencies import Doubts
-
-
-_LEAST_DOUBT = 0.001
-"""share of device time from which on doubts are worth a warning"""
 
 
 def attribute(profile: Profile) -> Profile:
@@ -59,7 +51,7 @@ def attribute(profile: Profile) -> Profile:
 
             instruction = events["instruction"].copy() if instruction is None else instruction
             instruction[rows], doubts = instructions_in_graphs(program, own, number, texts)
-            warnings += _doubtful(name, doubts, own, instruction[rows], texts)
+            warnings += doubts.warnings(name, own, instruction[rows], texts)
         elif program is None and _has_graphs(own):
             warnings.append(_no_program(name))
     execution = execution if len(execution) else np.zeros(len(events), np.int32)
@@ -131,28 +123,6 @@ def _no_program(name: str) -> ProfileWarning:
         "kernels can't be attributed to instructions; record with host_tracer_level of at least 1, "
         "or without command buffers (xla_gpu_enable_command_buffer='')",
     )
-
-
-def _doubtful(
-    program: str, doubts: Doubts, events: Table, instruction: Array, texts: Texts
-) -> Iterator[ProfileWarning]:
-    """Instructions inside graphs that nothing in the recording tells apart."""
-    total = int(events["duration_ps"].sum())
-    for pairs, what in (
-        (doubts.undecided, "each may have been given another's time"),
-        (doubts.interchangeable, "they compute the same, so only their sum is certain"),
-    ):
-        names = sorted(frozenset().union(*pairs))
-        is_one = np.isin(instruction, [texts.index(name) for name in names])
-        share = int(events["duration_ps"][is_one].sum()) / max(total, 1)
-        if share >= _LEAST_DOUBT:
-            yield ProfileWarning(
-                "graph-order",
-                f"{program}: {len(names)} instructions ({share:.1%} of device time) can't be told "
-                "apart inside CUDA graphs, which ran in another order than the schedule's: "
-                f"{', '.join(names[:4])}{', …' if len(names) > 4 else ''}; {what}. To tell them "
-                "apart, record without command buffers (xla_gpu_enable_command_buffer='')",
-            )
 
 
 def _has_graphs(events: Table) -> bool:

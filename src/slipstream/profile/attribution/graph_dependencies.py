@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slipstream.profile.attribution.doubts import Doubts
 from slipstream.profile.attribution.kernels import (
     AFTER,
     BEFORE,
@@ -100,24 +101,6 @@ class Call:
         self.settled = event.settled
         self.end = event.end
         self.duration += event.end - event.start
-
-
-Pairs = frozenset[frozenset[str]]
-
-
-@dataclass(frozen=True)
-class Doubts:
-    """Which instructions can't be told apart, as pairs."""
-
-    undecided: Pairs = frozenset()
-    """they may have each other's time"""
-    interchangeable: Pairs = frozenset()
-    """they compute the same, so that only their sum is certain"""
-
-    def __or__(self, other: Doubts) -> Doubts:
-        return Doubts(
-            self.undecided | other.undecided, self.interchangeable | other.interchangeable
-        )
 
 
 @dataclass(frozen=True)

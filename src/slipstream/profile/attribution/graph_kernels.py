@@ -11,19 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from slipstream.profile.attribution import kernels
 from slipstream.profile.attribution.alignment import ANCHOR, MISFIT, Aligner, EventSequence
+from slipstream.profile.attribution.doubts import Doubts
 from slipstream.profile.attribution.executions import has_launches, launch_keys
-from slipstream.profile.attribution.graph_dependencies import (
-    EARLY_PS,
-    Doubts,
-    GraphEvent,
-    Schedules,
-    match,
-)
 from slipstream.profile.attribution.graph_nodes import (
     MOST_UNNAMED,
     NodeOrder,
@@ -33,6 +28,9 @@ from slipstream.profile.attribution.graph_nodes import (
 from slipstream.profile.attribution.launch_sequence import unroll
 from slipstream.profile.events import Array, Table, Texts
 from slipstream.profile.program import Program
+
+if TYPE_CHECKING:
+    from slipstream.profile.attribution.graph_dependencies import GraphEvent, Schedules
 
 _LATEST = np.iinfo(np.int64).max
 _LABEL = 0xFFFFFFFF
@@ -179,6 +177,8 @@ class _Finder:
         self, execution: _Execution, rows: Array, labels: Array, otherwise: Array
     ) -> tuple[Array, Doubts]:
         """Instructions by dependencies, for each graph; where they don't fit, `otherwise`."""
+        from slipstream.profile.attribution.graph_dependencies import match
+
         answer, doubts = otherwise.copy(), Doubts()
         elsewhere = self._elsewhere(rows, labels)
         duration = self.events["duration_ps"][rows]
@@ -199,6 +199,8 @@ class _Finder:
         return answer, doubts
 
     def _graph_events(self, execution: _Execution, first: int, rows: Array) -> Iterator[GraphEvent]:
+        from slipstream.profile.attribution.graph_dependencies import GraphEvent
+
         sequence, events = execution.sequence, self.events
         groups = list(self.groups)
         for index, row in enumerate(rows.tolist(), first):
@@ -234,6 +236,8 @@ class _Finder:
 
     @cached_property
     def schedules(self) -> Schedules:
+        from slipstream.profile.attribution.graph_dependencies import Schedules
+
         return Schedules(self.program)
 
     @cached_property
@@ -250,6 +254,8 @@ class _Finder:
 
     def _conflicts(self, rows: Array, answer: Array) -> Array:
         """Pairs of labels (used, user) where that is not so."""
+        from slipstream.profile.attribution.graph_dependencies import EARLY_PS
+
         events, (used, user) = self.events, self.uses
         inside = (answer != 0) & (events["graph"][rows] != 0)
         rows, label = rows[inside], answer[inside].astype(np.int64)
