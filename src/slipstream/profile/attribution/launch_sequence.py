@@ -197,6 +197,8 @@ _TARGET_FAMILIES = (
     ("conv", "BiasActivation", FORWARD_CONV),
     ("fmha", "Backward", ATTENTION_GRAD),
     ("fmha", "", ATTENTION),
+    ("te_fused_attn", "backward", ATTENTION_GRAD),
+    ("te_fused_attn", "", ATTENTION),
     ("cublas", "", MATMUL),
     ("triangularSolve", "", MATMUL),
 )
