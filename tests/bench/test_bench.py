@@ -7,6 +7,8 @@ from slipstream.bench import bench as module
 from slipstream.bench.bench import Bench
 from slipstream.compiler.worker.lowering import WrongTarget, call_builder
 from slipstream.compiler.worker.worker import import_target
+from slipstream.machines.targets import target_config
+from slipstream.machines.topology import machine
 
 STEP = """
 import jax, jax.numpy as jnp
@@ -96,7 +98,8 @@ def test_whatever_compile_accepts_can_be_timed(tmp_path, name):
     (tmp_path / "builds.py").write_text(BUILDS)
     path = str(tmp_path / "builds.py")
     build = getattr(import_target(path), name)
-    assert b"dot_general" in call_builder(build, list(jax.devices()), {}).stablehlo
+    lowered = call_builder(build, list(jax.devices()), {}, target_config(machine("H200")))
+    assert b"dot_general" in lowered.stablehlo
     bench = Bench()
     bench.start(path, name)
     bench.compile("arm", {})

@@ -89,6 +89,22 @@ def test_a_job_in_a_thread_may_have_no_products():
     assert aside(lambda: job.loop("stencil"))[0] == "stencil"
 
 
+def test_a_step_that_came_after_a_measured_augmentation_counts_more():
+    job = Job(start=4, augment=0.001, step=0.1)
+    assert job.loop("augment") == ("augment", 4)
+    for _ in range(50):  # a look at what it does, before any training
+        job.call("augment")
+    job.end("augment")
+    job.now += 30.0  # the step is compiled
+    assert job.loop("step", most=100)[0] == "step"
+    for _ in range(20):
+        job.call("step")
+        job.now += 0.02  # augmentation, which nobody watches any more
+    job.end("step")
+    assert job.share("step") > 0.7
+    assert job.share("augment") < 0.3
+
+
 def aside(call):
     """What a call returns in another thread than the main one."""
     with ThreadPoolExecutor(1) as pool:

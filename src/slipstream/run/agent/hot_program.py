@@ -59,6 +59,8 @@ class _Seen:
     recent_samples: int = 0
     loop_calls: int = 0
     """since the first choice"""
+    first_s: float = 0.0
+    """when its first call, which loads it, was over"""
     last_s: float = 0.0
     """when it was called last"""
     last_call: int = 0
@@ -105,6 +107,8 @@ class HotProgramChooser:
         self._seen: WeakKeyDictionary[CompiledProgram, _Seen] = WeakKeyDictionary()
         self._loop_calls: WeakKeyDictionary[CompiledProgram, int] = WeakKeyDictionary()
         """calls of each program while the first was measured, and all were seen"""
+        self._late: WeakKeyDictionary[CompiledProgram, float] = WeakKeyDictionary()
+        """the shares of measured programs that came later, while they were seen"""
         self._lock = threading.RLock()
 
     # What happens in the job.
@@ -133,6 +137,7 @@ class HotProgramChooser:
             seen.loop_calls += self._chosen_s > 0
             self._calls += 1
             seen.last_s, seen.last_call = self._clock(), self._calls
+            seen.first_s = seen.first_s or seen.last_s
             seen.is_aside = threading.current_thread() is not threading.main_thread()
             self._has_main_called |= not seen.is_aside
             if seconds is not None:
@@ -174,6 +179,8 @@ class HotProgramChooser:
         """A program is measured; those of the same loop that matter are next."""
         with self._lock:
             self._measured.add(program)
+            if self._is_late(program):
+                self._late[program] = self._own_share(self._of(program))
             if program is not self._active:
                 return
             self._active = None
@@ -223,9 +230,11 @@ class HotProgramChooser:
             seen = self._of(program)
             if not seen.times_s:
                 return None
-            if not self._loop_calls or self._loop_calls.get(program):
-                return self._share(seen)
-            return min(seen.loop_s / max(self._clock() - self._chosen_s, 1e-9), 1.0)
+            if self._is_late(program):
+                return self._late.get(program, self._own_share(seen))
+            # A loop that came later and fills the time leaves the first one only the rest.
+            later = max(self._late.values(), default=0.0)
+            return min(self._share(seen), 1 - later) if later > FILLS else self._share(seen)
 
     def calls_per(self, program: CompiledProgram, other: CompiledProgram) -> float | None:
         """Calls of a program for each call of another, in the loop that they share."""
@@ -292,6 +301,14 @@ class HotProgramChooser:
         }
         total_s = sum(times_s.values())
         return times_s[id(seen)] / total_s if total_s else 0.0
+
+    def _is_late(self, program: CompiledProgram) -> bool:
+        """Whether a program did not run yet while the first was measured."""
+        return bool(self._loop_calls) and not self._loop_calls.get(program)
+
+    def _own_share(self, seen: _Seen) -> float:
+        """The part of the time since a program's first call that it took."""
+        return min(seen.each_s * seen.calls / max(self._clock() - seen.first_s, 1e-9), 1.0)
 
     def _matters_late(self, seen: _Seen) -> bool:
         """Whether a program that came later takes its share of the time since the choice.
