@@ -105,6 +105,17 @@ def test_a_step_that_came_after_a_measured_augmentation_counts_more():
     assert job.share("augment") < 0.3
 
 
+def test_a_busy_host_makes_no_short_program_hot():
+    """Eight calls a step of 0.1 ms each: a host that is busy elsewhere may take 5 ms for some."""
+    helper, step = program("jit_helper"), program("jit_step")
+    chooser = HotProgramChooser(4, clock=lambda: 0.0)
+    for _ in range(4):
+        for call in range(8):
+            chooser.called(helper, 5e-3 if call % 3 else 1e-4)
+        chooser.called(step, 4e-3)
+    assert (chooser.is_next(helper), chooser.is_next(step)) == (False, True)
+
+
 def aside(call):
     """What a call returns in another thread than the main one."""
     with ThreadPoolExecutor(1) as pool:

@@ -3,9 +3,9 @@
     calls     1        2 … 6               7 …                    a compile      2 … 6
     program   loaded   waited for, timed   counted, not waited    anew           timed again
 
-A program's time is that of a typical call times its calls. What runs once, or no longer, is left
-out, and so is what runs while programs are still being compiled: that is the job's start. A program
-without products that a thread beside the main one calls prepares data.
+A program's time is that of an undisturbed call times its calls. What runs once, or no longer, is
+left out, and so is what runs while programs are still being compiled: that is the job's start. A
+program without products that a thread beside the main one calls prepares data.
 
 The first choice is measured alone. If another program then takes much more time, it takes over: an
 evaluation may come before the training. Once a program is measured, those that share its loop and
@@ -19,7 +19,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from weakref import WeakKeyDictionary, WeakSet
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
@@ -70,7 +69,8 @@ class _Seen:
 
     @property
     def each_s(self) -> float:
-        return median(self.times_s) if self.times_s else 0.0
+        """Of a call: the quickest of the last few, since a busy host only makes them longer."""
+        return min(self.times_s, default=0.0)
 
     @property
     def recent_s(self) -> float:
