@@ -30,7 +30,8 @@ from slipstream.profile.events import Array, Table, Texts
 from slipstream.profile.program import Program
 
 if TYPE_CHECKING:
-    from slipstream.profile.attribution.graph_dependencies import GraphEvent, Schedules
+    from slipstream.profile.attribution.graph_dependencies import GraphEvent
+    from slipstream.profile.attribution.graph_schedule import Schedules
 
 _LATEST = np.iinfo(np.int64).max
 _LABEL = 0xFFFFFFFF
@@ -236,7 +237,7 @@ class _Finder:
 
     @cached_property
     def schedules(self) -> Schedules:
-        from slipstream.profile.attribution.graph_dependencies import Schedules
+        from slipstream.profile.attribution.graph_schedule import Schedules
 
         return Schedules(self.program)
 
