@@ -28,22 +28,22 @@ LOCKED_MHZ = (1200, 1400, 1600, 1800, 1980)
 
 
 class Sampler:
-    """nvidia-smi every 50 ms, with the time of each line."""
+    """What nvidia-smi says, asked again and again, with the time of each answer."""
 
     def __enter__(self) -> Sampler:
-        command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-lms=50"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.samples: list[tuple[float, list[str]]] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self.done = threading.Event()
+        threading.Thread(target=self._ask, daemon=True).start()
         return self
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.samples.append((time.monotonic(), [part.strip() for part in line.split(",")]))
+    def _ask(self) -> None:
+        command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
+        while not self.done.is_set():
+            answer = subprocess.run(command, capture_output=True, text=True).stdout
+            self.samples.append((time.monotonic(), [part.strip() for part in answer.split(",")]))
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
+        self.done.set()
 
     def between(self, begin: float, end: float) -> dict[str, Any]:
         lines = [parts for at, parts in self.samples if begin <= at <= end and len(parts) == 4]
