@@ -9,6 +9,11 @@ kernel may start, and wait, before the previous one ends:
 
 kernel 1  ██████████
 kernel 2        ░░░░████████      8, not 12
+
+Kernels that compute side by side, on several streams, slow each other down: they share the time.
+
+stream 1  ████████████            4 + 8/2
+stream 2      ████████████        8/2 + 4
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import numpy as np
 from slipstream.profile.attribution.executions import launch_keys
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
-from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
+from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 
 
 @dataclass(frozen=True)
@@ -80,22 +85,46 @@ def unattributed_us(profile: Profile, program: str) -> float:
 
 
 def added_ps(profile: Profile) -> Array:
-    """The time that each event adds to its stream after the end of earlier events."""
+    """The time that each event adds to its stream; what computes side by side, to its device."""
     events = profile.events
-    added: Array = events["duration_ps"].copy()
+    begin: Array = events["start_ps"].copy()
+    end = begin + events["duration_ps"]
     lanes = events["lane"]
     for lane, about in enumerate(profile.lanes):
         rows = np.flatnonzero(lanes == lane) if about.role == "stream" else ()
         if len(rows) < 2:
             continue
-        start = events["start_ps"][rows]
-        if (np.diff(start) < 0).any():
-            order = np.argsort(start, kind="stable")
-            rows, start = rows[order], start[order]
-        end = start + added[rows]
-        before = np.maximum.accumulate(end)[:-1]
-        added[rows[1:]] = np.maximum(end[1:] - np.maximum(start[1:], before), 0)
+        if (np.diff(begin[rows]) < 0).any():
+            rows = rows[np.argsort(begin[rows], kind="stable")]
+        before = np.maximum.accumulate(end[rows])[:-1]
+        begin[rows[1:]] = np.minimum(np.maximum(begin[rows[1:]], before), end[rows[1:]])
+    added: Array = end - begin
+    for rows in _on_several_streams(profile):
+        added[rows] = _shares(begin[rows], end[rows])
     return added
+
+
+def _on_several_streams(profile: Profile) -> Iterator[Array]:
+    """The events that compute, of each device that computes on several streams."""
+    lanes, computes = profile.events["lane"], kinds(profile) == COMPUTE
+    used = np.bincount(lanes[computes], minlength=len(profile.lanes)) > 0
+    streams: dict[int, list[int]] = {}
+    for lane, about in enumerate(profile.lanes):
+        if about.role == "stream" and about.device is not None and used[lane]:
+            streams.setdefault(about.device, []).append(lane)
+    for several in streams.values():
+        if len(several) > 1:
+            yield np.flatnonzero(computes & np.isin(lanes, several))
+
+
+def _shares(begin: Array, end: Array) -> Array:
+    """The time of each event, divided by the number of events at that time."""
+    times, place = np.unique(np.concatenate((begin, end)), return_inverse=True)
+    first, last = place[: len(begin)], place[len(begin) :]
+    change = np.bincount(first, minlength=len(times)) - np.bincount(last, minlength=len(times))
+    running = np.maximum(np.cumsum(change)[:-1], 1)
+    passed = np.concatenate(([0.0], np.cumsum(np.diff(times) / running)))
+    return np.asarray(np.rint(passed[last] - passed[first]).astype(np.int64))
 
 
 def _counted(profile: Profile) -> Array:
