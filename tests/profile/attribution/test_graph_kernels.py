@@ -103,7 +103,10 @@ def test_without_numbers_dependencies_and_durations_tell(
 @QUICK
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_experts_of_one_size_may_be_exchanged_and_no_others(seed: int, streams: int) -> None:
-    """Their products have equal kernels and grids: only the sum of each size is certain."""
+    """Their products have equal kernels and grids: only the sum of each size is certain.
+
+    Side by side, kernels slow each other down, so that durations don't tell sizes for certain.
+    """
     found = attribute(captured(mixture_of_experts(), seed, streams, numbered=False).profile)
     plain = recording(EXPERTS)
     ours, truth = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
@@ -114,7 +117,8 @@ def test_experts_of_one_size_may_be_exchanged_and_no_others(seed: int, streams: 
             name, _, expert = instruction.partition(".")
             totals[name, int(expert or 0) % 3] += ps
     assert ours == {key: pytest.approx(ps, rel=0.035) for key, ps in truth.items()}
-    (warning,) = found.warnings
+    warning = found.warnings[-1]
+    assert len(found.warnings) == 1 or streams > 1
     assert warning.code == "graph-order"
     assert "they compute the same, so only their sum is certain" in warning.message
 

@@ -10,7 +10,8 @@ instruction are known; they bound when every other instruction can have run:
     gelu (uses dot.1)                       ████
 
 Calls are given to instructions in order of time, the one whose result is needed first, first. Among
-what remains possible, the durations decide: a product of twice the operations takes longer.
+what remains possible, the durations decide: a product of twice the operations takes longer. Not if
+kernels ran side by side, though: they slow each other down, a short one often more than a long one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,13 +41,12 @@ from slipstream.profile.attribution.kernels import (
 from slipstream.profile.attribution.launch_sequence import Launch
 from slipstream.profile.events import Array
 
-if TYPE_CHECKING:
-    pass
-
 _UNLIKE, _UNLIKE_CONVOLUTIONS = log(2), log(16)
 """expected durations that differ by less tell nothing: few channels make convolutions slow"""
 _ALIKE = log(1.035)
 """measured durations that differ by less may be exchanged without harm"""
+_MOST_CROWDED = 0.1
+"""share of a kernel's time beside others, up to which its duration is its own"""
 EARLY_PS = 2_000_000
 """kernels may be recorded as begun this long before those that they wait for have half run"""
 _NEVER = 1 << 62
@@ -175,8 +174,11 @@ class _Matching:
         self.duration = np.log([call.duration + 1.0 for call in calls])
         self.expected = schedule.expected[span.start : span.stop]
         self.usual = np.zeros(len(calls))
+        self.ran_alone = _ran_alone([call.main for call in calls])
         self.guessed: list[int] = []
         self.chosen_from: dict[int, set[int]] = {}
+        self.possible: dict[int, set[int]] = {}
+        """all choices of calls whose durations tell little"""
         self.fits: dict[GraphEvent, Array] = {}
 
     def run(self) -> None:
@@ -220,6 +222,8 @@ class _Matching:
                 continue
             expected = [float(self.expected[places[one[0]]]) for one in ranked]
             together = np.cumsum(np.diff(expected, prepend=expected[0]) > log(1.1))
+            if not self.ran_alone[indices].all():
+                self.possible |= dict.fromkeys(indices, set(places.tolist()))
             for work in np.unique(together).tolist():
                 ranks = np.flatnonzero(together == work).tolist()
                 some = np.sort(places[[i for rank in ranks for i in ranked[rank]]])
@@ -398,6 +402,7 @@ class _Matching:
         indices = np.array([i for i in self.guessed if self.place[i] >= 0], np.int64)
         guessed = self.place[indices]
         self.begin[guessed], self.settled[guessed] = _NEVER, -_NEVER
+        self.chosen_from |= self.possible
         may, first = self._exchangeable(indices), self.span.start
         undecided, interchangeable = set(), set()
         for index, place in zip(indices.tolist(), guessed.tolist(), strict=True):
@@ -414,9 +419,27 @@ class _Matching:
             expected = self.expected[a] - self.expected[b]
             if self.schedule.same_work(a + first, b + first):
                 interchangeable.add(pair)
-            elif abs(measured) > _ALIKE and abs(expected) < _unlike(self.launches[a]):
+            elif abs(measured) > _ALIKE and (
+                abs(expected) < _unlike(self.launches[a])
+                or not self.ran_alone[indices[[i, j]]].all()
+            ):
                 undecided.add(pair)
         return Doubts(frozenset(undecided), frozenset(interchangeable))
+
+
+def _ran_alone(events: Sequence[GraphEvent]) -> Array:
+    """Whether each had the device to itself for most of its time."""
+    if len({event.lane for event in events}) < 2:
+        return np.ones(len(events), bool)
+    start = np.array([event.start for event in events], np.int64)
+    end = np.array([event.end for event in events], np.int64)
+    times, place = np.unique(np.concatenate((start, end)), return_inverse=True)
+    first, last = place[: len(start)], place[len(start) :]
+    running = np.cumsum(
+        np.bincount(first, minlength=len(times)) - np.bincount(last, minlength=len(times))
+    )
+    crowded = np.cumsum(np.diff(times, prepend=times[0]) * (np.roll(running, 1) > 1))
+    return np.asarray(crowded[last] - crowded[first] <= _MOST_CROWDED * (end - start))
 
 
 def _alike(choices: dict[int, Array]) -> dict[bytes, list[int]]:
