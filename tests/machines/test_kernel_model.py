@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.costs.measure import measure
 from slipstream.machines.features import KernelFeatures
-from slipstream.machines.gemm_model import Gemm, gemm_of_dot, gemm_us, tensor_dtype
+from slipstream.machines.gemm_model import Gemm, gemm_of_dot, gemm_us, tensor_dtype, waves
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import (
     kernel_scales,
@@ -472,3 +472,11 @@ def test_steps_of_models_are_met_without_a_profile(data: Path, recording: str) -
         measured += float(np.median(each.us)) * each.us.shape[1]
         modelled += us * each.us.shape[1]
     assert abs(modelled / measured - 1) < 0.12
+
+
+def test_waves_of_the_largest_tiles() -> None:
+    """256 × 128 either way; with fewer tiles than cores, others fill one wave."""
+    cores = H200.gpu.cores
+    assert waves(Gemm(1, 8192, 8192, 8192, "bf16"), H200.gpu) == 2048 / cores
+    assert waves(Gemm(64, 128, 2048, 2048, "bf16"), H200.gpu) == 512 / cores
+    assert waves(Gemm(1, 256, 256, 65536, "bf16"), H200.gpu) == 1

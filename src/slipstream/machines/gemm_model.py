@@ -169,6 +169,12 @@ def wave_count(tiles: int, cores: int, raggedness: float) -> float:
     return exact + raggedness * (math.ceil(exact) - exact)
 
 
+def waves(gemm: Gemm, gpu: Gpu) -> float:
+    """Waves of the largest tiles. With fewer tiles than SMs, smaller ones or a split k fill one."""
+    tiles = min(math.ceil(gemm.m / m) * math.ceil(gemm.n / n) for m, n in TILES[:2])
+    return max(1.0, gemm.batch * tiles / gpu.cores)
+
+
 def _product(
     shapes: list[Shape], dims: Mapping[str, tuple[int, ...]], precision: str
 ) -> Gemm | None:

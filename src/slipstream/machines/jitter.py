@@ -58,8 +58,8 @@ tables (docs/accuracy-collectives.md), as a standard deviation"""
 RECORDED = 0.016
 """error of a step from the costs of another recording: a mean error of 1.3% (docs/accuracy.md)"""
 CONTENTION = 0.5
-"""error of how much kernels and collectives slow each other: products of 75% by 10 to 110%
-(docs/simulate.md)"""
+"""error of how much kernels and collectives slow each other: products of several waves by up to 40%
+of it, those of one wave and kernels that memory limits by up to all of it (docs/simulate.md)"""
 DEFAULT = 1.0
 """error of kernels that no model knows, upwards only: their default is every byte once, and a flash
 attention takes at least three times as long as that"""

@@ -3,37 +3,47 @@
 A collective of NCCL runs on as many streaming multiprocessors (SMs) as it has channels, and reads
 and writes memory. It slows the kernels beside it, and they slow it:
 
-    SMs  0 ─┬─────────────┐
-            │  kernel     │   blocks of a kernel with many blocks use the SMs that are left;
-            │             │   a kernel of one block per SM starts its last blocks late, when the
-        107 ┼─────────────┤   collective or its own first blocks have ended
-            │  NCCL       │
-        131 ┴─────────────┘
+    SMs  0 ─┬───────────┬──────────┬────┐
+            │  tiles    │  tiles   │late│   the tiles of a product run in waves on the SMs that are
+            │           │          │wave│   left, and some of them start after all others
+        107 ┼───────────┴──────────┴────┤
+            │  NCCL                     │
+        131 ┴───────────────────────────┘
 
-All of this is for modelled times; measured ones contain it. Where the figures come from, and how
-sure they are:
+All of this is for modelled times; measured ones contain it. NCCL's blocks leave no room for other
+blocks on their SMs: 640 threads with 96 registers each are 94% of the registers (as recorded on an
+H200, tests/data/nccl2_lhs_r0). Where the figures come from, and how sure they are:
 
-- `LATE`: Nsight recordings of FSDP on four A100 (`nsysjax_pax_fsdp4_a100`, github.com/NVIDIA/
-  JAX-Toolbox) have 39 cuBLAS and Triton products of 0.1 to 0.3 ms beside all-gathers: in the median
-  of each shape they take 1.72 to 2.06 times as long as alone. An H100 with 24 of 132 SMs taken
-  slows a product of 132 blocks from 80% to 47% of its peak, 1.70 times (forums.developer.nvidia.com
-  topic 337991). On an H200 (tests/data), all of cuBLAS's products and cuDNN's attention have 132
-  blocks with 200 KB of shared memory, which leave no room beside them. Against it: products of 5 ms
-  on A3 Mega (H100, 2024; the costs that MaxText published) vary by no more than 10%. So 1.1 to 2.1.
-- Other kernels lose the SMs that the collective takes, if memory doesn't limit them. In the A100
-  recordings, beside all-gathers that wait for their peers (24 of 108 SMs taken, no traffic):
-  reductions at 0.5 of the memory's rate +26 to +28%, elementwise kernels at 0.67 +13 to +17%,
-  reductions at 0.77 +3 to +18%. `1 - u²` of the SMs, with u the share of the memory's rate, gives
-  +20%, +14% and +10%.
-- Products and attention lose two thirds of that: they run at the power cap (an H200 at 1.5 to
-  1.6 GHz of 1.98), where SMs that are left to the collective save power, and power is about the
-  cube of the clock. The costs on A3 Mega show products 1 to 6% slower than modelled ones alone,
-  with 12% of the SMs taken; two thirds give 9%. This was chosen with those costs in view.
-- With traffic, the last of these lose 8 to 10% more of their speed, beside all-gathers that read
-  what they send and write what they receive, 13% of the memory's rate. `u` times that share gives
-  10%.
-- `BESIDE_KERNELS`: in the same recordings, an all-gather of 77 MB takes 375 µs with little compute
-  beside it and 415 µs hidden (+11%); reduce-scatters hardly differ. So 0 to 15%.
+- Kernels that their SMs limit lose the share of SMs that is taken, `cores`; kernels that memory
+  limits lose the share of the memory's rate, `memory`. Between the two, for a kernel that alone
+  uses the share u of the memory's rate, `1 - u³` and `u³` of them count (`STEEPNESS`).
+- Products lose part of a wave besides (`LATE_WAVE`). Products and attention on an H200, beside a
+  kernel that held 1 to 32 of 132 SMs (tests/data/accuracy/contention.json): 43 rows are described
+  with a mean error of 2.2%, at worst 7.3%. The names of the kernels were not recorded; XLA chose
+  Triton's for three of the four shapes on the same day. For cuBLAS there is less: beside NCCL on 2
+  SMs of an H200 (nccl2_lhs_r0), 16384 × 4096 × 1024 takes 1.08 times as long (1.05 here), and 64
+  products of 128 × 2048 × 2048 take 1.03 times as long (1.17 here). An H100 with 24 SMs taken slows
+  a product of one wave 1.70 times (1.72 here; forums.developer.nvidia.com topic 337991).
+- A product of a single wave is the least certain. 2048 × 2048 × 2048 took 1.30 times as long beside
+  16 to 32 SMs that only waited, with room for one of its blocks, and 1.00 times beside 8 of them.
+  Here it is 1.6 to 1.8 times, as beside SMs that copied memory.
+- `BEFORE_HOPPER`: Nsight recordings of FSDP on four A100 (`nsysjax_pax_fsdp4_a100`, github.com/
+  NVIDIA/JAX-Toolbox) have products of cuBLAS, 1 to 7 waves in 0.1 to 0.3 ms, beside all-gathers:
+  they take 1.7 to 2.1 times as long as alone, by shape. The model above would say 1.4 to 1.8.
+  What else slows them is not known, so this is used for libraries on GPUs before Hopper.
+- Other kernels, in the same recordings, beside all-gathers that wait for their peers (24 of 108
+  SMs taken, no traffic): reductions with u = 0.5 +26 to +28% (+24% here), elementwise kernels with
+  0.67 +13 to +17% (+18% here), reductions with 0.77 +3 to +18% (+14% here). All-gathers that move
+  13% of the memory's rate cost the last 8 to 10% of their speed (6% here). On the H200 the
+  kernel that held SMs had few registers and left room beside it: such kernels took 0 to 8% longer
+  beside 32 SMs that waited, not 15 to 22%.
+- `AT_POWER_CAP`: products and attention lose two thirds of what their SMs cost them. They run at
+  the power cap (an H200 at 1.5 to 1.6 GHz of 1.98), where SMs that compute less save power, and
+  power is about the cube of the clock. The costs on A3 Mega, in view of which this was chosen, have
+  products up to 7% faster and 2% slower than predicted with it, 12% of the SMs being taken for part
+  of the time. The rows of the H200 are bursts below the cap, and don't have it.
+- `BESIDE_KERNELS`: in the recordings on A100, an all-gather of 77 MB takes 375 µs with little
+  compute beside it and 415 µs hidden (+11%); reduce-scatters hardly differ. So 0 to 15%.
 """
 
 from __future__ import annotations
@@ -41,6 +51,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slipstream.machines.gemm_model import waves
+from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.links import (
     HOST_IN,
     HOST_OUT,
@@ -55,12 +67,19 @@ from slipstream.profile.semantics.traffic import bytes_accessed
 
 DENSE = ("gemm", "attention", "convolution")
 """kinds of kernels that tensor cores run"""
-LATE = 1 - 1 / 1.75
-"""the share of speed that a kernel with one block per SM loses beside a collective"""
+PRODUCTS = ("gemm", "convolution")
+"""those of them that run in waves of tiles; attention showed no late wave"""
+LATE_WAVE = 0.6
+"""the time of a product's late wave, over that of its others"""
+STEEPNESS = 3
+"""how sharply kernels change from being limited by their SMs to being limited by memory"""
+BEFORE_HOPPER = 1 - 1 / 1.75
+"""the share of speed that kernels of libraries lose beside a collective, on GPUs before Hopper"""
+HOPPER = (9, 0)
 BESIDE_KERNELS = 0.1
 """the share of speed that a collective loses beside kernels"""
 AT_POWER_CAP = 2 / 3
-"""the share of lost SMs that slows a kernel whose clock the power cap decides"""
+"""the share of this loss that is left for a kernel whose clock the power cap decides"""
 REACHED = 0.92
 """the share of its memory's bandwidth that a GPU reaches (`kernels.json`)"""
 
@@ -103,11 +122,18 @@ def contention(
         )
     if not is_modelled:
         return NONE
-    if _has_one_block_per_sm(program, instruction, estimate):
-        return Contention(loses=LATE)
-    used = min(1.0, bytes_accessed(program, instruction) / rate)
-    by_cores = (1 - used**2) * (AT_POWER_CAP if estimate.kind in DENSE else 1.0)
-    return Contention(loses_by_cores=by_cores, loses_by_memory=used)
+    if machine.gpu.compute_capability < HOPPER and _is_library(program, instruction, estimate):
+        return Contention(loses=BEFORE_HOPPER)
+    by_memory = min(1.0, bytes_accessed(program, instruction) / rate) ** STEEPNESS
+    late = _late(program, machine, instruction, estimate) * (1 - by_memory)
+    counted = AT_POWER_CAP if estimate.kind in DENSE else 1.0
+    # A product ends with a late wave, however few SMs are taken. If half of them are, all waves
+    # take twice as long, and none is later than the others. Between the two, by the share of SMs.
+    return Contention(
+        loses=counted * late / (1 + late),
+        loses_by_cores=counted * (1 - by_memory) * (1 - late) / (1 + late),
+        loses_by_memory=by_memory,
+    )
 
 
 def contentions(
@@ -137,7 +163,17 @@ def _moved(loads: tuple[Load, ...]) -> float:
     return sum(load.bytes for load in loads if load.link in sides)
 
 
-def _has_one_block_per_sm(program: Program, instruction: Instruction, estimate: Estimate) -> bool:
+def _late(
+    program: Program, machine: Machine, instruction: Instruction, estimate: Estimate
+) -> float:
+    """The late wave of a product, over the time of all its waves."""
+    if estimate.kind not in PRODUCTS:
+        return 0.0
+    gemm = kernel_features(program, instruction).gemm
+    return LATE_WAVE / waves(gemm, machine.gpu) if gemm is not None else 0.0
+
+
+def _is_library(program: Program, instruction: Instruction, estimate: Estimate) -> bool:
     """Whether a library runs it: products of cuBLAS, attention and convolutions of cuDNN."""
     inner = program.wrapped(instruction.name) if instruction.is_start else None
     opcode = (inner or instruction).opcode
