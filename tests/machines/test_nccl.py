@@ -38,6 +38,14 @@ def test_mean_error_inside_hosts_and_across(hosts: int) -> None:
     assert script().mean(script().main_errors(found)) <= MOST_ERROR
 
 
+def test_crowding_is_within_what_tables_of_many_hosts_say() -> None:
+    found = script().crowdings()
+    assert {one.table["gpu"] for one in found} == {"B200", "H100"}
+    assert all(one.spread < 0.02 for one in found)
+    exponents = [one.exponent for one in found]
+    assert min(exponents) <= fitted()["network"]["crowding"] <= max(exponents)
+
+
 def test_the_tables_cover_what_the_goal_names() -> None:
     found = script().points(fitted())
     for kind in script().MAIN:

@@ -12,11 +12,22 @@
 The terms follow NCCL; the parameters (`links.json`) are fitted to published tables by
 `benchmarks/collectives.py --fit`, which also prints the error on held-out tables. These tables are
 of one and two hosts. With more, network cards share more switches: each doubling of the hosts costs
-3.4% of the rate (`crowding`), as in a table of 4 to 46 hosts of 8 B200 (all-gather of 16 GiB: 344
-GB/s on 2 hosts, 324 on 4, 293 on 46). The hosts of all groups count: in the costs that MaxText
-published for Llama-2-70B, collectives of 128 GPUs take 5 to 13% longer in a job of 2,048. Both
-were chosen with these figures in view, so neither table tests them. Other networks lose more: an
-all-gather of 2 GB on 32 hosts of 8 H100 was published with 200 GB/s, where this gives 241.
+3.4% of the rate (`crowding` = 0.05). The hosts of all groups count. What it rests on:
+
+    InfiniBand, NCCL's own settings   0.035, 0.05     8 B200 a host, 2 to 46 hosts
+    InfiniBand, two queue pairs       0 (−0.02)       8 B200 a host, 2 to 64 hosts
+      and adaptive routing
+    not stated, 400 Gb/s              0.055           8 H100 a host, 4 to 128 hosts, if 8 GiB
+                                      0.075                                          if 16 GiB
+    GPUDirect-TCPXO (A3 Mega)         0.02, 0.05      128 of 2,048 H100 against 128 of 128:
+                                                      all-gather +5%, reduce-scatter +13%
+    RoCE, one queue pair              0.135           8 H100 a host, one figure at 32 hosts
+
+So settings decide more than the kind of network does, and one value is used for all: between those
+of InfiniBand (0 to 0.05) and Ethernet (0.02 to 0.135), and near that of H100. There are no figures
+for EFA and sockets. At the ends of this range, 64 hosts have rates 19% above or 26% below those
+here. The table of 46 hosts and A3 Mega were in view when it was chosen, so neither tests it
+(docs/accuracy-collectives.md).
 """
 
 from __future__ import annotations
