@@ -1,12 +1,16 @@
 """How much kernels slow down beside a kernel that holds some of the GPU's SMs, as NCCL's do: JSON.
 
-    python tests/record/contention.py --output contention.json        about two minutes on one GPU
+    python tests/record/contention.py --output contention.json        about four minutes on one GPU
 
-For the figures of simulate/contention.py. A kernel written in PTX holds a number of SMs (a block of
-512 threads with 100 KB of shared memory on each, like NCCL's) on a stream of high priority, for
-longer than the kernels that are timed beside it. `idle` blocks only wait, as NCCL does for a peer;
-`moving` blocks copy memory meanwhile, as NCCL does. Each row has the median time of a compiled
-function on the device alone and beside it, from a profile.
+For the figures of simulate/contention.py. A kernel written in PTX holds a number of SMs on a stream
+of high priority, for longer than the kernels that are timed beside it. Its blocks are like NCCL's
+in a profile: 640 threads with 96 registers and 101 KB of shared memory, which leave no room on an
+SM for others. `waiting` blocks do nothing, as NCCL does for a peer; `moving` blocks copy memory
+meanwhile, as NCCL does. Each row has the median time of a compiled function on the device alone and
+beside it, and its longest kernel, from a profile. Products run as XLA chooses, and as cuBLAS's.
+
+The rows in tests/data/accuracy/contention.json were recorded with blocks of 512 threads and few
+registers, beside which blocks of other kernels fit.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +32,19 @@ import jax.numpy as jnp
 from slipstream.sources.load import load
 
 SMS = (1, 8, 16, 24, 32)
-THREADS, SHARED_BYTES, HOLD_S = 512, 100 * 1024, 0.25
+THREADS, SHARED_BYTES, HOLD_S = 640, 82240 + 21568, 0.25
+KEPT = 74
+"""values that each thread keeps in registers: with those of the loop, 96"""
 BUFFER_BYTES = 1 << 30
-PTX = b"""
+CUBLAS = {"xla_gpu_enable_triton_gemm": False}
+PTX = """
 .version 7.0
 .target sm_80
 .address_size 64
 .visible .entry hold(.param .u64 ns, .param .u64 data, .param .u64 bytes)
-{
-  .reg .u64 %t<8>;  .reg .u32 %r<8>;  .reg .f32 %f<4>;  .reg .pred %p<3>;
+.maxntid {threads}, 1, 1
+{{
+  .reg .u64 %t<8>;  .reg .u32 %r<8>;  .reg .f32 %f<4>;  .reg .pred %p<3>;  .reg .f32 %k<{kept}>;
   ld.param.u64 %t0, [ns];
   ld.param.u64 %t1, [data];
   ld.param.u64 %t2, [bytes];
@@ -46,11 +55,12 @@ PTX = b"""
   mul.lo.u32 %r5, %r1, %r3;
   mul.wide.u32 %t5, %r5, 16;
   setp.eq.u64 %p0, %t2, 0;
+{load}
 AGAIN:
   @%p0 bra CLOCK;
   add.u64 %t6, %t1, %t4;
-  ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%t6];
-  st.global.v4.f32 [%t6], {%f1, %f2, %f3, %f0};
+  ld.global.v4.f32 {{%f0, %f1, %f2, %f3}}, [%t6];
+  st.global.v4.f32 [%t6], {{%f1, %f2, %f3, %f0}};
   add.u64 %t4, %t4, %t5;
   setp.ge.u64 %p2, %t4, %t2;
   @%p2 mul.wide.u32 %t4, %r4, 16;
@@ -59,9 +69,21 @@ CLOCK:
   sub.u64 %t7, %t6, %t3;
   setp.lt.u64 %p1, %t7, %t0;
   @%p1 bra AGAIN;
+  setp.eq.u64 %p1, %t0, 0;
+{store}
   ret;
-}
+}}
 """
+
+
+def ptx() -> bytes:
+    """The kernel: what it loads first, and would store if it held SMs for no time, stays in
+    registers."""
+    load = [f"  ld.volatile.global.f32 %k{i}, [%t1+{4 * i}];" for i in range(KEPT)]
+    store = [f"  @%p1 st.volatile.global.f32 [%t1+{4 * i}], %k{i};" for i in range(KEPT)]
+    return PTX.format(
+        threads=THREADS, kept=KEPT, load="\n".join(load), store="\n".join(store)
+    ).encode()
 
 
 class Holder:
@@ -75,12 +97,15 @@ class Holder:
         self._call("cuInit", 0)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
         self._call("cuCtxSetCurrent", context)
-        self._call("cuModuleLoadData", ctypes.byref(module), PTX)
+        self._call("cuModuleLoadData", ctypes.byref(module), ptx())
         self._call("cuModuleGetFunction", ctypes.byref(self.function), module, b"hold")
         self._call("cuFuncSetAttribute", self.function, 8, SHARED_BYTES)
         least, most = ctypes.c_int(), ctypes.c_int()
         self._call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(most))
         self._call("cuStreamCreateWithPriority", ctypes.byref(self.stream), 1, most)
+        registers = ctypes.c_int()
+        self._call("cuFuncGetAttribute", ctypes.byref(registers), 4, self.function)
+        self.registers = registers.value
         self._call("cuMemAlloc_v2", ctypes.byref(self.data), ctypes.c_size_t(BUFFER_BYTES))
 
     def hold(self, sms: int, moving: bool) -> None:
@@ -102,31 +127,37 @@ class Holder:
             raise SystemExit(f"{name} failed with CUDA error {code}")
 
 
-def works() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """Functions and arguments: products by size, attention, elementwise work and reductions."""
+@dataclass(frozen=True)
+class Work:
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def works() -> Iterator[Work]:
+    """Products by size, attention, elementwise work and reductions."""
 
     def normal(*shape: int) -> Any:
         return jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
-    found: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
-    for m, n, k in ((2048, 2048, 2048), (8192, 3072, 768), (8192, 8192, 8192), (8192, 28672, 8192)):
-        found[f"product {m} {n} {k}"] = (lambda a, b: a @ b, (normal(m, k), normal(k, n)))
-    attended = normal(4, 4096, 16, 128)
-
     def attention(x: Any) -> Any:
         return jax.nn.dot_product_attention(x, x, x, is_causal=True, implementation="cudnn")
 
-    found["attention 4 4096 16 128"] = (attention, (attended,))
-    large = normal(16384, 8192)
-    found["elementwise"] = (lambda x: jnp.tanh(x) + 1, (large,))
-    found["copy"] = (lambda x: x + 1, (large,))
-    found["reduction of rows"] = (lambda x: jnp.sum(x.astype(jnp.float32), 1), (large,))
-    found["reduction of columns"] = (lambda x: jnp.sum(x.astype(jnp.float32), 0), (large,))
-    return found
+    for m, n, k in ((2048, 2048, 2048), (8192, 3072, 768), (8192, 8192, 8192), (8192, 28672, 8192)):
+        operands = (normal(m, k), normal(k, n))
+        yield Work(f"product {m} {n} {k}", lambda a, b: a @ b, operands)
+        yield Work(f"cuBLAS product {m} {n} {k}", lambda a, b: a @ b, operands, CUBLAS)
+    yield Work("attention 4 4096 16 128", attention, (normal(4, 4096, 16, 128),))
+    large = (normal(16384, 8192),)
+    yield Work("elementwise", lambda x: jnp.tanh(x) + 1, large)
+    yield Work("copy", lambda x: x + 1, large)
+    yield Work("reduction of rows", lambda x: jnp.sum(x.astype(jnp.float32), 1), large)
+    yield Work("reduction of columns", lambda x: jnp.sum(x.astype(jnp.float32), 0), large)
 
 
-def device_us(run: Callable[[], None], calls: int) -> float:
-    """The median over calls of the time of all kernels but the holder's."""
+def device_us(run: Callable[[], None], calls: int) -> tuple[float, str]:
+    """The median over calls of the time of all kernels but the holder's, and the longest one."""
     with tempfile.TemporaryDirectory() as folder:
         jax.profiler.start_trace(folder)
         run()
@@ -135,7 +166,9 @@ def device_us(run: Callable[[], None], calls: int) -> float:
     rows = [i for i in range(len(events)) if events.text("instruction", i)]
     times = [int(events["duration_ps"][i]) / 1e6 for i in rows]
     each = len(times) // calls
-    return statistics.median(sum(times[at : at + each]) for at in range(0, each * calls, each))
+    longest = events.text("name", rows[times.index(max(times))])
+    sums = (sum(times[at : at + each]) for at in range(0, each * calls, each))
+    return statistics.median(sums), longest
 
 
 def main() -> None:
@@ -145,13 +178,13 @@ def main() -> None:
     jax.block_until_ready(jnp.zeros(8))  # creates the context
     holder = Holder()
     found = []
-    for name, (function, arguments) in works().items():
-        compiled = jax.jit(function)
-        compiled(*arguments).block_until_ready()
+    for work in works():
+        compiled = jax.jit(work.function).lower(*work.arguments).compile(work.options)
+        compiled(*work.arguments).block_until_ready()
 
         def calls(
             compiled: Any = compiled,
-            arguments: tuple[Any, ...] = arguments,
+            arguments: tuple[Any, ...] = work.arguments,
             sms: int = 0,
             moving: bool = False,
         ) -> None:
@@ -162,15 +195,19 @@ def main() -> None:
                 compiled(*arguments).block_until_ready()
             holder.wait()
 
-        alone = device_us(calls, 8)
+        alone, kernel = device_us(calls, 8)
         for sms in SMS:
             for moving in (False, True):
-                beside = device_us(lambda: calls(sms=sms, moving=moving), 8)  # noqa: B023
-                row = {"work": name, "sms": sms, "moving": moving, "alone_us": alone}
-                found.append({**row, "beside_us": beside, "ratio": beside / alone})
+                beside, _ = device_us(lambda: calls(sms=sms, moving=moving), 8)  # noqa: B023
+                row = {"work": work.name, "kernel": kernel, "sms": sms, "moving": moving}
+                found.append({**row, "alone_us": round(alone, 2), "beside_us": round(beside, 2)})
                 print(json.dumps(found[-1]), flush=True)
-    device = jax.devices()[0].device_kind
-    output.write_text(json.dumps({"device": device, "jax": jax.__version__, "rows": found}))
+    about = {
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+        "registers": holder.registers,
+    }
+    output.write_text(json.dumps({**about, "rows": found}))
 
 
 if __name__ == "__main__":
