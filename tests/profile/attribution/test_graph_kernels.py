@@ -144,6 +144,48 @@ def test_what_ran_in_schedule_order_is_certain_without_numbers() -> None:
     assert not found.warnings
 
 
+REDUCED_PRODUCT = """HloModule reduced, is_scheduled=true
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %main {
+  %x = f32[64,64] parameter(0)
+  %first = f32[64,64] custom-call(%x, %x), custom_call_target="__cublas$gemm"
+  %all-reduce = f32[64,64] all-reduce(%first), replica_groups={{0,1}}, to_apply=%sum
+  ROOT %second = f32[64,64] custom-call(%all-reduce, %x), custom_call_target="__cublas$gemm"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void stream_executor::gpu::AllReduceKernelImpl<float, (xla::ReductionKind)0>(…)",
+        "_ZN15stream_executor3gpu19AllReduceKernelImplIfLN3xla13ReductionKindE0EEEvT_",
+    ],
+)
+def test_collective_kernels_of_xla_are_no_part_of_a_product(kernel: str) -> None:
+    """Since jaxlib 0.12, they run inside graphs by default."""
+    texts = Texts()
+    columns = {column.name: np.zeros(3, column.dtype) for column in EVENT_COLUMNS}
+    columns |= {
+        "start_ps": np.arange(3) * 10**7,
+        "duration_ps": np.full(3, 10**6),
+        "name": texts.map(["nvjet", kernel, "nvjet"]),
+        "correlation": np.ones(3, np.int64),
+        "graph": np.ones(3, np.int64),
+    }
+    events = Table(EVENT_COLUMNS, columns, texts.values)
+    labels, _ = graph_kernels.instructions_in_graphs(
+        program_from_text(REDUCED_PRODUCT), events, np.zeros(3, np.int32), texts
+    )
+    assert [texts.values[label] for label in labels] == ["first", "all-reduce", "second"]
+
+
 TWO_PRODUCTS = """HloModule two, is_scheduled=true
 
 %once (a: f32[64,64]) -> f32[64,64] {

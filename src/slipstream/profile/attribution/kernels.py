@@ -4,7 +4,7 @@ kind     NAMED       compiled by XLA, named after an instruction (known only wit
          LIBRARY     cuBLAS, cuDNN, CUB, …: one call may launch several kernels
          COPY        a memory copy, by the copy engine or (inside graphs) by a kernel
          MEMSET      clears memory, mostly ahead of a library kernel
-         COLLECTIVE  NCCL, RCCL, NVSHMEM
+         COLLECTIVE  NCCL, RCCL, NVSHMEM, and XLA's own for one node
 part     BEFORE, MAIN, AFTER in one library call: clear and pad · multiply · reduce and convert
 family   what a library kernel computes, if its name says so
 """
@@ -22,6 +22,7 @@ GATHER, REDUCE, SCATTER, EXCHANGE, BROADCAST = range(7, 12)
 SAME_SIDE, TO_DEVICE, TO_HOST = range(3)
 
 _COLLECTIVE = r"nccl|rccl|nvshmem|mscclpp"
+_COLLECTIVE += r"|stream_executor.*(AllReduce|RaggedAllToAll|MultiGpuBarrier)\w*KernelImpl"
 _COPY = r"^(Memcpy|memcpy\d*|__amd_rocclr_copy|Copy(Host|Device)|hipMemcpy)"
 _MEMSET = r"^(Memset|memset\d*|__amd_rocclr_fill|hipMemset)"
 _TO_DEVICE = r"H2D|HtoD|HostToDevice"
