@@ -15,7 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from published_parts import layer  # noqa: E402
 
 from slipstream.compiler.compile import compilation
+from slipstream.machines.power import activity
 from slipstream.machines.topology import machine
 from slipstream.results.prediction import Prediction
 from slipstream.simulate.prediction import predict
@@ -62,8 +63,9 @@ constant was fitted to any of these rows.
 
 The multi-host rows don't state their network; 8 × 400 Gb/s a host is assumed, as in a DGX H100.
 
-One layer of Llama-2-70B in training, on 128 and on 2,048 H100. Collectives and products run beside
-each other there most of the time, so the error is that of the time *beside* the other.
+One layer of Llama-2-70B in training, on 128 and on 2,048 H100. Collectives hide behind products
+there: a product has one beside it for a part of the time, which follows from the measured costs of
+the layer, and the error is that of the *mean*.
 
 ```
 {layer}
@@ -112,6 +114,8 @@ def step_lines(folder: Path, stated: Sequence[dict[str, Any]], only: str) -> Ite
 
 def row(folder: Path, facts: dict[str, Any]) -> Row:
     where = machine(facts["machine"])
+    if "values" in facts:
+        where = replace(where, activity=activity(facts["values"]))
     compiled = compilation(str(folder / facts["file"]), on=where)
     begin = time.perf_counter()
     prediction = predict(compiled.program, where, compilation=compiled)
@@ -121,18 +125,19 @@ def row(folder: Path, facts: dict[str, Any]) -> Row:
 
 HEAD = (
     f"{'':22}{'machine':>10}{'measured':>10}{'predicted':>11}{'error':>8}{'90% band':>17}"
-    f"{'compute':>10}{'exposed':>9}{'default':>9}{'took':>8}"
+    f"{'compute':>10}{'exposed':>9}{'clock':>10}{'default':>9}{'took':>8}"
 )
 
 
 def line(one: Row) -> str:
     found = one.prediction
+    clock = f"{found.power.clock_hz / 1e6:,.0f} MHz" if found.power else ""
     band = f"{found.low_us / 1e6:.3f} … {found.high_us / 1e6:.3f}"
     return (
         f"{one.name:22}{one.machine:>10}{one.seconds:>8.3f} s{found.step_us / 1e6:>9.3f} s"
         f"{one.error:>+8.1%}{band:>17}{found.compute_us / 1e6:>8.3f} s"
-        f"{found.exposed_communication_us / 1e6:>7.3f} s{found.basis.get('default', 0.0):>9.1%}"
-        f"{one.simulated_s:>6.2f} s"
+        f"{found.exposed_communication_us / 1e6:>7.3f} s{clock:>10}"
+        f"{found.basis.get('default', 0.0):>9.1%}{one.simulated_s:>6.2f} s"
     )
 
 

@@ -2,9 +2,11 @@
 
     python scripts/fit_kernels.py [--write]
 
-The recording is tests/data/accuracy/kernels.json.gz, made by tests/record/record_kernels.py on an
-H200. First a fifth of the kernels, chosen by name, is left out of the fit and only measured
-against; what is written is then fitted to all of them.
+The recordings are tests/data/accuracy/kernels.json.gz, made by tests/record/record_kernels.py on an
+H200, and variant_kernels.json.gz beside it, kernels of six training steps
+(tests/record/variants.py --kernels). First a fifth of the kernels, chosen by name, is left out of
+the fit and only measured against; what is written is then fitted to all of them.
+The power cap had lowered the clock while products were recorded (CLOCKS); rates are of the clock.
 Models' recordings take no part: they are the test (benchmarks/accuracy.py). The exception are two
 things that none of those kernels does (see SELDOM): they are read off three recordings that are
 not among the models of the test.
@@ -31,6 +33,8 @@ from slipstream.sources.load import load
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RECORDING = REPOSITORY / "tests/data/accuracy/kernels.json.gz"
+VARIANTS = REPOSITORY / "tests/data/accuracy/variant_kernels.json.gz"
+CLOCKS = json.loads((REPOSITORY / "tests/data/accuracy/clocks.json").read_text())["clock_hz"]
 PARAMETERS = REPOSITORY / "src/slipstream/machines/kernels.json"
 STEPS = (1.3, 1.1, 1.03, 1.01)
 SWEEPS = 10
@@ -46,7 +50,7 @@ START = {
     "reduce": {**FUSION},
     "columns": {**FUSION},
     "rows": {**FUSION, "registers": 500.0, "spilling": 1.5, "apart": 0.4},
-    "transpose": {**FUSION, "elements": 0.6},
+    "transpose": {**FUSION, "elements": 0.6, "moved": 6.0},
     "strided": {**FUSION, "elements": 0.6},
     "scatter": {**FUSION, "elements": {"full": 2.0, "half": 0.5, "single": 0.4}},
     "sort": {**FUSION, "memory": 0.06},
@@ -90,21 +94,33 @@ SELDOM = {("rows", "apart"): "apart", ("transpose", "elements"): "strided"}
 """parameters that are fitted to those, and the field of a kernel that says it is concerned"""
 
 
-def samples(recording):
-    """(kind, its features, microseconds, whether it is left out) of every kernel."""
+STEPS_OF = ("gpt", "moe")
+"""groups that are training steps"""
+SELDOM_SHARE = 0.88
+"""of the highest clock, in those recordings: what training steps usually run at"""
+
+
+def samples(recording, gpu):
+    """(kind, its features, microseconds, whether it is left out, its GPU) of every kernel."""
     for group in recording["groups"]:
+        clock = next((CLOCKS[key] for key in CLOCKS if group["name"].startswith(key)), None)
+        clocked = gpu.at(clock / gpu.clock_hz if clock else 1.0)
         with tempfile.NamedTemporaryFile("w", suffix=".hlo") as file:
             file.write(group["hlo"])
             file.flush()
             program = read_program(file.name)
+        seen = set()
         for name, us in group["us"].items():
             if name in program:
                 features = kernel_features(program, program.instruction(name))
+                if features in seen and group["name"].startswith(STEPS_OF):
+                    continue  # layers have the same kernels
+                seen.add(features)
                 held = zlib.crc32(f"{group['name']}/{name}".encode()) % 5 == 0
-                yield features.kind, features, us, held
+                yield features.kind, features, us, held, clocked
 
 
-def seldom():
+def seldom(gpu):
     """The same of kernels in the other recordings that do what no recorded kernel does."""
     for name in OTHERS:
         profile = load(REPOSITORY / f"tests/data/{name}.xplane.pb.gz")
@@ -112,7 +128,7 @@ def seldom():
         for cost in costs_of(profile).costs.of(program.fingerprint).values():
             features = kernel_features(program, program.instruction(cost.name))
             if features.apart > 1 or features.strided:
-                yield features.kind, features, cost.us, False
+                yield features.kind, features, cost.us, False, gpu.at(SELDOM_SHARE)
 
 
 def read_off(recording, parameters, gpu):
@@ -148,10 +164,10 @@ def changed(tree, path, value):
     return made
 
 
-def loss(chosen, parameters, gpu):
+def loss(chosen, parameters):
     """Mean absolute logarithm of modelled over measured; long kernels count more than short."""
     total = weight = 0.0
-    for _, features, us, _ in chosen:
+    for _, features, us, _, gpu in chosen:
         w = min(1.0, us / 20) ** 0.5
         off = abs(math.log(max(kernel_us(features, gpu, parameters), 1e-3) / us))
         # One kernel that a library does badly must not bend the curve for all others.
@@ -160,7 +176,7 @@ def loss(chosen, parameters, gpu):
     return total / max(weight, 1e-9)
 
 
-def fitted(chosen, parameters, gpu):
+def fitted(chosen, parameters):
     by_kind = defaultdict(list)
     for sample in chosen:
         by_kind[sample[0]].append(sample)
@@ -171,7 +187,7 @@ def fitted(chosen, parameters, gpu):
             some = [s for kind in SHARED.get(path[0], (path[0],)) for s in by_kind[kind]]
             if not some:
                 continue
-            best = loss(some, parameters, gpu)
+            best = loss(some, parameters)
             for step in STEPS:
                 for factor in (step, 1 / step):
                     value = at(parameters, path) * factor
@@ -181,24 +197,24 @@ def fitted(chosen, parameters, gpu):
                     ):
                         continue
                     tried = changed(parameters, path, value)
-                    if (now := loss(some, tried, gpu)) < best - 1e-6:
+                    if (now := loss(some, tried)) < best - 1e-6:
                         best, parameters = now, tried
     return parameters
 
 
 def with_seldom(parameters, gpu):
     """The parameters of SELDOM; each kernel counts once, however long it is and often it comes."""
-    chosen = list(seldom())
+    chosen = list(seldom(gpu))
     for path, field in SELDOM.items():
         kernels = {}
-        for _, features, us, _ in chosen:
+        for _, features, us, _, _ in chosen:
             if getattr(features, field) > (field == "apart"):
                 kernels.setdefault(features, []).append(us)
         best = (math.inf, 0.0)
         for value in (round(0.01 * step, 2) for step in range(1, 200)):
             tried = changed(parameters, path, value)
             off = [
-                abs(math.log(kernel_us(features, gpu, tried) * len(us) / sum(us)))
+                abs(math.log(kernel_us(features, gpu.at(SELDOM_SHARE), tried) * len(us) / sum(us)))
                 for features, us in kernels.items()
             ]
             best = min(best, (sum(off) / len(off), value))
@@ -207,10 +223,10 @@ def with_seldom(parameters, gpu):
     return parameters
 
 
-def table(chosen, parameters, gpu):
+def table(chosen, parameters):
     """Mean error of a kernel, and the error of the sum, by kind."""
     by_kind = defaultdict(list)
-    for kind, features, us, _ in chosen:
+    for kind, features, us, _, gpu in chosen:
         by_kind[kind].append((kernel_us(features, gpu, parameters), us))
     found = {}
     for kind, pairs in sorted(by_kind.items()):
@@ -234,30 +250,31 @@ def main():
     options = parser.parse_args()
     recording = json.loads(gzip.decompress(RECORDING.read_bytes()))
     gpu = gpus()["H200"]
-    everything = list(samples(recording))
+    variants = json.loads(gzip.decompress(VARIANTS.read_bytes()))
+    everything = [*samples(recording, gpu), *samples(variants, gpu)]
     used = [s for s in everything if not s[3]]
     held = [s for s in everything if s[3]]
     start = read_off(recording, START, gpu)
-    parameters = fitted(used, start, gpu)
+    parameters = fitted(used, start)
     errors = {}
     print(f"{'kind':12s} {'kernels':>8s} {'mean error':>11s} {'by time':>8s} {'sum':>7s}")
     for title, chosen in (("fitted on", used), ("left out", held)):
         print(title)
-        for kind, (count, mean, weighted, total) in table(chosen, parameters, gpu).items():
+        for kind, (count, mean, weighted, total) in table(chosen, parameters).items():
             print(f"{kind:12s} {count:8d} {mean:11.1%} {weighted:8.1%} {total:+7.1%}")
             if title == "left out":
                 errors[kind] = round(weighted, 3)
-    parameters = with_seldom(rounded(fitted(everything, start, gpu)), gpu)
+    parameters = with_seldom(rounded(fitted(everything, start)), gpu)
     print("fitted on all, as written")
-    for kind, (count, mean, weighted, total) in table(everything, parameters, gpu).items():
+    for kind, (count, mean, weighted, total) in table(everything, parameters).items():
         print(f"{kind:12s} {count:8d} {mean:11.1%} {weighted:8.1%} {total:+7.1%}")
     if options.write:
         about = (
-            "Shares of a GPU's published rates that its kernels reach, and fixed times; rates of "
-            "`arithmetic`, `elements` and `exponentials` are per core and clock. Fitted by "
-            f"scripts/fit_kernels.py to {len(everything)} kernels recorded on an "
+            "Shares of a GPU's published rates, at its clock, that its kernels reach, and fixed "
+            "times; rates of `arithmetic`, `elements` and `exponentials` are per core and clock. "
+            f"Fitted by scripts/fit_kernels.py to {len(everything)} kernels recorded on an "
             f"{recording['device']} with jax {recording['jax']} "
-            "(tests/data/accuracy/kernels.json.gz); "
+            "(tests/data/accuracy/kernels.json.gz, variant_kernels.json.gz); "
             f"{' and '.join('.'.join(path) for path in SELDOM)} to kernels in recordings of other "
             f"steps ({', '.join(OTHERS)})."
         )

@@ -13,7 +13,6 @@ from slipstream.analyses.summary import step_times
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
-from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.prediction import band
 from slipstream.simulate.recorded import RecordedCosts, costs_of, hottest_program
@@ -61,9 +60,8 @@ def predicted(
 ) -> tuple[Simulation, float, float]:
     """(simulation, step, exposed) of a recording's program, in milliseconds."""
     table, source = (costs.costs, costs.source) if costs is not None else (None, None)
-    estimates = costing(target.program, machine, table, source)
     step = simulation(
-        target.program, machine, estimates=estimates, command_buffers=target.has_graphs
+        target.program, machine, table, source=source, command_buffers=target.has_graphs
     )
     times = step_times(step.profile)
     exposed = times.exposed_communication_us + times.exposed_copy_us

@@ -104,7 +104,7 @@ def _modelled(profile: Profile, archive: Path) -> list[str]:
 def _classes(profile: Profile, program: Program, where: Machine) -> list[list[str]]:
     measured = costing(program, where, costs_of(profile).costs, program)
     sums: dict[str, list[float]] = {}
-    for name, estimate in costing(program, where, None).items():
+    for name, estimate in simulation(program, where).estimates.items():
         if measured[name].basis != "measured":
             continue
         count = program.executions(name) or 1
@@ -129,10 +129,9 @@ def _compiled_again(archive: Path, where: Machine, length: float) -> list[str]:
 
 
 def _row(label: str, program: Program, where: Machine, length: float) -> list[str]:
-    estimates = costing(program, where, None)
-    step = simulation(program, where, estimates=estimates)
+    step = simulation(program, where)
     times = step_times(step.profile)
-    shares = basis_shares(estimates, step.executions)
+    shares = basis_shares(step.estimates, step.executions)
     basis = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
     ours, waits = times.wall_us / 1e3, times.exposed_communication_us / 1e3
     return [label, f"{ours:.1f}", signed(error(ours, length)), f"{waits:.2f}", basis]

@@ -115,7 +115,7 @@ def test_a_pallas_kernel_takes_as_long_as_its_code_and_its_operands_say():
     gpu = machine("H200").gpu
     us, basis = pallas_us()
     assert basis == "modelled"
-    assert 1 < us / (10**12 / gpu.peak_flops["bf16"] * 1e6) < 1.5
+    assert 1.5 < us / (10**12 / gpu.peak_flops["bf16"] * 1e6) < 2.5
     # Small tiles and few programs don't fill the GPU.
     assert pallas_us(m=32)[0] > 1.5 * us
     assert pallas_us(programs=33)[0] == pytest.approx(4 * us, rel=0.1)

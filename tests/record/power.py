@@ -1,6 +1,6 @@
 """Clock and power of a GPU under work of several kinds, each sustained for seconds: JSON.
 
-    python tests/record/power.py --seconds 6 --output power.json
+    python tests/record/power.py --seconds 6 --output power.json [--only TEXT] [--unlocked]
 
 For the fit of machines/power.json (scripts/fit_power.py).  Each row has the work of one iteration
 (FLOPs by type, bytes of memory), iterations a second, and the medians of SM clock, power and
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import threading
@@ -24,6 +25,8 @@ import jax
 import jax.numpy as jnp
 
 QUERY = "clocks.sm,power.draw.instant,temperature.gpu,clocks_event_reasons.active"
+CALLS = 8
+"""between two waits for the GPU, which then has no work for a moment"""
 LOCKED_MHZ = (1200, 1400, 1600, 1800, 1980)
 
 
@@ -55,15 +58,20 @@ class Sampler:
         return {"samples": len(lines), **dict(zip(names, median, strict=True)), "why": reasons}
 
 
+VALUES: dict[str, Callable[..., Any]] = {
+    "normal": lambda key, shape: jax.random.normal(key, shape, jnp.bfloat16),
+    "zeros": lambda key, shape: jnp.zeros(shape, jnp.bfloat16),
+    # What XLA's hlo_runner fills arguments with (PopulateWithRandomFloatingPointData).
+    "made up": lambda key, shape: jax.random.uniform(key, shape, jnp.bfloat16, -0.1, 0.2),
+}
+"""power depends on the values too: bits that don't change cost nothing"""
+
+
 def product(m: int, n: int, k: int, dtype: str, data: str = "normal") -> dict[str, Any]:
     kind = getattr(jnp, dtype)
     keys = jax.random.split(jax.random.key(0))
     shapes = ((m, k), (n, k)) if dtype.startswith("float8") else ((m, k), (k, n))
-    make = jnp.zeros if data == "zeros" else None
-    a, b = (
-        make(shape, kind) if make else jax.random.normal(key, shape, jnp.bfloat16).astype(kind)
-        for key, shape in zip(keys, shapes, strict=True)
-    )
+    a, b = (VALUES[data](key, shape).astype(kind) for key, shape in zip(keys, shapes, strict=True))
     contract = ((1,), (1 if dtype.startswith("float8") else 0,))
     result = jnp.bfloat16 if dtype.startswith("float8") else kind
 
@@ -135,6 +143,67 @@ def attention(tokens: int) -> dict[str, Any]:
     }
 
 
+def llama(data: str, tokens: int = 8192, batch: int = 2, layers: int = 2) -> dict[str, Any]:
+    """Gradients of layers of an 8B model; weights as in training, or made up."""
+    width, hidden, heads, groups, head = 4096, 14336, 32, 8, 128
+    shapes = {
+        "q": (width, heads * head),
+        "k": (width, groups * head),
+        "v": (width, groups * head),
+        "out": (heads * head, width),
+        "gate": (width, hidden),
+        "up": (width, hidden),
+        "down": (hidden, width),
+        "before": (width,),
+        "after": (width,),
+    }
+    keys = jax.random.split(jax.random.key(3), layers * len(shapes) + 1)
+    made_up = data == "made up"
+
+    def weight(key: Any, name: str, shape: tuple[int, ...]) -> Any:
+        if made_up:
+            return VALUES[data](key, shape)
+        return 0.02 * VALUES[data](key, shape) if len(shape) == 2 else jnp.ones(shape, jnp.bfloat16)
+
+    names = [(layer, name) for layer in range(layers) for name in shapes]
+    params = {
+        (layer, name): weight(key, name, shapes[name])
+        for key, (layer, name) in zip(keys, names, strict=False)
+    }
+    x = VALUES[data](keys[-1], (batch, tokens, width))
+
+    def normed(h: Any, scale: Any) -> Any:
+        h = h.astype(jnp.float32)
+        mean = jnp.mean(h * h, -1, keepdims=True)
+        return (h * jax.lax.rsqrt(mean + 1e-5)).astype(jnp.bfloat16) * scale
+
+    def block(h: Any, p: dict[str, Any]) -> Any:
+        y = normed(h, p["before"])
+        q, k, v = (
+            (y @ p[name]).reshape(batch, tokens, count, head)
+            for name, count in (("q", heads), ("k", groups), ("v", groups))
+        )
+        a = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
+        h = h + a.reshape(h.shape) @ p["out"]
+        y = normed(h, p["after"])
+        return h + (jax.nn.silu(y @ p["gate"]) * (y @ p["up"])) @ p["down"]
+
+    def loss(params: Any, x: Any) -> Any:
+        for layer in range(layers):
+            x = block(x, {name: params[layer, name] for name in shapes})
+        return jnp.mean(jnp.square(normed(x, params[0, "after"]).astype(jnp.float32)))
+
+    weights = sum(math.prod(shape) for shape in shapes.values() if len(shape) == 2)
+    products = 6 * batch * tokens * weights * layers
+    return {
+        "name": f"{layers} layers of Llama 8B, {data}",
+        "flops": {"bfloat16": products, "attention": 7 * batch * heads * tokens**2 * head * layers},
+        "bytes": 0,
+        "run": jax.jit(jax.grad(loss)),
+        "arguments": (params, x),
+    }
+
+
 WORK: tuple[Callable[[], dict[str, Any]], ...] = (
     lambda: product(8192, 8192, 8192, "bfloat16"),
     lambda: product(8192, 8192, 8192, "bfloat16", "zeros"),
@@ -154,6 +223,10 @@ WORK: tuple[Callable[[], dict[str, Any]], ...] = (
     lambda: mixture(1, 4),
     lambda: attention(2048),
     lambda: attention(8192),
+    lambda: product(8192, 8192, 8192, "bfloat16", "made up"),
+    lambda: product(8192, 8192, 8192, "float8_e4m3fn", "made up"),
+    lambda: llama("normal"),
+    lambda: llama("made up"),
 )
 
 
@@ -165,10 +238,10 @@ def sustain(work: dict[str, Any], seconds: float, sampler: Sampler) -> dict[str,
     while (now := time.monotonic()) < begin + seconds:
         if half == begin and now > begin + seconds / 2:
             half, counted = now, done
-        for _ in range(4):
+        for _ in range(CALLS):
             last = run(*arguments)
         jax.block_until_ready(last)
-        done += 4
+        done += CALLS
     end = time.monotonic()
     facts = {key: work[key] for key in ("name", "flops", "bytes")}
     rate = (done - counted) / (end - half)
@@ -200,12 +273,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--output", default="power.json")
+    parser.add_argument("--only", default="", help="work whose name contains one of A,B,…")
+    parser.add_argument("--unlocked", action="store_true", help="leave the clocks alone")
     options = parser.parse_args()
     with Sampler() as sampler:
         time.sleep(2.0)
         idle = sampler.between(0.0, time.monotonic())
-        rows = [sustain(make(), options.seconds, sampler) for make in WORK]
-        by_clock = locked(sampler, options.seconds / 2)
+        works = (make() for make in WORK)
+        rows = [
+            sustain(work, options.seconds, sampler)
+            for work in works
+            if any(word in work["name"] for word in options.only.split(","))
+        ]
+        by_clock = [] if options.unlocked else locked(sampler, options.seconds / 2)
     facts = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "idle": idle}
     data = {**facts, "rows": rows, "locked": by_clock}
     Path(options.output).write_text(json.dumps(data, indent=1) + "\n")

@@ -3,6 +3,7 @@
     python tests/record/variants.py --predict predictions.json          # needs no GPU
     python tests/record/variants.py --measure measured.json             # on an H200, < 6 minutes
     python tests/record/variants.py --compare predictions.json measured.json
+    python tests/record/variants.py --kernels kernels.json.gz           # on an H200
 
 A GPT and a mixture of experts, each with attention of XLA, cuDNN or Pallas; everything, products or
 nothing kept for the backward pass; layers in a scan or written out; products in bf16 or fp8.
@@ -12,6 +13,7 @@ nothing kept for the backward pass; layers in a scan or written out; products in
 import argparse
 import datetime
 import functools
+import gzip
 import json
 import math
 import statistics
@@ -237,6 +239,35 @@ def measured(name, sampler):
     }
 
 
+def kernels(out, names):
+    """The time of each instruction, for the models of kernels: lock the GPU's clock before."""
+    import record_kernels
+
+    found = {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "groups": []}
+    options = {"xla_gpu_enable_command_buffer": ""} if jax.default_backend() == "gpu" else {}
+    for name in names:
+        begin = time.perf_counter()
+        jitted, *abstract = build(jax.devices(), name)
+        compiled = jitted.lower(*abstract).compile(compiler_options=options)
+        *state, text = filled(abstract)
+
+        def step(compiled=compiled, text=text):
+            nonlocal state
+            *state, loss = compiled(*state, text)
+            jax.block_until_ready(loss)
+
+        for _ in range(5):
+            step()
+        profile = record_kernels._loaded(record_kernels.profiled(step, 5))
+        program = record_kernels._without_places(compiled.as_text())
+        us = record_kernels._measured(profile)
+        found["groups"].append({"name": name, "us": us, "hlo": program})
+        with gzip.GzipFile(out, "wb", mtime=0) as file:
+            file.write(json.dumps(found).encode())
+        seconds = time.perf_counter() - begin
+        print(f"{name:30s} {len(us)} instructions ({seconds:.0f} s)", flush=True)
+
+
 def filled(abstract):
     """Random weights, no momentum, random text."""
     params, momentum, text = abstract
@@ -286,14 +317,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--predict", metavar="OUT")
     parser.add_argument("--measure", metavar="OUT")
+    parser.add_argument("--kernels", metavar="OUT")
     parser.add_argument("--compare", nargs=2, metavar=("PREDICTIONS", "MEASUREMENTS"))
-    parser.add_argument("--only", default="", help="variants whose names contain this")
+    parser.add_argument("--only", default="", help="variants whose names contain one of A,B,…")
     options = parser.parse_args()
-    names = [name for name in VARIANTS if options.only in name]
+    names = [n for n in VARIANTS if any(word in n for word in options.only.split(","))]
     if options.predict:
         predict(options.predict, names)
     if options.measure:
         measure(options.measure, names)
+    if options.kernels:
+        kernels(options.kernels, names)
     if options.compare:
         compare(*options.compare)
 

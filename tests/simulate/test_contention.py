@@ -16,7 +16,6 @@ from slipstream.machines.machine import Estimate, Machine
 from slipstream.machines.topology import machine
 from slipstream.profile.program import Program
 from slipstream.simulate.contention import (
-    AT_POWER_CAP,
     BEFORE_HOPPER,
     BESIDE_KERNELS,
     LATE_WAVE,
@@ -54,15 +53,11 @@ def test_a_kernel_loses_cores_or_memory_by_what_limits_it() -> None:
     )
 
 
-def test_at_the_power_cap_fewer_cores_run_at_a_higher_clock() -> None:
-    assert of("b", Estimate(10, "modelled", "attention")).loses_by_cores == pytest.approx(2 / 3)
-
-
 def test_a_product_has_a_late_wave_and_with_half_of_the_cores_takes_twice_as_long() -> None:
     """64 × 64 is one wave."""
     found = of("c", Estimate(1000, "modelled", "gemm"))
-    assert found.loses / AT_POWER_CAP == pytest.approx(1 - 1 / (1 + LATE_WAVE), rel=1e-3)
-    halved = (found.loses + 0.5 * found.loses_by_cores) / AT_POWER_CAP
+    assert found.loses == pytest.approx(1 - 1 / (1 + LATE_WAVE), rel=1e-3)
+    halved = found.loses + 0.5 * found.loses_by_cores
     assert halved == pytest.approx(0.5, rel=1e-3)
     # Its time alone is not known.
     assert of("c", Estimate(10, "measured", "gemm")) == NONE
@@ -165,13 +160,10 @@ def slowdowns(work: str) -> list[tuple[int, bool, float, float]]:
     return found
 
 
-def test_recorded_products_and_attention_beside_held_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_recorded_products_and_attention_beside_held_cores() -> None:
     """As `contention` states: a mean error of 2.4%, none above 8%. These are bursts below the power
     cap. Left out: a product of one wave beside blocks that wait, or few of them, where its blocks
     fit beside them. NCCL's leave no room."""
-    monkeypatch.setattr("slipstream.simulate.contention.AT_POWER_CAP", 1.0)
     works = dict.fromkeys(row["work"] for row in RECORDING["rows"])
     errors = [
         model / measured - 1

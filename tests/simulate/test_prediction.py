@@ -86,7 +86,7 @@ def test_matmuls_of_pallas_kernels_are_used_at_the_rate_of_their_type() -> None:
     call = f'custom-call(%y), custom_call_target="__gpu$xla.gpu.triton", backend_config="{config}"'
     lines = ("%y = f32[4096] parameter(1)", f"ROOT %c = f32[4096] {call}")
     found = predict(program(*lines), machine("H200"), command_buffers=False)
-    assert found.mfu is not None and 0.5 < found.mfu < 0.9
+    assert found.mfu is not None and 0.4 < found.mfu < 0.6
 
 
 def test_all_waits_are_listed() -> None:

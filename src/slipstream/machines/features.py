@@ -33,6 +33,8 @@ class KernelFeatures:
     """a Triton GEMM with the tile of a compile without a GPU: the autotuner has not chosen yet"""
     unfused: int = 0
     """bytes that other kernels would write and read again, were its GEMM a library's"""
+    transposed: int = 0
+    """bytes of fp8 operands that a library wants the other way round: it reads both along k"""
     form: str = "forward"
     """for attention: forward or backward; for a convolution: forward, input or filter"""
     is_causal: bool = False

@@ -118,12 +118,15 @@ def is_untuned(fusion: Instruction, elements: int) -> bool:
     return any(size <= most and elements > tiles * size > 0 for most, tiles in UNTUNED)
 
 
-def unfused(program: Program, dot: Instruction) -> int:
-    """Bytes that kernels before and after a library's GEMM would write and read again."""
+def unfused(program: Program, dot: Instruction, is_fp8: bool = False) -> int:
+    """Bytes that kernels before and after a library's GEMM would write and read again.
+
+    A GEMM of fp8 values takes them with their scales.
+    """
     bytes_ = sum(
         2 * operand.shape.bytes
         for operand in program.operands(dot)[:2]
-        if not _is_stored(program, operand)
+        if not is_fp8 and not _is_stored(program, operand)
     )
     root = program.computations[dot.computation].root
     for _ in range(_STEPS):
@@ -134,6 +137,19 @@ def unfused(program: Program, dot: Instruction) -> int:
             break
         root = operands[0]
     return bytes_ + 2 * dot.shape.bytes
+
+
+def transposed(program: Program, dot: Instruction, dtype: str) -> int:
+    """Bytes of the fp8 operands whose fastest dimension is not the contracted one."""
+    if dtype != "f8":
+        return 0
+    found = 0
+    for operand, side in zip(program.operands(dot)[:2], ("lhs", "rhs"), strict=True):
+        contracted = dot.attributes.get(f"{side}_contracting_dims", ())
+        layout = operand.shape.layout
+        if layout and isinstance(contracted, (tuple, list)) and layout[0] not in contracted:
+            found += operand.shape.size  # one byte each, however it is converted later
+    return found
 
 
 def _is_stored(program: Program, value: Instruction) -> bool:

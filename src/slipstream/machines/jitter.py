@@ -45,8 +45,8 @@ kernels share, and of one kernel.  From docs/accuracy.md's recordings, one value
 OTHER_KERNELS = (0.12, 0.17)
 """kinds that are not in these recordings: the worst of those that are"""
 PALLAS = (0.35, 0.2)
-"""kernels of Pallas, whose model was compared with none yet (an assumption): whether arithmetic and
-matmuls overlap is worth as much"""
+"""kernels of Pallas, whose model was compared with one library's (an assumption): whether
+arithmetic and matmuls overlap is worth as much"""
 FITTED = (9, 0)
 """compute capability of the GPU that the kernel models were fitted on (H200)"""
 SCALED: Mapping[str, float] = {"gemm": 0.03, "fusion": 0.27}

@@ -17,6 +17,7 @@ from slipstream.machines.fusions import (
     pressure,
     reduction,
     strided,
+    transposed,
     unfused,
 )
 from slipstream.machines.gemm_model import gemm_of_convolution, gemm_of_dot
@@ -103,7 +104,8 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
         is_untuned=is_triton
         and gemm is not None
         and is_untuned(fusion, gemm.batch * gemm.m * gemm.n),
-        unfused=0 if gemm is None or gemm.dtype == "f8" else unfused(program, dots[0]),
+        unfused=0 if gemm is None else unfused(program, dots[0], gemm.dtype == "f8"),
+        transposed=0 if gemm is None else transposed(program, dots[0], gemm.dtype),
         pressure=pressure(program, fusion, inside) if kind == "rows" else 0.0,
         apart=apart(fusion, inside) if kind == "rows" else 1,
         strided=strided(program, fusion) if kind == "transpose" and not is_triton else 0,

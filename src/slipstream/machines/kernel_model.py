@@ -45,6 +45,16 @@ CALLBACK_US = 100.0
 """from the GPU into Python and back without data, at least: a wait for the stream, Python's lock
 and a launch (an assumption; the function's own time is not known)"""
 
+TRITON_SPEED = {"f8": 0.195, "tf32": 0.5}
+"""of Triton's best tile relative to a library's GEMM, where it isn't about 1: the median over
+products of three and four shapes on an H200, 0.19 to 0.20 and 0.43 to 0.71
+(tests/record/triton_tiles.py)"""
+
+PALLAS_TRITON = 0.58
+"""matmuls of a Triton program relative to a library's with such tiles, which loads the next values
+meanwhile. From two kernels on an H200, JAX's flash attention (tests/record/variants.py): forward
+with tiles of 128 x 128 at 0.55, backward with 32 x 32 at 0.64"""
+
 LANES = 128
 """lanes of the GPU that the rates were fitted on: see `_lanes`"""
 
@@ -117,12 +127,17 @@ def _matmul_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
     own = _product_us(features, gpu, parameters)
     if not (features.is_triton and features.is_untuned):
         return own
+    assert features.gemm is not None
+    own /= TRITON_SPEED.get(features.gemm.dtype, 1.0)
     # On a GPU, XLA measures both and takes the faster. A library's GEMM leaves the rest of the
     # fusion to other kernels.
     library = _product_us(replace(features, is_triton=False), gpu, parameters)
     if features.unfused:
         rest = KernelFeatures("loop", features.unfused, elements=features.elements)
         library += _fusion_us(rest, gpu, parameters)
+    if features.transposed:
+        turned = KernelFeatures("transpose", 2 * features.transposed, elements=features.transposed)
+        library += _fusion_us(turned, gpu, parameters)
     return min(own, library)
 
 
@@ -175,7 +190,7 @@ def _pallas_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
     """Matmuls at the speed of their tiles, arithmetic beside or after them, and memory.
 
     A Triton program waits for its matmuls before it goes on; warpgroups of a Mosaic GPU kernel
-    compute while others wait. The code decides what is done; nothing here is fitted to kernels.
+    compute while others wait. The code decides what is done.
     """
     arithmetic = _arithmetic_us(features, gpu, parameters)
     matmuls = 0.0
@@ -184,7 +199,8 @@ def _pallas_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
         rate = peak_of(gpu, features.gemm.dtype) * own["efficiency"].get(
             features.gemm.dtype, own["efficiency"]["bf16"]
         )
-        matmuls = features.gemm.flops / (rate * _tile_speed(features, own["tile"])) * 1e6
+        reached = PALLAS_TRITON if features.is_triton else 1.0
+        matmuls = features.gemm.flops / (rate * reached * _tile_speed(features, own["tile"])) * 1e6
     compute = _joined(arithmetic, matmuls, 1 if features.is_triton else 2)
     programs = max(features.programs, 1)
     waves = wave_count(programs, gpu.cores, parameters["gemm"]["raggedness"])
@@ -203,8 +219,8 @@ def _tile_speed(features: KernelFeatures, speeds: Mapping[str, float]) -> float:
         return speeds["128x128"]
     if short >= 64:
         return speeds["128x64" if long >= 128 else "64x64"]
-    # Tiles below 64 rows can't use the instructions of a warpgroup.
-    return speeds["64x64"] * math.sqrt(max(short, 8) / 64)
+    # Tiles below 64 rows can't use the instructions of a warpgroup, and use each value less often.
+    return speeds["64x64"] * max(short, 8) / 64
 
 
 def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
@@ -218,6 +234,8 @@ def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
     cycles = gpu.cores * gpu.clock_hz / 1e6
     if features.kind in ("loop", "copy", "strided"):
         compute = max(compute, features.elements / (cycles * own["elements"]))
+    if features.kind == "transpose":
+        compute = max(compute, features.elements / (cycles * own["moved"]))
     if features.strided:
         compute = max(compute, features.strided / (cycles * own["elements"]))
     if features.kind == "scatter":

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 BASES = ("measured", "calibrated", "modelled", "default")
 """the basis of a cost, best first: a profile of this program, measurements of this machine's
@@ -57,6 +57,21 @@ class Gpu:
     """GPUs that the link connects if it reaches beyond a host (72 in an NVL72 rack); otherwise 0"""
     gpus_per_host: int = 8
     """as vendors build hosts; `64xH200` is divided by it"""
+    power_w: float = 0.0
+    """the power cap; 0 if unknown, and then the clock is as published"""
+    peak_clock_hz: float = 0.0
+    """the clock that tensor cores' `peak_flops` are stated for; 0 if it is `clock_hz`, the
+    highest, as it is for f32 and f64"""
+
+    def at(self, share: float) -> Gpu:
+        """This GPU at a share of its highest clock, with the peaks of that clock."""
+        tensor = share * self.clock_hz / (self.peak_clock_hz or self.clock_hz)
+        peaks = {
+            dtype: peak * (share if dtype in ("f32", "f64") else tensor)
+            for dtype, peak in self.peak_flops.items()
+        }
+        clock = self.clock_hz * share
+        return replace(self, clock_hz=clock, peak_clock_hz=clock, peak_flops=peaks)
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,13 @@ class Machine:
     gpus_per_host: int = 1
     calibration: Mapping[str, object] = field(default_factory=dict)
     """what `machines calibrate` measured; empty if uncalibrated"""
+    activity: float = 1.0
+    """energy of operations on the program's values, relative to those of training: constant or
+    correlated values change fewer bits and allow a higher clock"""
+
+    def at(self, share: float) -> Machine:
+        """This machine with its GPUs at a share of their highest clock."""
+        return replace(self, gpu=self.gpu.at(share))
 
     @property
     def devices(self) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slipstream.analyses.bounds import Bounds
+from slipstream.machines.power import Power
 from slipstream.profile.profile import Profile
 
 
@@ -87,4 +88,6 @@ class Prediction:
     messages: tuple[Notice, ...] = ()
     unknown: tuple[UnknownKernel, ...] = ()
     """kernels whose basis is `default`, the longest first"""
+    power: Power | None = None
+    """clock and watts; None with measured costs, which contain the clock of their recording"""
     timeline: Profile | None = field(default=None, repr=False, compare=False)

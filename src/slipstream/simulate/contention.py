@@ -37,11 +37,8 @@ H200, tests/data/nccl2_lhs_r0). Where the figures come from, and how sure they a
   13% of the memory's rate cost the last 8 to 10% of their speed (6% here). On the H200 the
   kernel that held SMs had few registers and left room beside it: such kernels took 0 to 8% longer
   beside 32 SMs that waited, not 15 to 22%.
-- `AT_POWER_CAP`: products and attention lose two thirds of what their SMs cost them. They run at
-  the power cap (an H200 at 1.5 to 1.6 GHz of 1.98), where SMs that compute less save power, and
-  power is about the cube of the clock. The costs on A3 Mega, in view of which this was chosen, have
-  products up to 7% faster and 2% slower than predicted with it, 12% of the SMs being taken for part
-  of the time. The rows of the H200 are bursts below the cap, and don't have it.
+- At the power cap, SMs that compute less leave power for a higher clock: `power_cap` counts it for
+  the step as a whole. The rows of the H200 are bursts below the cap.
 - `BESIDE_KERNELS`: in the recordings on A100, an all-gather of 77 MB takes 375 µs with little
   compute beside it and 415 µs hidden (+11%); reduce-scatters hardly differ. So 0 to 15%.
 """
@@ -78,8 +75,6 @@ BEFORE_HOPPER = 1 - 1 / 1.75
 HOPPER = (9, 0)
 BESIDE_KERNELS = 0.1
 """the share of speed that a collective loses beside kernels"""
-AT_POWER_CAP = 2 / 3
-"""the share of this loss that is left for a kernel whose clock the power cap decides"""
 REACHED = 0.92
 """the share of its memory's bandwidth that a GPU reaches (`kernels.json`)"""
 
@@ -126,12 +121,11 @@ def contention(
         return Contention(loses=BEFORE_HOPPER)
     by_memory = min(1.0, bytes_accessed(program, instruction) / rate) ** STEEPNESS
     late = _late(program, machine, instruction, estimate) * (1 - by_memory)
-    counted = AT_POWER_CAP if estimate.kind in DENSE else 1.0
     # A product ends with a late wave, however few SMs are taken. If half of them are, all waves
     # take twice as long, and none is later than the others. Between the two, by the share of SMs.
     return Contention(
-        loses=counted * late / (1 + late),
-        loses_by_cores=counted * (1 - by_memory) * (1 - late) / (1 + late),
+        loses=late / (1 + late),
+        loses_by_cores=(1 - by_memory) * (1 - late) / (1 + late),
         loses_by_memory=by_memory,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,15 +10,17 @@ import numpy as np
 from slipstream.costs.table import CostTable
 from slipstream.machines.links import program_loads
 from slipstream.machines.machine import Estimate, Machine
+from slipstream.machines.power import Power
 from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import NodeTimes, run
 from slipstream.simulate.contention import contentions
-from slipstream.simulate.costing import costing
+from slipstream.simulate.costing import costing, working
 from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds, regions
 from slipstream.simulate.overheads import Overheads
+from slipstream.simulate.power_cap import StepPower
 from slipstream.simulate.streams import (
     SAME_SIDE,
     TO_DEVICE,
@@ -28,8 +30,12 @@ from slipstream.simulate.streams import (
     is_copy,
 )
 from slipstream.simulate.task_graph import DONE, KERNEL, READ, Node, TaskGraph, task_graph
+from slipstream.units import PS_PER_US
 
 HOST = "simulated"
+ROUNDS = 3
+CLOCK_ERROR = 0.005
+"""how far the clock may be from the one that the cap allows: it changes the step by less"""
 _COPIES = {TO_DEVICE: "MemcpyH2D", TO_HOST: "MemcpyD2H", SAME_SIDE: "MemcpyD2D"}
 
 
@@ -56,6 +62,8 @@ class Simulation:
     """how often each instruction ran, by the name of its start"""
     inline: frozenset[str]
     """communication and asynchronous copies that run on the compute stream nevertheless"""
+    power: Power | None = None
+    """None with measured costs, which contain the clock that they were measured at"""
 
 
 def simulate(
@@ -78,17 +86,68 @@ def simulation(
     machine: Machine,
     costs: CostTable | None = None,
     *,
+    source: Program | None = None,
     estimates: Mapping[str, Estimate] | None = None,
     command_buffers: bool | None = None,
     overheads: Overheads | None = None,
 ) -> Simulation:
-    """Like `simulate`, with the waits; pass `estimates` instead of costs if they exist already."""
-    if estimates is None:
-        estimates = costing(program, machine, costs)
-    overheads = overheads or Overheads()
+    """Like `simulate`, with the waits; pass `estimates` instead of costs if they exist already.
+
+    `source` is the program that the costs were measured on.
+    """
     kinds = captured_kinds(program.flags)
     if command_buffers is not None:
         kinds = (kinds or DEFAULT_KINDS) if command_buffers else frozenset()
+
+    def timed(machine: Machine, estimates: Mapping[str, Estimate]) -> Simulation:
+        return _timed(program, machine, estimates, kinds, overheads or Overheads())
+
+    if estimates is not None:
+        return timed(machine, estimates)
+    if costs is not None:
+        return timed(machine, costing(program, machine, costs, source))
+    return _at_power_cap(program, machine, timed)
+
+
+def _at_power_cap(
+    program: Program,
+    machine: Machine,
+    timed: Callable[[Machine, Mapping[str, Estimate]], Simulation],
+) -> Simulation:
+    """A step at the clock that its power cap leaves to it: the more it waits, the higher."""
+    kernels = [
+        (instruction, program.executions(instruction.name) or 0)
+        for instruction in working(program)
+        if program.collective_of(instruction) is None
+    ]
+    draw = StepPower(program, machine, kernels)
+    share = draw.share(idle_us=0.0)
+    for _ in range(ROUNDS):
+        clocked = machine.at(share)
+        step = timed(clocked, costing(program, clocked, None))
+        step_us = _wall_us(step.profile)
+        idle_us = max(step_us - draw.kernels_us(share), 0.0)
+        before, share = share, draw.share(idle_us)
+        if abs(share / before - 1) < CLOCK_ERROR:
+            break
+    return replace(step, power=draw.power(before, step_us))
+
+
+def _wall_us(profile: Profile) -> float:
+    events = profile.events
+    if not len(events):
+        return 0.0
+    ends = events["start_ps"][:] + events["duration_ps"][:]
+    return float(ends.max() - events["start_ps"][:].min()) / PS_PER_US
+
+
+def _timed(
+    program: Program,
+    machine: Machine,
+    estimates: Mapping[str, Estimate],
+    kinds: frozenset[str],
+    overheads: Overheads,
+) -> Simulation:
     estimates = undisturbed(program, machine, estimates, kinds)
     loads = program_loads(machine, program, estimates)
     slowing = contentions(program, machine, estimates, loads)

@@ -19,7 +19,7 @@ from slipstream.profile.semantics.backend_config import call_name
 from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.names import describe, source
 from slipstream.results.prediction import Notice, Prediction, UnknownKernel, WorstWait
-from slipstream.simulate.costing import basis_shares, costing
+from slipstream.simulate.costing import basis_shares
 from slipstream.simulate.engine import Simulation, Wait, simulation
 from slipstream.units import PS_PER_US
 
@@ -38,8 +38,7 @@ def predict(
     `source` is the program that the costs were measured on; `compilation` is the compile that the
     program came from, for its memory use and XLA's messages.
     """
-    estimates = costing(program, machine, costs, source)
-    step = simulation(program, machine, estimates=estimates, command_buffers=command_buffers)
+    step = simulation(program, machine, costs, source=source, command_buffers=command_buffers)
     times = step_times(step.profile)
     low, high = band(program, machine, step)
     memory = compilation.memory.peak_bytes if compilation is not None else None
@@ -60,10 +59,11 @@ def predict(
         memory_capacity_bytes=machine.gpu.memory_bytes,
         mfu=roofline(step.profile, machine.gpu).mfu,
         bounds=bounds(program, step.estimates, machine),
-        basis=basis_shares(estimates, step.executions),
+        basis=basis_shares(step.estimates, step.executions),
         waits=_waits(program, step),
         messages=(*_messages(compilation), *_assumptions(step.profile)),
         unknown=_unknown(program, step, times.compute_us),
+        power=step.power,
         timeline=step.profile,
     )
 
