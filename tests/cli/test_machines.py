@@ -45,6 +45,7 @@ def test_show():
         "2x8xH200: 16 × NVIDIA H200 · 2 hosts · topology 1x2x8 · compute capability 9.0"
     )
     assert "measured  nothing, models only" in done.output
+    assert "power     700 W at most" in lines
     assert [line.split()[:2] for line in lines if line.endswith("modelled")][::4] == [
         ["8", "all-gather"],
         ["16", "all-gather"],

@@ -13,8 +13,8 @@ from slipstream.errors import BadInput
 KEYS = {
     "machine", "devices", "program", "step_us", "low_us", "high_us", "compute_us",
     "communication_us", "exposed_communication_us", "copy_us", "exposed_copy_us", "idle_us",
-    "memory_bytes", "memory_capacity_bytes", "mfu", "bounds", "basis", "waits", "messages",
-    "unknown",
+    "memory_bytes", "memory_capacity_bytes", "mfu", "power", "bounds", "basis", "waits",
+    "messages", "unknown",
 }  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def test_json_of_one_machine(data: Path) -> None:
     assert found["low_us"] < found["step_us"] < found["high_us"]
     assert found["memory_bytes"] is None
     assert 0.3 < found["mfu"] < 0.6
+    assert found["power"] is None  # the costs contain the clock of their recording
     worst = found["waits"][0]
     assert worst["kind"] == "host copy"
     assert worst["why"] == "a command buffer captures it, so it is serialised with the kernels"

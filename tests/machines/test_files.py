@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine, write_machine
+from slipstream.machines.gpus import gpu
+from slipstream.machines.power import static_w
 
 NEW = """
 gpus_per_host = 4
@@ -50,8 +52,20 @@ def test_facts_over_those_of_a_known_gpu(tmp_path: Path) -> None:
     assert "mine.toml" in found.gpu.sources[0]
 
 
+def test_another_power_cap(tmp_path: Path) -> None:
+    """The chip is the same, and so is what it draws without work."""
+    found = read_machine(written(tmp_path, '[gpu]\nbase = "H200"\npower_w = 500\n')).gpu
+    known = gpu("H200")
+    assert (found.power_w, static_w(found)) == (500, static_w(known))
+    assert found.peak_clock_hz == known.peak_clock_hz
+    own = read_machine(written(tmp_path, f"{NEW}power_w = 450\npeak_clock_hz = 1.2e9\n")).gpu
+    assert own.at(1.0).peak_flops == {"bf16": 1.25e15, "f32": 6e13}
+    assert static_w(own) / own.power_w == pytest.approx(static_w(known) / known.power_w)
+
+
 def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
     found = read_machine(written(tmp_path, NEW))
+    assert found.gpu.power_w == 0  # not known
     assert (found.gpu.name, found.gpu.compute_capability) == ("Mine 1000", (9, 0))
     assert (found.network.name, found.gpus_per_host) == ("efa", 4)
 
@@ -68,6 +82,8 @@ def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
         ('[gpu]\nbase = "H200"\nmemory_byte = 3', "did you mean memory_bytes?"),
         ('gpu = "H200"\nnetwork = "ndrr"', "there is no network 'ndrr'; did you mean ndr?"),
         ('[gpu]\nbase = "H200"\ncores = "many"', "cores in [gpu] of"),
+        ('[gpu]\nbase = "H200"\npower_w = "500 W"', "expected a number above 0"),
+        ('[gpu]\nbase = "H200"\npeak_clock_hz = 0', "expected a number above 0"),
         ('[gpu]\nbase = "H200"\npeak_flops = {bf16 = -1}', "expected a table of numbers by type"),
         (NEW.replace(", f32 = 6e13", ""), "lacks f32, which stands for other types"),
         ('gpu = "H200"\nnetwork = 3', "expected a name or a table"),

@@ -432,6 +432,31 @@ def test_calibration_scales_classes_to_what_was_measured() -> None:
     assert untouched.basis == "modelled"
 
 
+def test_an_asynchronous_slice_is_as_large_as_its_result() -> None:
+    """In text, the shape of a start also lists its operands: here a buffer of 64 slices."""
+    shapes = "f32[64,1048576]{1,0}", "f32[1,1048576]{1,0}"
+    slices = f"""HloModule slices, is_scheduled=true
+slice {{
+  buffer = {shapes[0]} parameter(0)
+  at = s32[] parameter(1)
+  zero = s32[] constant(0)
+  ROOT d = {shapes[1]} dynamic-slice(buffer, at, zero), dynamic_slice_sizes={{1,1048576}}
+}}
+
+ENTRY main {{
+  x = {shapes[0]} parameter(0)
+  i = s32[] parameter(1)
+  begin = (({shapes[0]}, s32[]), {shapes[1]}, u32[]) fusion-start(x, i), kind=kLoop, calls=slice
+  later = {shapes[1]} fusion-done(begin)
+  ROOT now = {shapes[1]} fusion(x, i), kind=kLoop, calls=slice
+}}
+"""
+    program = program_from_text(slices)
+    begin, now = (kernel_features(program, program.instruction(n)) for n in ("begin", "now"))
+    assert begin == now
+    assert now.elements == 1048576
+
+
 def recorded_kernels(data: Path) -> Iterator[tuple[str, KernelFeatures, float, Gpu]]:
     """(group, kernel, microseconds, the GPU at the clock of that time)."""
     clocks = json.loads((data / "accuracy/clocks.json").read_text())["clock_hz"]

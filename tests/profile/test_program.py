@@ -1,4 +1,6 @@
 import dataclasses
+import gc
+import weakref
 from collections import defaultdict
 from dataclasses import replace
 
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from recorded import recorded
 from slipstream.errors import BadInput
-from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.profile.program import Collective, Instruction, Program, once_per_instruction
 from slipstream.profile.shapes import Shape
 from slipstream.sources.hlo.reader import program_from_text
 
@@ -217,3 +219,25 @@ def test_calls_in_a_circle_are_refused() -> None:
                         "condition=%inner_cond, body=%inner_cond")  # fmt: skip
     with pytest.raises(BadInput, match="computation inner_cond calls itself"):
         program_from_text(text)
+
+
+def test_what_is_found_out_once_for_each_instruction() -> None:
+    asked = []
+
+    @once_per_instruction
+    def length(program: Program, instruction: Instruction) -> int:
+        asked.append(instruction.name)
+        return len(instruction.name)
+
+    program, other = program_from_text(LOOP), program_from_text(LOOP)
+    exp = program.instruction("exp")
+    assert [length(program, exp), length(program, exp)] == [3, 3]
+    assert asked == ["exp"]
+    # Neither another program's nor a changed one of the same name is mistaken for it.
+    length(other, other.instruction("exp"))
+    length(program, replace(exp, opcode="log"))
+    assert asked == ["exp"] * 3
+    gone = weakref.ref(program)
+    del program
+    gc.collect()
+    assert gone() is None

@@ -49,7 +49,9 @@ def test_modelled_kernels_are_those_of_the_slowest_device(monkeypatch: pytest.Mo
     """All wait for it where they communicate; collectives themselves have no slowest device."""
     kinds = {"g": "collective"}
     monkeypatch.setattr(
-        module, "modelled", lambda p, m, i: Estimate(1000.0, "modelled", kinds.get(i.name, "other"))
+        module,
+        "modelled",
+        lambda p, m, i, t: Estimate(1000.0, "modelled", kinds.get(i.name, "other")),
     )
     many = replace(MACHINE, hosts=64, gpus_per_host=8)
     found = {name: e.us / 1000 for name, e in costing(SOURCE, many, None).items()}

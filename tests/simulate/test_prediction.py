@@ -7,9 +7,10 @@ import pytest
 from schedules import MACHINE, gather, gathered, kernel, program
 from slipstream.analyses.roofline import roofline
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.machines.power import Power
 from slipstream.machines.topology import machine
 from slipstream.outputs.terminal.predict import prediction_json, render_predictions
-from slipstream.simulate.costing import modelled
+from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import simulation
 from slipstream.simulate.prediction import _slowed, predict
 
@@ -76,6 +77,21 @@ def test_kernels_without_a_model_are_named() -> None:
     ]
 
 
+def test_clock_and_power() -> None:
+    found = predict(PROGRAM, MACHINE)
+    assert prediction_json([found])["power"] is None
+    assert "clock" not in render_predictions([found]).plain
+    capped = replace(found, power=Power(1.626e9, 1.98e9, 699.8, 700, True))
+    free = replace(found, power=Power(1.98e9, 1.98e9, 611.7, 700, False))
+    assert prediction_json([capped])["power"] == {
+        "clock_hz": 1.626e9, "highest_hz": 1.98e9, "watts": 699.8, "cap_w": 700, "is_capped": True,
+    }  # fmt: skip
+    lines = render_predictions([capped, free, found], 100).plain.splitlines()
+    lines = [" ".join(line.split()) for line in lines]
+    assert "clock 1,626 of 1,980 MHz 1,980 of 1,980 MHz –" in lines
+    assert "power at the 700 W cap 612 of 700 W –" in lines
+
+
 def test_matmuls_of_pallas_kernels_are_used_at_the_rate_of_their_type() -> None:
     config = (
         "{slipstream_flops = 1000000000000 : i64, slipstream_operations = 0 : i64, "
@@ -125,7 +141,7 @@ def test_why_it_waits_counts_what_it_takes_beside_others() -> None:
         f"ROOT %t = (f32[8], {large}, {large}) tuple(%b, %gd, %hd)",
         flags={"xla_gpu_experimental_parallel_collective_overlap_limit": "2"},
     )
-    alone = modelled(made, MACHINE, made.instruction("g")).us
+    alone = costing(made, MACHINE, None)["g"].us
     found = predict(made, MACHINE, costs(b=alone), command_buffers=False)
     (wait,) = found.waits
     assert wait.why == "64% of it is hidden"

@@ -178,13 +178,7 @@ class Evidence:
     def kernel_features(self, instruction: Instruction) -> KernelFeatures:
         """The kernel features of an instruction of the program."""
         assert self.program is not None
-        if instruction.name not in self._kernels:
-            self._kernels[instruction.name] = kernel_features(self.program, instruction)
-        return self._kernels[instruction.name]
-
-    @cached_property
-    def _kernels(self) -> dict[str, KernelFeatures]:
-        return {}
+        return kernel_features(self.program, instruction)
 
     @cached_property
     def in_graphs(self) -> frozenset[str]:

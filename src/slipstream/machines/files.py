@@ -26,6 +26,7 @@ from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
 from slipstream.machines.machine import Fabric, Gpu, Machine
 from slipstream.machines.measured_calls import MeasuredCall, call_from, rows_of
+from slipstream.machines.power import static_w
 from slipstream.reading import DAMAGE, describe, read_input
 from slipstream.writing import atomic_write
 
@@ -58,7 +59,7 @@ _GPU_TYPES = {
     **dict.fromkeys(("name", "full_name", "link"), _TEXT),
     **dict.fromkeys(
         ("memory_bytes", "memory_bandwidth", "cores", "clock_hz", "link_bandwidth",
-         "host_bandwidth", "gpus_per_host"),
+         "host_bandwidth", "gpus_per_host", "power_w", "static_w", "peak_clock_hz"),
         _POSITIVE,
     ),
     **dict.fromkeys(("l2_bytes", "link_domain"), _COUNT),
@@ -152,6 +153,8 @@ def _gpu(stated: Any, file: Path) -> Gpu:
             facts["compute_capability"] = tuple(facts["compute_capability"])
         if "peak_flops" in facts:
             facts["peak_flops"] = {**known_gpu.peak_flops, **facts["peak_flops"]}
+        if "power_w" in facts:  # the same chip with another cap
+            facts.setdefault("static_w", static_w(known_gpu))
         return replace(known_gpu, **{"sources": (f"{file}, over {base}",), **facts})
     missing = [key for key in _NEEDED if key not in facts]
     if missing:

@@ -241,8 +241,10 @@ def keeps_layout(program: Program, instruction: Instruction) -> bool:
 
 def largest(instruction: Instruction, program: Program | None = None) -> int:
     """Elements of the largest result; for an in-place update, of the update."""
+    shape = instruction.shape
     if program is not None and instruction.called:
         root = program.computations[instruction.called[0]].root
+        shape = root.shape  # that of an asynchronous start also lists its operands
         while root.opcode in ("bitcast", "convert", "copy", "reshape", "transpose"):
             operands = program.operands(root)
             if not operands:
@@ -250,4 +252,4 @@ def largest(instruction: Instruction, program: Program | None = None) -> int:
             root = operands[0]
         if root.opcode == "dynamic-update-slice":
             return program.operands(root)[1].shape.size
-    return max((leaf.size for leaf in instruction.shape.leaves()), default=0)
+    return max((leaf.size for leaf in shape.leaves()), default=0)

@@ -21,7 +21,7 @@ from slipstream.machines.fusions import (
     unfused,
 )
 from slipstream.machines.gemm_model import gemm_of_convolution, gemm_of_dot
-from slipstream.profile.program import Instruction, Program
+from slipstream.profile.program import Instruction, Program, once_per_instruction
 from slipstream.profile.semantics.flops import FREE, malformed
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import BITS
@@ -30,6 +30,7 @@ from slipstream.reading import DAMAGE
 DOTS = ("dot", "scaled-dot", "ragged-dot")
 
 
+@once_per_instruction
 def kernel_features(program: Program, instruction: Instruction) -> KernelFeatures:
     """The features of one execution of an instruction; for an asynchronous one, of its start."""
     try:
@@ -95,7 +96,7 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     return KernelFeatures(
         kind,
         read,
-        written=fusion.shape.bytes if gemm else 0,
+        written=program.computations[fusion.called[0]].root.shape.bytes if gemm else 0,
         elements=largest(fusion, program),
         operations=operations,
         transcendentals=transcendentals,

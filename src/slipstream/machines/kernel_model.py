@@ -61,12 +61,30 @@ LANES = 128
 
 def kernel_time(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
     """The time of one execution of an instruction other than a collective."""
-    features = kernel_features(program, instruction)
+    return KernelTimes(machine)(program, instruction)
+
+
+class KernelTimes:
+    """`kernel_time` of many instructions; equal kernels are modelled once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._modelled: dict[KernelFeatures, Estimate] = {}
+
+    def __call__(self, program: Program, instruction: Instruction) -> Estimate:
+        features = kernel_features(program, instruction)
+        measured = measured_call(self._machine.calibration, program, instruction)
+        if measured is not None:
+            kind = CLASSES.get(features.kind, features.kind)
+            why = f"measured with these shapes{f': {measured.source}' if measured.source else ''}"
+            return Estimate(measured.us, "calibrated", kind, why)
+        if features not in self._modelled:
+            self._modelled[features] = _modelled(features, self._machine)
+        return self._modelled[features]
+
+
+def _modelled(features: KernelFeatures, machine: Machine) -> Estimate:
     kind = CLASSES.get(features.kind, features.kind)
-    measured = measured_call(machine.calibration, program, instruction)
-    if measured is not None:
-        why = f"measured with these shapes{f': {measured.source}' if measured.source else ''}"
-        return Estimate(measured.us, "calibrated", kind, why)
     us = kernel_us(features, machine.gpu, parameters())
     is_unknown = features.kind == "other" or features.is_least
     basis = "default" if is_unknown else "modelled"

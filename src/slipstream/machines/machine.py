@@ -58,7 +58,9 @@ class Gpu:
     gpus_per_host: int = 8
     """as vendors build hosts; `64xH200` is divided by it"""
     power_w: float = 0.0
-    """the power cap; 0 if unknown, and then the clock is as published"""
+    """the power cap; 0 if unknown, and then the clock is the highest"""
+    static_w: float = 0.0
+    """power without work; 0 for the share of the cap that it is on an H200"""
     peak_clock_hz: float = 0.0
     """the clock that tensor cores' `peak_flops` are stated for; 0 if it is `clock_hz`, the
     highest, as it is for f32 and f64"""

@@ -35,8 +35,11 @@ class Power:
     """What a step draws, and the clock it runs at."""
 
     clock_hz: float
+    highest_hz: float
+    """the GPU's highest clock"""
     watts: float
     """the mean over the step"""
+    cap_w: float
     is_capped: bool
     """whether the power cap decides the clock"""
 
@@ -62,9 +65,8 @@ def joules(features: KernelFeatures, gpu: Gpu) -> float:
 
 def watts(gpu: Gpu, joules: float, seconds: float, share: float) -> float:
     """Mean power of work that takes so long at a share of the highest clock."""
-    facts = _constants()
     clock = share * gpu.clock_hz / reference_hz(gpu)
-    return float(static_w(gpu) + clock * joules / seconds) if seconds else float(facts["static_w"])
+    return static_w(gpu) + (clock * joules / seconds if seconds else 0.0)
 
 
 def highest_share(gpu: Gpu, joules: float, seconds: Callable[[float], float]) -> float:
@@ -82,9 +84,9 @@ def highest_share(gpu: Gpu, joules: float, seconds: Callable[[float], float]) ->
 
 
 def static_w(gpu: Gpu) -> float:
-    """Power without any work, at the work's temperature: a share of the cap."""
+    """Power without any work, at the work's temperature: a share of the usual cap."""
     facts = _constants()
-    return float(facts["static_w"] * gpu.power_w / facts["power_w"])
+    return gpu.static_w or float(facts["static_w"] * gpu.power_w / facts["power_w"])
 
 
 def reference_hz(gpu: Gpu) -> float:
@@ -99,7 +101,9 @@ def activity(values: str) -> float:
 
 
 def _energy_of(dtype: str) -> str:
-    return {"f16": "bf16", "f32": "tf32", "f64": "tf32", "s8": "f8", "f4": "f8"}.get(dtype, dtype)
+    """The kind of a product's energy; types that were not measured take that of the widest."""
+    kinds = {"bf16": "bf16", "f16": "bf16", "f8": "f8", "f4": "f8", "s8": "f8", "u8": "f8"}
+    return kinds.get(dtype, "tf32")
 
 
 def _scale(gpu: Gpu) -> float:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.units import PS_PER_US, format_band, format_time
+
+if TYPE_CHECKING:
+    from slipstream.machines.power import Power
 
 _FORMULA = ("=", "+", "-", "@", "\t")
 """how a formula starts, in Excel, LibreOffice and Google Sheets"""
@@ -67,6 +70,18 @@ def time_text(us: float) -> str:
 def band_text(us: float, low_us: float, high_us: float) -> str:
     """`12.1 s (11.5 … 13.4)`: a time and its band."""
     return format_band(*(time * PS_PER_US for time in (us, low_us, high_us)))
+
+
+def clock_text(power: Power) -> str:
+    """`1,626 of 1,980 MHz`: the clock of a step, and the GPU's highest."""
+    return f"{power.clock_hz / 1e6:,.0f} of {power.highest_hz / 1e6:,.0f} MHz"
+
+
+def power_text(power: Power) -> str:
+    """`612 of 700 W`: the mean over a step, and the cap."""
+    if power.is_capped:
+        return f"at the {power.cap_w:,.0f} W cap"
+    return f"{power.watts:,.0f} of {power.cap_w:,.0f} W"
 
 
 def share_text(share: float, digits: int = 1) -> str:

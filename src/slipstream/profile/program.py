@@ -16,13 +16,16 @@ names.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from slipstream.profile.shapes import Shape
 
 Attribute = str | int | tuple[int, ...]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,3 +393,22 @@ def _nameless(instruction: Instruction, operands: list[int], called: list[str]) 
             "\n",
         )
     )
+
+
+def once_per_instruction(
+    find: Callable[[Program, Instruction], Found],
+) -> Callable[[Program, Instruction], Found]:
+    """Keeps what a function finds out about an instruction for as long as its program lives."""
+    known: WeakKeyDictionary[Program, dict[str, tuple[Instruction, Found]]] = WeakKeyDictionary()
+
+    @wraps(find)
+    def found(program: Program, instruction: Instruction) -> Found:
+        of_program = known.get(program)
+        if of_program is None:
+            of_program = known.setdefault(program, {})
+        kept = of_program.get(instruction.name)
+        if kept is None or kept[0] is not instruction:
+            kept = of_program[instruction.name] = instruction, find(program, instruction)
+        return kept[1]
+
+    return found

@@ -89,5 +89,6 @@ class Prediction:
     unknown: tuple[UnknownKernel, ...] = ()
     """kernels whose basis is `default`, the longest first"""
     power: Power | None = None
-    """clock and watts; None with measured costs, which contain the clock of their recording"""
+    """clock and watts; None with measured costs, which contain the clock of their recording, and
+    for a GPU whose power cap is unknown"""
     timeline: Profile | None = field(default=None, repr=False, compare=False)

@@ -75,25 +75,29 @@ def working(program: Program) -> Iterable[Instruction]:
             yield instruction
 
 
-def modelled(program: Program, machine: Machine, instruction: Instruction) -> Estimate:
+def modelled(
+    program: Program, machine: Machine, instruction: Instruction, kernel_time: Model
+) -> Estimate:
     """The estimate of the machine's models for one instruction."""
     from slipstream.machines.collectives import collective_time
-    from slipstream.machines.kernel_model import kernel_time
 
     collective = program.collective_of(instruction)
     if collective is not None:
         return collective_time(machine, collective, instruction, machine.devices)
-    return kernel_time(machine, program, instruction)
+    return kernel_time(program, instruction)
 
 
 def _cached_model(machine: Machine) -> Model:
     """The machine's models, with a cache."""
+    from slipstream.machines.kernel_model import KernelTimes
+
+    kernel_time = KernelTimes(machine)
     found: dict[tuple[int, str], Estimate] = {}
 
     def model(program: Program, instruction: Instruction) -> Estimate:
         key = (id(program), instruction.name)
         if key not in found:
-            found[key] = modelled(program, machine, instruction)
+            found[key] = modelled(program, machine, instruction, kernel_time)
         return found[key]
 
     return model

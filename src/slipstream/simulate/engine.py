@@ -63,7 +63,8 @@ class Simulation:
     inline: frozenset[str]
     """communication and asynchronous copies that run on the compute stream nevertheless"""
     power: Power | None = None
-    """None with measured costs, which contain the clock that they were measured at"""
+    """None with measured costs, which contain the clock that they were measured at, and for a GPU
+    whose power cap is unknown"""
 
 
 def simulate(
@@ -115,19 +116,17 @@ def _at_power_cap(
     timed: Callable[[Machine, Mapping[str, Estimate]], Simulation],
 ) -> Simulation:
     """A step at the clock that its power cap leaves to it: the more it waits, the higher."""
-    kernels = [
-        (instruction, program.executions(instruction.name) or 0)
-        for instruction in working(program)
-        if program.collective_of(instruction) is None
-    ]
-    draw = StepPower(program, machine, kernels)
-    share = draw.share(idle_us=0.0)
+    if not machine.gpu.power_w:
+        highest = machine.at(1.0)
+        return timed(highest, costing(program, highest, None))
+    guess = {i.name: program.executions(i.name) or 1 for i in working(program)}
+    share = StepPower(program, machine, guess).share()
     for _ in range(ROUNDS):
         clocked = machine.at(share)
         step = timed(clocked, costing(program, clocked, None))
         step_us = _wall_us(step.profile)
-        idle_us = max(step_us - draw.kernels_us(share), 0.0)
-        before, share = share, draw.share(idle_us)
+        draw = StepPower(program, machine, step.executions)
+        before, share = share, draw.share(step_us, share)
         if abs(share / before - 1) < CLOCK_ERROR:
             break
     return replace(step, power=draw.power(before, step_us))

@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from slipstream.machines.kernel_features import kernel_features
-from slipstream.machines.kernel_model import kernel_time
+from slipstream.machines.kernel_model import KernelTimes
 from slipstream.machines.machine import Machine
 from slipstream.machines.power import Power, highest_share, joules, watts
-from slipstream.profile.program import Instruction, Program
+from slipstream.profile.program import Program
 
 SLOW = 0.6
 """the share of the clock at which kernels are timed a second time, to interpolate"""
 
 
 class StepPower:
-    """Energy of a program's kernels, and how long they take by clock."""
+    """Energy of a step's kernels, and how long they take by clock."""
 
-    def __init__(
-        self, program: Program, machine: Machine, kernels: Iterable[tuple[Instruction, int]]
-    ) -> None:
+    def __init__(self, program: Program, machine: Machine, executions: Mapping[str, int]) -> None:
         self._gpu = machine.gpu
-        fast, slow = machine.at(1.0), machine.at(SLOW)
+        fast, slow = KernelTimes(machine.at(1.0)), KernelTimes(machine.at(SLOW))
         energy = fast_us = slow_us = 0.0
-        for instruction, times in kernels:
-            energy += times * joules(kernel_features(program, instruction), machine.gpu)
-            fast_us += times * kernel_time(fast, program, instruction).us
-            slow_us += times * kernel_time(slow, program, instruction).us
+        for name, times in executions.items():
+            instruction = program.instruction(name)
+            if program.collective_of(instruction) is None:
+                energy += times * joules(kernel_features(program, instruction), machine.gpu)
+                fast_us += times * fast(program, instruction).us
+                slow_us += times * slow(program, instruction).us
         self._joules = energy * machine.activity
         # What the clock limits takes longer in proportion to 1 / clock, the rest as long as before.
         self._limited_us = (slow_us - fast_us) / (1 / SLOW - 1)
-        self._rest_us = fast_us - self._limited_us
+        self.kernels_us = fast_us
+        """all kernels, one after another, at the highest clock"""
 
-    def kernels_us(self, share: float) -> float:
-        """Microseconds of all kernels, one after another, at a share of the highest clock."""
-        return self._rest_us + self._limited_us / share
+    def share(self, step_us: float | None = None, at: float = 1.0) -> float:
+        """The share of the highest clock that the cap leaves to the step.
 
-    def share(self, idle_us: float) -> float:
-        """The share of the highest clock that the cap leaves to a step that also waits so long."""
-        return highest_share(
-            self._gpu, self._joules, lambda share: (self.kernels_us(share) + idle_us) / 1e6
-        )
+        `step_us` is the step's time at the share `at`: waits leave power to the kernels. If it is
+        not known, kernels run one after another.
+        """
+        known_us = self.kernels_us if step_us is None else step_us
+        limited = min(self._limited_us / at / known_us, 1.0) if known_us else 0.0
+
+        def seconds(share: float) -> float:
+            return known_us * (1 - limited + limited * at / share) / 1e6
+
+        return highest_share(self._gpu, self._joules, seconds)
 
     def power(self, share: float, step_us: float) -> Power:
         """Clock and mean power of a step that takes so long."""
-        drawn = watts(self._gpu, self._joules, step_us / 1e6, share)
-        return Power(self._gpu.clock_hz * share, drawn, share < 1.0)
+        gpu = self._gpu
+        drawn = watts(gpu, self._joules, step_us / 1e6, share)
+        return Power(gpu.clock_hz * share, gpu.clock_hz, drawn, gpu.power_w, share < 1.0)

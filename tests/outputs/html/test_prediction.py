@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from schedules import MACHINE, gather, gathered, kernel, program
+from slipstream.machines.power import Power
 from slipstream.outputs.html.sections.prediction import prediction_section
 from slipstream.results.prediction import UnknownKernel
 from slipstream.simulate.prediction import predict
@@ -25,3 +26,12 @@ def test_the_band_and_kernels_without_a_model() -> None:
     shown = str(prediction_section([replace(found, unknown=(named,))]).body)
     assert "Kernels without a model" in shown
     assert "my_attention&lt;1&gt;" in shown and "26.0%" in shown and "340 µs" in shown
+
+
+def test_clock_and_power() -> None:
+    found = predict(PROGRAM, MACHINE)
+    assert "Clock, power" not in str(prediction_section([found]).body)
+    capped = replace(found, power=Power(1.626e9, 1.98e9, 699.8, 700, True))
+    shown = str(prediction_section([capped, found]).body)
+    assert "Clock, power" in shown
+    assert "1,626 of 1,980 MHz<small>at the 700 W cap</small>" in shown

@@ -133,6 +133,7 @@ def render_overview(found: MachineOverview, width: int = 80) -> Text:
         ["memory", f"{format_bytes(gpu.memory_bytes)}, {gpu.memory_bandwidth / 1e12:.2f} TB/s"],
         ["peak", _peaks(gpu)],
         ["cores", f"{gpu.cores}, {gpu.clock_hz / 1e9:.2f} GHz"],
+        ["power", f"{gpu.power_w:,.0f} W at most" if gpu.power_w else "unknown"],
         ["link", f"{LINKS.get(gpu.link, gpu.link)}, {gpu.link_bandwidth / 1e9:.0f} GB/s each way"
                  + (f", connects {gpu.link_domain} GPUs" if gpu.link_domain else "")],
         ["host", f"{gpu.host_bandwidth / 1e9:.0f} GB/s each way"],

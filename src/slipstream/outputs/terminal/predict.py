@@ -8,7 +8,15 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.formatting import band_text, file_name, plural, share_text, time_text
+from slipstream.outputs.formatting import (
+    band_text,
+    clock_text,
+    file_name,
+    plural,
+    power_text,
+    share_text,
+    time_text,
+)
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -48,6 +56,7 @@ def _json(prediction: Prediction) -> dict[str, Any]:
         "memory_bytes": prediction.memory_bytes,
         "memory_capacity_bytes": prediction.memory_capacity_bytes,
         "mfu": prediction.mfu,
+        "power": asdict(prediction.power) if prediction.power else None,
         "bounds": {**asdict(bounds), "gain": bounds.gain(prediction.step_us)},
         "basis": dict(prediction.basis),
         "waits": [asdict(wait) for wait in prediction.waits],
@@ -113,8 +122,13 @@ def _rows(predictions: Sequence[Prediction]) -> list[tuple[str, Cell]]:
     rows.append(("lower bound", lambda p: time_text(p.bounds.least_us)))
     if any(p.bounds.deciding_link for p in predictions):
         rows.append(("  of the link", lambda p: p.bounds.deciding_link or "–"))
+    rows.append(("  overlap could save", _gain))
+    if any(p.power for p in predictions):
+        rows += [
+            ("clock", lambda p: clock_text(p.power) if p.power else "–"),
+            ("power", lambda p: power_text(p.power) if p.power else "–"),
+        ]
     rows += [
-        ("  overlap could save", _gain),
         ("MFU", lambda p: share_text(p.mfu, 0) if p.mfu is not None else "–"),
         ("memory", _memory),
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.profile.program import Computation, Instruction, Program, once_per_instruction
 
 _VIEWS = ("bitcast", "convert", "copy", "reshape", "transpose")
 
 
+@once_per_instruction
 def bytes_accessed(program: Program, instruction: Instruction) -> int:
     """Bytes read plus bytes written by one execution."""
     opcode = instruction.opcode

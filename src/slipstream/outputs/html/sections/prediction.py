@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.analyses.summary import StepTimes
-from slipstream.outputs.formatting import file_name, share_text, time_text
+from slipstream.outputs.formatting import (
+    clock_text,
+    file_name,
+    power_text,
+    share_text,
+    time_text,
+)
 from slipstream.outputs.html.charts import BarPart, bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
@@ -98,6 +104,9 @@ def _table(predictions: Sequence[Prediction]) -> Html:
         number("MFU", wide=True),
         number("Memory", wide=True),
     ]
+    has_power = any(one.power for one in predictions)
+    if has_power:
+        columns.append(number("Clock, power", wide=True))
     rows: list[Row] = [
         [
             one.machine,
@@ -109,6 +118,7 @@ def _table(predictions: Sequence[Prediction]) -> Html:
             _time(one.bounds.least_us, _gain(one)),
             share_cell(one.mfu, 0),
             _memory(one),
+            *([_power(one)] if has_power else []),
         ]
         for one in predictions
     ]
@@ -132,6 +142,13 @@ def _memory(one: Prediction) -> Cell:
     text = f"{format_bytes(one.memory_bytes)} of {format_bytes(one.memory_capacity_bytes)}"
     shown = tag("span", text, class_=None if fits else "up")
     return Cell(shown if fits else join((shown, tag("small", "does not fit"))), one.memory_bytes)
+
+
+def _power(one: Prediction) -> Cell:
+    if one.power is None:
+        return Cell("–", None)
+    shown = join((clock_text(one.power), tag("small", power_text(one.power))))
+    return Cell(shown, one.power.clock_hz)
 
 
 def _basis(predictions: Sequence[Prediction]) -> Html:
