@@ -61,6 +61,8 @@ class Sampler:
 VALUES: dict[str, Callable[..., Any]] = {
     "normal": lambda key, shape: jax.random.normal(key, shape, jnp.bfloat16),
     "zeros": lambda key, shape: jnp.zeros(shape, jnp.bfloat16),
+    # All tokens the same, as in MaxText's synthetic data.
+    "equal tokens": lambda key, shape: jax.random.normal(key, shape, jnp.bfloat16),
     # What XLA's hlo_runner fills arguments with (PopulateWithRandomFloatingPointData).
     "made up": lambda key, shape: jax.random.uniform(key, shape, jnp.bfloat16, -0.1, 0.2),
 }
@@ -170,7 +172,8 @@ def llama(data: str, tokens: int = 8192, batch: int = 2, layers: int = 2) -> dic
         (layer, name): weight(key, name, shapes[name])
         for key, (layer, name) in zip(keys, names, strict=False)
     }
-    x = VALUES[data](keys[-1], (batch, tokens, width))
+    x = VALUES[data](keys[-1], (batch, 1 if data == "equal tokens" else tokens, width))
+    x = jnp.broadcast_to(x, (batch, tokens, width))
 
     def normed(h: Any, scale: Any) -> Any:
         h = h.astype(jnp.float32)
@@ -227,6 +230,8 @@ WORK: tuple[Callable[[], dict[str, Any]], ...] = (
     lambda: product(8192, 8192, 8192, "float8_e4m3fn", "made up"),
     lambda: llama("normal"),
     lambda: llama("made up"),
+    lambda: llama("made up", batch=1, layers=8),
+    lambda: llama("equal tokens"),
 )
 
 

@@ -5,9 +5,12 @@
     python tests/record/variants.py --compare predictions.json measured.json
     python tests/record/variants.py --kernels kernels.json.gz           # on an H200
 
-A GPT and a mixture of experts, each with attention of XLA, cuDNN or Pallas; everything, products or
-nothing kept for the backward pass; layers in a scan or written out; products in bf16 or fp8.
-`slipstream predict tests/record/variants.py:build` takes the first variant.
+Four models, each with attention of XLA, cuDNN or Pallas; everything, products or nothing kept for
+the backward pass; layers in a scan or written out; products in bf16 or fp8. The kernels of the GPT
+and the mixture of experts took part in the fit of machines/kernels.json; the Llama and the encoder
+were predicted after it, and measured after that.
+`slipstream predict tests/record/variants.py:build`
+takes the first variant.
 """
 
 import argparse
@@ -40,11 +43,27 @@ VARIANTS = {
     "moe xla full scan": {"attention": "xla", "remat": "full", "scan": True, "moe": True},
     "moe cudnn full scan": {"remat": "full", "scan": True, "moe": True},
     "moe cudnn none unrolled": {"moe": True},
+    "llama xla full scan": {"attention": "xla", "remat": "full", "scan": True},
+    "llama xla dots unrolled": {"attention": "xla", "remat": "dots"},
+    "llama cudnn full scan": {"remat": "full", "scan": True},
+    "llama cudnn dots scan": {"remat": "dots", "scan": True},
+    "llama cudnn none unrolled": {},
+    "llama pallas full unrolled": {"attention": "pallas", "remat": "full"},
+    "llama cudnn full unrolled fp8": {"remat": "full", "fp8": True},
+    "encoder xla none unrolled": {"attention": "xla"},
+    "encoder xla full scan": {"attention": "xla", "remat": "full", "scan": True},
+    "encoder cudnn none scan": {"scan": True},
+    "encoder cudnn dots unrolled": {"remat": "dots"},
+    "encoder pallas none unrolled": {"attention": "pallas"},
 }
 
 
 def build(devices, variant="gpt xla full scan"):
     """(jitted step, abstract arguments) of a variant, as `slipstream.compile` wants them."""
+    if variant.startswith("llama"):
+        return adam_step(Llama, **VARIANTS[variant])
+    if variant.startswith("encoder"):
+        return adam_step(Encoder, **VARIANTS[variant])
     return training_step(**VARIANTS[variant])
 
 
@@ -85,6 +104,122 @@ def training_step(attention="cudnn", remat="none", scan=False, fp8=False, moe=Fa
     return jax.jit(step, donate_argnums=(0, 1)), params, params, text
 
 
+class Llama:
+    """Grouped-query attention, rotary positions, SwiGLU."""
+
+    words, tokens, batch, width, heads, groups, layers, hidden = (
+        49152, 4096, 4, 3072, 24, 8, 8, 8192,
+    )  # fmt: skip
+    head = width // heads
+    shapes = {
+        "q": (width, width),
+        "k": (width, groups * head),
+        "v": (width, groups * head),
+        "out": (width, width),
+        "gate": (width, hidden),
+        "up": (width, hidden),
+        "down": (hidden, width),
+        "before": (width,),
+        "after": (width,),
+    }
+
+    @classmethod
+    def block(cls, attention, matmul, h, p):
+        with jax.named_scope("attention"):
+            y = normed(h) * p["before"]
+            q = matmul(y, p["q"]).reshape(*h.shape[:2], cls.heads, cls.head)
+            k, v = (matmul(y, p[name]).reshape(*h.shape[:2], cls.groups, cls.head) for name in "kv")
+            q, k = turned(q), turned(k)
+            if attention == "pallas":
+                k, v = (jnp.repeat(t, cls.heads // cls.groups, 2) for t in (k, v))
+            h = h + matmul(attend(attention, q, k, v).reshape(h.shape), p["out"])
+        with jax.named_scope("mlp"):
+            y = normed(h) * p["after"]
+            return h + matmul(jax.nn.silu(matmul(y, p["gate"])) * matmul(y, p["up"]), p["down"])
+
+
+class Encoder:
+    """Attention both ways, biases, layer norms with a mean."""
+
+    words, tokens, batch, width, heads, layers = 30592, 512, 64, 1024, 16, 12
+    shapes = {
+        "qkv": (width, 3 * width),
+        "qkv bias": (3 * width,),
+        "out": (width, width),
+        "up": (width, 4 * width),
+        "up bias": (4 * width,),
+        "down": (4 * width, width),
+        "down bias": (width,),
+        "scale": (width,),
+        "shift": (width,),
+    }
+
+    @classmethod
+    def block(cls, attention, matmul, h, p):
+        with jax.named_scope("attention"):
+            y = centred(h) * p["scale"] + p["shift"]
+            q, k, v = jnp.split(matmul(y, p["qkv"]) + p["qkv bias"], 3, -1)
+            q, k, v = (t.reshape(*t.shape[:2], cls.heads, -1) for t in (q, k, v))
+            h = h + matmul(attend(attention, q, k, v, False).reshape(h.shape), p["out"])
+        with jax.named_scope("mlp"):
+            inner = jax.nn.gelu(matmul(centred(h), p["up"]) + p["up bias"])
+            return h + matmul(inner, p["down"]) + p["down bias"]
+
+
+def adam_step(model, attention="cudnn", remat="none", scan=False, fp8=False):
+    def layer(h, p):
+        p = jax.tree.map(lambda w: w.astype(BF16), p)
+        return model.block(attention, scaled if fp8 else jnp.matmul, h, p)
+
+    if remat != "none":
+        policies = jax.checkpoint_policies
+        keep = policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
+        layer = jax.checkpoint(layer, policy=keep)
+
+    def loss(params, text):
+        h = params["embedding"].astype(BF16)[text[:, :-1]]
+        layers = {name: params[name] for name in model.shapes}
+        if scan:
+            h, _ = jax.lax.scan(lambda h, p: (layer(h, p), None), h, layers)
+        else:
+            for i in range(model.layers):
+                h = layer(h, {name: value[i] for name, value in layers.items()})
+        logits = (normed(h) @ params["embedding"].astype(BF16).T).astype(F32)
+        picked = jnp.take_along_axis(logits, text[:, 1:, None], -1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+
+    def step(params, moments, text):
+        value, gradients = jax.value_and_grad(loss)(params, text)
+        first = {k: 0.9 * moments["first", k] + 0.1 * g for k, g in gradients.items()}
+        second = {k: 0.99 * moments["second", k] + 0.01 * g * g for k, g in gradients.items()}
+        params = {k: p - 1e-4 * first[k] / (jnp.sqrt(second[k]) + 1e-6) for k, p in params.items()}
+        kept = {("first", k): v for k, v in first.items()}
+        return params, kept | {("second", k): v for k, v in second.items()}, value
+
+    every = {name: (model.layers, *shape) for name, shape in model.shapes.items()}
+    every["embedding"] = (model.words, model.width)
+    params = {name: jax.ShapeDtypeStruct(shape, F32) for name, shape in every.items()}
+    moments = {(kind, name): a for kind in ("first", "second") for name, a in params.items()}
+    text = jax.ShapeDtypeStruct((model.batch, model.tokens + 1), jnp.int32)
+    return jax.jit(step, donate_argnums=(0, 1)), params, moments, text
+
+
+def turned(x):
+    """Rotary positions."""
+    half = x.shape[-1] // 2
+    rates = 1e4 ** (-jnp.arange(half, dtype=F32) / half)
+    angles = jnp.arange(x.shape[1], dtype=F32)[:, None, None] * rates
+    one, other = x[..., :half].astype(F32), x[..., half:].astype(F32)
+    sin, cos = jnp.sin(angles), jnp.cos(angles)
+    return jnp.concatenate([one * cos - other * sin, one * sin + other * cos], -1).astype(BF16)
+
+
+def centred(x):
+    x = x.astype(F32)
+    x = x - jnp.mean(x, -1, keepdims=True)
+    return (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)).astype(BF16)
+
+
 def layer(attention, matmul, moe, h, p):
     p = jax.tree.map(lambda w: w.astype(BF16), p)
     with jax.named_scope("attention"):
@@ -98,13 +233,13 @@ def layer(attention, matmul, moe, h, p):
         return h + matmul(jax.nn.gelu(matmul(normed(h), p["up"])), p["down"])
 
 
-def attend(attention, q, k, v):
+def attend(attention, q, k, v, is_causal=True):
     if attention == "pallas":
         from jax.experimental.pallas.ops.gpu import attention as pallas
 
         q = q / math.sqrt(q.shape[-1])
-        return pallas.mha(q, k, v, segment_ids=None, causal=True)
-    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=attention)
+        return pallas.mha(q, k, v, segment_ids=None, causal=is_causal)
+    return jax.nn.dot_product_attention(q, k, v, is_causal=is_causal, implementation=attention)
 
 
 def normed(x):
@@ -275,9 +410,13 @@ def filled(abstract):
     @jax.jit
     def made(key):
         keys = dict(zip(params, jax.random.split(key, len(params)), strict=True))
-        weights = {k: jax.random.normal(keys[k], a.shape) * 0.02 for k, a in params.items()}
+        weights = {
+            k: jax.random.normal(keys[k], a.shape) * 0.02 + (k in ("before", "after", "scale"))
+            for k, a in params.items()
+        }
         zeros = {k: jnp.zeros(a.shape, a.dtype) for k, a in momentum.items()}
-        return weights, zeros, jax.random.randint(key, text.shape, 0, WORDS)
+        words = params["embedding"].shape[0]
+        return weights, zeros, jax.random.randint(key, text.shape, 0, words)
 
     return made(jax.random.key(0))
 
