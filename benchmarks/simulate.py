@@ -1,8 +1,9 @@
 """How long it takes to compile, simulate and predict a GPT step, on this machine and with no GPU.
 
 For 8, 64, 512 and 1,024 H200: the compile (the real XLA GPU compiler, not from the cache), and the
-simulation of what it made.  Then a step of 100,000 executed instructions, and a whole
-`slipstream predict` whose compile is in the cache.  `--quick` leaves out 512 and 1,024.
+simulation of what it made, at the clock that its power cap leaves to it.  Then a step of 100,000
+executed instructions, and a whole `slipstream predict` whose compile is in the cache.  `--quick`
+leaves out 512 and 1,024.
 `--program FILE --on SPEC` adds a row for a program of your own: a step of Llama 3.1 70B on 128 H100
 (openxla/xla, xla/tools/benchmarks/hlo) is to take less than a second after its compile.
 """
@@ -21,7 +22,6 @@ from slipstream.compiler.compile import compilation
 from slipstream.machines.machine import Estimate
 from slipstream.machines.topology import machine
 from slipstream.profile.program import Program
-from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import simulation
 from slipstream.sources.hlo.reader import program_from_text
 
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         # A cache of its own: compiles are timed, not looked up.
         os.environ["XDG_CACHE_HOME"] = folder
-        print(f"{'machine':>10}  compile   costing  simulate  executed   step")
+        print(f"{'machine':>10}  compile  simulate  executed   step")
         for size in sizes:
             print(row(size), flush=True)
         if chosen.program:
@@ -58,15 +58,12 @@ def row(size: str, target: str = TARGET) -> str:
         raise SystemExit(f"the compile for {size} came from a cache, so its time says nothing")
     program = compiled.program
     begin = time.perf_counter()
-    estimates = costing(program, where, None)
-    modelled = time.perf_counter() - begin
-    begin = time.perf_counter()
-    step = simulation(program, where, estimates=estimates)
+    step = simulation(program, where)
     simulated = time.perf_counter() - begin
     events = step.profile.events
     end = int((events["start_ps"][:] + events["duration_ps"][:]).max()) / 1e9
     return (
-        f"{size:>10}  {seconds:5.1f} s  {modelled:6.3f} s  {simulated:6.3f} s  "
+        f"{size:>10}  {seconds:5.1f} s  {simulated:6.3f} s  "
         f"{sum(step.executions.values()):8,}   {end:.1f} ms"
     )
 

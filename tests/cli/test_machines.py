@@ -3,14 +3,17 @@
 import json
 import tomllib
 
+import pytest
 from typer.testing import CliRunner
 
 from slipstream import load
+from slipstream.analyses.summary import step_times
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpus
 from slipstream.machines.kernel_model import kernel_time
 from slipstream.machines.topology import machine
+from slipstream.simulate.prediction import predict
 
 TEXT = """\
 # Collective test starting: all_gather_perf
@@ -114,6 +117,19 @@ def test_one_gpu_calibrates_kernels_alone(data, tmp_path):
         for program in load(recording).programs.values()
         for instruction in program.scheduled
     }
+
+
+def test_a_calibrated_machine_meets_its_recording(data, tmp_path):
+    """Kernels are scaled from the clock of the recorded step, which is also the predicted one."""
+    out = tmp_path / "mine.toml"
+    recording = data / "accuracy/gpt_cudnn.no_graphs.xplane.pb.gz"
+    run("calibrate", recording, "--gpu", "H200", "-o", out)
+
+    profile = load(recording)
+    program = max(profile.programs.values(), key=lambda one: len(list(one.scheduled)))
+    measured = step_times(profile).compute_us
+    found = predict(program, machine(str(out)), command_buffers=False)
+    assert found.compute_us == pytest.approx(measured, rel=0.02)
 
 
 def test_errors(tmp_path):

@@ -93,9 +93,16 @@ def test_every_gpu_has_a_cap_and_draws_less_without_work() -> None:
         "B200": 1000, "GB200": 1200,
     }  # fmt: skip
     assert all(0 < static_w(one) < 0.2 * one.power_w for one in gpus().values())
-    assert all(
-        0 < one.peak_clock_hz <= one.clock_hz for one in gpus().values() if one.peak_clock_hz
-    )
+
+
+def test_published_peaks_are_those_of_a_clock() -> None:
+    """Cores × operations in a cycle × clock: dense products in bf16."""
+    in_a_cycle = {8: 2048, 9: 4096, 10: 8192}
+    for name, one in gpus().items():
+        rate = one.cores * in_a_cycle[one.compute_capability[0]]
+        stated = one.peak_clock_hz or one.clock_hz
+        assert one.peak_flops["bf16"] == pytest.approx(rate * stated, rel=1e-3), name
+        assert stated <= one.clock_hz
 
 
 def test_values_that_were_made_up_take_less() -> None:

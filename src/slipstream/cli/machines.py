@@ -116,6 +116,7 @@ def calibrate(
     from slipstream.machines.measured_calls import measured_calls
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.machines import calibrated_lines, calibration_json
+    from slipstream.simulate.power_cap import recorded_share
 
     if network is not None:
         network_named(network)
@@ -137,7 +138,8 @@ def calibrate(
             continue
         for program, times in _programs(file):
             curves += calibration.program_curves(program, times, measured, name)
-            kernels |= kernel_scales(measured, program, times)
+            clocked = measured.at(recorded_share(program, measured, times))
+            kernels |= kernel_scales(clocked, program, times)
             calls += measured_calls(program, times, name)
     if not curves and not kernels and not calls:
         raise BadInput(

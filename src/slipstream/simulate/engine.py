@@ -17,10 +17,10 @@ from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarni
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import NodeTimes, run
 from slipstream.simulate.contention import contentions
-from slipstream.simulate.costing import costing, working
+from slipstream.simulate.costing import costing
 from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds, regions
 from slipstream.simulate.overheads import Overheads
-from slipstream.simulate.power_cap import StepPower
+from slipstream.simulate.power_cap import StepPower, without_waits
 from slipstream.simulate.streams import (
     SAME_SIDE,
     TO_DEVICE,
@@ -119,8 +119,7 @@ def _at_power_cap(
     if not machine.gpu.power_w:
         highest = machine.at(1.0)
         return timed(highest, costing(program, highest, None))
-    guess = {i.name: program.executions(i.name) or 1 for i in working(program)}
-    share = StepPower(program, machine, guess).share()
+    share = without_waits(program, machine)
     for _ in range(ROUNDS):
         clocked = machine.at(share)
         step = timed(clocked, costing(program, clocked, None))

@@ -9,9 +9,36 @@ from slipstream.machines.kernel_model import KernelTimes
 from slipstream.machines.machine import Machine
 from slipstream.machines.power import Power, highest_share, joules, watts
 from slipstream.profile.program import Program
+from slipstream.simulate.costing import working
 
 SLOW = 0.6
 """the share of the clock at which kernels are timed a second time, to interpolate"""
+
+
+def without_waits(program: Program, machine: Machine) -> float:
+    """The share of the highest clock if a program's kernels run one after another."""
+    return StepPower(program, machine, _executions(program)).share()
+
+
+def recorded_share(program: Program, machine: Machine, us_by_name: Mapping[str, float]) -> float:
+    """The share of the highest clock at which kernels that took so long drew no more than the cap.
+
+    `us_by_name` holds each instruction's time, as in a cost table.
+    """
+    executions = {}
+    busy_us = 0.0
+    for name, times in _executions(program).items():
+        instruction = program.instruction(name)
+        us = us_by_name.get(instruction.scheduling_name or name, us_by_name.get(name))
+        if us is not None and program.collective_of(instruction) is None:
+            executions[name] = times
+            busy_us += us * times
+    energy = StepPower(program, machine, executions).joules
+    return highest_share(machine.gpu, energy, lambda share: busy_us / 1e6)
+
+
+def _executions(program: Program) -> dict[str, int]:
+    return {i.name: program.executions(i.name) or 1 for i in working(program)}
 
 
 class StepPower:
@@ -27,7 +54,7 @@ class StepPower:
                 energy += times * joules(kernel_features(program, instruction), machine.gpu)
                 fast_us += times * fast(program, instruction).us
                 slow_us += times * slow(program, instruction).us
-        self._joules = energy * machine.activity
+        self.joules = energy * machine.activity
         # What the clock limits takes longer in proportion to 1 / clock, the rest as long as before.
         self._limited_us = (slow_us - fast_us) / (1 / SLOW - 1)
         self.kernels_us = fast_us
@@ -45,10 +72,10 @@ class StepPower:
         def seconds(share: float) -> float:
             return known_us * (1 - limited + limited * at / share) / 1e6
 
-        return highest_share(self._gpu, self._joules, seconds)
+        return highest_share(self._gpu, self.joules, seconds)
 
     def power(self, share: float, step_us: float) -> Power:
         """Clock and mean power of a step that takes so long."""
         gpu = self._gpu
-        drawn = watts(gpu, self._joules, step_us / 1e6, share)
+        drawn = watts(gpu, self.joules, step_us / 1e6, share)
         return Power(gpu.clock_hz * share, gpu.clock_hz, drawn, gpu.power_w, share < 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slipstream.analyses.summary import StepTimes
 from slipstream.outputs.formatting import (
-    clock_text,
+    band_text,
     file_name,
     power_text,
     share_text,
@@ -106,12 +106,12 @@ def _table(predictions: Sequence[Prediction]) -> Html:
     ]
     has_power = any(one.power for one in predictions)
     if has_power:
-        columns.append(number("Clock, power", wide=True))
+        columns.append(number("Clock", wide=True))
     rows: list[Row] = [
         [
             one.machine,
             count_cell(one.devices),
-            _time(one.step_us, f"{time_text(one.low_us)} … {time_text(one.high_us)}"),
+            _step(one),
             us_cell(one.compute_us),
             _time(one.communication_us, f"{time_text(one.exposed_communication_us)} exposed"),
             us_cell(one.exposed_copy_us),
@@ -123,6 +123,11 @@ def _table(predictions: Sequence[Prediction]) -> Html:
         for one in predictions
     ]
     return table(columns, rows, "Predictions")
+
+
+def _step(one: Prediction) -> Cell:
+    step, _, band = band_text(one.step_us, one.low_us, one.high_us).partition(" (")
+    return Cell(join((step, tag("small", band.removesuffix(")")))), one.step_us)
 
 
 def _time(us: float, below: str) -> Cell:
@@ -139,16 +144,16 @@ def _memory(one: Prediction) -> Cell:
     if one.memory_bytes is None:
         return Cell("–", None)
     fits = one.memory_bytes <= one.memory_capacity_bytes
-    text = f"{format_bytes(one.memory_bytes)} of {format_bytes(one.memory_capacity_bytes)}"
-    shown = tag("span", text, class_=None if fits else "up")
-    return Cell(shown if fits else join((shown, tag("small", "does not fit"))), one.memory_bytes)
+    shown = tag("span", format_bytes(one.memory_bytes), class_=None if fits else "up")
+    below = f"of {format_bytes(one.memory_capacity_bytes)}{'' if fits else ', does not fit'}"
+    return Cell(join((shown, tag("small", below))), one.memory_bytes)
 
 
 def _power(one: Prediction) -> Cell:
     if one.power is None:
         return Cell("–", None)
-    shown = join((clock_text(one.power), tag("small", power_text(one.power))))
-    return Cell(shown, one.power.clock_hz)
+    clock = f"{one.power.clock_hz / 1e6:,.0f} MHz"
+    return Cell(join((clock, tag("small", power_text(one.power)))), one.power.clock_hz)
 
 
 def _basis(predictions: Sequence[Prediction]) -> Html:
