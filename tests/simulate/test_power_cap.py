@@ -47,13 +47,26 @@ def test_a_step_of_products_is_at_its_cap() -> None:
 
 
 def test_a_step_that_waits_has_a_higher_clock() -> None:
-    waits = ("%c = u8[3000000000] parameter(2)",
-             "%cs = (u8[3000000000]{0:S(5)}, u8[3000000000], u32[]) copy-start(%c)",
-             "%cd = u8[3000000000]{0:S(5)} copy-done(%cs)")  # fmt: skip
-    busy, waiting = simulation(products(10), H200), simulation(products(10, *waits), H200)
-    assert clock_mhz(busy) < clock_mhz(waiting) == 1980
-    assert waiting.power is not None and not waiting.power.is_capped
-    assert waiting.power.watts < 650
+    """For copies to the host, and for collectives, which are no kernels of its own."""
+    copy = ("%c = u8[3000000000] parameter(2)",
+            "%cs = (u8[3000000000]{0:S(5)}, u8[3000000000], u32[]) copy-start(%c)",
+            "%cd = u8[3000000000]{0:S(5)} copy-done(%cs)")  # fmt: skip
+    gathers = ("%c = u8[1000000000] parameter(2)",
+               "%gs = (u8[1000000000], u8[8000000000]) all-gather-start(%c), "
+               "replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}",
+               "%gd = u8[8000000000] all-gather-done(%gs)")  # fmt: skip
+    eight = machine("8xH200")
+    busy = simulation(products(10), eight)
+    for waits in (copy, gathers):
+        waiting = simulation(products(10, *waits), eight)
+        assert clock_mhz(busy) < 1700 < clock_mhz(waiting) == 1980
+        assert waiting.power is not None and not waiting.power.is_capped
+        assert waiting.power.watts < 650
+    # A shorter wait leaves less.
+    some = [line.replace("000000000]", "00000000]") for line in gathers]
+    found = simulation(products(10, *some), eight)
+    assert clock_mhz(busy) < clock_mhz(found) < 1980
+    assert found.power is not None and found.power.watts == pytest.approx(700, rel=0.01)
 
 
 def test_lower_caps_and_fewer_changing_bits() -> None:
@@ -69,6 +82,9 @@ def test_without_a_known_cap_the_clock_is_the_highest() -> None:
     found, capped = simulation(products(4), unknown), simulation(products(4), H200)
     assert found.power is None
     assert step_times(found.profile).wall_us < step_times(capped.profile).wall_us
+    free = replace(H200, gpu=replace(H200.gpu, power_w=10_000))
+    wall_us = step_times(simulation(products(4), free).profile).wall_us
+    assert step_times(found.profile).wall_us == pytest.approx(wall_us)
     # This Toy has no cap, and its peaks are those of its only clock.
     assert predict(program(kernel("b", "a", root=True)), MACHINE).power is None
 
