@@ -2,15 +2,13 @@
 
     python tests/record/contention.py --output contention.json        about four minutes on one GPU
 
-For the figures of simulate/contention.py. A kernel written in PTX holds a number of SMs on a stream
-of high priority, for longer than the kernels that are timed beside it. Its blocks are like NCCL's
-in a profile: 640 threads with 96 registers and 101 KB of shared memory, which leave no room on an
-SM for others. `waiting` blocks do nothing, as NCCL does for a peer; `moving` blocks copy memory
-meanwhile, as NCCL does. Each row has the median time of a compiled function on the device alone and
-beside it, and its longest kernel, from a profile. Products run as XLA chooses, and as cuBLAS's.
-
-The rows in tests/data/accuracy/contention.json were recorded with blocks of 512 threads and few
-registers, beside which blocks of other kernels fit.
+For the figures of simulate/contention.py; the rows are in tests/data/accuracy/contention.json. A
+kernel written in PTX holds a number of SMs on a stream of high priority, for longer than the
+kernels that are timed beside it. Its blocks are like NCCL's in a profile: 640 threads with 96
+registers and 101 KB of shared memory, which leave no room on an SM for others. `waiting` blocks do
+nothing, as NCCL does for a peer; `moving` blocks copy memory meanwhile, as NCCL does. Each row has
+the median time of a compiled function on the device alone and beside it, and its longest kernel,
+from a profile. Products run as XLA chooses, and as cuBLAS's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How kernels and collectives slow each other: by hand, and against recordings of others."""
 
 import json
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from slipstream.profile.program import Program
 from slipstream.simulate.contention import (
     BEFORE_HOPPER,
     BESIDE_KERNELS,
+    CORE_BOUND,
     LATE_WAVE,
+    MEMORY_BOUND,
     NONE,
     REACHED,
     Contention,
@@ -27,14 +30,17 @@ from slipstream.simulate.contention import (
 )
 from slipstream.sources.load import load
 
-CALL = (
-    '%c = f32[64,64] custom-call(%x, %x), custom_call_target="__cublas$gemm", '
-    'backend_config={"gemm_backend_config":{"dot_dimension_numbers":'
+CUBLAS = (
+    'custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":'
+    '{"dot_dimension_numbers":'
     '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}'
 )
+TRITON = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 PROGRAM = program(
-    "%x = f32[64,64] parameter(1)", gather("g", "a"), kernel("b", "a"), CALL, gathered("gd", "g"),
-    "ROOT %t = (f32[8], f32[16], f32[64,64]) tuple(%b, %gd, %c)",
+    "%x = f32[64,64] parameter(1)", gather("g", "a"), kernel("b", "a"),
+    f"%c = f32[64,64] custom-call(%x, %x), {CUBLAS}", f"%d = f32[64,64] dot(%x, %x), {TRITON}",
+    gathered("gd", "g"),
+    "ROOT %t = (f32[8], f32[16], f32[64,64], f32[64,64]) tuple(%b, %gd, %c, %d)",
 )  # fmt: skip
 
 
@@ -42,25 +48,30 @@ def of(name: str, estimate: Estimate, *loads: Load, on: Machine = MACHINE) -> Co
     return contention(PROGRAM, on, PROGRAM.instruction(name), estimate, loads)
 
 
-def test_a_kernel_loses_cores_or_memory_by_what_limits_it() -> None:
+@pytest.mark.parametrize(
+    ("used", "by_cores", "by_memory"),
+    [(0.5, 1, 0), (CORE_BOUND, 1, 0), (0.7, 0.5, 0.25), (MEMORY_BOUND, 0, 0.5), (1, 0, 1)],
+)
+def test_a_kernel_loses_cores_or_memory_by_what_limits_it(
+    used: float, by_cores: float, by_memory: float
+) -> None:
     """64 bytes take 64 ps at full bandwidth."""
-    busy = 64e-6 / REACHED
-    assert of("b", Estimate(busy, "modelled")) == Contention(
-        loses_by_cores=pytest.approx(0), loses_by_memory=pytest.approx(1)
-    )
-    assert of("b", Estimate(2 * busy, "modelled")) == Contention(
-        loses_by_cores=pytest.approx(0.875), loses_by_memory=pytest.approx(0.125)
+    assert of("b", Estimate(64e-6 / REACHED / used, "modelled")) == Contention(
+        loses_by_cores=pytest.approx(by_cores), loses_by_memory=pytest.approx(by_memory)
     )
 
 
-def test_a_product_has_a_late_wave_and_with_half_of_the_cores_takes_twice_as_long() -> None:
+@pytest.mark.parametrize("name", ["c", "d"])
+def test_a_product_has_a_late_wave_and_with_half_of_the_cores_takes_twice_as_long(
+    name: str,
+) -> None:
     """64 × 64 is one wave."""
-    found = of("c", Estimate(1000, "modelled", "gemm"))
-    assert found.loses == pytest.approx(1 - 1 / (1 + LATE_WAVE), rel=1e-3)
+    found = of(name, Estimate(1000, "modelled", "gemm"))
+    assert found.loses == pytest.approx(1 - 1 / (1 + LATE_WAVE))
     halved = found.loses + 0.5 * found.loses_by_cores
-    assert halved == pytest.approx(0.5, rel=1e-3)
+    assert halved == pytest.approx(0.5)
     # Its time alone is not known.
-    assert of("c", Estimate(10, "measured", "gemm")) == NONE
+    assert of(name, Estimate(10, "measured", "gemm")) == NONE
 
 
 def test_a_library_s_product_before_hopper_has_the_slowdown_that_was_recorded_there() -> None:
@@ -101,7 +112,6 @@ def test_without_collectives_nothing_is_slower() -> None:
 RECORDING = json.loads(
     (Path(__file__).parents[1] / "data/accuracy/contention.json").read_text(encoding="utf-8")
 )
-ONE_WAVE = "product 2048 2048 2048"
 LARGE = "bf16[16384,8192]"
 WORKS = {
     "attention 4 4096 16 128": (
@@ -143,11 +153,12 @@ def slowdowns(work: str) -> list[tuple[int, bool, float, float]]:
             "%z = f32[] parameter(3)", f"ROOT %k = {shape} {body}",
         ]  # fmt: skip
     else:
-        m, n, k = work.split()[1:]
-        dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        m, n, k = work.split()[-3:]
+        is_library = all("nvjet" in row["kernel"] for row in rows.values())
+        body = f"custom-call(%x, %y), {CUBLAS}" if is_library else f"dot(%x, %y), {TRITON}"
         lines = [
             f"%x = bf16[{m},{k}] parameter(1)", f"%y = bf16[{k},{n}] parameter(2)",
-            f"ROOT %k = bf16[{m},{n}] dot(%x, %y), {dims}",
+            f"ROOT %k = bf16[{m},{n}] {body}",
         ]  # fmt: skip
     made, h200 = program(*lines, others=ADD), machine("H200")
     found = []
@@ -160,27 +171,56 @@ def slowdowns(work: str) -> list[tuple[int, bool, float, float]]:
     return found
 
 
-def test_recorded_products_and_attention_beside_held_cores() -> None:
-    """As `contention` states: a mean error of 2.4%, none above 8%. These are bursts below the power
-    cap. Left out: a product of one wave beside blocks that wait, or few of them, where its blocks
-    fit beside them. NCCL's leave no room."""
-    works = dict.fromkeys(row["work"] for row in RECORDING["rows"])
-    errors = [
+def errors(works: str, waits: bool = True, moves: bool = True, least: int = 1) -> list[float]:
+    """Of the modelled times of all works that match, beside blocks that wait or move memory, and
+    which hold at least so many SMs."""
+    found = dict.fromkeys(row["work"] for row in RECORDING["rows"])
+    return [
         model / measured - 1
-        for work in works
-        if work.startswith(("product", "attention"))
+        for work in found
+        if re.fullmatch(works, work)
         for sms, moving, measured, model in slowdowns(work)
-        if work != ONE_WAVE or (moving and sms >= 16)
+        if (moves if moving else waits) and sms >= least
     ]
-    assert len(errors) == 43
-    assert statistics.mean(map(abs, errors)) < 0.025
-    assert max(map(abs, errors)) < 0.08
 
 
-def test_recorded_kernels_that_fit_beside_held_cores_lose_no_more_than_the_model_says() -> None:
-    for work, (kind, *_) in WORKS.items():
-        for _, _, measured, model in slowdowns(work):
-            assert kind == "attention" or measured < model * 1.03
+def test_recorded_products_of_cublas_beside_held_cores() -> None:
+    """As `contention` states. XLA's choice for the large products was cuBLAS's as well."""
+    large = errors(".*product 8192 .*")
+    assert len(large) == 60
+    assert statistics.mean(map(abs, large)) < 0.025
+    assert -0.04 < min(large) < max(large) < 0.085
+    one_wave = errors("cuBLAS product 2048 .*", least=8)
+    assert len(one_wave) == 8
+    assert -0.08 < min(one_wave) < max(one_wave) < 0.01
+
+
+def test_recorded_products_of_triton_beside_held_cores() -> None:
+    moving = errors("product 2048 .*", waits=False, least=8)
+    assert len(moving) == 4
+    assert 0.05 < min(moving) < max(moving) < 0.125
+    waiting = errors("product 2048 .*", moves=False, least=8)
+    assert 0.25 < min(waiting) < max(waiting) < 0.325  # a known error
+
+
+def test_recorded_products_of_one_wave_beside_a_single_held_core_still_fit() -> None:
+    """A known error: the model doesn't count blocks."""
+    assert all(0.6 < error < 0.8 for error in errors(".*product 2048 .*")[::10])
+
+
+@pytest.mark.parametrize(
+    ("work", "lowest", "highest"),
+    [
+        ("attention .*", -0.005, 0.04),
+        ("elementwise", -0.025, 0.02),
+        ("copy", -0.01, 0.12),
+        ("reduction of rows", -0.08, 0.01),
+    ],
+)
+def test_other_recorded_kernels_beside_held_cores(work: str, lowest: float, highest: float) -> None:
+    found = errors(work)
+    assert len(found) == 10
+    assert lowest < min(found) < max(found) < highest
 
 
 # Recordings on four A100, by the makers of JAX-Toolbox.

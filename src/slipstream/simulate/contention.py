@@ -10,35 +10,38 @@ and writes memory. It slows the kernels beside it, and they slow it:
             │  NCCL                     │
         131 ┴───────────────────────────┘
 
-All of this is for modelled times; measured ones contain it. NCCL's blocks leave no room for other
-blocks on their SMs: 640 threads with 96 registers each are 94% of the registers (as recorded on an
-H200, tests/data/nccl2_lhs_r0). Where the figures come from, and how sure they are:
+All of this is for modelled times; measured ones contain it. Most of it was recorded on an H200
+beside a kernel that held 1 to 32 of its 132 SMs (tests/data/accuracy/contention.json). Its blocks
+are like NCCL's and leave no room for others on their SMs: 640 threads with 96 registers each are
+94% of the registers, as NCCL had in tests/data/nccl2_lhs_r0. Errors are of the time beside it:
 
-- Kernels that their SMs limit lose the share of SMs that is taken, `cores`; kernels that memory
-  limits lose the share of the memory's rate, `memory`. Between the two, for a kernel that alone
-  uses the share u of the memory's rate, `1 - u³` and `u³` of them count (`STEEPNESS`).
-- Products lose part of a wave besides (`LATE_WAVE`). Products and attention on an H200, beside a
-  kernel that held 1 to 32 of 132 SMs (tests/data/accuracy/contention.json): 43 rows are described
-  with a mean error of 2.2%, at worst 7.3%. The names of the kernels were not recorded; XLA chose
-  Triton's for three of the four shapes on the same day. For cuBLAS there is less: beside NCCL on 2
-  SMs of an H200 (nccl2_lhs_r0), 16384 × 4096 × 1024 takes 1.08 times as long (1.05 here), and 64
-  products of 128 × 2048 × 2048 take 1.03 times as long (1.17 here). An H100 with 24 SMs taken slows
-  a product of one wave 1.70 times (1.72 here; forums.developer.nvidia.com topic 337991).
-- A product of a single wave is the least certain. 2048 × 2048 × 2048 took 1.30 times as long beside
-  16 to 32 SMs that only waited, with room for one of its blocks, and 1.00 times beside 8 of them.
-  Here it is 1.6 to 1.8 times, as beside SMs that copied memory.
-- `BEFORE_HOPPER`: Nsight recordings of FSDP on four A100 (`nsysjax_pax_fsdp4_a100`, github.com/
-  NVIDIA/JAX-Toolbox) have products of cuBLAS, 1 to 7 waves in 0.1 to 0.3 ms, beside all-gathers:
-  they take 1.7 to 2.1 times as long as alone, by shape. The model above would say 1.4 to 1.8.
-  What else slows them is not known, so this is used for libraries on GPUs before Hopper.
-- Other kernels, in the same recordings, beside all-gathers that wait for their peers (24 of 108
-  SMs taken, no traffic): reductions with u = 0.5 +26 to +28% (+24% here), elementwise kernels with
-  0.67 +13 to +17% (+18% here), reductions with 0.77 +3 to +18% (+14% here). All-gathers that move
-  13% of the memory's rate cost the last 8 to 10% of their speed (6% here). On the H200 the
-  kernel that held SMs had few registers and left room beside it: such kernels took 0 to 8% longer
-  beside 32 SMs that waited, not 15 to 22%.
+- Kernels that their SMs limit lose the share of SMs that is taken, `cores`. Attention of cuDNN (10
+  rows): 0 to +4%. Why it loses a seventh less than the share is not known.
+- A kernel that alone uses the share u of the memory's rate is limited by its SMs alone up to
+  `CORE_BOUND`, and not at all from `MEMORY_BOUND` on. Elementwise with u = 0.64 (10 rows): -2 to
+  +2%. A copy with 0.76 and a sum of rows with 1, beside SMs that wait (10 rows): -7 to +5%.
+- What a collective takes of the memory's rate, `memory`, a kernel with u = 1 loses, one below
+  `CORE_BOUND` does not, those between lose part of it. The copy beside SMs that move 5 to 30% of
+  the rate (5 rows): +2 to +12%, because they first take what the copy leaves.
+- Products lose most of a wave besides (`LATE_WAVE`): blocks that can't start with the others start
+  when those end. cuBLAS, 6 to 54 waves (60 rows): mean 2.3%, -4 to +8%. With 24 SMs taken they are
+  as fast as with 16, why is not known; the model is 4 to 8% slow there.
+- Products of one wave beside 8 to 32 SMs: cuBLAS takes 1.84 to 1.94 times as long (8 rows: -8 to
+  +1%), Triton 1.59 to 1.77 times beside SMs that move memory (4 rows: +5 to +12%), and 1.41 if they
+  wait (4 rows: +26 to +32%). One constant is for both: a program that was compiled without a GPU
+  doesn't say which of them XLA would choose on one.
+- Beside 1 SM these took 1.01 to 1.08 times as long: all blocks still found room. The model doesn't
+  count blocks, and says 1.75. Likewise 64 products of 128 × 2048 × 2048 beside NCCL on 2 SMs: 1.03
+  times (1.21 here); 16384 × 4096 × 1024 there: 1.08 times (1.06 here).
+- On four A100 beside all-gathers (`nsysjax_pax_fsdp4_a100`, github.com/NVIDIA/JAX-Toolbox; 24 of
+  108 SMs taken): while they wait, kernels with u = 0.5 take 26 to 28% longer (29% here), with 0.67
+  13 to 17% (17%), with 0.77 3 to 18% (3%). Where they move 13% of the memory's rate, the last lose
+  8 to 10% of their speed (6%).
+- `BEFORE_HOPPER`: in the same recordings products of cuBLAS, 1 to 7 waves in 0.1 to 0.3 ms, take
+  1.7 to 2.1 times as long as alone, by shape. The model above would say 1.4 to 1.9. What else slows
+  them is not known, so this is used for libraries on GPUs before Hopper.
 - At the power cap, SMs that compute less leave power for a higher clock: `power_cap` counts it for
-  the step as a whole. The rows of the H200 are bursts below the cap.
+  the step as a whole. The rows of the H200 are bursts.
 - `BESIDE_KERNELS`: in the recordings on A100, an all-gather of 77 MB takes 375 µs with little
   compute beside it and 415 µs hidden (+11%); reduce-scatters hardly differ. So 0 to 15%.
 """
@@ -66,10 +69,12 @@ DENSE = ("gemm", "attention", "convolution")
 """kinds of kernels that tensor cores run"""
 PRODUCTS = ("gemm", "convolution")
 """those of them that run in waves of tiles; attention showed no late wave"""
-LATE_WAVE = 0.6
+LATE_WAVE = 0.75
 """the time of a product's late wave, over that of its others"""
-STEEPNESS = 3
-"""how sharply kernels change from being limited by their SMs to being limited by memory"""
+CORE_BOUND = 0.6
+"""the share of the memory's rate up to which a kernel is limited by its SMs alone"""
+MEMORY_BOUND = 0.8
+"""the share of the memory's rate from which on fewer SMs make a kernel no slower"""
 BEFORE_HOPPER = 1 - 1 / 1.75
 """the share of speed that kernels of libraries lose beside a collective, on GPUs before Hopper"""
 HOPPER = (9, 0)
@@ -119,14 +124,15 @@ def contention(
         return NONE
     if machine.gpu.compute_capability < HOPPER and _is_library(program, instruction, estimate):
         return Contention(loses=BEFORE_HOPPER)
-    by_memory = min(1.0, bytes_accessed(program, instruction) / rate) ** STEEPNESS
-    late = _late(program, machine, instruction, estimate) * (1 - by_memory)
+    used = bytes_accessed(program, instruction) / rate
+    by_cores = 1 - _between(CORE_BOUND, MEMORY_BOUND, used)
+    late = _late(program, machine, instruction, estimate) * by_cores
     # A product ends with a late wave, however few SMs are taken. If half of them are, all waves
     # take twice as long, and none is later than the others. Between the two, by the share of SMs.
     return Contention(
         loses=late / (1 + late),
-        loses_by_cores=(1 - by_memory) * (1 - late) / (1 + late),
-        loses_by_memory=by_memory,
+        loses_by_cores=by_cores * (1 - late) / (1 + late),
+        loses_by_memory=_between(CORE_BOUND, 1.0, used),
     )
 
 
@@ -146,6 +152,11 @@ def contentions(
         )
         for instruction, estimate in known
     }
+
+
+def _between(low: float, high: float, value: float) -> float:
+    """Where a value lies between two others: 0 up to the lower, 1 from the higher on."""
+    return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def _moved(loads: tuple[Load, ...]) -> float:
