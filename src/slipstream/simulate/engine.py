@@ -33,9 +33,10 @@ from slipstream.simulate.task_graph import DONE, KERNEL, READ, Node, TaskGraph, 
 from slipstream.units import PS_PER_US
 
 HOST = "simulated"
-ROUNDS = 3
-CLOCK_ERROR = 0.005
-"""how far the clock may be from the one that the cap allows: it changes the step by less"""
+CORRECTIONS = 3
+CLOCK_ERROR = 0.001
+"""how far the clock may be from the one that the cap allows: it changes the step by less, and after
+two corrections it is that close"""
 _COPIES = {TO_DEVICE: "MemcpyH2D", TO_HOST: "MemcpyD2H", SAME_SIDE: "MemcpyD2D"}
 
 
@@ -119,16 +120,20 @@ def _at_power_cap(
     if not machine.gpu.power_w:
         highest = machine.at(1.0)
         return timed(highest, costing(program, highest, None))
-    share = without_waits(program, machine)
-    for _ in range(ROUNDS):
+
+    def timed_at(share: float) -> Simulation:
         clocked = machine.at(share)
-        step = timed(clocked, costing(program, clocked, None))
-        step_us = _wall_us(step.profile)
-        draw = StepPower(program, machine, step.executions)
-        before, share = share, draw.share(step_us, share)
-        if abs(share / before - 1) < CLOCK_ERROR:
+        return timed(clocked, costing(program, clocked, None))
+
+    share = without_waits(program, machine)
+    step = timed_at(share)
+    draw = StepPower(program, machine, step.executions)
+    for _ in range(CORRECTIONS):
+        allowed = draw.share(_wall_us(step.profile), share)
+        if abs(allowed / share - 1) < CLOCK_ERROR:
             break
-    return replace(step, power=draw.power(before, step_us))
+        share, step = allowed, timed_at(allowed)
+    return replace(step, power=draw.power(share, _wall_us(step.profile)))
 
 
 def _wall_us(profile: Profile) -> float:

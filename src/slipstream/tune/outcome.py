@@ -38,6 +38,8 @@ class Outcome:
     """most collectives in flight at a time, in the simulated step"""
     parts_us: Mapping[str, float] | None = None
     """the parts of the step"""
+    clock_hz: float | None = None
+    """at which the step was simulated: what the power cap leaves to it"""
     basis: str = "simulated"
     interval_us: tuple[float, float] | None = None
     change: float | None = None

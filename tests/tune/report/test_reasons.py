@@ -56,6 +56,14 @@ def test_parts_of_the_step_that_changed_noticeably() -> None:
     )
 
 
+def test_a_clock_that_changed_noticeably() -> None:
+    before, after = replace(DEFAULT, clock_hz=1.864e9), replace(DEFAULT, clock_hz=1.831e9)
+    assert reasons({}, before, after, {}) == ("clock 1,864 → 1,831 MHz, as the power cap allows",)
+    assert reasons({}, before, replace(DEFAULT, clock_hz=1.863e9), {}) == ()
+    assert reasons({}, before, DEFAULT, {}) == ()
+    assert Outcome.from_json(before.to_json()) == before
+
+
 def test_a_default_is_no_reason() -> None:
     assert reasons({}, DEFAULT, DEFAULT, LAYERS) == ()
 

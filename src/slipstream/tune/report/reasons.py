@@ -42,6 +42,7 @@ def reasons(
     """Why the best is better, the most important first."""
     return (
         *_parts(baseline, best),
+        *_clock(baseline, best),
         *program_changes(baseline, best),
         *_thresholds(settings, baseline, best, layers),
         *_bound(best),
@@ -78,6 +79,13 @@ def _parts(baseline: Outcome, best: Outcome) -> Iterator[str]:
     for name, change in sorted(changes.items(), key=lambda pair: -abs(pair[1])):
         if step and abs(change) / step >= NOTICEABLE:
             yield f"{name} {_time(before[name])} → {_time(after[name])}"
+
+
+def _clock(baseline: Outcome, best: Outcome) -> Iterator[str]:
+    """A step that waits less draws more power, and may have to run at a lower clock."""
+    before, after = baseline.clock_hz, best.clock_hz
+    if before and after and abs(after / before - 1) >= NOTICEABLE:
+        yield f"clock {before / 1e6:,.0f} → {after / 1e6:,.0f} MHz, as the power cap allows"
 
 
 def _collectives(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:

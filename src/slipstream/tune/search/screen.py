@@ -176,6 +176,7 @@ def _outcome(prediction: Prediction, compiled: Compilation, program: str, work: 
             "exposed copies": prediction.exposed_copy_us,
             "idle": prediction.idle_us,
         },
+        clock_hz=prediction.power.clock_hz if prediction.power is not None else None,
         note=_worst_wait(prediction),
         wrong=soundness(compiled.program).text,
     )
