@@ -40,7 +40,10 @@ STEPS = (1.3, 1.1, 1.03, 1.01)
 SWEEPS = 10
 # Copied where it is used: values that start equal are fitted apart.
 FUSION = {"latency_us": 1.5, "memory": 0.85, "overlap": 4.0}
-FLASH = {"latency_us": 8.0, "share": 0.8, "exponentials": 8.0, "memory": 0.9, "ramp": 150.0}
+FLASH = {
+    **{"latency_us": 8.0, "share": 0.8, "exponentials": 8.0, "memory": 0.9, "ramp": 150.0},
+    **{"diagonal": 0.05, "block": 100.0},
+}
 # Round guesses, from which every fit begins: were it the last result, what is left out would
 # have been seen.
 START = {
@@ -77,8 +80,7 @@ START = {
     },
     "attention": {
         "forward": {**FLASH},
-        "backward": {**FLASH, "share": 0.6, "exponentials": 4.0},
-        "causal": {"diagonal": 0.05, "block": 100.0},
+        "backward": {**FLASH, "share": 0.6, "exponentials": 4.0, "block": 200.0},
     },
 }
 SHARED = {
@@ -96,12 +98,16 @@ SELDOM = {("rows", "apart"): "apart", ("transpose", "elements"): "strided"}
 
 STEPS_OF = ("gpt", "moe")
 """groups that are training steps"""
+ATTENTION_MEMORY = 0.6
+"""least share of the memory's bandwidth: lower ones fit an H200 as well, and are wrong for a GPU
+with less bandwidth"""
 SELDOM_SHARE = 0.88
 """of the highest clock, in those recordings: what training steps usually run at"""
 
 
 def samples(recording, gpu):
     """(kind, its features, microseconds, whether it is left out, its GPU) of every kernel."""
+    seen = set()
     for group in recording["groups"]:
         clock = next((CLOCKS[key] for key in CLOCKS if group["name"].startswith(key)), None)
         clocked = gpu.at(clock / gpu.clock_hz if clock else 1.0)
@@ -109,12 +115,11 @@ def samples(recording, gpu):
             file.write(group["hlo"])
             file.flush()
             program = read_program(file.name)
-        seen = set()
         for name, us in group["us"].items():
             if name in program:
                 features = kernel_features(program, program.instruction(name))
                 if features in seen and group["name"].startswith(STEPS_OF):
-                    continue  # layers have the same kernels
+                    continue  # layers, and models of one size, have the same kernels
                 seen.add(features)
                 held = zlib.crc32(f"{group['name']}/{name}".encode()) % 5 == 0
                 yield features.kind, features, us, held, clocked
@@ -195,6 +200,8 @@ def fitted(chosen, parameters):
                         path[-1] in ("memory", "share", "triton", "raggedness", "256x128")
                         and value > 1
                     ):
+                        continue
+                    if path[0] == "attention" and path[-1] == "memory" and value < ATTENTION_MEMORY:
                         continue
                     tried = changed(parameters, path, value)
                     if (now := loss(some, tried)) < best - 1e-6:

@@ -30,7 +30,8 @@ CONSTANTS = REPOSITORY / "src/slipstream/machines/power.json"
 REFERENCE_HZ = 1.755e9
 KINDS = ("bf16", "tf32", "f8", "attention", "byte", "operation")
 NAMES = {"bfloat16": "bf16", "float16": "bf16", "float32": "tf32", "float8_e4m3fn": "f8"}
-MADE_UP = "2 layers of Llama 8B, made up"
+VALUES = {"made up": ", made up", "equal tokens": ", equal tokens"}
+"""kinds of values, and what the names of rows with them end with"""
 SCALES = {"8.0": 1.25, "10.0": 0.63}
 """energies of other architectures relative to Hopper's.  A100: so that a bf16 product takes 400 W
 at 1.35 GHz, where recorded ones are (docs/accuracy.md). Blackwell: power cap over published bf16
@@ -100,7 +101,7 @@ def main():
     options = parser.parse_args()
     every = list(recorded())
     rows = [row for row in every if "zeros" not in row[0] and "made up" not in row[0]]
-    rows = [row for row in rows if "Llama" not in row[0]]  # its bytes are not counted
+    rows = [row for row in rows if "Llama" not in row[0]]  # their bytes are not counted
     rows += steps()
     values, errors = fitted(rows)
     for (name, clock, watts, _), error in zip(rows, errors, strict=True):
@@ -113,10 +114,15 @@ def main():
     spread, alone = (math.sqrt(np.mean(np.square(each))) for each in (errors, apart))
     print(f"static {values[0]:.0f} W, pJ {dict(zip(KINDS, values[1:].round(3), strict=True))}")
     print(f"root mean square error {spread:.1%}, of rows left out one by one {alone:.1%}")
-    made_up = activity(next(row for row in every if row[0] == MADE_UP), values)
-    print(f"{MADE_UP}: {made_up:.2f} of the energy")
+    activities = {}
+    for kind, end in VALUES.items():
+        found = [
+            activity(row, values) for row in every if "Llama" in row[0] and row[0].endswith(end)
+        ]
+        activities[kind] = round(sum(found) / len(found), 2)
+        print(f"layers of Llama 8B, {kind}: {activities[kind]} of the energy ({len(found)} rows)")
     if options.write:
-        write(values, alone, made_up)
+        write(values, alone, activities)
 
 
 def activity(row, values):
@@ -127,13 +133,14 @@ def activity(row, values):
     return (watts - values[0]) / (full - values[0])
 
 
-def write(values, error, made_up):
+def write(values, error, activities):
     gpu = gpus()["H200"]
     data = {
         "about": "Energy of work beyond static power, in picojoules for each operation or byte at "
         "reference_hz, in proportion to the clock; fitted by scripts/fit_power.py to an NVIDIA "
         "H200 (tests/data/accuracy/power.json). scales: of other architectures, from data sheets. "
-        "activity: of values that XLA's hlo_runner makes up, as measured on layers of a Llama.",
+        "activity: energy with other values than random ones, as measured on layers of a Llama: "
+        "those that XLA's hlo_runner makes up, and random weights with all tokens equal.",
         "error": round(error, 3),
         "clock_hz": gpu.clock_hz,
         "power_w": gpu.power_w,
@@ -141,7 +148,7 @@ def write(values, error, made_up):
         "static_w": round(float(values[0])),
         "picojoules": {k: float(f"{v:.3g}") for k, v in zip(KINDS, values[1:], strict=True)},
         "scales": SCALES,
-        "activity": {"made up": round(float(made_up), 2)},
+        "activity": activities,
     }
     CONSTANTS.write_text(json.dumps(data, indent=2) + "\n")
 

@@ -106,7 +106,7 @@ def test_published_peaks_are_those_of_a_clock() -> None:
 
 
 def test_values_that_were_made_up_take_less() -> None:
-    assert activity("made up") == 0.75
+    assert 0.7 < activity("equal tokens") < activity("made up") < 0.8
 
 
 TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "tf32", "float8_e4m3fn": "f8"}

@@ -190,11 +190,9 @@ def _attention_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) ->
     pairs = gemm.batch * gemm.m * gemm.n
     if features.is_causal:
         # Blocks on the diagonal are computed completely.
-        causal = parameters["attention"]["causal"]
-        pairs *= min(1.0, 0.5 + causal["diagonal"] + causal["block"] / gemm.n)
+        pairs *= min(1.0, 0.5 + own["diagonal"] + own["block"] / gemm.n)
     if features.window:
-        block = parameters["attention"]["causal"]["block"]
-        pairs = min(pairs, gemm.batch * gemm.m * (features.window + block))
+        pairs = min(pairs, gemm.batch * gemm.m * (features.window + own["block"]))
     pairs *= 1 + own["ramp"] / gemm.n
     matmuls = 5 if features.form == "backward" else 2
     peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["bf16"]
