@@ -61,15 +61,15 @@ constant was fitted to any of these rows.
 {steps}
 ```
 
-The multi-host rows don't state their network; 8 × 400 Gb/s a host is assumed, as in a DGX H100. Nor
-do any state how their inputs were made. XLA's `hlo_runner` makes them up, so that they change fewer
-bits and leave the GPUs a higher clock: 0.76 of the energy of random values, as measured on layers of
-a Llama on an H200 (`tests/data/accuracy/power.json`). With values as in training, the rows would be 10
-to 15% slower.
+The multi-host rows don't state their network; 8 × 400 Gb/s a host is assumed, as in a DGX H100.
+Nor do any state how their inputs were made. XLA's `hlo_runner` makes them up, and they change fewer
+bits and leave the GPUs a higher clock: 0.76 of the energy of random values, as measured on layers
+of a Llama on an H200 (`tests/data/accuracy/power.json`). With values as in training, predictions
+would be up to 15% longer.
 
-Why the 405B row is so far off is not known. Its memory is at the limit that XLA's scheduler keeps to,
-and with a limit a third lower, fewer collectives overlap and the prediction is 3% off; but nothing says
-that the limit was lower there.
+Why the 405B row is so far off is not known. Its memory is at the limit that XLA's scheduler keeps
+to. With a limit a third lower, fewer collectives overlap and the prediction is 3% off; but nothing
+says that the limit was lower there.
 
 One layer of Llama-2-70B in training, on 128 and on 2,048 H100. Collectives hide behind products
 there: a product has one beside it for a part of the time, which follows from the measured costs of

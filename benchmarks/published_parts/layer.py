@@ -20,7 +20,7 @@ from slipstream.machines.gemm_model import Gemm
 from slipstream.machines.gpus import networks
 from slipstream.machines.kernel_model import kernel_us, parameters
 from slipstream.machines.machine import Machine
-from slipstream.machines.power import activity
+from slipstream.machines.power import activity, highest_share, joules
 from slipstream.machines.topology import machine
 from slipstream.simulate.engine import simulation
 from slipstream.sources.hlo.reader import program_from_text
@@ -81,8 +81,6 @@ def page(folder: Path, stated: Mapping[str, Any]) -> Iterator[str]:
 def costs(folder: Path, stated: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Cost]:
     text = gzip.decompress((folder / facts["file"]).read_bytes()).decode()
     found = [(name, float(us)) for name, us in COST.findall(text)]
-    where = a3_mega(stated, facts["hosts"])
-    predicted = predictions(where, facts["tokens"])
     measured = {}
     for what, (low, high) in facts["between"].items():
         prefixes = PREFIXES.get(what, ("custom-call", "cublas-gemm"))
@@ -90,6 +88,8 @@ def costs(folder: Path, stated: Mapping[str, Any], facts: Mapping[str, Any]) -> 
             us for name, us in found if name.startswith(prefixes) and low <= us <= high
         ]
     shares = time_beside(measured)
+    where = a3_mega(stated, facts["hosts"])
+    predicted = predictions(where, facts["tokens"], shares["product, 28672"], others(found))
     for what, us in measured.items():
         alone, beside = predicted[what]
         yield Cost(what, statistics.median(us), min(us), max(us), alone, beside, shares[what])
@@ -114,42 +114,81 @@ def a3_mega(stated: Mapping[str, Any], hosts: int) -> Machine:
     return replace(made, network=network, activity=activity("equal tokens"))
 
 
-def predictions(where: Machine, tokens: int) -> dict[str, tuple[float, float]]:
-    """(alone, beside) of each kind of instruction."""
-    found = {}
+def others(found: Sequence[tuple[str, float]]) -> float:
+    """The time of fusions, which memory limits, over that of products and attention."""
+    dense = fused = 0.0
+    for name, us in found:
+        dense += us * name.startswith(("custom-call", "cublas-gemm"))
+        fused += us * ("fusion" in name)
+    return fused / dense
+
+
+def predictions(
+    where: Machine, tokens: int, share: float, others: float
+) -> dict[str, tuple[float, float]]:
+    """(alone, beside) of each kind of instruction, at the clock of the whole layer.
+
+    Products have a collective beside them for a share of their time.
+    """
+    works = layer_works(tokens)
+    found, slower = {}, 1.0
     for width in (WIDTH, HIDDEN):
-        times, share = beside("all-gather", where, tokens, width)
-        found[f"product, {width}"] = times["product"]
+        alone, beside_us = beside("all-gather", where, tokens, width)["product"]
+        found[f"product, {width}"] = (alone, beside_us)
+        slower = 1 + share * (beside_us / alone - 1)
+
+    def dense_us(clock: float) -> float:
+        gpu = where.gpu.at(clock)
+        return sum(n * kernel_us(works[what], gpu, parameters()) for what, n in COMPUTED.items())
+
+    moved = (
+        others * dense_us(1.0) / 1e6 * where.gpu.memory_bandwidth * parameters()["loop"]["memory"]
+    )
+    energy = joules(KernelFeatures("loop", int(moved)), where.gpu)
+    energy += sum(n * joules(works[what], where.gpu) for what, n in COMPUTED.items())
+    clock = highest_share(
+        where.gpu,
+        energy * where.activity,
+        lambda clock: (dense_us(clock) * slower + others * dense_us(1.0)) / 1e6,
+    )
+    gpu = where.gpu.at(clock)
+    for what, features in works.items():
+        us = kernel_us(features, gpu, parameters())
+        alone, beside_us = found.get(what, (us, us))
+        found[what] = (us, us * beside_us / alone)
     for kind in PREFIXES:
-        found[kind] = beside(kind, where, tokens, HIDDEN)[0]["collective"]
-    for form, us in attention(where.at(share), tokens):
-        found[f"attention, {form}"] = (us, us)
+        found[kind] = beside(kind, where, tokens, HIDDEN)["collective"]
     return found
 
 
-def attention(where: Machine, tokens: int) -> Iterator[tuple[str, float]]:
+def layer_works(tokens: int) -> dict[str, KernelFeatures]:
+    """The kernels of COMPUTED."""
+    found = {}
+    for width in (HIDDEN, WIDTH):
+        arrays = tokens * WIDTH + WIDTH * width + tokens * width
+        gemm = Gemm(1, tokens, width, WIDTH, "bf16")
+        found[f"product, {width}"] = KernelFeatures(
+            "gemm", 2 * arrays, written=2 * tokens * width, gemm=gemm
+        )
     gemm = Gemm(tokens // SEQUENCE * HEADS, SEQUENCE, SEQUENCE, WIDTH // HEADS, "bf16")
-    for form, arrays in (("forward", 4), ("backward", 8)):
-        moved = arrays * tokens * WIDTH * 2
-        features = KernelFeatures("attention", moved, gemm=gemm, form=form, is_causal=True)
-        yield form, kernel_us(features, where.gpu, parameters())
+    for form, count in (("forward", 4), ("backward", 8)):
+        found[f"attention, {form}"] = KernelFeatures(
+            "attention", count * tokens * WIDTH * 2, gemm=gemm, form=form, is_causal=True
+        )
+    return found
 
 
-def beside(
-    kind: str, where: Machine, tokens: int, width: int
-) -> tuple[dict[str, tuple[float, float]], float]:
-    """Products with a collective of the layer's weights beside the first of them; their clock."""
+def beside(kind: str, where: Machine, tokens: int, width: int) -> dict[str, tuple[float, float]]:
+    """Products with a collective of the layer's weights beside the first of them."""
     step = simulation(program_from_text(program(kind, where.devices, tokens, width)), where)
     events = step.profile.events
     names = [events.texts[i] for i in events["instruction"][:].tolist()]
     times = dict(zip(names, (events["duration_ps"][:] / 1e6).tolist(), strict=True))
     start = f"{kind}-start"
-    assert step.power is not None
-    found = {
+    return {
         "product": (step.estimates["dot.0"].us, times["dot.0"]),
         "collective": (step.estimates[start].us, times[start]),
     }
-    return found, step.power.clock_hz / where.gpu.clock_hz
 
 
 def program(kind: str, devices: int, tokens: int, width: int) -> str:
