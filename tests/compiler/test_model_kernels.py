@@ -19,8 +19,8 @@ from slipstream.simulate.prediction import predict
 KERNELS = Path(__file__).with_name("model_kernels.py")
 H200 = machine("H200").gpu
 PARTS = {
-    "cudnn": ("attention", "bf16", 2.5),
-    "pallas_triton": ("kernel", "bf16", 4),
+    "cudnn": ("attention", "bf16", 3),
+    "pallas_triton": ("kernel", "bf16", 8),
     "pallas_mosaic": ("kernel", "bf16", 2),
     "pallas_stated": ("kernel", "bf16", 2000),
     "fp8": ("gemm", "f8", 2),
@@ -81,7 +81,8 @@ def test_attention_of_cudnn_lowers_without_cudnn(parts):
 
 def test_flash_attention_of_pallas_is_within_reach_of_cudnns(parts):
     ours, theirs = (sum(us for _, us, _ in parts[name]) for name in ("pallas_triton", "cudnn"))
-    assert theirs < ours < 3 * theirs
+    # On an H200, JAX's own takes 3.1 times as long as cuDNN's (tests/data/accuracy).
+    assert 2.5 * theirs < ours < 4 * theirs
 
 
 def test_the_work_of_pallas_kernels_is_in_the_program(found):
@@ -113,8 +114,8 @@ def test_what_an_author_states_counts_where_the_code_does_not_tell(parts, found)
     (call,) = (one for one in found.program.scheduled if call_name(one) == "kernel (Pallas)")
     assert work(found.program, call).transcendentals == 10**9
     rows = [row for row in parts["pallas_stated"] if row[2].kind == "kernel"]
-    # Three rounds of 10⁹ exponentials, of which an SM does less than nine a cycle.
-    assert sum(us for _, us, _ in rows) > 3 * 10**9 / (9 * H200.cores * H200.clock_hz) * 1e6
+    # Three rounds of 10⁹ exponentials, of which an SM does at most sixteen a cycle.
+    assert sum(us for _, us, _ in rows) > 3 * 10**9 / (16 * H200.cores * H200.clock_hz) * 1e6
 
 
 def test_no_kernel_is_above_the_peak(found):
