@@ -14,6 +14,7 @@ from slipstream.machines.features import KernelFeatures
 from slipstream.machines.gemm_model import Gemm, gemm_of_dot, gemm_us, tensor_dtype, waves
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import (
+    KernelTimes,
     kernel_scales,
     kernel_time,
     kernel_us,
@@ -455,6 +456,26 @@ ENTRY main {{
     begin, now = (kernel_features(program, program.instruction(n)) for n in ("begin", "now"))
     assert begin == now
     assert now.elements == 1048576
+
+
+def test_equal_kernels_are_modelled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(features: KernelFeatures, *rest: Any) -> float:
+        asked.append(features)
+        return kernel_us(features, *rest)
+
+    monkeypatch.setattr("slipstream.machines.kernel_model.kernel_us", counted)
+    dots = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    twice = program_from_text(
+        "HloModule twice, is_scheduled=true\nENTRY main {\n  x = bf16[512,512]{1,0} parameter(0)\n"
+        f"  y = bf16[512,512]{{1,0}} dot(x, x), {dots}\n"
+        f"  ROOT z = bf16[512,512]{{1,0}} dot(y, x), {dots}\n}}\n"
+    )
+    times = KernelTimes(H200)
+    found = [times(twice, twice.instruction(name)) for name in "yz"]
+    assert found == [kernel_time(H200, twice, twice.instruction("y"))] * 2
+    assert len(asked) == 2  # one of them by kernel_time, which keeps nothing
 
 
 def recorded_kernels(data: Path) -> Iterator[tuple[str, KernelFeatures, float, Gpu]]:
