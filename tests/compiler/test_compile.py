@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from slipstream.compiler.cache import cache_folder
-from slipstream.compiler.compilation import Compilation
+from slipstream.compiler.compilation import Compilation, MemoryUse
 from slipstream.compiler.compile import compilation, compiler
 from slipstream.compiler.compile import compile as compile_program
+from slipstream.compiler.session import _own_messages
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
@@ -183,6 +184,21 @@ def test_a_program_that_does_not_fit_is_compiled_and_says_so(step, quick):
     has = format_bytes(machine("8xA100").gpu.memory_bytes)
     assert first.text.startswith("needs ") and f" of {has} on each A100: reduce" in first.text
     assert "memory-not-reduced" in codes(found)
+
+
+def test_a_program_at_the_limit_of_xlas_scheduler_says_so():
+    """80% of the memory, less what lasts, times the flag's 95%: (0.8 · 100 − 10) · 0.95 = 66.5."""
+    gb = 10**9
+
+    def said(temporaries, flags=()):
+        use = MemoryUse(8 * gb, 5 * gb, temporaries * gb, 0, 3 * gb, 100 * gb)
+        messages = _own_messages(machine("8xH100"), use, 8, dict(flags))
+        return [message.code for message in messages if message.code != "environment"]
+
+    assert said(66) == ["memory-limit"]
+    assert said(60) == []
+    assert said(60, [("xla_gpu_memory_limit_slop_factor", "85")]) == ["memory-limit"]
+    assert said(95) == ["memory-does-not-fit"]
 
 
 def test_a_kernel_that_is_not_here_needs_only_its_name(quick):

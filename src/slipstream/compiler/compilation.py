@@ -30,10 +30,21 @@ class MemoryUse:
     """data kept in host memory instead"""
 
     @property
+    def lasting_bytes(self) -> int:
+        """Arguments and outputs, which stay allocated for the whole step."""
+        return self.arguments_bytes + self.outputs_bytes - self.aliased_bytes
+
+    @property
     def peak_bytes(self) -> int:
-        """The total; arguments stay allocated for the whole step."""
-        lasting = self.arguments_bytes + self.outputs_bytes - self.aliased_bytes
-        return lasting + self.temporaries_bytes + self.code_bytes
+        """The total."""
+        return self.lasting_bytes + self.temporaries_bytes + self.code_bytes
+
+    def planned_bytes(self, slop_factor: int = 95) -> float:
+        """Temporaries that XLA's scheduler plans with (`GetSchedulerMemoryLimit`).
+
+        `slop_factor` is XLA's flag `xla_gpu_memory_limit_slop_factor`, in per cent.
+        """
+        return (0.8 * self.capacity_bytes - self.lasting_bytes) * slop_factor / 100
 
     @property
     def fits(self) -> bool:

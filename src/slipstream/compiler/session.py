@@ -256,7 +256,7 @@ class CompilerSession(Closing):
     def _compilation(self, entry: Mapping[str, Any], *, is_cached: bool) -> Compilation:
         memory = MemoryUse(**entry["memory"], capacity_bytes=self._capacity)
         log = entry["log"].read_text(encoding="utf-8", errors="replace")
-        own = _own_messages(self.machine, memory, entry["devices"])
+        own = _own_messages(self.machine, memory, entry["devices"], entry["flags"])
         return Compilation(
             proto=entry["proto"],
             log=entry["log"],
@@ -278,9 +278,24 @@ class CompilerSession(Closing):
         return int(stated[1]) if stated else self.machine.gpu.memory_bytes
 
 
-def _own_messages(machine: Machine, memory: MemoryUse, devices: int) -> list[CompilerMessage]:
+NEAR_LIMIT = 0.95
+"""share of the scheduler's limit from which on the schedule may change a lot with little"""
+_SLOP_FACTOR = "xla_gpu_memory_limit_slop_factor"
+
+
+def _own_messages(
+    machine: Machine, memory: MemoryUse, devices: int, set_flags: Mapping[str, str]
+) -> list[CompilerMessage]:
     found = []
     gpu = machine.gpu.name
+    planned = memory.planned_bytes(int(set_flags.get(_SLOP_FACTOR, 95)))
+    if memory.fits and memory.temporaries_bytes > NEAR_LIMIT * planned:
+        text = (
+            f"temporaries of {format_bytes(memory.temporaries_bytes)} are at the limit of XLA's "
+            f"scheduler, {format_bytes(round(planned))}: a little more, in another version or with "
+            "other shapes, and it recomputes or overlaps less"
+        )
+        found.append(CompilerMessage("memory-limit", text, "warning"))
     if not memory.fits:
         needs, has = format_bytes(memory.peak_bytes), format_bytes(memory.capacity_bytes)
         text = (
