@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from slipstream.machines.machine import Machine
     from slipstream.machines.topology import machine
     from slipstream.outputs.perfetto.trace import write_perfetto
+    from slipstream.plan.annotations import Divisor, Range
     from slipstream.profile.profile import Profile
     from slipstream.profile.program import Program
     from slipstream.results.diagnosis import Diagnosis
@@ -55,6 +56,7 @@ _HOMES = {
     "Coverage": "costs.coverage",
     "Diagnosis": "results.diagnosis",
     "Diff": "analyses.diff.diff",
+    "Divisor": "plan.annotations",
     "Gaps": "analyses.gaps",
     "Hosts": "analyses.hosts",
     "Machine": "machines.machine",
@@ -67,6 +69,7 @@ _HOMES = {
     "Prediction": "results.prediction",
     "Profile": "profile.profile",
     "Program": "profile.program",
+    "Range": "plan.annotations",
     "Receipt": "experiment.receipt",
     "Roofline": "analyses.roofline",
     "Simulation": "simulate.engine",
@@ -110,6 +113,7 @@ __all__ = [
     "Coverage",
     "Diagnosis",
     "Diff",
+    "Divisor",
     "Gaps",
     "Hosts",
     "Machine",
@@ -122,6 +126,7 @@ __all__ = [
     "Prediction",
     "Profile",
     "Program",
+    "Range",
     "Receipt",
     "Roofline",
     "Simulation",

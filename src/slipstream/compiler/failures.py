@@ -38,6 +38,16 @@ def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) 
     return stages[stage](failed, target, machine, log)
 
 
+def explain_import(failed: WorkerFailed, target: Target) -> SlipstreamError:
+    """The error to raise if a target's function could not be imported, or its signature read."""
+    log = _keep_log(failed.log)
+    if failed.died:
+        return _died(failed, log)
+    if failed.answer["error"] == "BadInput":
+        return BadInput(f"{target.label}: {failed.answer['text']}")
+    return _raised(failed, target, log)
+
+
 def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
     code = failed.answer["code"]
     unknown = _UNKNOWN_FLAG.search(failed.log)
@@ -75,6 +85,10 @@ def _start(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
 
 
 def _lower(failed: WorkerFailed, target: Target, machine: Machine, log: Path) -> SlipstreamError:
+    return _raised(failed, target, log)
+
+
+def _raised(failed: WorkerFailed, target: Target, log: Path) -> SlipstreamError:
     answer = failed.answer
     if answer["error"] == "WrongTarget":
         return BadInput(f"{target.label} {answer['text']}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.compiler.worker.keywords import as_json
 from slipstream.errors import BadInput
 from slipstream.reading import read_input, unreadable
 
@@ -38,7 +39,7 @@ class Target:
     module: str = ""
     function: str = ""
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """keyword arguments of a Python target's function"""
+    """keyword arguments of a Python target's function, as JSON has them"""
     devices: tuple[int, ...] = ()
     """the device ids of the mesh, if lowering knows them"""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -85,9 +86,9 @@ def _named(name: str, args: Any) -> Target:
         raise BadInput(
             f"{name} builds its own arguments; expected only a mapping of further keywords"
         )
-    return Target(
-        "python", name, module=match["module"], function=match["function"], keywords=args or {}
-    )
+    keywords = {key: as_json(value) for key, value in (args or {}).items()}
+    module, function = match["module"], match["function"]
+    return Target("python", name, module=module, function=function, keywords=keywords)
 
 
 def _absent(name: str) -> BadInput:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.compiler.worker.cost_estimates import estimates_of, with_estimates
+from slipstream.compiler.worker.keywords import typed_keywords
 from slipstream.jaxhooks.compiling import bytecode, lowered_for
 from slipstream.jaxhooks.target_gpu import (
     TargetGpu,
@@ -100,7 +101,7 @@ def built_function(
 ) -> tuple[Any, tuple[Any, ...]]:
     """(function, arguments): a target's function, called with devices or a mesh as it wants."""
     names = inspect.signature(build).parameters
-    given: dict[str, Any] = dict(keywords or {})
+    given = typed_keywords(build, keywords or {})
     if "devices" in names:
         given["devices"] = devices
     elif "mesh" in names:
