@@ -35,6 +35,7 @@ LONGEST = (
     "faults/test_faults.py",  # 40
     "consensus/test_consensus.py",  # 50
     "compiler/test_gpt.py",  # 40
+    "compiler/test_llama.py",  # 30
     "run/test_run.py",  # 35
     "run/test_jobs.py",  # 33
     "flags/presets/test_preset_effects.py",  # 31

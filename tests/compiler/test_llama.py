@@ -1,0 +1,81 @@
+"""examples/llama.py and moe.py: they learn, layouts compute the same, and XLA cuts them well."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import layout_losses
+from slipstream.compiler.compile import compilation
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.mark.parametrize("name", ["llama", "moe"])
+def test_it_learns_and_every_layout_computes_the_same(name):
+    done = subprocess.run(
+        [sys.executable, layout_losses.__file__, name], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+
+    learnt = found["script"]
+    assert len(learnt) == layout_losses.STEPS and learnt[-1] < learnt[0] - 0.3
+    assert found["one"][1] < found["one"][0]
+    assert found["mixed"] == pytest.approx(found["one"], rel=1e-3)
+    assert learnt[:2] == pytest.approx(found["one"], rel=1e-3)
+
+
+FSDP = {"all-gather", "reduce-scatter"}
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "expected", "absent"),
+    [
+        ("llama", {"data": 2, "attention": "xla", "remat": "none"}, FSDP, {"all-to-all"}),
+        ("llama", {"tensor": 2, "layers": "unrolled", "remat": "dots"}, FSDP, {"all-to-all"}),
+        ("llama", {"data": 2, "context": 2}, {"all-to-all", *FSDP}, set()),
+        ("moe", {"fsdp": 2}, {"all-to-all", *FSDP}, set()),
+    ],
+)
+def test_what_it_sends(name, choices, expected, absent, quick, monkeypatch):
+    """Collectives that belong to a layout are there."""
+    sizes = {"SIZE": "tiny", "WIDTH": 512, "INNER": 1024, "TOKENS": 256, "WORDS": 1024}
+    for size, value in sizes.items():
+        monkeypatch.setenv(f"{name.upper()}_{size}", str(value))
+    found = compilation(f"{EXAMPLES / name}.py:build", args=choices, on="8xH100", flags=quick)
+    kinds = {one.collective.kind for one in found.program.scheduled if one.collective}
+    assert expected <= kinds and not absent & kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "choices", "said"),
+    [
+        ("llama", 8, {"fsdp": 3}, "fsdp 3 × context 1 × tensor 1 = 3 devices; expected 8"),
+        ("llama", 8, {"tensor": 3}, "data 1 × context 1 × tensor 3 = 3 does not divide"),
+        (
+            "llama",
+            8,
+            {"tensor": 8},
+            "context × tensor = 8 does not divide the 4 key",
+        ),
+        ("moe", 8, {"fsdp": 2, "expert": 8}, "= 16 devices; expected 8"),
+        ("moe", 16, {"expert": 16}, "expert = 16 does not divide the 8 experts"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_an_error(name, count, choices, said, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module(name)
+    devices = [Device() for _ in range(count)]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        example.build(devices, **choices)
+
+
+class Device:
+    """All that a layout asks of a device."""
+
+    platform = "cpu"
