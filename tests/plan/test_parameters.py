@@ -35,6 +35,7 @@ def test_choices_by_their_types():
         batch: Range[1, 8] = 3,
         chunk: Annotated[int, Range(2, 4)] | None = None,
         kernel: Literal["flash"] = None,
+        window: Annotated[Annotated[int, "tokens"] | None, Range(2, 4)] = 4,
     ): ...
 
     found = parameters_of(build)
@@ -47,6 +48,7 @@ def test_choices_by_their_types():
         "batch": ("range", (1, 2, 3, 4, 8)),
         "chunk": ("range", (2, 4, None)),
         "kernel": ("values", ("flash", None)),
+        "window": ("range", (2, 4, None)),
     }
     assert [(one.default, one.has_default) for one in found] == [
         (None, False),
@@ -56,6 +58,7 @@ def test_choices_by_their_types():
         (3, True),
         (None, True),
         (None, True),
+        (4, True),
     ]
     assert [Parameter.from_json(one.to_json()) for one in found] == list(found)
 
@@ -64,7 +67,7 @@ def test_what_is_no_choice():
     def build(
         mesh,
         layers=4,
-        rate: float = 0.1,
+        rate: Annotated[float, "of Adam"] = 0.1,
         scan=True,
         name=None,
         words=(),

@@ -138,7 +138,8 @@ def _by_type(name: str, annotation: Any, default: Any, has_default: bool) -> Par
         elif values is not None:
             listed += map(as_json, values)
         else:
-            kinds.append(one.__name__ if one in PLAIN else "other")
+            plain = getattr(one, "__origin__", one)  # without its notes, if it is Annotated
+            kinds.append(plain.__name__ if plain in PLAIN else "other")
     if has_default and default is None and None not in listed:
         listed.append(None)  # `remat: Literal["full"] = None` means `| None`
     if not kinds and any(value is not None for value in listed):

@@ -46,6 +46,9 @@ def alternatives(annotation: Any) -> list[Any]:
         return alternatives(annotation.__value__)
     if get_origin(annotation) in (Union, types.UnionType):
         return [one for member in get_args(annotation) for one in alternatives(member)]
+    if get_origin(annotation) is Annotated:
+        inner, *notes = get_args(annotation)
+        return [one if one is type(None) else Annotated[one, *notes] for one in alternatives(inner)]
     return [annotation]
 
 
