@@ -28,6 +28,7 @@ def build(
     rate: float = 0.1,
     name: str = "gpt",
     chunk=None,
+    bare=Remat.FULL,
     model: object = None,
 ): ...
 
@@ -63,6 +64,7 @@ def test_a_divisor_depends_on_the_machine():
         ("layers=2,4", (2, 4)),
         ("rate=1e-3,1", (0.001, 1.0)),
         ("name=7", ("7",)),
+        ("bare=none", ("NONE",)),
         ("chunk=1,2.5,true,False,all,nan,None", (1, 2.5, True, False, "all", "nan", None)),
     ],
 )

@@ -3,6 +3,7 @@
 import enum
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 
 from slipstream import Divisor, Range
@@ -13,6 +14,8 @@ from slipstream.machines.topology import machine
 from slipstream.plan.choices import choices_of
 from slipstream.plan.parameters import Parameter, parameters_of, read_parameters
 from slipstream.plan.space import space_of
+
+HALF = np.float64(0.5)
 
 
 class Remat(enum.Enum):
@@ -71,6 +74,8 @@ def test_what_is_no_choice():
         scan=True,
         name=None,
         words=(),
+        share=HALF,
+        remat=Remat.FULL,
         odd: Literal[b"x"] = b"x",
         both: Range[1, 2] | float = 1,
         *rest,
@@ -86,6 +91,8 @@ def test_what_is_no_choice():
         "scan": "values",
         "name": "any",
         "words": "other",
+        "share": "float",
+        "remat": "values",
         "odd": "other",
         "both": "other",
         "size": "int",

@@ -97,7 +97,7 @@ def _parameter(one: inspect.Parameter, annotation: Any) -> Parameter:
     has_default = one.default is not one.empty
     default = as_json(one.default) if has_default else None
     if one.annotation is one.empty:
-        found = _by_default(one.name, default)
+        found = _by_default(one.name, one.default)
     elif annotation is None:
         found = Parameter(one.name, "other")  # a type for type checkers only
     else:
@@ -111,42 +111,20 @@ def _parameter(one: inspect.Parameter, annotation: Any) -> Parameter:
 
 
 def _by_default(name: str, default: Any) -> Parameter:
-    """A parameter without an annotation; without a default either, `default` is None."""
-    if isinstance(default, bool):
-        return Parameter(name, "values", values=(False, True))
-    if isinstance(default, PLAIN):
-        return Parameter(name, type(default).__name__)
-    if default is None:
+    """A parameter without an annotation: its default tells what else it can be."""
+    if default is None or default is inspect.Parameter.empty:
         return Parameter(name, "any", values=(None,))
-    return Parameter(name, "other")
+    values = listed_values(type(default))
+    if values is not None:
+        return Parameter(name, "values", values=tuple(map(as_json, values)))
+    plain = next((kind.__name__ for kind in PLAIN if isinstance(default, kind)), "other")
+    return Parameter(name, plain)
 
 
 def _by_type(name: str, annotation: Any, default: Any, has_default: bool) -> Parameter:
-    kinds: list[str] = []
-    listed: list[Any] = []
-    limits = Range(0, 0)
-    for one in alternatives(annotation):
-        mark = next((m for m in getattr(one, "__metadata__", ()) if _is_mark(m)), None)
-        values = listed_values(one)
-        if isinstance(mark, Range):
-            kinds, limits = [*kinds, "range"], mark
-            listed += mark.values
-        elif one is Range:
-            raise BadInput(f"{name}: Range has no ends; write Range[1, 64], with yours")
-        elif mark is not None:
-            kinds.append("divisor")
-        elif values is not None:
-            listed += map(as_json, values)
-        else:
-            plain = getattr(one, "__origin__", one)  # without its notes, if it is Annotated
-            kinds.append(plain.__name__ if plain in PLAIN else "other")
+    kind, listed, limits = _read(name, annotation)
     if has_default and default is None and None not in listed:
         listed.append(None)  # `remat: Literal["full"] = None` means `| None`
-    if not kinds and any(value is not None for value in listed):
-        kinds.append("values")
-    kind = kinds[0] if len(kinds) == 1 else "other"
-    if not all(isinstance(value, SCALAR) for value in listed):
-        kind = "other"
     varies = kind in ("values", "range", "divisor")
     if varies and has_default:
         _check_default(name, kind, default, listed, limits)
@@ -155,6 +133,32 @@ def _by_type(name: str, annotation: Any, default: Any, has_default: bool) -> Par
     if kind == "divisor":
         listed = []  # None, as a default, is no size of an axis
     return Parameter(name, kind, "", tuple(listed), limits.low, limits.high, varies=varies)
+
+
+def _read(name: str, annotation: Any) -> tuple[str, list[Any], Range]:
+    """The kind of an annotation, the values that it lists, and its limits."""
+    kinds: list[str] = []
+    listed: list[Any] = []
+    limits = Range(0, 0)
+    for one in alternatives(annotation):
+        mark = next((m for m in getattr(one, "__metadata__", ()) if _is_mark(m)), None)
+        if isinstance(mark, Range):
+            kinds.append("range")
+            listed += mark.values
+            limits = mark
+        elif mark is not None:
+            kinds.append("divisor")
+        elif one is Range:
+            raise BadInput(f"{name}: Range has no ends; write Range[1, 64], with yours")
+        elif (values := listed_values(one)) is not None:
+            listed += map(as_json, values)
+        else:
+            plain = getattr(one, "__origin__", one)  # without its notes, if it is Annotated
+            kinds.append(plain.__name__ if plain in PLAIN else "other")
+    if not kinds and any(value is not None for value in listed):
+        kinds.append("values")
+    is_known = len(kinds) == 1 and all(isinstance(value, SCALAR) for value in listed)
+    return kinds[0] if is_known else "other", listed, limits
 
 
 def _is_mark(mark: Any) -> bool:

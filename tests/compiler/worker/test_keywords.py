@@ -33,6 +33,7 @@ def build(
     scan: bool = True,
     batch: int = 8,
     name: str = "FULL",
+    bare=Remat.NONE,
 ): ...
 
 
@@ -43,6 +44,7 @@ GIVEN = {
     "scan": False,
     "batch": 1,
     "name": "FULL",
+    "bare": Remat.FULL,
 }
 
 
@@ -57,7 +59,13 @@ def test_values_survive_the_way_to_another_process():
 
 def test_a_target_takes_members_of_enums():
     found = identify("train:build", GIVEN)
-    assert found.keywords == {**GIVEN, "remat": "FULL", "size": "SMALL", "kept": "FULL"}
+    assert found.keywords == {
+        **GIVEN,
+        "remat": "FULL",
+        "size": "SMALL",
+        "kept": "FULL",
+        "bare": "FULL",
+    }
 
 
 def test_what_the_signature_does_not_know_stays_as_it_is():

@@ -29,10 +29,16 @@ def typed_keywords(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]
 
 
 def parameter_types(function: Any) -> dict[str, Any]:
-    """The annotations of a function, also those written as text; not those without a meaning."""
+    """The annotations of a function, also those written as text; not those without a meaning.
+
+    Without an annotation, a default that is a member of an enum tells the type.
+    """
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.annotation is not parameter.empty:
+        if parameter.annotation is parameter.empty:
+            if isinstance(parameter.default, enum.Enum):
+                found[name] = type(parameter.default)
+        else:
             try:
                 found[name] = _resolved(parameter.annotation, function)
             except _UNRESOLVED:
