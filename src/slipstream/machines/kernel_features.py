@@ -39,6 +39,12 @@ def kernel_features(program: Program, instruction: Instruction) -> KernelFeature
         raise malformed(program, instruction, error) from error
 
 
+SLICING = {"dynamic-slice", "dynamic-update-slice", "slice", "copy", "bitcast", "reshape"} | {
+    "parameter", "constant", "convert", "add", "subtract", "multiply", "compare", "select", "clamp",
+}  # fmt: skip
+"""what a fusion that copies a slice consists of: the slice, and the arithmetic of its place"""
+
+
 def _features(program: Program, instruction: Instruction) -> KernelFeatures:
     if instruction.is_start and (wrapped := program.wrapped(instruction.name)) is not None:
         return kernel_features(program, wrapped)
@@ -77,6 +83,9 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     operations, transcendentals = arithmetic(program, inside, counts)
     gemm = max(filter(None, gemms), key=lambda p: p.flops, default=None)
     kind = "loop"
+    if '"dynamic_slice_fusion"' in fusion.backend_config and opcodes <= SLICING:
+        # A slice of a loop's buffer is copied without a kernel of XLA's own.
+        return KernelFeatures("copy", read)
     if gemm is not None:
         kind = "gemm"
     elif calls := [i for i in inside if i.opcode == "custom-call"]:
