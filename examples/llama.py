@@ -139,7 +139,8 @@ class Layout:
         used = tuple(axis if axis in ("tensor", "expert") else None for axis in spec)
 
         def gather(weight):
-            return self.keep(weight, *used)
+            # Still in pieces here; otherwise an unrolled layer would be gathered once, and kept.
+            return self.keep(self.keep(weight, *spec), *used)
 
         # By itself the gradient would become whole too, before it is cut.
         gathered = jax.custom_vjp(gather)

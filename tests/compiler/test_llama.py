@@ -37,19 +37,33 @@ FSDP = {"all-gather", "reduce-scatter"}
     ("name", "choices", "expected", "absent"),
     [
         ("llama", {"data": 2, "attention": "xla", "remat": "none"}, FSDP, {"all-to-all"}),
-        ("llama", {"tensor": 2, "layers": "unrolled", "remat": "dots"}, FSDP, {"all-to-all"}),
         ("llama", {"data": 2, "context": 2}, {"all-to-all", *FSDP}, set()),
         ("moe", {"fsdp": 2}, {"all-to-all", *FSDP}, set()),
     ],
 )
 def test_what_it_sends(name, choices, expected, absent, quick, monkeypatch):
     """Collectives that belong to a layout are there."""
+    kinds = {one.kind for one in collectives(name, choices, quick, monkeypatch)}
+    assert expected <= kinds and not absent & kinds
+
+
+def test_unrolled_layers_are_gathered_again_for_the_backward_pass(quick, monkeypatch):
+    choices = {"tensor": 2, "layers": "unrolled", "remat": "dots"}
+    found = collectives("llama", choices, quick, monkeypatch)
+    assert {"all-reduce", *FSDP} <= {one.kind for one in found}
+    gathered = sum(one.bytes for one in found if one.kind == "all-gather")
+    query, key, gate = 512 * 512, 512 * 256, 512 * 1024
+    layer_bytes = 2 * (2 * query + 2 * key + 3 * gate) // choices["tensor"]
+    outer_bytes = 2 * (2 * 1024 * 512) // choices["tensor"]
+    assert gathered == 2 * 2 * layer_bytes + outer_bytes
+
+
+def collectives(name, choices, flags, monkeypatch):
     sizes = {"SIZE": "tiny", "WIDTH": 512, "INNER": 1024, "TOKENS": 256, "WORDS": 1024}
     for size, value in sizes.items():
         monkeypatch.setenv(f"{name.upper()}_{size}", str(value))
-    found = compilation(f"{EXAMPLES / name}.py:build", args=choices, on="8xH100", flags=quick)
-    kinds = {one.collective.kind for one in found.program.scheduled if one.collective}
-    assert expected <= kinds and not absent & kinds
+    found = compilation(f"{EXAMPLES / name}.py:build", args=choices, on="8xH100", flags=flags)
+    return [one.collective for one in found.program.scheduled if one.collective]
 
 
 @pytest.mark.parametrize(
