@@ -443,12 +443,13 @@ def read(source, sink):
 
 
 def _without_places(text):
-    """Program text without where each instruction came from, and without its fusions' kernels."""
+    """Program text without where each instruction came from, and without code of its kernels."""
     head, _, rest = text.partition("\nFileNames\n")
     if rest:
         # The tables of files and frames end at the first computation.
         rest = rest[re.search(r"^(?:%|ENTRY)", rest, re.MULTILINE).start() :]
-    return re.sub(r", metadata=\{[^{}]*\}", "", f"{head}\n\n{rest}" if rest else head)
+    text = re.sub(r", metadata=\{[^{}]*\}", "", f"{head}\n\n{rest}" if rest else head)
+    return re.sub(r'ir = "(?:[^"\\]|\\.)*", name', "name", text)
 
 
 def _loaded(data):
