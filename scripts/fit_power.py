@@ -20,7 +20,7 @@ import numpy as np
 
 from slipstream.machines.gpus import gpus
 from slipstream.machines.kernel_features import kernel_features
-from slipstream.machines.power import MATMULS
+from slipstream.machines.power import work as work_of
 from slipstream.simulate.costing import working
 from slipstream.sources.hlo.reader import program_from_text
 
@@ -66,15 +66,9 @@ def steps():
 def of_program(text):
     program, total = program_from_text(text), dict.fromkeys(KINDS, 0.0)
     for instruction in working(program):
-        features = kernel_features(program, instruction)
         times = program.executions(instruction.name) or 0
-        total["byte"] += features.bytes * times
-        total["operation"] += features.operations * times
-        if features.kind == "attention":
-            pairs = 0.5 if features.is_causal else 1.0
-            total["attention"] += features.gemm.flops * MATMULS[features.form] * pairs * times
-        elif features.gemm is not None:
-            total[features.gemm.dtype] += features.gemm.flops * times
+        for kind, amount in work_of(kernel_features(program, instruction)).items():
+            total[kind] += amount * times
     return total
 
 

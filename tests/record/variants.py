@@ -80,17 +80,7 @@ def training_step(attention="cudnn", remat="none", scan=False, fp8=False, moe=Fa
     else:
         shapes |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
 
-    def loss(params, text):
-        h = params["embedding"].astype(BF16)[text[:, :-1]]
-        layers = {name: params[name] for name in shapes}
-        if scan:
-            h, _ = jax.lax.scan(lambda h, p: (block(h, p), None), h, layers)
-        else:
-            for i in range(LAYERS):
-                h = block(h, {name: value[i] for name, value in layers.items()})
-        logits = (normed(h) @ params["embedding"].astype(BF16).T).astype(F32)
-        picked = jnp.take_along_axis(logits, text[:, 1:, None], -1)[..., 0]
-        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+    loss = next_word_loss(block, shapes, LAYERS, scan)
 
     def step(params, momentum, text):
         value, gradients = jax.value_and_grad(loss)(params, text)
@@ -102,6 +92,24 @@ def training_step(attention="cudnn", remat="none", scan=False, fp8=False, moe=Fa
     params = {name: jax.ShapeDtypeStruct(shape, F32) for name, shape in every.items()}
     text = jax.ShapeDtypeStruct((BATCH, TOKENS + 1), jnp.int32)
     return jax.jit(step, donate_argnums=(0, 1)), params, params, text
+
+
+def next_word_loss(block, names, count, scan):
+    """The loss of so many blocks between an embedding and the same, transposed."""
+
+    def loss(params, text):
+        h = params["embedding"].astype(BF16)[text[:, :-1]]
+        layers = {name: params[name] for name in names}
+        if scan:
+            h, _ = jax.lax.scan(lambda h, p: (block(h, p), None), h, layers)
+        else:
+            for i in range(count):
+                h = block(h, {name: value[i] for name, value in layers.items()})
+        logits = (normed(h) @ params["embedding"].astype(BF16).T).astype(F32)
+        picked = jnp.take_along_axis(logits, text[:, 1:, None], -1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+
+    return loss
 
 
 class Llama:
@@ -176,17 +184,7 @@ def adam_step(model, attention="cudnn", remat="none", scan=False, fp8=False):
         keep = policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
         layer = jax.checkpoint(layer, policy=keep)
 
-    def loss(params, text):
-        h = params["embedding"].astype(BF16)[text[:, :-1]]
-        layers = {name: params[name] for name in model.shapes}
-        if scan:
-            h, _ = jax.lax.scan(lambda h, p: (layer(h, p), None), h, layers)
-        else:
-            for i in range(model.layers):
-                h = layer(h, {name: value[i] for name, value in layers.items()})
-        logits = (normed(h) @ params["embedding"].astype(BF16).T).astype(F32)
-        picked = jnp.take_along_axis(logits, text[:, 1:, None], -1)[..., 0]
-        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+    loss = next_word_loss(layer, model.shapes, model.layers, scan)
 
     def step(params, moments, text):
         value, gradients = jax.value_and_grad(loss)(params, text)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from slipstream.machines.gemm_model import Gemm
 
+MATMULS = {"forward": 2, "backward": 5}
+"""of an attention, by its form"""
+
 
 @dataclass(frozen=True)
 class KernelFeatures:

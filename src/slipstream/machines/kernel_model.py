@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from slipstream.machines.features import KernelFeatures
+from slipstream.machines.features import MATMULS, KernelFeatures
 from slipstream.machines.gemm_model import gemm_us, peak_of, wave_count
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
@@ -194,9 +194,8 @@ def _attention_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) ->
     if features.window:
         pairs = min(pairs, gemm.batch * gemm.m * (features.window + own["block"]))
     pairs *= 1 + own["ramp"] / gemm.n
-    matmuls = 5 if features.form == "backward" else 2
     peak = gpu.peak_flops.get(gemm.dtype) or gpu.peak_flops["bf16"]
-    arithmetic = pairs * matmuls * 2 * gemm.k / (peak * own["share"])
+    arithmetic = pairs * MATMULS[features.form] * 2 * gemm.k / (peak * own["share"])
     exponentials = pairs / (gpu.cores * gpu.clock_hz * own["exponentials"])
     memory = features.bytes / (gpu.memory_bandwidth * own["memory"])
     return float(own["latency_us"] + _joined(_joined(arithmetic, exponentials, 2), memory, 2) * 1e6)

@@ -21,13 +21,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from slipstream.machines.features import KernelFeatures
+from slipstream.machines.features import MATMULS, KernelFeatures
 from slipstream.machines.machine import Gpu
 
 LOWEST_SHARE = 0.3
 """of the highest clock; caps are not set below what this needs"""
-MATMULS = {"forward": 2, "backward": 5}
-"""of an attention"""
 
 
 @dataclass(frozen=True)
@@ -44,23 +42,27 @@ class Power:
     """whether the power cap decides the clock"""
 
 
-def joules(features: KernelFeatures, gpu: Gpu) -> float:
-    """Energy of one execution of a kernel at the reference clock, beyond static power."""
-    energies = _constants()["picojoules"]
+def work(features: KernelFeatures) -> dict[str, float]:
+    """What one execution of a kernel does: FLOPs by the kind of their energy, bytes, operations."""
     moved, gemm = features.bytes, features.gemm
     if gemm is not None and gemm.dtype == "f8" and features.is_untuned:
         # A library's GEMM will take its place: see kernel_model.
         moved += features.unfused + 2 * features.transposed
-    total = moved * energies["byte"] + features.operations * energies["operation"]
-    if gemm is not None:
-        flops = float(gemm.flops)
-        kind = _energy_of(gemm.dtype)
-        if features.kind in ("attention", "pallas"):
-            kind = "attention"
-        if features.kind == "attention":
-            flops *= MATMULS[features.form] * (0.5 if features.is_causal else 1.0)
-        total += flops * energies[kind]
-    return float(total * 1e-12 * _scale(gpu))
+    found = {"byte": float(moved), "operation": float(features.operations)}
+    if gemm is not None and features.kind == "attention":
+        pairs = 0.5 if features.is_causal else 1.0
+        found["attention"] = gemm.flops * MATMULS[features.form] * pairs
+    elif gemm is not None:
+        kind = "attention" if features.kind == "pallas" else _energy_of(gemm.dtype)
+        found[kind] = float(gemm.flops)
+    return found
+
+
+def joules(features: KernelFeatures, gpu: Gpu) -> float:
+    """Energy of one execution of a kernel at the reference clock, beyond static power."""
+    energies = _constants()["picojoules"]
+    picojoules = sum(amount * energies[kind] for kind, amount in work(features).items())
+    return float(picojoules * 1e-12 * _scale(gpu))
 
 
 def watts(gpu: Gpu, joules: float, seconds: float, share: float) -> float:
