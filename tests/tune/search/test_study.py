@@ -230,7 +230,9 @@ from slipstream.tune.search.study import TrialRow, Study
 
 class Slow(Arithmetic):
     def evaluate(self, settings):
-        print("trying", flush=True)
+        # One write: of two threads that print, both texts can come before both ends of line.
+        sys.stdout.write("trying\n")
+        sys.stdout.flush()
         time.sleep(0.05)
         return super().evaluate(settings)
 
