@@ -20,8 +20,8 @@ from math import prod
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Machine
 from slipstream.plan.choices import Choice
+from slipstream.plan.expression import Condition, parse_where
 from slipstream.plan.parameters import Value
-from slipstream.plan.where import Condition, parse_where
 
 MOST_TOGETHER = 200_000
 """combinations of choices that conditions join; each is checked"""

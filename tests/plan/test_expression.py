@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.errors import BadInput
-from slipstream.plan.where import parse_where
+from slipstream.plan.expression import parse_where, work_of
 
 VALUES = {"fsdp": 4, "tensor": 2, "remat": "full", "scan": True, "chunk": None, "devices": 8}
 NAMES = {name: (value,) for name, value in VALUES.items()}
@@ -82,3 +82,25 @@ def test_conditions_that_cannot_be_used(text, message):
 def test_any_text_is_a_condition_or_bad_input(text):
     with suppress(BadInput, ArithmeticError):
         holds(text)
+
+
+def test_work_is_a_number_of_choices_and_sizes():
+    values = {"batch": 4, "data": 8, "devices": 64, "remat": "full"}
+    assert work_of("batch * data * 8192", values) == 4 * 8 * 8192
+    assert work_of("4096", values) == 4096
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batches * 2", r"--work 'batches \* 2': there is no choice 'batches'; did you mean batch"),
+        ("batch / (data - 8)", "--work .* can't be computed"),
+        ("-batch", "is -4; expected a number above 0"),
+        ("remat", "--work: remat is 'full'; expected a number there"),
+        ("batch *", "--work 'batch \\*' can't be read"),
+        ("open('x')", "--work .* is not allowed"),
+    ],
+)
+def test_work_that_is_no_number_says_why(text, message):
+    with pytest.raises(BadInput, match=message):
+        work_of(text, {"batch": 4, "data": 8, "remat": "full"})
