@@ -50,6 +50,10 @@ class Outcome:
     note: str = ""
     wrong: str = ""
     """why its results are wrong, if its program shows that they are"""
+    value: float | None = None
+    """the figure to minimise, for an objective that the step's own figures don't give"""
+    details: Mapping[str, Any] | None = None
+    """what else a plan keeps of a candidate, as JSON"""
 
     @property
     def is_ok(self) -> bool:
@@ -62,7 +66,7 @@ class Outcome:
         figures = {
             "step": self.step_us, "memory": self.memory_bytes, "compile": self.compile_s,
         }  # fmt: skip
-        return figures[objective]
+        return figures.get(objective, self.value)
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

@@ -18,8 +18,7 @@ from slipstream.tune.measure.finals import winners, without_redundant
 from slipstream.tune.report.effects import FEWEST, effects
 from slipstream.tune.report.report import ranked
 from slipstream.tune.search.seeds import PROBE, SIMPLIFY, Suggestion
-from slipstream.tune.search.study import TrialRow
-from slipstream.tune.space.space import Space
+from slipstream.tune.search.study import SearchSpace, TrialRow
 
 TOGETHER = "together"
 FROM_SCREEN = 8
@@ -30,7 +29,7 @@ MOST_SIMPLER = 2
 
 
 def next_candidates(
-    space: Space, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
+    space: SearchSpace, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
 ) -> list[Suggestion]:
     """Suggestions in the order to measure them; may include candidates already measured."""
     ranking = ranked(screened, objective)
@@ -55,7 +54,7 @@ def best_settings(measured: Sequence[TrialRow]) -> Mapping[str, str]:
 
 
 def _simpler(
-    space: Space, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
+    space: SearchSpace, screened: Sequence[TrialRow], measured: Sequence[TrialRow], objective: str
 ) -> Iterator[Suggestion]:
     """The best with fewer settings, then the fastest with fewer; nothing twice."""
     best_first = winners(measured)
@@ -80,7 +79,7 @@ def _fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _strongest_first(
-    space: Space,
+    space: SearchSpace,
     settings: Mapping[str, str],
     screened: Sequence[TrialRow],
     measured: Sequence[TrialRow],
@@ -118,7 +117,7 @@ def _together(measured: Sequence[TrialRow]) -> Iterator[Suggestion]:
     yield Suggestion(all_of_them, TOGETHER)
 
 
-def _probes(space: Space, base: Mapping[str, str]) -> Iterator[Suggestion]:
+def _probes(space: SearchSpace, base: Mapping[str, str]) -> Iterator[Suggestion]:
     """Values of knobs that only a measurement can judge, one knob at a time."""
     knobs = [knob for knob in space.knobs if knob.seen_by == "measurement"]
     most = max((len(knob.values) for knob in knobs), default=0)
@@ -128,5 +127,5 @@ def _probes(space: Space, base: Mapping[str, str]) -> Iterator[Suggestion]:
                 yield Suggestion({**base, knob.name: knob.values[-place]}, PROBE)
 
 
-def _within(space: Space, settings: Mapping[str, str]) -> dict[str, str]:
+def _within(space: SearchSpace, settings: Mapping[str, str]) -> dict[str, str]:
     return space.without_defaults(settings)

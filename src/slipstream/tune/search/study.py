@@ -15,14 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.seeds import SEARCH, Suggestion
 from slipstream.tune.search.storage import GRACE_S, HEARTBEAT_S, import_optuna, open_storage
 from slipstream.tune.search.trial_owner import TrialOwners, owner
 from slipstream.tune.space.knob import Knob
-from slipstream.tune.space.space import Space
 
 SETTLE_S = 5.0
 """how long a trial waits for an earlier one to say what it tries; its process may have died"""
@@ -57,6 +56,24 @@ class TrialRow:
     """from ask to tell; 0 for a trial that was not told, or by a Slipstream that kept no times"""
 
 
+class SearchSpace(Protocol):
+    """What a study searches."""
+
+    @property
+    def knobs(self) -> Sequence[Knob]: ...
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Knobs that were left out, and why."""
+
+    @property
+    def size(self) -> int:
+        """The number of possible settings."""
+
+    def without_defaults(self, chosen: Mapping[str, str]) -> dict[str, str]:
+        """The settings that a value for each knob stands for."""
+
+
 class Study:
     """One study; any number of threads and processes may use it at once."""
 
@@ -64,7 +81,7 @@ class Study:
         self,
         url: str,
         name: str,
-        space: Space,
+        space: SearchSpace,
         objective: str,
         seed: int = 0,
         grace_s: int = GRACE_S,
