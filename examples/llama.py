@@ -36,6 +36,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from slipstream import Divisor, Range
+
 RATE, DECAY_1, DECAY_2 = 3e-4, 0.9, 0.95
 
 
@@ -311,14 +313,14 @@ def jitted(model, layout, loss, outer, layer, batch):
 def build(
     devices,
     *,
-    data: int = 1,
-    fsdp: int | None = None,
-    context: Literal[1, 2, 4, 8] = 1,
-    tensor: Literal[1, 2, 4, 8] = 1,
+    data: Divisor = 1,
+    fsdp: Divisor | None = None,
+    context: Divisor[1, 4] = 1,
+    tensor: Divisor[1, 2, 4, 8] = 1,
     remat: Literal["none", "dots", "full"] = "full",
     attention: Literal["xla", "cudnn"] = "cudnn",
     layers: Literal["scan", "unrolled"] = "scan",
-    batch: int = 1,
+    batch: Range[1, 16] = 1,
 ):
     """The step on data × fsdp × context × tensor devices; `fsdp` takes what the others leave."""
     model = sized(SIZES, "LLAMA", devices)

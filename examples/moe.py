@@ -38,6 +38,8 @@ import jax.numpy as jnp
 import llama
 from jax.sharding import PartitionSpec as P
 
+from slipstream import Divisor, Range
+
 CHOSEN = 2
 """experts for each token"""
 
@@ -145,24 +147,22 @@ def block_of(model, layout, kind, capacity):
 def build(
     devices,
     *,
-    data: int = 1,
-    fsdp: int = 1,
-    expert: int | None = None,
-    tensor: Literal[1, 2, 4, 8] = 1,
+    data: Divisor = 1,
+    fsdp: Divisor | None = None,
+    expert: Divisor[1, 2, 4, 8] = 1,
+    tensor: Divisor[1, 2, 4, 8] = 1,
     capacity: float = 1.25,
     remat: Literal["none", "dots", "full"] = "full",
     attention: Literal["xla", "cudnn"] = "cudnn",
     layers: Literal["scan", "unrolled"] = "scan",
-    batch: int = 1,
+    batch: Range[1, 16] = 1,
 ):
-    """The step on data × fsdp × expert × tensor devices; `expert` takes what the others leave."""
+    """The step on data × fsdp × expert × tensor devices; `fsdp` takes what the others leave."""
     model = llama.sized(SIZES, "MOE", devices)
     mesh = llama.mesh_of(devices, data=data, fsdp=fsdp, expert=expert, context=1, tensor=tensor)
     llama.check_heads(model, tensor)
-    if model.experts % mesh.shape["expert"]:
-        raise ValueError(
-            f"expert = {mesh.shape['expert']} does not divide the {model.experts} experts"
-        )
+    if model.experts % expert:
+        raise ValueError(f"expert = {expert} does not divide the {model.experts} experts")
     layout = llama.Layout(mesh, ("data", "fsdp", "expert"))
     outer = llama.outer_weights(model, EVERYWHERE)
     layer = llama.attention_weights(model, EVERYWHERE) | expert_weights(model)

@@ -38,7 +38,7 @@ FSDP = {"all-gather", "reduce-scatter"}
     [
         ("llama", {"data": 2, "attention": "xla", "remat": "none"}, FSDP, {"all-to-all"}),
         ("llama", {"data": 2, "context": 2}, {"all-to-all", *FSDP}, set()),
-        ("moe", {"fsdp": 2}, {"all-to-all", *FSDP}, set()),
+        ("moe", {"expert": 4}, {"all-to-all", *FSDP}, set()),
     ],
 )
 def test_what_it_sends(name, choices, expected, absent, quick, monkeypatch):

@@ -29,10 +29,16 @@ def test_the_short_form_is_an_annotated_int():
     assert slipstream.Range[1, 64] == Annotated[int, slipstream.Range(1, 64)]
 
 
-def test_for_type_checkers_they_are_ints():
-    def build(*, fsdp: slipstream.Divisor = 1, batch: slipstream.Range[1, 8] = 1): ...
+@pytest.mark.parametrize("sizes", [0, (1, -2), (1, 2.0), "8", (1, True)])
+def test_what_is_no_size_of_an_axis(sizes):
+    with pytest.raises(BadInput, match=r"no sizes of a mesh axis; .*Divisor\[1, 2, 4, 8\]"):
+        slipstream.Divisor[sizes]
 
-    assert get_type_hints(build) == {"fsdp": int, "batch": int}
+
+def test_for_type_checkers_they_are_ints():
+    def build(*, tensor: slipstream.Divisor[1, 2] = 1, batch: slipstream.Range[1, 8] = 1): ...
+
+    assert get_type_hints(build) == {"tensor": int, "batch": int}
 
 
 @pytest.mark.parametrize("ends", [(64, 1), (1, 2.5), ("1", 2), (True, 2), 4, (1, 2, 3)])

@@ -32,6 +32,9 @@ def test_choices_by_their_types():
         devices,
         *,
         fsdp: Divisor,
+        data: Divisor | None = None,
+        pipeline: Divisor[1, 4] = 4,
+        expert: Divisor[2, 4] | None = None,
         tensor: Literal[1, 2, 4] = 1,
         remat: Remat = Remat.FULL,
         scan: bool = True,
@@ -45,6 +48,9 @@ def test_choices_by_their_types():
     assert all(one.varies for one in found)
     assert kinds(build) == {
         "fsdp": ("divisor", ()),
+        "data": ("divisor", ()),
+        "pipeline": ("divisor", (1, 4)),
+        "expert": ("divisor", (2, 4)),
         "tensor": ("values", (1, 2, 4)),
         "remat": ("values", ("NONE", "FULL")),
         "scan": ("values", (False, True)),
@@ -55,6 +61,9 @@ def test_choices_by_their_types():
     }
     assert [(one.default, one.has_default) for one in found] == [
         (None, False),
+        (None, True),
+        (4, True),
+        (None, True),
         (1, True),
         ("FULL", True),
         (True, True),
@@ -107,6 +116,7 @@ def test_what_is_no_choice():
         (Range[1, 8], 9, "x has the default 9; its type says a whole number from 1 to 8"),
         (Range[1, 8], 1.5, "its type says a whole number from 1 to 8"),
         (Divisor, 0, "its type says a positive number of devices"),
+        (Divisor[2, 4], 1, "x has the default 1; its type says one of 2, 4: change either"),
         (Range, 1, r"x: Range has no ends; write Range\[1, 64\]"),
     ],
 )

@@ -1,12 +1,12 @@
 """Annotations for what may vary besides `Literal`, enums and `bool`.
 
-def build(devices, *, data: Divisor = 1, fsdp: Divisor = 8, batch: Range[1, 64] = 8): …
+def build(devices, *, fsdp: Divisor = 8, tensor: Divisor[1, 2, 4] = 1, batch: Range[1, 64] = 8): …
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from slipstream.errors import BadInput
 
@@ -46,6 +46,29 @@ class Range:
 class DivisorOfDevices:
     """Marks a parameter as a divisor of the number of devices."""
 
+    sizes: tuple[int, ...] = ()
+    """those to try; empty for all divisors"""
 
-Divisor = Annotated[int, DivisorOfDevices()]
-"""a divisor of the number of devices; several of them are the axes of a mesh over all devices"""
+    def __post_init__(self) -> None:
+        if any(type(size) is not int or size < 1 for size in self.sizes):
+            listed = ", ".join(map(repr, self.sizes))
+            raise BadInput(
+                f"Divisor[{listed}] are no sizes of a mesh axis; expected whole numbers from 1 "
+                "on: Divisor[1, 2, 4, 8]"
+            )
+
+
+if TYPE_CHECKING:
+    Divisor = Annotated[int, DivisorOfDevices()]
+else:
+
+    class Divisor:
+        """A divisor of the number of devices; several of them are the axes of a mesh over all.
+
+        `tensor: Divisor[1, 2, 4, 8] = 1` tries these sizes only. It is short for
+        `Annotated[int, DivisorOfDevices((1, 2, 4, 8))]`, which type checkers accept too.
+        """
+
+        def __class_getitem__(cls, sizes: Any) -> Any:
+            listed = sizes if isinstance(sizes, tuple) else (sizes,)
+            return Annotated[int, DivisorOfDevices(listed)]

@@ -3,6 +3,7 @@
     Literal["none", "full"], an enum, bool      the values that the type lists
     Range[1, 64]                                powers of two, both ends and the default
     Divisor                                     divisors of the number of devices
+    Divisor[1, 2, 4, 8]                         those of these sizes that divide it
     X | None                                    the values of X, and None
     anything else                               no choice: the default, unless `--vary` has values
 
@@ -27,7 +28,7 @@ from slipstream.compiler.worker.keywords import (
 )
 from slipstream.compiler.worker.process import WorkerFailed, WorkerProcess
 from slipstream.errors import BadInput
-from slipstream.plan.annotations import DivisorOfDevices, Range
+from slipstream.plan.annotations import Divisor, DivisorOfDevices, Range
 
 Value = int | float | str | bool | None
 """a value as JSON has it; a member of an enum is its name"""
@@ -49,7 +50,7 @@ class Parameter:
     type_text: str = ""
     """its annotation; empty if it has none"""
     values: tuple[Value, ...] = ()
-    """the values that its type lists, or to try in a range"""
+    """the values that its type lists, or to try; empty for all divisors"""
     low: int = 0
     high: int = 0
     default: Value = None
@@ -131,7 +132,7 @@ def _by_type(name: str, annotation: Any, default: Any, has_default: bool) -> Par
         if kind == "range" and default not in listed:
             listed = sorted([*listed, default], key=lambda value: (value is None, value))
     if kind == "divisor":
-        listed = []  # None, as a default, is no size of an axis
+        listed = [size for size in listed if type(size) is int]  # None is no size of an axis
     return Parameter(name, kind, "", tuple(listed), limits.low, limits.high, varies=varies)
 
 
@@ -141,13 +142,14 @@ def _read(name: str, annotation: Any) -> tuple[str, list[Any], Range]:
     listed: list[Any] = []
     limits = Range(0, 0)
     for one in alternatives(annotation):
-        mark = next((m for m in getattr(one, "__metadata__", ()) if _is_mark(m)), None)
+        mark = _mark(one)
         if isinstance(mark, Range):
             kinds.append("range")
             listed += mark.values
             limits = mark
         elif mark is not None:
             kinds.append("divisor")
+            listed += mark.sizes
         elif one is Range:
             raise BadInput(f"{name}: Range has no ends; write Range[1, 64], with yours")
         elif (values := listed_values(one)) is not None:
@@ -161,8 +163,12 @@ def _read(name: str, annotation: Any) -> tuple[str, list[Any], Range]:
     return kinds[0] if is_known else "other", listed, limits
 
 
-def _is_mark(mark: Any) -> bool:
-    return isinstance(mark, (Range, DivisorOfDevices))
+def _mark(annotation: Any) -> Range | DivisorOfDevices | None:
+    """What this package's annotations say of a parameter."""
+    if annotation is Divisor:
+        return DivisorOfDevices()
+    notes = getattr(annotation, "__metadata__", ())
+    return next((one for one in notes if isinstance(one, (Range, DivisorOfDevices))), None)
 
 
 def _check_default(name: str, kind: str, default: Any, listed: list[Any], limits: Range) -> None:
@@ -173,7 +179,7 @@ def _check_default(name: str, kind: str, default: Any, listed: list[Any], limits
         expected = "a positive number of devices"
     elif kind == "range" and not (is_int and limits.low <= default <= limits.high):
         expected = f"a whole number from {limits.low} to {limits.high}"
-    elif kind == "values":
+    elif kind == "values" or (kind == "divisor" and listed):
         expected = "one of " + ", ".join(map(str, listed))
     else:
         return
