@@ -102,13 +102,18 @@ class Space:
         return [self.at(number) for number in sorted(numbers)]
 
 
-def space_of(choices: Sequence[Choice], machine: Machine, where: str = "") -> Space:
-    """The combinations that a machine and a condition allow."""
-    sizes = {
+def sizes_of(machine: Machine) -> dict[str, int]:
+    """The sizes of a machine that expressions may use."""
+    return {
         "devices": machine.devices,
         "hosts": machine.slices * machine.hosts,
         "gpus_per_host": machine.gpus_per_host,
     }
+
+
+def space_of(choices: Sequence[Choice], machine: Machine, where: str = "") -> Space:
+    """The combinations that a machine and a condition allow."""
+    sizes = sizes_of(machine)
     skipped: list[Skipped] = []
     values = {one.name: _dividing(one, machine.devices, skipped) for one in choices}
     known = values | {name: (size,) for name, size in sizes.items() if name not in values}
