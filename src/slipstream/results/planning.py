@@ -20,6 +20,25 @@ PER_SECOND, PER_DEVICE, PER_DOLLAR, TIME = "work/s", "work/s/device", "work/$", 
 """objectives: the most work in a second, on each device or for each dollar, or the least time for
 a fixed global batch"""
 
+PRODUCTS, ATTENTION, TRAFFIC = "products", "attention", "memory traffic"
+OTHER_KERNELS, RECOMPUTATION = "other kernels", "recomputation"
+EXPOSED, COPIES, IDLE, BUBBLE, MEMORY = (
+    "exposed communication",
+    "exposed copies",
+    "idle",
+    "pipeline bubble",
+    "memory",
+)
+"""kinds of limits"""
+NVLINK, PCIE, NETWORK = "exposed NVLink", "exposed PCIe", "exposed network"
+COMMUNICATION_PARTS = (NVLINK, PCIE, NETWORK)
+"""exposed communication, by the slowest link that it crosses"""
+PARTS = (
+    PRODUCTS, ATTENTION, TRAFFIC, OTHER_KERNELS, RECOMPUTATION, BUBBLE, *COMMUNICATION_PARTS,
+    COPIES, IDLE,
+)  # fmt: skip
+"""names of the parts of a step, in the order in which they are shown"""
+
 Choices = Mapping[str, int | float | str | bool | None]
 """the arguments of the build function, by name"""
 
@@ -29,8 +48,8 @@ class Limit:
     """Something that a step spends its time on, or that fills the memory."""
 
     kind: str
-    """`products`, `attention`, `memory traffic`, `exposed communication`, `recomputation`,
-    `pipeline bubble`, `exposed copies`, `idle` or `memory`"""
+    """`products`, `attention`, `memory traffic`, `other kernels`, `exposed communication`,
+    `recomputation`, `pipeline bubble`, `exposed copies`, `idle` or `memory`"""
     share: float
     """of the step; of the device's memory for `memory`"""
     us: float | None
@@ -67,7 +86,7 @@ class Candidate:
     limits: tuple[Limit, ...] = ()
     """the largest first"""
     parts_us: Mapping[str, float] = field(default_factory=dict)
-    """the parts of the step, which add up to it"""
+    """the parts of the step, which add up to it: names of PARTS, in that order"""
     same_program_as: int | None = None
     """the candidate that compiles to the same program"""
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +97,11 @@ class Candidate:
     @property
     def is_fitting(self) -> bool:
         return self.status in FITTING
+
+    @property
+    def exposed_us(self) -> float:
+        """Exposed communication of a step."""
+        return sum(self.parts_us.get(part, 0.0) for part in COMMUNICATION_PARTS)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from slipstream.profile.semantics.matmuls import matmul
 from slipstream.profile.semantics.op_patterns import pattern_name
 from slipstream.units import format_bytes
 
+SUMS = ("reduce-scatter", "all-reduce")
 _MOST_NAMES = 4
 _MOST_WORDS = 3
 _known: WeakKeyDictionary[Program, dict[tuple[str, str], str]] = WeakKeyDictionary()
@@ -51,14 +52,24 @@ def _described(program: Program, instruction: Instruction) -> str:
 def _collective(program: Program, instruction: Instruction) -> str:
     assert instruction.collective is not None
     kind = instruction.collective.kind
-    if kind in ("reduce-scatter", "all-reduce"):
-        weights = updated_weights(program, instruction)
-        names = [f"∂{parameter_name(weight.op_name)}" for weight in weights]
-    else:
-        origins = (origin(program, operand) for operand in program.operands(instruction))
-        names = [parameter_name(found.op_name) for found in origins if found and found.op_name]
+    sums = kind in SUMS
+    names = [
+        f"∂{parameter_name(found.op_name)}" if sums else parameter_name(found.op_name)
+        for found in moved_arguments(program, instruction)
+    ]
     size = format_bytes(instruction.collective.bytes)
     return " ".join(part for part in (kind, _listed(names), size) if part)
+
+
+def moved_arguments(program: Program, instruction: Instruction) -> list[Instruction]:
+    """The arguments of the program that a collective moves; if it sums, whose gradients it sums.
+
+    Empty if it moves values that were computed, or if their origin can't be told.
+    """
+    if instruction.collective is not None and instruction.collective.kind in SUMS:
+        return updated_weights(program, instruction)
+    origins = (origin(program, operand) for operand in program.operands(instruction))
+    return [found for found in origins if found is not None and found.op_name]
 
 
 def _listed(names: list[str]) -> str:
