@@ -91,6 +91,8 @@ class Candidate:
     """the candidate that compiles to the same program"""
     flags: Mapping[str, str] = field(default_factory=dict)
     """XLA flags that `--flags` found for it"""
+    flags_step_us: float | None = None
+    """the simulated step with these flags"""
     why: str = ""
     """why it can't be run or can't win, or what is to be known about it"""
 

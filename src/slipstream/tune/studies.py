@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slipstream.compiler.compile import compiler, machine_of
+from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.results.tuning import Tuning
@@ -57,6 +58,8 @@ class TuneOptions:
     budget_s: float = 600.0
     folder: Path = Path(DEFAULT_FOLDER)
     storage: str | None = None
+    study_prefix: str = ""
+    """in front of the names of its studies, in a storage that others use too"""
     jobs: int | None = None
     costs: str | None = None
     space: SpaceOptions = field(default_factory=SpaceOptions)
@@ -71,7 +74,7 @@ class TuneOptions:
 
 
 def tune(
-    target: str,
+    target: str | Target,
     options: TuneOptions,
     *,
     on_result: OnResult = lambda candidate, outcome: None,
@@ -95,15 +98,18 @@ def tune(
         )
 
 
-def start(target: str, options: TuneOptions, progress: Progress = lambda text: None) -> StudyConfig:
+def start(
+    target: str | Target, options: TuneOptions, progress: Progress = lambda text: None
+) -> StudyConfig:
     """Lower and compile the target, find its knobs, write the folder and queue the seeds."""
     check_objective(options.objective)
+    label = target.label if isinstance(target, Target) else target
     if options.measure is not None:
-        check_runnable(target, options.objective, options.measure)
+        check_runnable(label, options.objective, options.measure)
     machine, catalogue = machine_of(options.on), installed_catalogue()
-    path, own_costs = as_target(target)
+    program_or_path, own_costs = (target, None) if isinstance(target, Target) else as_target(target)
     costs_path = options.costs or own_costs
-    with compiler(path, on=machine, progress=progress) as session:
+    with compiler(program_or_path, on=machine, progress=progress) as session:
         lowered = session.portable_target()
     with compiler(lowered, on=machine, progress=progress) as session:
         program = session.compile().program
@@ -119,11 +125,11 @@ def start(target: str, options: TuneOptions, progress: Progress = lambda text: N
     )
     if not space.knobs:
         raise BadInput(
-            f"no knobs are left for {target} on {machine.spec}: all are forbidden or have no "
+            f"no knobs are left for {label} on {machine.spec}: all are forbidden or have no "
             "effect; allow more, or add one with --add NAME=VALUE,VALUE"
         )
     config = StudyConfig(
-        target=target,
+        target=label,
         kind=lowered.kind,
         machine=options.on,
         program=program.name,
@@ -133,6 +139,7 @@ def start(target: str, options: TuneOptions, progress: Progress = lambda text: N
         devices=lowered.devices,
         options=lowered.options,
         storage=options.storage,
+        study_prefix=options.study_prefix,
         costs=costs_path,
         most_memory_bytes=options.most_memory_bytes,
         tolerance=options.tolerance,

@@ -74,6 +74,8 @@ class StudyConfig:
     devices: tuple[int, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     storage: str | None = None
+    study_prefix: str = ""
+    """in front of the names of its studies, in a storage that others use too"""
     costs: str | None = None
     """a path that `--costs` named"""
     most_memory_bytes: int | None = None
@@ -146,7 +148,7 @@ def open_study(
     spaces = {SCREEN: config.space.screened, MEASURED: config.space.in_process}
     return Study(
         config.storage or sqlite_url(folder),
-        name,
+        f"{config.study_prefix}{name}",
         space or spaces.get(name, config.space),
         config.objective,
         config.seed,
