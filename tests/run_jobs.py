@@ -22,7 +22,7 @@ from typing import IO
 
 from slipstream.run.run_dir import done_facts, mark_done, read_json, write_json
 
-LONGEST_S = 150.0
+LONGEST_S = 300.0
 """after which a run is taken to hang"""
 OTHER = ("--flags", "--xla_disable_hlo_passes=cpu-parallel-task-assigner")
 """options that give a CPU something to compare: of the variants that are always tried, it makes the
@@ -132,7 +132,9 @@ def plain(job: Sequence[str], cwd: Path, **more: str) -> Done:
     """The job without us."""
     words = [str(word) for word in job]
     env = environment(**more)
-    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        words, cwd=cwd, env=env, capture_output=True, text=True, timeout=LONGEST_S
+    )
     return Done(_shell_code(done.returncode), done.stdout, done.stderr, cwd)
 
 

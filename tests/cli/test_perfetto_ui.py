@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from free_port import free_port
 from slipstream.cli import perfetto_ui
 from slipstream.cli.main import app
 from slipstream.errors import Missing
@@ -23,8 +24,7 @@ OFFLOAD = str(Path(__file__).parent.parent / "data" / "off_default.xplane.pb.gz"
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
     """Others may use the real one."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        found = free.getsockname()[1]
+    found = free_port()
     monkeypatch.setattr(perfetto_ui, "PORT", found)
     return found
 

@@ -12,8 +12,9 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
-from serve.recordings import write_recording
+from serve.recordings import first_object, write_recording
 
+PATIENCE_S = 300
 SERVE = [sys.executable, "-m", "slipstream", "serve"]
 
 
@@ -29,24 +30,21 @@ def test_it_answers_and_ends_with_ctrl_c(recording: Path) -> None:
         url = process.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")
         browser = build_opener(HTTPCookieProcessor())
-        with browser.open(url, timeout=60) as page:
+        with browser.open(url, timeout=PATIENCE_S) as page:
             assert b"<title>Slipstream</title>" in page.read()
-        with browser.open(url.partition("?")[0] + "api/scene", timeout=60) as answer:
+        with browser.open(url.partition("?")[0] + "api/scene", timeout=PATIENCE_S) as answer:
             assert json.load(answer)["facts"][0] == "9 device events"
         process.send_signal(signal.SIGINT)
-        assert (process.wait(60), process.stdout.read()) == (0, "")
+        assert (process.wait(PATIENCE_S), process.stdout.read()) == (0, "")
 
 
 def test_json_says_where_it_is(recording: Path) -> None:
     command = [*SERVE, str(recording), "--no-open", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        lines = []
-        while not lines or lines[-1] != "}\n":
-            lines.append(process.stdout.readline())
-        told = json.loads("".join(lines))
+        told = json.loads(first_object(process.stdout))
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert set(told) == {"url", "host", "port", "paths"}
     assert (told["host"], told["paths"]) == ("127.0.0.1", [str(recording)])
     assert told["url"].startswith(f"http://127.0.0.1:{told['port']}/?token=")
@@ -54,6 +52,8 @@ def test_json_says_where_it_is(recording: Path) -> None:
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     command = [*SERVE, str(tmp_path / "nothing"), "--no-open"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, env=dict(os.environ)
+    )
     assert done.returncode == 2
     assert "nothing does not exist" in done.stderr

@@ -36,7 +36,7 @@ w = jnp.asarray(np.eye(SIZE, dtype=np.float32))
 x, m = jnp.asarray(np.full((SIZE, SIZE), 0.01, np.float32)), jnp.asarray(np.zeros_like(w))
 for _ in range(30):
     evaluate(w, x), shuffle(x)
-number, goes_on, end = 0, os.environ.get("JOB_GOES_ON", "/none"), time.monotonic() + 150
+number, goes_on, end = 0, os.environ.get("JOB_GOES_ON", "/none"), time.monotonic() + 300
 while number < int(sys.argv[1]) or (os.path.exists(goes_on) and time.monotonic() < end):
     x = shuffle(x)
     w, m = update(w, m, gradient(w, x))

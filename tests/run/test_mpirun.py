@@ -10,7 +10,16 @@ import sys
 import pytest
 
 from launched_job import JOB
-from run_jobs import OTHER, command, environment, is_alive, start, wait_until, wait_while_alive
+from run_jobs import (
+    LONGEST_S,
+    OTHER,
+    command,
+    environment,
+    is_alive,
+    start,
+    wait_until,
+    wait_while_alive,
+)
 from slipstream.run.run_dir import read_json
 
 RANKS = ("rank0", "rank1")
@@ -43,7 +52,7 @@ def _mpirun():
     if program is None:
         pytest.skip("no mpirun: apt-get install openmpi-bin (`make test` does, where it may)")
     words = [program, "--allow-run-as-root", "--oversubscribe", "-n", "2"]
-    tried = subprocess.run([*words, "true"], capture_output=True, text=True, timeout=60)
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, timeout=LONGEST_S)
     if tried.returncode:
         pytest.skip(f"no mpirun: the one here starts nothing ({tried.stderr.strip()[:200]})")
     return words
@@ -72,6 +81,6 @@ def test_ranks_of_mpirun_agree_and_end_with_it(started, tmp_path):
     jobs = [_status(out, rank)["process"] for rank in RANKS]
     assert all(map(is_alive, jobs))
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 1
+    assert process.wait(LONGEST_S) == 1
     for job in jobs:
         wait_while_alive(job)

@@ -4,27 +4,28 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from free_port import free_port
 from run_jobs import LONGEST_S, OTHER, command, environment, is_alive, start, wait_until
-from slipstream.consensus.patience import Patience
 from slipstream.costs.files import read_costs
 from slipstream.experiment.phase_times import PHASES, WAIT
 from slipstream.run.run_dir import done_facts, read_json
 
 JOB = """
-import hashlib, os, sys, time
+import hashlib, json, os, sys, time
 import jax, jax.numpy as jnp, numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 rank, size, steps = (int(os.environ[f"JOB_{n}"]) for n in ("RANK", "SIZE", "STEPS"))
+heartbeat_s, shutdown_s = json.loads(os.environ["JOB_PATIENCE_S"])
 jax.distributed.initialize(
-    sys.argv[1], size, rank, heartbeat_timeout_seconds=10, shutdown_timeout_seconds=5
+    sys.argv[1], size, rank,
+    heartbeat_timeout_seconds=heartbeat_s, shutdown_timeout_seconds=shutdown_s,
 )
 mesh = Mesh(np.array(jax.devices()), ("data",))
 cut, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
@@ -37,7 +38,7 @@ step = jax.jit(step, in_shardings=(whole, cut), out_shardings=whole, donate_argn
 weights = np.linspace(-0.1, 0.1, 1024, dtype=np.float32).reshape(32, 32)
 w = jax.make_array_from_callback((32, 32), whole, lambda index: weights[index])
 x = jax.make_array_from_callback((32, 32), cut, lambda index: np.eye(32, dtype=np.float32)[index])
-end, number, goes_on = time.monotonic() + 150, 0, True
+end, number, goes_on = time.monotonic() + float(os.environ["JOB_LONGEST_S"]), 0, True
 while goes_on:
     for _ in range(50):
         w, loss = step(w, x)
@@ -52,6 +53,10 @@ print("rank", rank, "end", number, float(loss), digest)
 """
 
 
+LONG_S = (300, 300)
+"""for which JAX waits for a rank's heartbeat, and for all ranks at the end"""
+SHORT_S = (10, 5)
+"""the same where one is killed: the others wait for so long"""
 SIZE = 4
 """ranks of the job that is profiled first"""
 MANY = 16
@@ -62,16 +67,14 @@ class Ranks:
     """All ranks of a job, with us or without."""
 
     def __init__(
-        self, folder, name, size, steps=50, *options, with_us=True, is_short=False, is_told=True
-    ):
-        with socket.socket() as opened:
-            opened.bind(("localhost", 0))
-            address = f"localhost:{opened.getsockname()[1]}"
+        self, folder, name, size, steps=50, *options,
+        with_us=True, is_short=False, is_told=True, is_to_die=False,
+    ):  # fmt: skip
         self.out = folder / name
         self.goes_on = folder / f"{name}.goes-on"
         if not is_short:
             self.goes_on.touch()
-        job = [sys.executable, "job.py", address]
+        job = [sys.executable, "job.py", f"localhost:{free_port()}"]
         self.size = size
         self.outputs = [folder / f"{name}{rank}.txt" for rank in range(size)]
         self.errors = [folder / f"{name}{rank}.err" for rank in range(size)]
@@ -83,7 +86,8 @@ class Ranks:
             words = command(own, job, *more) if with_us else job
             env = environment(
                 JOB_RANK=str(rank), JOB_SIZE=str(size), JOB_STEPS=str(steps),
-                JOB_GOES_ON=str(self.goes_on),
+                JOB_GOES_ON=str(self.goes_on), JOB_LONGEST_S=str(LONGEST_S),
+                JOB_PATIENCE_S=json.dumps(SHORT_S if is_to_die else LONG_S),
                 SLIPSTREAM_SESSION=f"{os.getpid()}-{name}",
             )  # fmt: skip
             with self.outputs[rank].open("w") as out, self.errors[rank].open("w") as err:
@@ -93,7 +97,11 @@ class Ranks:
         return read_json(self.out / phase / f"rank{rank}" / "status.json") or {}
 
     def wait_for(self, look):
-        wait_until(look, lambda: None, lambda: self.said)
+        """While all of them run."""
+        wait_until(look, self.first_code, lambda: self.said)
+
+    def first_code(self):
+        return next((code for p in self if (code := p.poll()) is not None), None)
 
     def wait(self):
         return [code if code >= 0 else 128 - code for code in (p.wait(LONGEST_S) for p in self)]
@@ -178,41 +186,34 @@ def assert_one_decision(ranks):
         assert [arm["step_us"] for arm in other["arms"]] == [a["step_us"] for a in first["arms"]]
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_all_ranks_end_as_without_us(ranks, place):
     assert_ends_as_without_us(ranks, place)
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_one_rank_speaks_for_all(ranks):
     first, *others = (file.read_text() for file in ranks.errors)
     assert "verdict" in first
     assert not any("verdict" in said or "3 costs" in said for said in others)
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_costs_are_merged_and_all_compile_with_them(ranks):
     assert_one_decision(ranks)
     assert json.loads((ranks.out / "receipt.json").read_text())["arms"]
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_sixteen_ranks_end_as_without_us(many, place):
     assert_ends_as_without_us(many, place)
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_sixteen_ranks_decide_as_one(many):
     assert_one_decision(many)
     receipt = json.loads((many.out / "receipt.json").read_text())
     assert receipt["arms"] and receipt["ranks"]["count"] == receipt["ranks"]["reported"] == MANY
     seconds = receipt["ranks"]["seconds"]
     assert list(seconds) == [*PHASES, WAIT]
-    assert seconds[WAIT]["slowest"] <= Patience().step_s
     assert all(0 <= found["median"] <= found["slowest"] for found in seconds.values())
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_ranks_that_only_jax_knows_decide_as_one_and_say_so(place):
     """Their script tells `jax.distributed.initialize`, and each has a folder of its own."""
     ranks = Ranks(place, "untold", 2, is_told=False)
@@ -235,10 +236,13 @@ def killed(place, ranks):
     for part in ("profile", "costs"):
         shutil.copytree(ranks.out / part, place / "killed-compare" / part)
     started = [
-        Ranks(place, "killed", 2, with_us=False),
-        Ranks(place, "killed-profile", 2, 50, "--profile-first", "--capture", "5:1000000"),
-        Ranks(place, "killed-compare", SIZE, 50, "--rounds", "1000000"),
-    ]
+        Ranks(place, "killed", 2, with_us=False, is_to_die=True),
+        Ranks(
+            place, "killed-profile", 2, 50, "--profile-first", "--capture", "5:1000000",
+            is_to_die=True,
+        ),
+        Ranks(place, "killed-compare", SIZE, 50, "--rounds", "1000000", is_to_die=True),
+    ]  # fmt: skip
     kills = (kill_begun, kill_capturing, kill_comparing)
     with ThreadPoolExecutor(len(started)) as pool:
         for ended, codes in zip(started, pool.map(kill_and_wait, started, kills), strict=True):
@@ -272,7 +276,7 @@ def kill_in(ranks, phase, state):
     os.kill(ranks.status(phase)["process"], signal.SIGKILL)
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
+@pytest.mark.retry("JAX takes a rank that is held up for ten seconds for dead")
 @pytest.mark.parametrize("number", [1, 2], ids=["profile", "compare"])
 def test_a_killed_rank_ends_the_job_as_without_us(killed, number):
     without, ended = killed[0], killed[number]

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from free_port import free_port
 from launched_job import JOB
 from run_jobs import (
     LONGEST_S,
@@ -60,10 +61,7 @@ def cluster(tmp_path):
         (tmp_path / name).mkdir(mode=0o700)
     (tmp_path / "munge" / "key").write_bytes(os.urandom(64))
     (tmp_path / "munge" / "key").chmod(0o600)
-    with socket.socket() as one, socket.socket() as other:
-        for opened in (one, other):
-            opened.bind(("127.0.0.1", 0))
-        ports = [opened.getsockname()[1] for opened in (one, other)]
+    ports = [free_port(), free_port()]
     facts = {"host": socket.gethostname().split(".")[0], "user": getpass.getuser()}
     configuration = tmp_path / "slurm.conf"
     configuration.write_text(CONFIGURATION.format(folder=tmp_path, ports=ports, **facts))
@@ -104,7 +102,6 @@ def process(cluster, tmp_path):
     started.wait()
 
 
-@pytest.mark.retry("another process can take a free port before Slurm's daemons do")
 def test_ranks_of_srun_share_their_costs_and_end_with_it(process, tmp_path):
     out, said = tmp_path / "out", tmp_path / "err.txt"
     wait_until((out / "receipt.html").exists, process.poll, said.read_text)

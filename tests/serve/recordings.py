@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,16 @@ def write_recording(path: Path, steps: int = 3, us: float = 20) -> Path:
         copies.kernel("MemcpyD2H", at + 5, us, "copy-start.1", correlation=2 * step + 2)
         built.host().line("python").annotation(step, at, us)
     return built.write(path)
+
+
+def first_object(output: Iterable[str]) -> str:
+    """The lines up to the end of the first JSON object, or of the output."""
+    lines = []
+    for line in output:
+        lines.append(line)
+        if line == "}\n":
+            break
+    return "".join(lines)
 
 
 @contextmanager

@@ -126,12 +126,13 @@ class ViewerSession:
 
     def watch(self, poll_s: float = POLL_S) -> None:
         """Read again whenever a recording changes or a new run appears, until `close`."""
-        before, pause = self._known, poll_s
+        before, pause, took_before = self._known, poll_s, 0.0
         while not self._stop.wait(pause):
             began = time.monotonic()
             now = self._stamps()
-            # Large folders are polled less often.
-            pause = max(poll_s, POLL_FACTOR * (time.monotonic() - began))
+            took = time.monotonic() - began
+            # Large folders are polled less often. One poll that is held up does not make them so.
+            pause, took_before = max(poll_s, POLL_FACTOR * min(took, took_before)), took
             # A file is read only once two polls found it unchanged.
             if now != self._known and now == before:
                 self._read_again()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from free_port import free_port
 from run_jobs import environment, is_alive, wait_until, wait_while_alive
 from slipstream.bench import timed_run as shortrun
 from slipstream.bench.timed_run import DIED, MEMORY, TimedRunFailed, TimedRuns
@@ -89,10 +90,8 @@ def test_jobs_are_timed_and_failures_are_classified(tmp_path, job):
 
 
 LAUNCHER = """
-import os, socket, subprocess, sys
-with socket.socket() as server:
-    server.bind(("localhost", 0))
-    address = f"localhost:{server.getsockname()[1]}"
+import subprocess, sys
+address = "localhost:PORT"
 start = f"import jax; jax.distributed.initialize({address!r}, 2, RANK)"
 code = "; ".join([start, "exec(open(__import__('sys').argv[1]).read())"])
 ranks = [
@@ -105,7 +104,7 @@ sys.exit(max(rank.wait() for rank in ranks))
 
 def test_a_launcher_in_front_of_the_job_stays_there_and_its_first_rank_is_timed(tmp_path, job):
     launcher = tmp_path / "launcher.py"
-    launcher.write_text(LAUNCHER)
+    launcher.write_text(LAUNCHER.replace("PORT", str(free_port())))
     runs = TimedRuns((sys.executable, str(launcher), *job), base=environment())
     facts = runs.time(tmp_path / "run", {"MY_VARIABLE": "1"})
     assert facts["processes"] == 2 and facts["step_s"] > 0

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from free_port import free_port
 from slipstream.compiler.compile import machine_of
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput, Missing
@@ -60,7 +60,7 @@ def cluster(environment):
             yield json.loads(process.stdout.readline())
         finally:
             process.stdin.close()
-            process.wait(60)
+            process.wait(300)
 
 
 def busy_worker(search: subprocess.Popen, nodes: list[int]) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
     worker, node = busy_worker(search, [one for one in cluster["raylets"] if one != node])
     os.kill(node, signal.SIGKILL)
     os.kill(worker, signal.SIGKILL)
-    assert search.wait(240) == 0, told.read_text()
+    assert search.wait(300) == 0, told.read_text()
     assert "a worker on " in told.read_text() and "(raylet)" not in told.read_text()
     assert json.loads(said.read_text())["stopped_because"] == f"{TRIALS} candidates were tried"
     resume(here, jobs=1)
@@ -152,8 +152,7 @@ def test_an_unreachable_cluster_fails_at_once():
         BadInput, match="'nonsense' is not the address of a Ray cluster; expected auto"
     ):
         Connection("nonsense").open()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
+    free = free_port()
     with pytest.raises(Missing, match=rf"no Ray cluster at ray://127.0.0.1:{free} .*refused"):
         Connection(f"ray://127.0.0.1:{free}").open()
 
