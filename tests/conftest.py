@@ -43,6 +43,7 @@ LONGEST = (
     "tune/search/test_screen.py",  # 25
     "compiler/test_compile.py",  # 24
     "browser/test_report.py",  # 22
+    "browser/test_plan.py",  # 25
     "tune/search/test_study.py",  # 22
     "flags/catalogue/test_values.py",  # 20
     "sources/xplane/test_reader.py",  # 18

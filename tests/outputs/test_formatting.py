@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from slipstream.outputs.formatting import band_text, share_text
+from slipstream.outputs.formatting import amount_text, band_text, share_text
 
 
 def test_shares_never_pretend():
@@ -14,3 +14,17 @@ def test_shares_never_pretend():
 def test_a_band_has_one_unit():
     shown = [band_text(*times) for times in ((12.1e6, 11.5e6, 13.4e6), (1040, 970, 1100))]
     assert shown == ["12.1 s (11.5 … 13.4)", "1.04 ms (0.97 … 1.1)"]
+
+
+def test_amounts_of_work():
+    texts = {
+        69_076.3: "69,100",
+        999.6: "1,000",
+        999_700: "1M",
+        1_234_567: "1.23M",
+        2.5e9: "2.5B",
+        4.0512: "4.05",
+        0.0: "0",
+        float("nan"): "–",
+    }
+    assert {value: amount_text(value) for value in texts} == texts

@@ -27,6 +27,20 @@ def count_text(count: float) -> str:
     return f"{count:,.0f}" if abs(count - round(count)) < 0.05 and count >= 0.5 else f"{count:.2g}"
 
 
+def amount_text(value: float) -> str:
+    """An amount of work, or a rate of it: `69,100`, `1.23M`, `4.05`; three significant digits."""
+    if not math.isfinite(value):
+        return "–"
+    if abs(value) >= 0.9995e6:
+        units = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+        scale, letter = next(unit for unit in units if abs(value) >= 0.9995 * unit[0])
+        return f"{value / scale:.3g}{letter}"
+    if abs(value) >= 100:
+        digits = 2 - math.floor(math.log10(abs(value)))
+        return f"{round(value, digits):,.0f}"
+    return f"{value:.3g}"
+
+
 def step_text(us: float, steps: int) -> str:
     """`step 12.3 ms`, or `recording 12.3 ms` where no steps were found."""
     return f"{'step' if steps else 'recording'} {time_text(us)}"

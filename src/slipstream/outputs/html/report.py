@@ -62,7 +62,7 @@ def report_page(found: Results) -> str:
             sections=list(_sections(found, view)),
             data=_data(found, view),
             styles=(TIMELINE_STYLE, "report.css"),
-            scripts=(*TIMELINE_SCRIPTS, "treemap.js", "ops.js", "report.js"),
+            scripts=(*TIMELINE_SCRIPTS, "numbers.js", "treemap.js", "ops.js", "report.js"),
             keys=KEYS,
         )
     )

@@ -1,0 +1,336 @@
+// Choices against throughput: one axis for each choice, one line for each candidate.
+//
+// A choice's axis has a box for each value. Lines go through the box in the order of their
+// throughput, so that a box shows at a glance how well its value can do. All lines of one colour are
+// one path: thousands of candidates stay quick.
+//
+//      tensor     remat      memory   throughput
+//      ┌───┐══════┌─────┐
+//      │ 2 │──┐ ┌═│ full│══════╪═══════╪
+//      ├───┤  ╳   ├─────┤──────┼───────┼
+//      │ 1 │══┘ └─│ dots│              │ does not fit
+(() => {
+  "use strict";
+  const { element, shape, amount, signed, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
+  const { bytes } = window.SlipstreamNumbers;
+  const TOP = 34;
+  const BOX = 22; // least height of a value's box
+  const ROOM = 96; // least width of an axis
+  const NEAR_PX = 9;
+  const GROUPS = ["not known", "does not fit", "cannot win", "failed"];
+
+  class Axes {
+    constructor(place, state, tip) {
+      Object.assign(this, { place, state, tip });
+      this.sizes = new ResizeObserver(() => this.width !== place.clientWidth && this.draw());
+      this.sizes.observe(place);
+      place.addEventListener("pointermove", (event) => this.move(event));
+      place.addEventListener("pointerleave", () => this.leave());
+      place.addEventListener("click", (event) => this.click(event));
+    }
+
+    // ---- where things are ---------------------------------------------------------------------
+
+    layOut() {
+      const { state, place } = this;
+      this.width = place.clientWidth;
+      const most = Math.max(4, ...state.choices.map((one) => one.values.length));
+      this.groups = GROUPS.filter((group) => state.candidates.some((one) => state.group(one) === group));
+      this.tall = Math.max(340, most * (BOX + 4));
+      const hasMemory = state.candidates.some((one) => one.memory !== undefined);
+      const kinds = [...state.choices.map((choice) => ({ choice })), ...(hasMemory ? [{ key: "memory" }] : []), { key: "rate" }];
+      const room = Math.max(ROOM, Math.floor((this.width - 70) / kinds.length));
+      this.wide = Math.max(this.width, room * kinds.length + 70);
+      this.axes = kinds.map((kind, at) => ({ ...kind, x: room * (at + 0.5) + (at === kinds.length - 1 ? 14 : 0), room }));
+      this.half = Math.min(36, room * 0.3);
+      this.ys = new Map(state.candidates.map((one) => [one.number, []]));
+      for (const [at, axis] of this.axes.entries()) {
+        if (axis.choice) this.layOutValues(axis, at);
+        else this.layOutRange(axis, at);
+      }
+    }
+
+    /** A box for each value, the largest on top; its candidates in it, the best on top. */
+    layOutValues(axis, at) {
+      const { state } = this;
+      const { values, index } = axis.choice;
+      const each = this.tall / values.length;
+      axis.boxes = values.map((text, value) => {
+        const box = { text, value, y: TOP + (values.length - 1 - value) * each, tall: each - 4 };
+        const inside = state.candidates.filter((one) => one.values[index] === value);
+        this.spread(inside, box, at);
+        return { ...box, best: inside.find((one) => one.fits && one.rate), count: inside.length };
+      });
+      this.spread(state.candidates.filter((one) => one.values[index] < 0), { y: TOP + this.tall, tall: 0 }, at);
+    }
+
+    spread(inside, box, at) {
+      inside.forEach((one, i) => { this.ys.get(one.number)[at] = box.y + (box.tall * (i + 0.5)) / inside.length; });
+    }
+
+    /** A range of numbers; below it, boxes for those that have no place on it. */
+    layOutRange(axis, at) {
+      const { state } = this;
+      const isRate = axis.key === "rate";
+      const placed = (one) => one[axis.key] !== undefined && (!isRate || one.fits);
+      const known = state.candidates.filter(placed).map((one) => one[axis.key]);
+      const { capacity } = state.machine;
+      axis.low = isRate ? Math.min(...known, state.most) : 0;
+      axis.high = Math.max(...known, isRate ? 0 : capacity);
+      if (!isRate && capacity) axis.high = Math.min(axis.high, capacity * 1.5);
+      if (isRate && axis.low > axis.high * 0.4) axis.low -= (axis.high - axis.low) * 0.08;
+      else if (isRate) axis.low = 0;
+      if (!(axis.high > axis.low)) axis.low = axis.high - Math.max(1, axis.high * 0.1);
+      const names = isRate ? this.groups : known.length < state.candidates.length ? ["not known"] : [];
+      const each = names.length ? 30 : 0;
+      axis.top = TOP + 12;
+      axis.bottom = TOP + this.tall - 4 - names.length * each - (names.length ? 10 : 0);
+      axis.y = (value) => axis.bottom - ((Math.min(Math.max(value, axis.low), axis.high) - axis.low) / (axis.high - axis.low)) * (axis.bottom - axis.top);
+      axis.boxes = names.map((text, i) => ({ text, group: text, y: TOP + this.tall - (names.length - i) * each, tall: each - 4 }));
+      for (const box of axis.boxes) {
+        const inside = state.candidates.filter((one) => (isRate ? state.group(one) === box.text : !placed(one)));
+        box.count = inside.length;
+        this.spread(inside, box, at);
+      }
+      for (const one of state.candidates) if (placed(one)) this.ys.get(one.number)[at] = axis.y(one[axis.key]);
+    }
+
+    // ---- drawing ------------------------------------------------------------------------------
+
+    draw() {
+      if (!this.place.clientWidth || !this.state.candidates.length) return;
+      this.layOut();
+      const { state } = this;
+      this.lines = shape("g", {});
+      this.marks = shape("g", {});
+      this.svg = shape("svg", { width: this.wide, height: TOP + this.tall + 8, viewBox: `0 0 ${this.wide} ${TOP + this.tall + 8}`, "aria-hidden": "true" },
+        this.lines, this.marks);
+      this.stage = element("div", { class: "stage" }, this.svg);
+      Object.assign(this.stage.style, { width: `${this.wide}px`, height: `${TOP + this.tall + 8}px` });
+      for (const axis of this.axes) this.drawAxis(axis);
+      this.place.replaceChildren(this.stage);
+      document.getElementById("axes-key").replaceChildren(ramp(state), mark("best", "the best"), mark("selected", "selected"),
+        ...(this.groups.length ? [mark("failed", "does not fit, cannot win, or failed"), this.hideButton()] : []));
+      this.refresh();
+    }
+
+    hideButton() {
+      this.hide = element("button", { type: "button", class: "button", "aria-pressed": "false" }, "Only those that fit");
+      this.hide.addEventListener("click", () => this.state.setHidesFailed(!this.state.hidesFailed));
+      return this.hide;
+    }
+
+    drawAxis(axis) {
+      const isRate = axis.key === "rate";
+      const name = axis.choice ? axis.choice.name : isRate ? `${this.state.data.unit}/s` : "memory";
+      const head = element("div", { class: "axis-name", title: name }, name);
+      Object.assign(head.style, { left: `${axis.x - axis.room / 2 + 2}px`, width: `${axis.room - 4}px` });
+      this.stage.append(head);
+      if (axis.choice) for (const box of axis.boxes) this.stage.append(this.valueBox(axis, box));
+      else this.drawRange(axis);
+    }
+
+    valueBox(axis, box) {
+      const { state } = this;
+      const part = box.best ? state.relative(box.best) : null;
+      const said = !box.best ? "none fits" : part === null || Math.abs(part) < 0.0005 ? "best" : signed(part);
+      const made = element("button", {
+        type: "button", class: `value${box.best ? "" : " none"}`, "aria-pressed": "false",
+        title: `${axis.choice.name} ${box.text}: ${said} · ${box.count} candidates`,
+      }, element("b", {}, box.text), box.tall >= 34 ? element("small", {}, said) : null);
+      made.classList.add(`edge-${box.best ? state.level(box.best) : "none"}`);
+      Object.assign(made.style, { left: `${axis.x - this.half}px`, width: `${2 * this.half}px`, top: `${box.y}px`, height: `${box.tall}px` });
+      made.addEventListener("click", () => state.toggleValue(axis.choice.index, box.value));
+      box.element = made;
+      return made;
+    }
+
+    drawRange(axis) {
+      const isRate = axis.key === "rate";
+      const { state } = this;
+      this.svg.insertBefore(shape("path", { d: `M${axis.x} ${axis.top}V${axis.bottom}`, class: "axis-line" }), this.marks);
+      const scale = isRate ? 1 : 1e9;
+      const shown = ticks(axis.low / scale, axis.high / scale, 6).map((value) => value * scale);
+      for (const value of shown) {
+        const tick = element("span", { class: "tick" }, isRate ? amount(value) : bytes(value));
+        Object.assign(tick.style, { left: `${axis.x + 6}px`, top: `${axis.y(value) - 8}px` });
+        this.stage.append(tick);
+      }
+      if (!isRate && state.machine.limit) {
+        const y = axis.y(state.machine.limit);
+        this.svg.insertBefore(shape("path", { d: `M${axis.x - 16} ${y}H${axis.x + 6}`, class: "rule limit-rule" }), this.marks);
+      }
+      const brush = element("div", { class: "brush", title: "Drag to filter" }, element("div", { class: "brushed", hidden: true }));
+      Object.assign(brush.style, { left: `${axis.x - 14}px`, top: `${axis.top - 6}px`, height: `${axis.bottom - axis.top + 12}px` });
+      axis.brush = brush;
+      this.brushing(axis, brush);
+      this.stage.append(brush);
+      for (const box of axis.boxes) this.stage.append(this.groupBox(axis, box));
+    }
+
+    groupBox(axis, box) {
+      const isRate = axis.key === "rate";
+      const made = element(isRate ? "button" : "div", { class: "value group", ...(isRate ? { type: "button", "aria-pressed": "false" } : {}) },
+        element("b", {}, box.text), element("small", {}, String(box.count)));
+      Object.assign(made.style, { left: `${axis.x - 12}px`, top: `${box.y}px`, height: `${box.tall}px` });
+      if (isRate) made.addEventListener("click", () => this.state.toggleGroup(box.group));
+      box.element = made;
+      return made;
+    }
+
+    // ---- lines --------------------------------------------------------------------------------
+
+    path(one) {
+      const ys = this.ys.get(one.number);
+      let made = "";
+      for (let at = 0; at < this.axes.length; at += 1) {
+        const axis = this.axes[at];
+        const half = axis.choice ? this.half : 0;
+        const [x, y] = [axis.x, ys[at]];
+        if (at === 0) made = `M${x - half - 10} ${y.toFixed(1)}H${x + half}`;
+        else {
+          const before = this.axes[at - 1];
+          const start = before.x + (before.choice ? this.half : 0);
+          const third = (x - half - start) / 3;
+          made += `C${(start + third).toFixed(1)} ${ys[at - 1].toFixed(1)} ${(x - half - third).toFixed(1)} ${y.toFixed(1)} ${x - half} ${y.toFixed(1)}`;
+          if (half) made += `H${x + half}`;
+        }
+      }
+      return made;
+    }
+
+    /** Lines and boxes as the filters have them. */
+    refresh() {
+      const { state } = this;
+      const paths = new Map();
+      const add = (key, one) => paths.set(key, (paths.get(key) || "") + this.path(one));
+      const shown = new Set(state.visible);
+      for (const one of state.candidates) {
+        if (shown.has(one)) add(one.fits ? `line level-${state.level(one)}` : "line failed", one);
+        else if (state.filters.size && one.fits) add("line out", one);
+      }
+      const order = ["line out", "line failed", ...[...Array(8).keys()].map((at) => `line level-${at}`), "line level--1"];
+      const many = state.visible.length > 1200 ? " many" : state.visible.length > 250 ? " some" : "";
+      this.lines.replaceChildren(...order.filter((key) => paths.has(key)).map((key) => shape("path", { d: paths.get(key), class: key + many })));
+      for (const axis of this.axes) this.refreshAxis(axis);
+      if (this.hide) this.hide.setAttribute("aria-pressed", String(state.hidesFailed));
+      this.mark();
+    }
+
+    refreshAxis(axis) {
+      const filter = this.state.filters.get(axis.choice ? axis.choice.index : axis.key);
+      for (const box of axis.boxes) {
+        const wanted = axis.choice ? filter && filter.has(box.value) : filter && filter.groups && filter.groups.has(box.group);
+        if (box.element.tagName === "BUTTON") box.element.setAttribute("aria-pressed", String(Boolean(wanted)));
+        box.element.classList.toggle("off", Boolean(filter && !wanted && (axis.choice || filter.groups)));
+      }
+      if (!axis.brush) return;
+      const range = filter && !filter.groups ? filter : null;
+      const brushed = axis.brush.firstChild;
+      brushed.hidden = !range;
+      if (!range) return;
+      const top = axis.y(range.high) - axis.top + 6;
+      Object.assign(brushed.style, { top: `${top}px`, height: `${axis.y(range.low) - axis.y(range.high)}px` });
+    }
+
+    /** The lines on top of all others: best, selected, under the pointer. */
+    mark() {
+      if (!this.svg) return;
+      const { state } = this;
+      const made = [];
+      const add = (one, kind) => {
+        const d = this.path(one);
+        made.push(shape("path", { d, class: "line halo" }), shape("path", { d, class: `line ${kind}` }));
+        const last = this.axes.at(-1);
+        if (kind !== "hovered") {
+          made.push(shape("text", { x: last.x - 7, y: this.ys.get(one.number).at(-1) - 5, class: `end ${kind}`, "text-anchor": "end" }, String(one.number)));
+        }
+      };
+      if (state.best && state.matches(state.best)) add(state.best, "best");
+      for (const number of state.selected) add(state.byNumber.get(number), "selected");
+      const hovered = state.byNumber.get(state.hovered);
+      if (hovered) add(hovered, "hovered");
+      this.marks.replaceChildren(...made);
+    }
+
+    // ---- the pointer --------------------------------------------------------------------------
+
+    /** The candidate whose line is nearest to a place of the drawing. */
+    nearest(x, y) {
+      const { axes, state } = this;
+      let at = axes.findIndex((axis) => axis.x > x);
+      if (at === 0) at = 1;
+      if (at < 0) return null;
+      const [left, right] = [axes[at - 1], axes[at]];
+      const start = left.x + (left.choice ? this.half : 0);
+      const end = right.x - (right.choice ? this.half : 0);
+      const t = Math.max(0, Math.min(1, (x - start) / (end - start)));
+      const way = t * t * (3 - 2 * t); // the curve of `path`, whose control points are at thirds
+      let best = null;
+      for (const one of state.visible) {
+        const ys = this.ys.get(one.number);
+        const away = Math.abs(ys[at - 1] + (ys[at] - ys[at - 1]) * way - y);
+        if (away <= NEAR_PX && (!best || away < best.away)) best = { one, away };
+      }
+      return best && best.one;
+    }
+
+    place_of(event) {
+      const box = this.stage.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    }
+
+    move(event) {
+      if (event.target.closest(".value, .brush") || !this.stage) return this.leave();
+      const one = this.nearest(...this.place_of(event));
+      if (!one) return this.leave();
+      this.place.classList.add("pointing");
+      this.state.hover(one.number);
+      return this.tip.show(one, event.clientX, event.clientY);
+    }
+
+    leave() {
+      this.place.classList.remove("pointing");
+      this.tip.hide();
+      this.state.hover(null);
+    }
+
+    click(event) {
+      if (event.target.closest(".value, .brush") || !this.stage) return;
+      const one = this.nearest(...this.place_of(event));
+      if (one) this.state.toggle(one.number);
+    }
+
+    brushing(axis, brush) {
+      let from = null;
+      const value = (event) => {
+        const y = this.place_of(event)[1];
+        const part = (axis.bottom - Math.max(axis.top, Math.min(y, axis.bottom))) / (axis.bottom - axis.top);
+        return axis.low + part * (axis.high - axis.low);
+      };
+      brush.addEventListener("pointerdown", (event) => {
+        from = value(event);
+        brush.setPointerCapture(event.pointerId);
+        event.preventDefault();
+      });
+      brush.addEventListener("pointermove", (event) => {
+        if (from === null) return;
+        const to = value(event);
+        this.state.setRange(axis.key, { low: Math.min(from, to), high: Math.max(from, to) });
+      });
+      brush.addEventListener("pointerup", (event) => {
+        const to = value(event);
+        if (Math.abs(to - from) < (axis.high - axis.low) * 0.01) this.state.setRange(axis.key, null);
+        from = null;
+      });
+    }
+
+    changed(what) {
+      if (what === "machine") this.draw();
+      else if (what === "filter" && this.svg) this.refresh();
+      else this.mark();
+    }
+  }
+
+  window.SlipstreamPlanAxes = Axes;
+})();

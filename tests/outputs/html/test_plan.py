@@ -1,0 +1,167 @@
+"""A plan's page: what is written before any script runs, for ordinary and for odd plans."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+from plans import CAPACITY, LIMIT, made_up_plan
+from slipstream.outputs.html.plan import plan_page, write_plan_page
+from slipstream.results.planning import (
+    BOUND,
+    MEASURED,
+    PER_SECOND,
+    TIME,
+    Candidate,
+    MachinePlan,
+    Plan,
+    PlanCounts,
+)
+from slipstream.results.tuning import NO_FIT, OK
+
+SECTIONS = ["best", "choices", "front", "steps", "scaling", "candidates", "search"]
+
+
+def sections(text: str) -> list[str]:
+    return re.findall(r'<section id="([^"]+)"', text)
+
+
+def data(text: str) -> dict:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def plain(text: str) -> str:
+    """What a reader sees of the markup."""
+    body = text[text.index("<body") : text.index('<script type="application/json"')]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
+
+
+def one_machine(*candidates: Candidate, best: Candidate | None = None, **more) -> Plan:
+    machine = MachinePlan(
+        "8xH100", 8, candidates, best, (), (), PlanCounts(len(candidates)), **more
+    )
+    return Plan("train.py:build", PER_SECOND, "tokens", (machine,))
+
+
+def test_sections_of_one_and_of_several_machines():
+    assert sections(plan_page(made_up_plan(64))) == [s for s in SECTIONS if s != "scaling"]
+    text = plan_page(made_up_plan(64, 512))
+    assert sections(text) == SECTIONS
+    assert re.findall(r'class="machine" data-machine="(\d)"( hidden)?', text) == [
+        ("0", ""),
+        ("1", " hidden"),
+    ]
+
+
+def test_the_recommendation():
+    plan = made_up_plan(64)
+    said = plain(plan_page(plan))
+    best = plan.machines[0].best
+    assert best is not None
+    assert f"Candidate {best.number} is the best of 141 that fit (simulated, nothing ran)." in said
+    assert "fsdp 64 context 1 tensor 1 remat dots attention cudnn" in said
+    assert "Throughput 67,800 tokens/s 1,060 per device" in said
+    assert "Step 30.9 s 29.7 … 32.5, 90% band" in said
+    assert "Work in a step 2.1M tokens over 64 devices" in said
+    assert "Cost $0.66 per million tokens, at $160 an hour" in said
+    assert "64.8 GB of 72 GB (7.21 GB free) · margin 10% of 80 GB" in said
+    assert "Why Products take most of the step" in said
+    assert "A tie with 3 other candidates: 35 34 226 can't be told from it" in said
+    assert 'build(devices, data=1, fsdp=64, context=1, tensor=1, remat="dots"' in said
+
+
+def test_a_command_with_places_and_flags():
+    one = Candidate(0, {"size": 4, "kind": "a"}, OK, 10.0, flags={"xla_a": "1", "xla_b": "x"})
+    plan = replace(one_machine(one, best=one), target="python train.py --size={size} --k {kind}")
+    said = plain(plan_page(plan))
+    assert "python train.py --size=4 --k a Copy" in said
+    assert 'export XLA_FLAGS="--xla_a=1 --xla_b=x"' in said
+
+
+def test_time_for_a_global_batch():
+    one = Candidate(0, {"batch": 4}, OK, 2e6, work=4096, work_per_s=2048, accumulate=8)
+    plan = replace(one_machine(one, best=one), objective=TIME, global_batch=32768.0)
+    said = plain(plan_page(plan))
+    assert "Global batch 16 s 32,800 tokens, 8 steps" in said
+
+
+def test_measured():
+    one = Candidate(
+        0, {"batch": 4}, OK, 100.0, 98.0, 103.0, basis=MEASURED, predicted_us=95.0, work_per_s=1.0
+    )
+    said = plain(plan_page(one_machine(one, best=one)))
+    assert "100 µs 98 … 103, 95% interval; predicted 95 µs" in said
+
+
+def test_nothing_fits():
+    small = Candidate(0, {"batch": 1}, NO_FIT, memory_bytes=90 * 10**9, basis=BOUND)
+    large = Candidate(1, {"batch": 2}, NO_FIT, memory_bytes=120 * 10**9, basis=BOUND)
+    plan = one_machine(
+        small, large, memory_capacity_bytes=CAPACITY, memory_limit_bytes=LIMIT, reasons=("Why so.",)
+    )
+    text = plan_page(plan)
+    said = plain(text)
+    assert "No combination can be recommended on 8xH100. 2 × does not fit." in said
+    assert "The smallest is candidate 0 : at least 90 GB of 72 GB." in said
+    assert "Why so." in said
+    assert sections(text) == ["best", "choices", "front", "candidates", "search"]
+
+
+def test_one_candidate_without_figures():
+    one = Candidate(0, {"batch": 1}, OK)
+    text = plan_page(one_machine(one, best=one))
+    assert sections(text) == ["best", "candidates", "search"]
+    said = plain(text)
+    assert "Candidate 0 is the only one" in said
+    assert "The memory that it needs is not known." in said
+    assert "There is nothing to compare it with." in said
+    assert "None" not in said and "nan" not in said
+
+
+def test_no_candidates_and_no_machines():
+    assert sections(plan_page(one_machine())) == ["best", "search"]
+    empty = Plan("train.py:build", PER_SECOND, "tokens", ())
+    assert "No machine was planned for." in plan_page(empty)
+
+
+def test_the_data():
+    plan = made_up_plan(64)
+    machine = plan.machines[0]
+    found = data(plan_page(plan))
+    assert found["names"] == list(machine.candidates[0].choices)
+    assert found["parts"][:3] == ["products", "attention", "recomputation"]
+    (shown,) = found["machines"]
+    assert shown["values"][1] == ["1", "2", "4", "8", "16", "32", "64"]
+    assert shown["best"] == machine.best.number == shown["candidates"][0]["number"]
+    rates = [one["rate"] for one in shown["candidates"] if one["fits"]]
+    assert rates == sorted(rates, reverse=True) and len(shown["candidates"]) == 576
+    first = shown["candidates"][0]
+    texts = {n: shown["values"][i][first["values"][i]] for i, n in enumerate(found["names"])}
+    assert texts == {name: str(value) for name, value in machine.best.choices.items()}
+
+
+def test_values_keep_their_order_and_type():
+    choices = [{"a": None, "b": True}, {"a": 8, "b": False}, {"a": 2, "b": 1}, {"a": 2.5}]
+    candidates = [Candidate(at, one, OK) for at, one in enumerate(choices)]
+    (shown,) = data(plan_page(one_machine(*candidates)))["machines"]
+    assert shown["values"] == [["None", "2", "2.5", "8"], ["True", "False", "1"]]
+    assert [one["values"] for one in shown["candidates"]] == [[0, 0], [3, 1], [1, 2], [2, -1]]
+
+
+def test_texts_are_escaped_and_unknown_numbers_left_out():
+    bad = "</script><b>x</b>"
+    one = Candidate(0, {bad: bad}, OK, float("nan"), work_per_s=float("inf"), why=bad)
+    plan = replace(one_machine(one, best=one, reasons=(bad,), skipped=(bad,)), target=bad)
+    text = plan_page(plan)
+    assert "<b>x</b>" not in text
+    (found,) = data(text)["machines"][0]["candidates"]
+    assert found["why"] == bad and "us" not in found and "rate" not in found
+
+
+def test_the_file(tmp_path):
+    path = tmp_path / "plan.html"
+    write_plan_page(made_up_plan(64), path)
+    assert path.read_text(encoding="utf-8") == plan_page(made_up_plan(64))
