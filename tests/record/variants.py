@@ -296,6 +296,7 @@ def _product(a, b, scale, contracted):
 def predict(out, names):
     from slipstream.compiler.compile import compilation
     from slipstream.machines.topology import machine
+    from slipstream.plan.limits import limits_of
     from slipstream.simulate.prediction import predict as predicted
 
     found = {"date": today(), "jax": jax.__version__, "machine": "H200", "variants": {}}
@@ -314,6 +315,7 @@ def predict(out, names):
             "memory_bytes": step.memory_bytes,
             "basis": dict(step.basis),
             "unknown": {kernel.name: kernel.share for kernel in step.unknown},
+            "parts_us": limits_of(step, compiled.program, machine("H200"))[1],
         }
         seconds = time.perf_counter() - begin
         print(f"{name:30s} {step.step_us / 1e3:8.1f} ms  ({seconds:.0f} s)", flush=True)

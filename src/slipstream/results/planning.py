@@ -186,3 +186,5 @@ class Plan:
     jaxlib: str = ""
     seconds: float = 0.0
     folder: str = ""
+    reasons: tuple[str, ...] = ()
+    """how the machines compare, and where communication takes over"""

@@ -1,0 +1,241 @@
+"""Why the best candidate wins, what limits it, and what would have to change for another to win.
+
+Candidates may do different amounts of work in a step, so they are compared by their time for one
+unit of it, and each part as a share of the best candidate's time:
+
+best    ████ products ████░ network ░                    1.00 for a token
+other   ████ products ████░░░░ network ░░░░░░            1.12: network +12%
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slipstream.results.planning import (
+    BOUND,
+    COMMUNICATION_PARTS,
+    EXPOSED,
+    FAILED,
+    MEASURED,
+    NETWORK,
+    PARTS,
+    Candidate,
+    Choices,
+    MachinePlan,
+)
+from slipstream.results.tuning import NO_FIT
+from slipstream.units import format_bytes
+
+MOST_RIVALS = 4
+NOTICEABLE = 0.01
+"""change of a part that is mentioned, as a share of the best candidate's time"""
+NEARLY_FULL = 0.9
+"""share of the memory limit from which on it is mentioned"""
+LEAST_FACTOR, MOST_FACTOR = 0.2, 10.0
+"""changes of a link's bandwidth that are worth mentioning"""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A candidate next to the best one."""
+
+    candidate: Candidate
+    longer: float
+    """time for a unit of work relative to the best candidate's, less 1"""
+    differs: str
+    """its choices that differ: `tensor=2, batch=4`"""
+    is_tie: bool = False
+
+
+def reasons(plan: MachinePlan, rivals: Sequence[Rival], unit: str, target: str) -> tuple[str, ...]:
+    """A few sentences about the best candidate of a machine, the most important first."""
+    if plan.best is None:
+        return tuple(_nothing_runs(plan))
+    return (
+        *_limits(plan, plan.best),
+        *_differences(plan.best, rivals, unit),
+        *_bandwidth(plan.best, rivals),
+        *_too_large(plan, plan.best, unit),
+        *_ties(plan, target),
+    )
+
+
+def choices_text(choices: Choices) -> str:
+    """`tensor=2, batch=4`"""
+    return ", ".join(f"{name}={value}" for name, value in choices.items())
+
+
+def different_choices(choices: Choices, best: Choices) -> Choices:
+    """The choices that differ from the best candidate's."""
+    return {name: value for name, value in choices.items() if best.get(name) != value}
+
+
+# What limits the best.
+
+
+def _limits(plan: MachinePlan, best: Candidate) -> Iterator[str]:
+    times = [limit for limit in best.limits if limit.us is not None]
+    shown = times[:3]
+    shown += [limit for limit in times if limit.kind == EXPOSED and limit not in shown][:1]
+    if shown:
+        listed = ", ".join(
+            f"{limit.text if limit.kind == EXPOSED else limit.kind} {limit.share:.0%}"
+            for limit in shown
+        )
+        yield f"where its step goes: {listed}"
+    used, most = best.memory_bytes, plan.memory_limit_bytes
+    if used and most and used >= NEARLY_FULL * most:
+        yield f"memory is nearly full: {format_bytes(used)} of the {format_bytes(most)} it may use"
+
+
+# Against the others.
+
+
+def _differences(best: Candidate, rivals: Sequence[Rival], unit: str) -> Iterator[str]:
+    for rival in _telling(best, rivals):
+        is_tie = " (a tie)" if rival.is_tie else ""
+        longer = "longer" if rival.longer >= 0 else "less"
+        took = f"takes {abs(rival.longer):.1%} {longer}{_per(best, rival.candidate, unit)}{is_tie}"
+        changes = _changes(best, rival)
+        yield f"{rival.differs} {took}" + (f": {changes}" if changes else "")
+
+
+def _telling(best: Candidate, rivals: Sequence[Rival]) -> list[Rival]:
+    """For each choice, the best candidate with another value of it."""
+    found: dict[int, Rival] = {}
+    for name in best.choices:
+        value = best.choices[name]
+        other = next((one for one in rivals if one.candidate.choices.get(name) != value), None)
+        if other is not None:
+            found.setdefault(other.candidate.number, other)
+    return sorted(found.values(), key=lambda one: one.longer)[:MOST_RIVALS]
+
+
+def _per(best: Candidate, other: Candidate, unit: str) -> str:
+    """Steps of equal work are compared as they are."""
+    is_same = best.work == other.work or best.work is None or other.work is None
+    return "" if is_same else f" per {unit.removesuffix('s') or 'step'}"
+
+
+def _changes(best: Candidate, rival: Rival) -> str:
+    """`exposed network +12%, products −1%`: the parts that changed most."""
+    if best.basis == MEASURED or rival.candidate.basis == MEASURED:
+        return ""  # the parts are those of the simulated steps
+    before, after = _parts(best, 1.0), _parts(rival.candidate, 1.0 + rival.longer)
+    changes = {part: after.get(part, 0.0) - before.get(part, 0.0) for part in PARTS}
+    most = sorted(changes.items(), key=lambda one: -abs(one[1]))[:3]
+    return ", ".join(
+        f"{part} {'+' if change > 0 else '−'}{abs(change):.0%}"
+        for part, change in most
+        if abs(change) >= NOTICEABLE
+    )
+
+
+def _parts(candidate: Candidate, total: float) -> dict[str, float]:
+    """The parts of a candidate's time, which add up to `total`."""
+    whole = sum(candidate.parts_us.values())
+    return {part: us / whole * total for part, us in candidate.parts_us.items()} if whole else {}
+
+
+# What would have to change.
+
+
+def _bandwidth(best: Candidate, rivals: Sequence[Rival]) -> Iterator[str]:
+    """At which bandwidth of a link another candidate would win.
+
+    With f times the bandwidth, exposed communication is taken to be 1/f of what it is: a little too
+    much if the link gets faster, and too little if it gets slower, because what is hidden changes
+    too.
+    """
+    if best.basis == MEASURED:
+        return
+    faster: list[tuple[float, Rival, str]] = []
+    slower: list[tuple[float, Rival, str]] = []
+    before = _parts(best, 1.0)
+    for rival in rivals:
+        after = _parts(rival.candidate, 1.0 + rival.longer)
+        for link in COMMUNICATION_PARTS:
+            factor = _break_even(before, after, link, rival.longer)
+            if factor is None or rival.is_tie:
+                continue
+            (faster if factor > 1 else slower).append((factor, rival, link))
+    if faster:
+        factor, rival, link = min(faster, key=lambda one: one[0])
+        bandwidth = f"{factor:.1f} times the bandwidth of {_link(link)}"
+        yield f"{rival.differs} would win with about {bandwidth}"
+    if slower:
+        factor, rival, link = max(slower, key=lambda one: one[0])
+        bandwidth = f"{factor:.0%} of the bandwidth of {_link(link)}"
+        yield f"{rival.differs} would win with about {bandwidth}"
+
+
+def _break_even(
+    before: dict[str, float], after: dict[str, float], link: str, longer: float
+) -> float | None:
+    """The bandwidth, relative to today's, at which both take the same time; None if there is none.
+
+    rest + exposed / f is the same for both.
+    """
+    if not before or not after:
+        return None
+    more_exposed = after.get(link, 0.0) - before.get(link, 0.0)
+    less_rest = more_exposed - longer
+    if more_exposed == 0 or less_rest == 0:
+        return None
+    factor = more_exposed / less_rest
+    return factor if LEAST_FACTOR <= factor <= MOST_FACTOR else None
+
+
+def _link(part: str) -> str:
+    return "the network" if part == NETWORK else part.removeprefix("exposed ")
+
+
+def _too_large(plan: MachinePlan, best: Candidate, unit: str) -> Iterator[str]:
+    """The candidate closest to fitting that would be faster."""
+    per_second = best.work_per_s
+    faster = [
+        one
+        for one in plan.candidates
+        if one.status == NO_FIT and one.memory_bytes and one.work_per_s and per_second
+        if one.work_per_s > per_second * (1 + NOTICEABLE)
+    ]
+    if not faster or not per_second:
+        return
+    one = min(faster, key=lambda other: other.memory_bytes or 0)
+    gain = (one.work_per_s or 0.0) / per_second - 1
+    at_most = "at most " if one.basis == BOUND else ""
+    yield (
+        f"{choices_text(different_choices(one.choices, best.choices))} would give {at_most}"
+        f"{gain:+.0%} {unit}/s, but needs {format_bytes(one.memory_bytes or 0)} of "
+        f"{format_bytes(plan.memory_limit_bytes or plan.memory_capacity_bytes)}"
+    )
+
+
+# How sure it is.
+
+
+def _ties(plan: MachinePlan, target: str) -> Iterator[str]:
+    others = len(plan.ties) - 1
+    if others > 0:
+        what = "candidate is" if others == 1 else "candidates are"
+        yield (
+            f"{others} other {what} too close to tell apart from the best; measure them: "
+            f"slipstream plan {target} --on {plan.machine} --measure"
+        )
+
+
+def _nothing_runs(plan: MachinePlan) -> Iterator[str]:
+    large = [one for one in plan.candidates if one.status == NO_FIT and one.memory_bytes]
+    if large:
+        least = min(large, key=lambda one: one.memory_bytes or 0)
+        most = format_bytes(plan.memory_limit_bytes or plan.memory_capacity_bytes)
+        yield (
+            f"nothing fits: the least that a candidate needs is "
+            f"{format_bytes(least.memory_bytes or 0)} of {most}, with {choices_text(least.choices)}"
+        )
+    counts = Counter(one.status for one in plan.candidates if one.status in FAILED)
+    others = [f"{count} {status}" for status, count in counts.items() if status != NO_FIT]
+    if others:
+        yield f"nothing could be run: {', '.join(others)}" if not large else ", ".join(others)
