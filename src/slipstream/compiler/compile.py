@@ -8,8 +8,9 @@ from typing import Any
 from slipstream.compiler.archive import read_archived
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.options import Flags
-from slipstream.compiler.session import CompilerSession, Costs, Progress
+from slipstream.compiler.session import CompilerSession, Costs
 from slipstream.compiler.targets import identify
+from slipstream.compiler.workers import Progress
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
 
@@ -86,7 +87,7 @@ def compiler(
         from slipstream.compiler.local_gpu import check_same_model
 
         check_same_model(machine)
-    config = target_config if target_config is not None else _known_config(machine)
+    config = target_config if target_config is not None else known_config(machine)
     return CompilerSession(
         identify(target, args, config),
         machine,
@@ -107,7 +108,7 @@ def machine_of(on: str | Machine) -> Machine:
     return machine(on)
 
 
-def _known_config(machine: Machine) -> str:
+def known_config(machine: Machine) -> str:
     from slipstream.machines.targets import target_config
 
     return target_config(machine)

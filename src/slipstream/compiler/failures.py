@@ -20,7 +20,14 @@ _BYTES = re.compile(r"(?:allocate|requires|exceeds|needs)[^\d]{0,40}([\d.]+ ?[KM
 
 
 class CompileFailed(BadInput):
-    """A compile that failed; its kind is `died`, `memory` or `refused`."""
+    """A compile that failed; its kind tells who failed.
+
+    invalid   the target's own function raised, or returned something that can't be compiled
+    refused   XLA
+    memory    XLA: the program doesn't fit
+    died      the process
+    aborted   nobody: another thread called `abort`
+    """
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
@@ -34,7 +41,13 @@ def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) 
         return _died(failed, log)
     if failed.answer["error"] in ("JaxChanged", "Missing"):
         return Missing(failed.answer["text"])
-    stages = {"start": _start, "lower": _lower, "convert": _convert, "compile": _compile}
+    stages = {
+        "start": _start,
+        "inspect": _lower,
+        "lower": _lower,
+        "convert": _convert,
+        "compile": _compile,
+    }
     return stages[stage](failed, target, machine, log)
 
 
@@ -50,6 +63,8 @@ def explain_import(failed: WorkerFailed, target: Target) -> SlipstreamError:
 
 def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
     code = failed.answer["code"]
+    if failed.answer["is_aborted"]:
+        return CompileFailed("the compile was aborted", "aborted")
     unknown = _UNKNOWN_FLAG.search(failed.log)
     if unknown:
         return BadInput(
@@ -91,15 +106,16 @@ def _lower(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
 def _raised(failed: WorkerFailed, target: Target, log: Path) -> SlipstreamError:
     answer = failed.answer
     if answer["error"] == "WrongTarget":
-        return BadInput(f"{target.label} {answer['text']}")
+        return CompileFailed(f"{target.label} {answer['text']}", "invalid")
     if answer["error"] == "AttributeError" and target.function in answer["text"]:
         names = answer["names"]
         known = ", ".join(name for name in names if not name.startswith("_")) or "no function"
         guess = did_you_mean(target.function, names, cutoff=0.4)
         return BadInput(f"{target.module} has no function {target.function}; {guess}it has {known}")
     where = f" at {answer['place']}" if answer["place"] else ""
-    return BadInput(
-        f"{target.label} raised {_shortened(answer['line'])}{where}; full traceback: {log}"
+    return CompileFailed(
+        f"{target.label} raised {_shortened(answer['line'])}{where}; full traceback: {log}",
+        "invalid",
     )
 
 
@@ -114,9 +130,10 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
     answer = failed.answer
     if answer["error"] == "TooManyDevices":
         wanted, has = answer["text"].split()
-        return BadInput(
+        return CompileFailed(
             f"{target.label} needs {wanted} devices, but {machine.spec} has {has}; "
-            f"compile it for {wanted}: --on {_bigger(machine, int(wanted))}"
+            f"compile it for {wanted}: --on {_bigger(machine, int(wanted))}",
+            "invalid",
         )
     line = answer["line"]
     if is_out_of_memory(line):

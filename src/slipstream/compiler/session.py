@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,12 @@ from typing import Any
 from slipstream.compiler import cache
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation, MemoryUse
-from slipstream.compiler.failures import explain
 from slipstream.compiler.messages import CompilerMessage, parse_messages
 from slipstream.compiler.options import Flags, SplitFlags, split_flags
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
 from slipstream.compiler.versions import installed_versions
-from slipstream.compiler.worker.process import WorkerFailed, WorkerProcess
+from slipstream.compiler.workers import Answered, Job, Progress, Workers
 from slipstream.costs.files import read_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
@@ -35,7 +34,6 @@ from slipstream.machines.machine import Machine
 from slipstream.reading import DAMAGE, object_or_none
 from slipstream.units import format_bytes
 
-Progress = Callable[[str], None]
 Costs = CostTable | str | os.PathLike[str] | None
 _COSTS_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 _AUTOTUNING_FLAG = "xla_gpu_load_autotune_results_from"
@@ -67,6 +65,7 @@ class CompilerSession(Closing):
         use_gpu: bool = False,
         progress: Progress | None = None,
         shares_kernels: bool = False,
+        workers: Workers | None = None,
     ) -> None:
         self.target = target
         self.machine = machine
@@ -76,7 +75,8 @@ class CompilerSession(Closing):
         self._use_gpu = use_gpu
         self._progress = progress or (lambda text: None)
         self._folder = tempfile.TemporaryDirectory(prefix="slipstream-compile-")
-        self._workers: dict[str, WorkerProcess] = {}
+        self._has_own_workers = workers is None
+        self._workers = workers or Workers(use_gpu=use_gpu, progress=progress)
         self._module: _Module | None = None
         self._shares_kernels = shares_kernels
 
@@ -101,13 +101,11 @@ class CompilerSession(Closing):
 
     def abort(self) -> None:
         """Abort a compile that another thread waits for, which then fails there."""
-        for worker in list(self._workers.values()):
-            worker.kill()
+        self._workers.abort()
 
     def close(self) -> None:
-        for worker in self._workers.values():
-            worker.close()
-        self._workers.clear()
+        if self._has_own_workers:
+            self._workers.close()
         self._folder.cleanup()
 
     # Cache keys.
@@ -163,7 +161,6 @@ class CompilerSession(Closing):
 
     def _compiled(self, options: SplitFlags, costs: Path | None) -> dict[str, Any]:
         module = self._lowered(options)
-        worker = self._worker(options)
         self._progress(f"compiling for {self.machine.spec}")
         given = {**module.options, **options.compiler_options}
         if costs is not None:
@@ -175,9 +172,10 @@ class CompilerSession(Closing):
         if self._shares_kernels and _KERNELS_FLAG in installed_catalogue().flags:
             # Candidates share most kernels, so compile each only once. The program doesn't depend
             # on it, so the key doesn't either.
-            given[_KERNELS_FLAG] = str(Path(self._folder.name) / "kernels")
+            given[_KERNELS_FLAG] = str(self._workers.kernels)
         request = {**module.request, "options": given, "use_gpu": self._use_gpu}
-        answer, log = self._ask(worker, "compile", path=str(module.path), out=str(out), **request)
+        paths = {"path": str(module.path), "out": str(out)}
+        answer, log = self._workers.ask(self._job(options), "compile", **paths, **request)
         entry = {
             "memory": answer["memory"],
             "devices": answer["devices"],
@@ -187,22 +185,11 @@ class CompilerSession(Closing):
         # The key includes what the target reads, which is known only now.
         return cache.keep(self._key(options, costs), entry, out.read_bytes(), module.log + log)
 
-    def _worker(self, options: SplitFlags) -> WorkerProcess:
-        text = options.text
+    def _job(self, flags: SplitFlags) -> Job:
+        text = flags.text
         if self._autotuning is not None:
             text = f"{text} --{_AUTOTUNING_FLAG}={self._autotuning}".strip()
-        if text not in self._workers:
-            self._progress("starting XLA")
-            worker = WorkerProcess(text, use_gpu=self._use_gpu)
-            self._workers[text] = worker
-            self._ask(
-                worker,
-                "start",
-                topology=self.machine.topology,
-                target_config=self._config,
-                use_gpu=self._use_gpu,
-            )
-        return self._workers[text]
+        return Job(self.target, self.machine, self._config, text)
 
     def _lowered(self, options: SplitFlags) -> _Module:
         if self._module is not None:
@@ -213,43 +200,27 @@ class CompilerSession(Closing):
         own: Mapping[str, str] = self.target.options
         log = ""
         if self.target.kind == "python":
-            answer, log = self._lower_python(self._worker(options), path)
+            answer, log = self._lower_python(options, path)
             request, own = {"order": answer["devices"]}, answer["options"]
         elif self.target.kind == "hlo":
-            request, log = self._convert(self._worker(options), path)
+            request, log = self._convert(options, path)
         else:
             path.write_bytes(self.target.content)
         own = split_flags(own).compiler_options
         self._module = _Module(path, request, own, log, time.monotonic() - began)
         return self._module
 
-    def _lower_python(self, worker: WorkerProcess, path: Path) -> tuple[dict[str, Any], str]:
+    def _lower_python(self, options: SplitFlags, path: Path) -> Answered:
         self._progress(f"lowering {self.target.label}")
-        answer, log = self._ask(
-            worker,
-            "lower",
-            module=self.target.module,
-            function=self.target.function,
-            keywords=dict(self.target.keywords),
-            out=str(path),
-        )
+        answer, log = self._workers.ask_python(self._job(options), "lower", out=str(path))
         cache.write_json(self._inputs_file, answer["inputs"])
         return answer, log
 
-    def _convert(self, worker: WorkerProcess, path: Path) -> tuple[dict[str, Any], str]:
+    def _convert(self, options: SplitFlags, path: Path) -> Answered:
         self._progress(f"converting {self.target.label}")
         source = path.with_suffix(".hlo")
         source.write_bytes(self.target.content)
-        return self._ask(worker, "convert", path=str(source), out=str(path))
-
-    def _ask(self, worker: WorkerProcess, do: str, **request: Any) -> tuple[dict[str, Any], str]:
-        try:
-            return worker.ask(do, **request)
-        except WorkerFailed as failed:
-            if failed.died:
-                self._workers = {k: one for k, one in self._workers.items() if one is not worker}
-                worker.close()
-            raise explain(failed, do, self.target, self.machine) from None
+        return self._workers.ask(self._job(options), "convert", path=str(source), out=str(path))
 
     # Results.
 

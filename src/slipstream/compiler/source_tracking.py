@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,34 +59,51 @@ def _texts(found: object) -> tuple[str, ...]:
 
 
 @dataclass
-class _Seen:
-    is_active: bool = False
+class Seen:
+    """What was read; what an earlier request read counts too, as the process may have kept it."""
+
     files: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
 
 
+class _Hook:
+    """Python's hooks for audits can't be removed, so there is one, which is mostly off."""
+
+    def __init__(self) -> None:
+        self.is_installed = False
+        self.seen: Seen | None = None
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and self.seen is not None:
+            _note_file(self.seen, *args[:2])
+
+
+_hook = _Hook()
+
+
 @contextmanager
-def tracking() -> Iterator[_Seen]:
-    """Collect what is read; only for a worker process, since the hooks stay installed."""
-    seen = _Seen(True)
-    sys.addaudithook(lambda event, args: _note_file(seen, event, args))
+def tracking(seen: Seen) -> Iterator[None]:
+    """Collect what is read; only for a worker process, since the hook stays installed."""
+    if not _hook.is_installed:
+        sys.addaudithook(_hook)
+        _hook.is_installed = True
     environ = type(os.environ)
     plain = environ.__getitem__
 
     def noted(self: Any, name: Any) -> Any:
-        if seen.is_active:
-            seen.variables.add(str(name))
+        seen.variables.add(str(name))
         return plain(self, name)
 
+    _hook.seen = seen
     environ.__getitem__ = noted  # type: ignore[method-assign]
     try:
-        yield seen
+        yield
     finally:
-        seen.is_active = False
+        _hook.seen = None
         environ.__getitem__ = plain  # type: ignore[method-assign]
 
 
-def inputs_of(seen: _Seen) -> TargetInputs:
+def inputs_of(seen: Seen) -> TargetInputs:
     """The tracked inputs, without those of Python, installed packages and this process."""
     modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     files = {*seen.files, *(os.path.abspath(file) for file in modules if file)}
@@ -95,10 +113,7 @@ def inputs_of(seen: _Seen) -> TargetInputs:
     )
 
 
-def _note_file(seen: _Seen, event: str, args: tuple[Any, ...]) -> None:
-    if event != "open" or not seen.is_active:
-        return
-    path, mode = args[0], args[1]
+def _note_file(seen: Seen, path: Any, mode: Any) -> None:
     is_name = isinstance(path, (str, os.PathLike))
     if is_name and (mode is None or "r" in mode) and "+" not in (mode or ""):
         seen.files.add(os.path.abspath(os.fspath(path)))
@@ -110,6 +125,7 @@ def _is_input(file: str) -> bool:
     return not file.startswith(_installed()) and os.path.isfile(file)
 
 
+@cache
 def _installed() -> tuple[str, ...]:
     """The folders of packages, whose versions are already part of the key."""
     paths = {*sysconfig.get_paths().values(), str(Path(__file__).resolve().parents[1])}

@@ -40,6 +40,7 @@ class Feature(StrEnum):
     LAYOUTS = "timing process layouts"
     STABLEHLO = "reading StableHLO"
     COMPILING = "compiling for GPUs that are not here"
+    INSPECTING = "finding bounds before a compile"
     TARGET_GPU = "lowering cuDNN attention and Pallas kernels for GPUs that are not here"
     PALLAS = "counting the work of Pallas kernels"
     HLO = "importing and printing HLO"

@@ -153,6 +153,21 @@ TOPOLOGY_FOR_DEVICES = PrivatePart(
     "jaxlib.xla_client", "get_topology_for_devices", Feature.COMPILING,
     "Describes devices, so that XLA can compile for them elsewhere.",
 )  # fmt: skip
+JIT_FUNCTION = PrivatePart(
+    "jaxlib._jax", "PjitFunction", Feature.INSPECTING,
+    "A jitted function, which holds the shardings that it was given.",
+    instance_attributes=("_jit_info",),
+)  # fmt: skip
+JIT_INFO = PrivatePart(
+    "jax._src.pjit", "PjitInfo", Feature.INSPECTING,
+    "The shardings of a jitted function's arguments, before it is traced.",
+    instance_attributes=("in_shardings_treedef", "in_shardings_leaves"),
+)  # fmt: skip
+DCE_JAXPR = PrivatePart(
+    "jax.interpreters.partial_eval", "dce_jaxpr", Feature.INSPECTING,
+    "Removes dead code from a jaxpr, as XLA does later.",
+    ("jaxpr", "used_outputs", "instantiate"), is_called=True,
+)  # fmt: skip
 LOWERED_TO_COMPILE = PrivatePart(
     "jax.stages", "Lowered", Feature.COMPILING,
     "Leads from what `.lower()` returned to the lowering inside.",

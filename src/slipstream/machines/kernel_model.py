@@ -88,7 +88,7 @@ def _modelled(features: KernelFeatures, machine: Machine) -> Estimate:
     us = kernel_us(features, machine.gpu, parameters())
     is_unknown = features.kind == "other" or features.is_least
     basis = "default" if is_unknown else "modelled"
-    scale = _scales(machine).get(kind)
+    scale = calibrated_scales(machine).get(kind)
     if scale is not None and us:
         us, basis = us * scale, "calibrated"
     return Estimate(us, basis, kind, _why(features, machine.gpu, us))
@@ -284,7 +284,7 @@ def _joined(one: float, other: float, power: float) -> float:
     return longer * (1 + (shorter / longer) ** power) ** (1 / power) if longer else 0.0
 
 
-def _scales(machine: Machine) -> Mapping[str, float]:
+def calibrated_scales(machine: Machine) -> Mapping[str, float]:
     """The calibration of this GPU's kernels: measured over modelled time, by kind."""
     kernels = machine.calibration.get("kernels")
     scales = kernels.get("scales") if isinstance(kernels, Mapping) else None

@@ -65,6 +65,11 @@ def joules(features: KernelFeatures, gpu: Gpu) -> float:
     return float(picojoules * 1e-12 * _scale(gpu))
 
 
+def product_joules(gpu: Gpu, dtype: str) -> float:
+    """Energy of one FLOP of a product in a type, at the reference clock."""
+    return float(_constants()["picojoules"][_energy_of(dtype)] * 1e-12 * _scale(gpu))
+
+
 def watts(gpu: Gpu, joules: float, seconds: float, share: float) -> float:
     """Mean power of work that takes so long at a share of the highest clock."""
     clock = share * gpu.clock_hz / reference_hz(gpu)

@@ -6,9 +6,9 @@ plain function ──jit──► jitted ──trace──► jaxpr ──lower 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from slipstream.compiler.worker.cost_estimates import estimates_of, with_estimates
 from slipstream.compiler.worker.keywords import typed_keywords
@@ -22,6 +22,7 @@ from slipstream.jaxhooks.target_gpu import (
 from slipstream.machines.targets import capability_of, cores_of, cudnn_of, model_of
 
 PLATFORM = "cuda"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,28 +46,40 @@ def lower(function: Any, arguments: tuple[Any, ...], target_config: str) -> Lowe
     """
     if hasattr(function, "compiler_ir"):
         return _as_lowered(function)
-    gpu = _target(target_config)
+    return _for_gpu(target_config, lambda: _lower(_trace(function, arguments)))
+
+
+def traced(function: Any, arguments: tuple[Any, ...], target_config: str) -> Any:
+    """Trace a function, jitted or not, as `lower` does."""
+    return _for_gpu(target_config, lambda: _trace(function, arguments))
+
+
+def _for_gpu(target_config: str, make: Callable[[], T]) -> T:
+    gpu = target_gpu(target_config)
     with answering_for(gpu):
         try:
-            return _lower(function, arguments)
+            return make()
         except RuntimeError as error:
             if not needs_abstract_device(error):
                 raise
         with abstract_device(gpu):
-            return _lower(function, arguments)
+            return make()
 
 
-def _target(config: str) -> TargetGpu:
+def target_gpu(config: str) -> TargetGpu:
     return TargetGpu(model_of(config), capability_of(config), cores_of(config), cudnn_of(config))
 
 
-def _lower(function: Any, arguments: tuple[Any, ...]) -> Lowered:
+def _trace(function: Any, arguments: tuple[Any, ...]) -> Any:
     import jax
 
-    traced = function  # the result of `.trace()`
-    if not hasattr(function, "lower") or hasattr(function, "trace"):
-        jitted = function if hasattr(function, "trace") else jax.jit(function)
-        traced = jitted.trace(*jax.tree.map(_abstract, arguments))
+    if hasattr(function, "lower") and not hasattr(function, "trace"):
+        return function  # the result of `.trace()`
+    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    return jitted.trace(*jax.tree.map(_abstract, arguments))
+
+
+def _lower(traced: Any) -> Lowered:
     return _as_lowered(traced.lower(lowering_platforms=(PLATFORM,)), estimates_of(traced))
 
 
@@ -91,7 +104,7 @@ def call_builder(
 ) -> Lowered:
     """Lower what a target's function returns."""
     # Building may trace too, as `jax.eval_shape` does.
-    with answering_for(_target(target_config)):
+    with answering_for(target_gpu(target_config)):
         function, arguments = built_function(build, devices, keywords)
     return lower(function, arguments, target_config)
 

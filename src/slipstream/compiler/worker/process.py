@@ -37,6 +37,7 @@ class WorkerProcess:
     ) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._read = 0
+        self._is_killed = False
         self._child = subprocess.Popen(
             # -P: files in the current folder must not shadow packages.
             [sys.executable, "-P", "-m", module],
@@ -47,10 +48,15 @@ class WorkerProcess:
             text=True,
         )
 
+    @property
+    def is_alive(self) -> bool:
+        return not self._is_killed and self._child.poll() is None
+
     def ask(self, do: str, **request: Any) -> tuple[dict[str, Any], str]:
         """Send a request; returns the answer and what was logged, or raises WorkerFailed."""
         assert self._child.stdin is not None and self._child.stdout is not None
         line = ""
+        answer: dict[str, Any]
         try:
             self._child.stdin.write(json.dumps({"do": do, **request}) + "\n")
             self._child.stdin.flush()
@@ -59,8 +65,9 @@ class WorkerProcess:
             pass
         if not line:
             code = self._child.wait()
-            raise WorkerFailed({"error": "died", "code": code}, self._log(), died=True)
-        answer: dict[str, Any] = json.loads(line)
+            answer = {"error": "died", "code": code, "is_aborted": self._is_killed}
+            raise WorkerFailed(answer, self._log(), died=True)
+        answer = json.loads(line)
         log = self._log()
         if "error" in answer:
             raise WorkerFailed(answer, log)
@@ -74,6 +81,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the process; a thread that waits for its answer gets WorkerFailed."""
+        self._is_killed = True
         self._child.kill()
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The process in which XLA runs; requests and answers are lines of JSON.
 
     start    {topology, target_config, use_gpu}                  → {}
-    lower    {module, function, keywords, out}                    → {devices, options, inputs}
+    inspect  {module, function, keywords, traces}                 → {devices, arguments_bytes, …}
+    lower    {module, function, keywords, out}                    → {devices, options, inputs, …}
     convert  {path, out}                                          → {partitions, …}
     compile  {path, options, devices, out, …}                     → {memory, seconds, devices}
 
@@ -15,10 +16,11 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from slipstream.compiler.source_tracking import Seen, inputs_of, tracking
 from slipstream.compiler.worker.rpc import Answer, serve_stdin
 
 
@@ -28,6 +30,8 @@ class Worker:
     def __init__(self) -> None:
         self.devices: list[Any] = []
         self.target_config = ""
+        self._seen = Seen()
+        self._xla_flags = os.environ.get("XLA_FLAGS")
 
     def start(self, topology: str, target_config: str, use_gpu: bool) -> Answer:
         import jax  # noqa: F401
@@ -41,24 +45,50 @@ class Worker:
         self.devices = list(describe(topology, target_config).devices)
         return {"model": model, "devices": len(self.devices)}
 
+    def inspect(
+        self, module: str, function: str, keywords: Mapping[str, Any], traces: bool
+    ) -> Answer:
+        from slipstream.compiler.worker.inspecting import inspect_built
+
+        return self._built(
+            module,
+            function,
+            lambda build: inspect_built(
+                build, self.devices, keywords, self.target_config, traces=traces
+            ),
+        )
+
     def lower(self, module: str, function: str, keywords: Mapping[str, Any], out: str) -> Answer:
-        from slipstream.compiler.source_tracking import inputs_of, tracking
         from slipstream.compiler.worker.lowering import call_builder
 
-        flags = os.environ.get("XLA_FLAGS")
-        with tracking() as seen:
-            build = getattr(import_target(module), function)
+        def lower(build: Any) -> Answer:
             lowered = call_builder(build, self.devices, keywords, self.target_config)
-        if os.environ.get("XLA_FLAGS") != flags:
+            Path(out).write_bytes(lowered.stablehlo)
+            return {"devices": list(lowered.devices), "options": dict(lowered.options)}
+
+        answer = self._built(module, function, lower)
+        if os.environ.get("XLA_FLAGS") != self._xla_flags:
             # In the format of the log, so that it is kept with everything compiled from here.
             late = f"{module} sets XLA_FLAGS={os.environ.get('XLA_FLAGS')}"
             print(f"W0101 00:00:00.000000 0 worker.py:0] {late}", file=sys.stderr)
-        Path(out).write_bytes(lowered.stablehlo)
-        return {
-            "devices": list(lowered.devices),
-            "options": dict(lowered.options),
-            "inputs": inputs_of(seen).to_json(),
-        }
+        return answer
+
+    def _built(self, module: str, function: str, use: Callable[[Any], Answer]) -> Answer:
+        """What is made of a target's function, and what it read.
+
+        The next request finds the process as a new one would be: the file runs again, and nothing
+        that JAX traced is kept, which could depend on variables that have changed. Modules that the
+        file imports stay, as their files are watched. `is_changed` tells of settings that stay too.
+        """
+        import jax
+
+        jax.clear_caches()  # type: ignore[no-untyped-call]
+        with tracking(self._seen):
+            build = getattr(import_target(module), function)
+            before = _settings()
+            answer = use(build)
+        inputs = inputs_of(self._seen).to_json()
+        return {**answer, "inputs": inputs, "is_changed": _settings() != before}
 
     def convert(self, path: str, out: str) -> Answer:
         from slipstream.compiler.worker.hlo_import import to_stablehlo
@@ -86,13 +116,20 @@ class Worker:
         }
 
 
+def _settings() -> tuple[dict[str, str], dict[str, Any]]:
+    """Settings of the process that a build function may change."""
+    import jax
+
+    return dict(os.environ), dict(jax.config.values)
+
+
 def import_target(module: str) -> Any:
     """Import a file as a module, or a module by its dotted name."""
     if not module.endswith(".py"):
-        sys.path.insert(0, os.getcwd())
+        _put_first(os.getcwd())
         return importlib.import_module(module)
     path = Path(module).resolve()
-    sys.path.insert(0, str(path.parent))
+    _put_first(str(path.parent))
     sys.argv = [str(path)]
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
@@ -100,6 +137,11 @@ def import_target(module: str) -> Any:
     sys.modules[path.stem] = loaded
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def _put_first(folder: str) -> None:
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
 
 
 if __name__ == "__main__":

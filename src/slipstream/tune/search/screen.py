@@ -42,7 +42,13 @@ TIMEOUT_S = 600.0
 """a compile that takes longer counts as hung"""
 ROUNDING = 1e-3
 """a step shorter than its bound by less than this is rounding: the simulation counts picoseconds"""
-_KINDS = {"died": CRASH, "memory": OUT_OF_MEMORY, "refused": REFUSED}
+_KINDS = {
+    "died": CRASH,
+    "aborted": CRASH,
+    "memory": OUT_OF_MEMORY,
+    "refused": REFUSED,
+    "invalid": REFUSED,
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""Inspect a target's function without lowering it: its arguments, its trace, its batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slipstream.compiler.inspection import Inspection, StepWork
+from slipstream.compiler.worker.least_work import byte_size, least_work
+from slipstream.compiler.worker.lowering import built_function, target_gpu, traced
+from slipstream.jaxhooks.target_gpu import answering_for
+from slipstream.jaxhooks.tracing import argument_shardings
+
+HOST = ("pinned_host", "unpinned_host")
+"""kinds of memory that are not on a device"""
+TOKEN_TYPES = ("int32", "int64", "uint32", "uint16")
+
+
+def inspect_built(
+    build: Any,
+    devices: list[Any],
+    keywords: Mapping[str, Any],
+    target_config: str,
+    *,
+    traces: bool,
+) -> dict[str, Any]:
+    """An Inspection, as JSON, of what a target's function returns."""
+    began = time.monotonic()
+    with answering_for(target_gpu(target_config)):
+        function, arguments = built_function(build, devices, keywords)
+    found = _arguments_only(function, arguments, len(devices))
+    if traces and not hasattr(function, "compiler_ir"):
+        found = _traced(function, arguments, target_config, found)
+    answer = found.to_json()
+    answer["seconds"] = time.monotonic() - began
+    return answer
+
+
+def _arguments_only(function: Any, arguments: tuple[Any, ...], most: int) -> Inspection:
+    leaves, shardings = argument_shardings(function, arguments)
+    devices = _device_count(shardings) or most
+    sizes = [_on_one_device(*pair, devices) for pair in zip(leaves, shardings, strict=True)]
+    return Inspection(devices, math.floor(sum(sizes)), is_traced=False)
+
+
+def _traced(
+    function: Any, arguments: tuple[Any, ...], target_config: str, untraced: Inspection
+) -> Inspection:
+    import jax
+
+    found = traced(function, arguments, target_config)
+    infos, (tree, _) = jax.tree.leaves(found.args_info), found.in_tree.children()
+    _, shardings = argument_shardings(function, arguments)
+    if len(shardings) != len(infos):  # a function that was traced before
+        shardings = [None] * len(infos)
+    outputs = jax.tree.leaves(found.out_info)
+    devices = _device_count([*shardings, *(one.sharding for one in outputs)]) or untraced.devices
+    sizes = [_on_one_device(*pair, devices) for pair in zip(infos, shardings, strict=True)]
+    results = [_on_one_device(one, one.sharding, devices) for one in outputs]
+    donated = [info.donated for info in infos]
+    work = least_work(found.jaxpr, donated)
+    used = [size if is_used else 0 for size, is_used in zip(sizes, work.is_used, strict=True)]
+
+    def total(which: Sequence[bool], of: Sequence[float]) -> int:
+        return math.floor(sum(size for size, is_it in zip(of, which, strict=True) if is_it))
+
+    return Inspection(
+        devices=devices,
+        arguments_bytes=math.floor(sum(used)),
+        is_traced=True,
+        donated_bytes=math.ceil(sum(s for s, is_it in zip(used, donated, strict=True) if is_it)),
+        outputs_bytes=math.floor(sum(results)),
+        flops=work.flops,
+        stacked_bytes=work.stacked_bytes,
+        reusable_bytes=total(work.is_reusable, used),
+        moved_bytes=total(work.is_read, used) + total(work.is_written, results),
+        work=_work(tree, infos, found.out_info),
+    )
+
+
+def _device_count(shardings: Sequence[Any]) -> int:
+    return max((sharding.num_devices for sharding in shardings if sharding is not None), default=0)
+
+
+def _on_one_device(value: Any, sharding: Any, devices: int) -> float:
+    """Bytes; without a sharding, of the smallest piece that XLA could cut."""
+    if not hasattr(value, "dtype"):
+        return 0.0  # a number of Python
+    if sharding is None:
+        return byte_size(value.shape, value.dtype) / devices
+    if sharding.memory_kind in HOST:
+        return 0.0
+    return byte_size(sharding.shard_shape(value.shape), value.dtype)
+
+
+# The batch: arguments that are not state.
+
+
+def _work(tree: Any, infos: Sequence[Any], results: Any) -> StepWork:
+    import jax
+
+    returned = {_signature(one) for one in (results, *_members(results))}
+    batch: list[tuple[int, Any]] = []
+    place = 0
+    for number, child in enumerate(tree.children()):
+        leaves = list(infos[place : place + child.num_leaves])
+        place += child.num_leaves
+        whole = jax.tree.unflatten(child, leaves)
+        is_state = any(leaf.donated for leaf in leaves) or _signature(whole) in returned
+        arrays = [leaf for leaf in leaves if leaf.shape and not _is_key(leaf)]
+        # Everything in a batch has one leading dimension; weights don't.
+        if not is_state and len({leaf.shape[0] for leaf in arrays}) == 1:
+            batch += [(number, leaf) for leaf in arrays]
+    if not batch:
+        return StepWork(text="no argument looks like a batch: all are state, keys or numbers")
+    text = ", ".join(f"argument {number}, {_text(leaf)}" for number, leaf in batch[:3])
+    text += f" and {len(batch) - 3} more" if len(batch) > 3 else ""
+    samples = {leaf.shape[0] for _, leaf in batch}
+    tokens = [math.prod(leaf.shape) for _, leaf in batch if _is_tokens(leaf)]
+    return StepWork(samples.pop() if len(samples) == 1 else None, max(tokens, default=None), text)
+
+
+def _members(results: Any) -> list[Any]:
+    if isinstance(results, Mapping):
+        return list(results.values())
+    return list(results) if isinstance(results, (tuple, list)) else []
+
+
+def _signature(tree: Any) -> tuple[Any, ...]:
+    import jax
+
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+
+
+def _is_key(leaf: Any) -> bool:
+    """Whether it is a key for random numbers."""
+    return str(leaf.dtype).startswith("key<") or (leaf.shape, str(leaf.dtype)) == ((2,), "uint32")
+
+
+def _is_tokens(leaf: Any) -> bool:
+    return len(leaf.shape) == 2 and str(leaf.dtype) in TOKEN_TYPES
+
+
+def _text(leaf: Any) -> str:
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"

@@ -1,0 +1,391 @@
+"""The least that a traced function must do and keep, whatever XLA makes of it.
+
+    jaxpr ──► no dead code ──► calls inlined ──► equal expressions merged
+          ──► FLOPs of products, what loops stack, what is read and written
+
+XLA merges equal expressions within a computation, so those count once. What is inside a loop is
+another computation. Everything that is not certain counts as nothing: the result is a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipstream.jaxhooks.tracing import without_dead_code
+
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_lin": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+}
+"""primitives that only call, and the parameter that holds what"""
+ELEMENTWISE = frozenset(
+    (
+        "add", "add_any", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "pow", "integer_pow",
+        "square", "convert_element_type", "sharding_constraint", "copy", "reduce_precision",
+    )
+)  # fmt: skip
+VIEWS = frozenset(
+    (
+        "convert_element_type", "mul", "div", "transpose", "reshape", "broadcast_in_dim",
+        "squeeze", "copy", "sharding_constraint", "reduce_precision", "neg", "clamp",
+    )
+)  # fmt: skip
+"""what XLA can move behind a product, to multiply the narrower values in front of it"""
+HALF = ("int4", "uint4", "float4_e2m1fn")
+
+
+@dataclass
+class LeastWork:
+    """Of a whole function; lists have one entry for each argument or result."""
+
+    flops: dict[str, int]
+    stacked_bytes: int
+    is_used: list[bool]
+    is_reusable: list[bool]
+    """donated, and not needed after the loop that stacks most"""
+    is_read: list[bool]
+    """read completely"""
+    is_written: list[bool]
+
+
+def least_work(closed_jaxpr: Any, donated: Sequence[bool]) -> LeastWork:
+    """The least work of what `jit(f).trace(…)` returned; `donated` tells which arguments are."""
+    # As JAX decides which arguments a program has.
+    is_used = _used_arguments(closed_jaxpr.jaxpr)
+    jaxpr = without_dead_code(closed_jaxpr.jaxpr)
+    counter = _Counter()
+    arguments = [counter.new(("argument", n), v.aval) for n, v in enumerate(jaxpr.invars)]
+    entry = _Computation()
+    results = counter.run(jaxpr, arguments, entry)
+    stack = max(entry.stacks, key=lambda one: one.bytes, default=None)
+    later = _needed_after(counter, entry, stack) if stack is not None else set()
+    read, is_written = _moved(counter, results, set(arguments))
+    return LeastWork(
+        flops={dtype: flops for dtype, flops in entry.flops.items() if flops},
+        stacked_bytes=stack.bytes if stack is not None else 0,
+        is_used=is_used,
+        is_reusable=[d and a not in later for d, a in zip(donated, arguments, strict=True)],
+        is_read=[one in read for one in arguments],
+        is_written=is_written,
+    )
+
+
+def byte_size(shape: Sequence[int], dtype: Any) -> float:
+    name = str(dtype)
+    width = 0.5 if name in HALF else 0.25 if name in ("int2", "uint2") else dtype.itemsize
+    return math.prod(shape) * float(width)
+
+
+# Expressions have numbers: equal ones have the same.
+
+
+@dataclass(frozen=True)
+class _Expression:
+    primitive: str
+    operands: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+@dataclass
+class _Stack:
+    """What a loop keeps of its iterations."""
+
+    bytes: int
+    results: tuple[int, ...]
+
+
+@dataclass
+class _Computation:
+    """What XLA sees at once: the entry, or the body of a loop."""
+
+    flops: Counter[str] = field(default_factory=Counter)
+    stacks: list[_Stack] = field(default_factory=list)
+    equations: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
+    """operands by results"""
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._expressions: list[_Expression] = []
+        self._narrowest: dict[int, Any] = {}
+
+    def new(self, key: Any, aval: Any, primitive: str = "", operands: Iterable[int] = ()) -> int:
+        """The number of an expression; a key that is known has its number already."""
+        if key not in self._numbers:
+            self._numbers[key] = len(self._expressions)
+            shape = tuple(getattr(aval, "shape", ()))
+            dtype = getattr(aval, "dtype", None)
+            self._expressions.append(_Expression(primitive, tuple(operands), shape, dtype))
+        return self._numbers[key]
+
+    def expression(self, number: int) -> _Expression:
+        return self._expressions[number]
+
+    def run(self, jaxpr: Any, arguments: Sequence[int], into: _Computation) -> list[int]:
+        """Count a jaxpr's equations; returns the numbers of its results."""
+        known: dict[Any, int] = dict(zip(jaxpr.invars, arguments, strict=True))
+        for constant in jaxpr.constvars:
+            known[constant] = self.new(("constant", id(constant)), constant.aval)
+
+        def number(atom: Any) -> int:
+            if hasattr(atom, "val"):
+                return self.new(("literal", str(atom.aval), repr(atom.val)), atom.aval)
+            return known[atom]
+
+        for equation in jaxpr.eqns:
+            operands = [number(atom) for atom in equation.invars]
+            results = self._equation(equation, operands, into)
+            known.update(zip(equation.outvars, results, strict=True))
+        return [number(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, equation: Any, operands: list[int], into: _Computation) -> list[int]:
+        name = equation.primitive.name
+        if name in CALLS and CALLS[name] in equation.params:
+            return self._call(equation, operands, into)
+        inner, counted, stacked = self._inside(equation)
+        if name == "optimization_barrier":
+            inner = (id(equation),)  # XLA merges nothing across it
+        key = (name, _parameters(equation.params), inner, *operands)
+        results = [
+            self.new((key, place), variable.aval, name, operands)
+            for place, variable in enumerate(equation.outvars)
+        ]
+        if tuple(results) in into.equations:
+            return results
+        into.equations[tuple(results)] = tuple(operands)
+        into.flops.update(counted)
+        if stacked:
+            into.stacks.append(_Stack(stacked, tuple(results)))
+        if name in ("dot_general", "conv_general_dilated"):
+            into.flops[self._product_type(equation, operands)] += _product_flops(equation)
+        return results
+
+    def _call(self, equation: Any, operands: list[int], into: _Computation) -> list[int]:
+        parameters = equation.params
+        inner = parameters[CALLS[equation.primitive.name]]
+        if parameters.get("prevent_cse") is True and parameters.get("differentiated"):
+            # What is recomputed is kept apart from what was computed first.
+            operands = [
+                self.new(("barrier", id(equation), place), variable.aval, "", [operand])
+                for place, (variable, operand) in enumerate(
+                    zip(equation.invars, operands, strict=True)
+                )
+            ]
+            for fresh in operands:
+                into.equations[(fresh,)] = self.expression(fresh).operands
+        return self.run(getattr(inner, "jaxpr", inner), operands, into)
+
+    def _inside(self, equation: Any) -> tuple[tuple[Any, ...], Counter[str], int]:
+        """The body of a loop or branch: what identifies it, its FLOPs, and what it stacks."""
+        name, parameters = equation.primitive.name, equation.params
+        if name == "scan":
+            body, results = self._body(parameters["jaxpr"])
+            stacked = self._stacked(parameters, results)
+            within = max((one.bytes for one in body.stacks), default=0)
+            return tuple(results), _times(body.flops, parameters["length"]), max(stacked, within)
+        if name == "while":
+            body, results = self._body(parameters["body_jaxpr"])
+            return tuple(results), body.flops, 0
+        if name == "cond":
+            bodies = [self._body(branch) for branch in parameters["branches"]]
+            least = Counter(bodies[0][0].flops)
+            for body, _ in bodies[1:]:
+                least &= body.flops  # the smaller of both counts
+            return tuple(tuple(results) for _, results in bodies), least, 0
+        if name == "shard_map":
+            body, results = self._body(parameters["jaxpr"])
+            sizes = dict(parameters["mesh"].shape)
+            copies = math.prod(sizes[axis] for axis in _manual_axes(parameters))
+            stacked = max((one.bytes for one in body.stacks), default=0)
+            return tuple(results), _times(body.flops, copies), copies * stacked
+        return (), Counter(), 0
+
+    def _body(self, jaxpr: Any) -> tuple[_Computation, list[int]]:
+        inner = getattr(jaxpr, "jaxpr", jaxpr)
+        arguments = [
+            self.new(("input", place, str(variable.aval)), variable.aval)
+            for place, variable in enumerate(inner.invars)
+        ]
+        body = _Computation()
+        return body, self.run(inner, arguments, body)
+
+    def _stacked(self, parameters: Any, results: Sequence[int]) -> int:
+        """Bytes of a scan's stacked results; not of those that XLA could get from elsewhere."""
+        length, unroll = parameters["length"], parameters["unroll"]
+        if length < 2 or unroll is True or int(unroll) >= length:
+            return 0  # not a loop
+        inner = parameters["jaxpr"].jaxpr
+        invariant = parameters["num_consts"]
+        changing = range(invariant, invariant + parameters["num_carry"])
+        sliced = range(changing.stop, len(inner.invars))
+        inputs = [
+            self.new(("input", place, str(variable.aval)), variable.aval)
+            for place, variable in enumerate(inner.invars)
+        ]
+        varying = {inputs[place] for place in (*changing, *sliced)}
+        slices = {inputs[place] for place in sliced}
+        kept = {
+            number: variable.aval for number, variable in zip(results, inner.outvars, strict=True)
+        }
+        carried = len(changing)
+        total = 0.0
+        for number in dict.fromkeys(results[carried:]):
+            aval = kept[number]
+            is_host = "host" in str(getattr(aval, "memory_space", "")).lower()
+            if number not in slices and not is_host and self._depends(number, varying):
+                total += length * byte_size(aval.shape, aval.dtype)
+        return math.floor(total)
+
+    def _depends(self, number: int, on: set[int]) -> bool:
+        waiting, seen = [number], set()
+        while waiting:
+            one = waiting.pop()
+            if one in on:
+                return True
+            if one not in seen:
+                seen.add(one)
+                waiting += self._expressions[one].operands
+        return False
+
+    def _product_type(self, equation: Any, operands: Sequence[int]) -> str:
+        """The narrowest type that a product's operands have, or had before XLA may move a cast."""
+        found = [self._narrow(operand) for operand in operands[:2]]
+        precision = equation.params.get("precision")
+        if precision is not None and not isinstance(precision, tuple):
+            found.append(_BFLOAT16)  # an algorithm, which may round its operands
+        return str(min(found, key=lambda dtype: dtype.itemsize))
+
+    def _narrow(self, number: int) -> Any:
+        if number not in self._narrowest:
+            one = self._expressions[number]
+            self._narrowest[number] = one.dtype  # while it is computed
+            if one.primitive in VIEWS:
+                before = [self._narrow(operand) for operand in one.operands]
+                own = [one.dtype, *(dtype for dtype in before if dtype is not None)]
+                self._narrowest[number] = min(own, key=lambda dtype: dtype.itemsize)
+        return self._narrowest[number]
+
+
+class _Bfloat16:
+    itemsize = 2
+
+    def __str__(self) -> str:
+        return "bfloat16"
+
+
+_BFLOAT16 = _Bfloat16()
+
+
+def _product_flops(equation: Any) -> int:
+    left: tuple[int, ...] = equation.invars[0].aval.shape
+    right: tuple[int, ...] = equation.invars[1].aval.shape
+    result = math.prod(equation.outvars[0].aval.shape)
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        return int(2 * result * math.prod(left[place] for place in contracted))
+    # A convolution: as many as its kernel has elements for each output channel; less at the edges,
+    # or where it is dilated, which is not known to be computed.
+    parameters = equation.params
+    is_plain = parameters["batch_group_count"] == 1 and not any(
+        size != 1 for size in parameters["lhs_dilation"]
+    )
+    if not is_plain or any(low or high for low, high in parameters["padding"]):
+        return 0
+    channels = right[parameters["dimension_numbers"].rhs_spec[0]]
+    return int(2 * result * math.prod(right) // channels)
+
+
+def _manual_axes(parameters: Any) -> Iterable[Any]:
+    for name in ("newly_manual_axes", "manual_axes"):
+        if name in parameters:
+            found: Iterable[Any] = parameters[name]
+            return found
+    return ()
+
+
+def _times(flops: Counter[str], times: int) -> Counter[str]:
+    return Counter({dtype: count * times for dtype, count in flops.items()})
+
+
+def _parameters(parameters: Any) -> str:
+    """Parameters as text; those that are functions, or hold them, are compared by their bodies."""
+    plain = (
+        f"{name}={value!r}"
+        for name, value in sorted(parameters.items())
+        if "jaxpr" not in name and name != "branches" and not callable(value)
+    )
+    return " ".join(one for one in plain if " at 0x" not in one)
+
+
+# What must be there, and when.
+
+
+def _used_arguments(jaxpr: Any) -> list[bool]:
+    used = {id(one) for one in jaxpr.outvars}
+    used |= {id(one) for equation in jaxpr.eqns for one in equation.invars}
+    return [id(one) in used for one in jaxpr.invars]
+
+
+def _needed_after(counter: _Counter, entry: _Computation, stack: _Stack) -> set[int]:
+    """What is read by equations that depend on a loop's results: they run after it.
+
+    If that is `0.9 * m`, it may have been computed before; then it takes the memory of `m`.
+    """
+    after = set(stack.results)
+    needed: set[int] = set()
+    for results, operands in entry.equations.items():
+        if results != stack.results and not after.isdisjoint(operands):
+            after.update(results)
+            needed.update(operands)
+    waiting = list(needed)
+    while waiting:
+        one = counter.expression(waiting.pop())
+        large = [n for n in one.operands if counter.expression(n).shape == one.shape]
+        is_instead = one.primitive in ELEMENTWISE and len(large) == 1
+        if is_instead and _width(counter.expression(large[0])) <= _width(one):
+            waiting += [large[0]] if large[0] not in needed else []
+            needed.add(large[0])
+    return needed
+
+
+def _width(one: _Expression) -> float:
+    return byte_size((), one.dtype) if one.dtype is not None else 0.0
+
+
+def _moved(
+    counter: _Counter, results: Sequence[int], arguments: set[int]
+) -> tuple[set[int], list[bool]]:
+    """Arguments all of whose elements some result needs, and whether each result is written."""
+    read: set[int] = set()
+    seen: set[int] = set()
+    for result in results:
+        shape, waiting = counter.expression(result).shape, [result]
+        while waiting:
+            number = waiting.pop()
+            one = counter.expression(number)
+            if number in seen or one.shape != shape:
+                continue
+            seen.add(number)
+            if number in arguments and number not in results:
+                read.add(number)
+            elif one.primitive in ELEMENTWISE:
+                waiting += one.operands
+    written = [
+        counter.expression(number).primitive in ELEMENTWISE and results.index(number) == place
+        for place, number in enumerate(results)
+    ]
+    return read, written
