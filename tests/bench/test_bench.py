@@ -175,3 +175,36 @@ def test_a_step_that_fails_leaves_no_result_behind(begun, monkeypatch):
     with pytest.raises(RuntimeError, match="as a device says"):
         bench.time("arm")
     assert bench._arguments == [None]
+
+
+@pytest.mark.parametrize(("function", "launches"), [("donated", 4), ("nothing_free", 3)])
+def test_several_steps_are_launched_in_a_row(begun, function, launches):
+    bench, log = begun(function)
+    answer = bench.times("arm", 3)
+    assert len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0 and answer["is_finite"]
+    assert len(log) == launches
+
+
+def test_no_more_than_two_steps_are_in_flight(begun, monkeypatch):
+    bench, log = begun("donated")
+    ends = iter((None, 1.0, 3.0, 6.0))
+
+    def end_of(results):
+        jax.block_until_ready(results)
+        log.append("end")
+        return next(ends)
+
+    monkeypatch.setattr(module, "done_at", end_of)
+    assert bench.times("arm", 2) == {"seconds": [2.0, 3.0], "is_finite": True}
+    # The third launch waits for the end of the first: results that are not donated add up.
+    assert log.index("end", 1) < [i for i, one in enumerate(log) if one == "launch"][2]
+
+
+def test_released_inputs_are_made_again_as_at_the_start(begun):
+    bench, _ = begun("donated")
+    assert bench.find_recipe("arm")
+    first = bench._inputs[0].on_devices()
+    bench.release()
+    assert bench._arguments == [None, None]
+    bench.times("arm", 1)
+    assert jax.numpy.allclose(bench._arguments[0], first + 2, atol=1e-5)

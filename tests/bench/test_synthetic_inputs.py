@@ -79,3 +79,30 @@ def test_large_results_are_compared_by_values_spread_over_them(tmp_path, monkeyp
     assert {len(one) for one in bench._expected} == {1, 96}
     bench._expected = [one + 1 for one in bench._expected]
     assert bench.check("baseline")["difference"] > 0.1
+
+
+def test_values_don_t_depend_on_how_an_array_is_sharded():
+    devices = np.array(jax.devices())
+    mesh = jax.sharding.Mesh(devices, ("data",))
+    places = [
+        None,
+        jax.sharding.SingleDeviceSharding(devices[0]),
+        jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")),
+    ]
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.int32, jnp.bool_, jnp.float8_e4m3fn):
+        shapes = [jax.ShapeDtypeStruct((16, 8), dtype, sharding=place) for place in places]
+        made = [synthetic_inputs(one, 0)[0].on_devices() for one in shapes]
+        for one, place in zip(made, places, strict=True):
+            assert one.dtype == dtype and np.array_equal(one, made[0])
+            assert place is None or one.sharding == place
+        assert len(np.unique(np.asarray(made[0], np.float32))) > 1
+
+
+def test_random_keys_and_arrays_in_host_memory_are_made_too():
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    host = jax.ShapeDtypeStruct((4,), jnp.float32, sharding=place)
+    keys = jax.eval_shape(lambda: (jax.random.key(0), jax.random.split(jax.random.key(0), 3)))
+    made = [one.on_devices() for one in synthetic_inputs((host, *keys), 0)]
+    assert made[0].sharding.memory_kind == "pinned_host"
+    assert [(one.shape, one.dtype) for one in made[1:]] == [(one.shape, one.dtype) for one in keys]
+    assert jax.random.bits(made[1]).shape == ()

@@ -8,19 +8,22 @@
 
 A training loop launches the next step while the current one runs, so host work is free unless it
 takes longer than the devices do. `time` therefore launches two steps back to back and returns the
-time from the end of the first to the end of the second. It needs a result of the first step that
-the second doesn't consume to see when the first ends. Where there is none, or where inputs must be
-copied to the devices in between, it returns the time of a single step, from launch to result.
+time from the end of the first to the end of the second; `times` goes on like this for several
+steps. It needs a result of the first step that the second doesn't consume to see when the first
+ends. Where there is none, or where inputs must be made in between, it returns the time of a single
+step, from launch to result.
 
 Donated inputs exist once. As in a training loop, the next step takes what the last one returned in
-their place; what a step doesn't return is copied from the host again before the clock starts. A
-check starts from the initial inputs, and so does a step after one whose loss was not finite.
+their place; what a step doesn't return is made again before the clock starts. A check starts from
+the initial inputs, and so does a step after one whose loss was not finite.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from slipstream.bench.synthetic_inputs import RECIPES, SyntheticInput, synthetic_inputs
@@ -47,7 +50,7 @@ class Bench:
         self._tree: Any = None
         self._inputs: list[SyntheticInput] = []
         self._arguments: list[Any] = []
-        """on the devices; None before an input is copied there, and after a step consumed it"""
+        """on the devices; None before an input is made there, and after a step consumed it"""
         self._donated: list[int] = []
         """indices of donated arguments"""
         self._programs: dict[str, jax.stages.Compiled] = {}
@@ -59,11 +62,21 @@ class Bench:
     def start(self, module: str, function: str) -> Answer:
         import jax
 
-        from slipstream.compiler.worker.lowering import WrongTarget, built_function
         from slipstream.compiler.worker.worker import import_target
 
         devices = list(jax.devices())
-        made, self._abstract = built_function(getattr(import_target(module), function), devices)
+        self.build(getattr(import_target(module), function), devices)
+        return {"platform": devices[0].platform, "devices": len(devices)}
+
+    def build(
+        self, function: Any, devices: list[Any], keywords: Mapping[str, Any] | None = None
+    ) -> None:
+        """Call a target's function, and lower what it returns."""
+        import jax
+
+        from slipstream.compiler.worker.lowering import WrongTarget, built_function
+
+        made, self._abstract = built_function(function, devices, keywords)
         if not callable(made):
             raise WrongTarget(
                 "returned a lowered or traced program; to time it, return the function and its "
@@ -75,7 +88,6 @@ class Bench:
         infos = jax.tree.leaves(self._lowered.args_info)
         self._donated = [number for number, info in enumerate(infos) if info.donated]
         self._make_inputs(0)
-        return {"platform": devices[0].platform, "devices": len(devices)}
 
     def _make_inputs(self, recipe: int) -> None:
         self._inputs = synthetic_inputs(self._abstract, recipe)
@@ -138,30 +150,64 @@ class Bench:
         for number in self._donated:
             self._arguments[number] = None
 
+    def find_recipe(self, name: str) -> bool:
+        """Choose inputs for which the numbers that a step returns are finite; False if none are."""
+        for recipe in range(RECIPES):
+            self._make_inputs(recipe)
+            if self._run(name, 0)[1]:
+                return True
+        return False
+
+    def release(self) -> None:
+        """Free the device memory of all inputs; the next step makes them again."""
+        self._arguments = [None] * len(self._inputs)
+
     def time(self, name: str) -> Answer:
+        (seconds,), _ = self._run(name, 1)
+        return {"seconds": seconds}
+
+    def times(self, name: str, steps: int) -> Answer:
+        """Seconds of each step, and whether the numbers that they return are finite."""
+        found: list[float] = []
+        is_finite = True
+        while len(found) < steps:
+            seconds, is_finite_now = self._run(name, steps - len(found))
+            found += seconds
+            is_finite = is_finite and is_finite_now
+        return {"seconds": found, "is_finite": is_finite}
+
+    def _run(self, name: str, steps: int) -> tuple[list[float], bool]:
+        """Launch a step, then time as many more as can follow it in a row; else time the first.
+
+        Also whether the numbers that the last one returned are finite.
+        """
         self._put_inputs()
-        begin = time.perf_counter()
+        ends = [time.perf_counter()]
         leaves = self._launch(name)
         free = self._feed_back(leaves)
         if free and self._has_all_arguments():
-            # Keep only the smallest result of the first step: the others may be large.
-            first = min(free, key=lambda leaf: leaf.size)
-            del free, leaves
-            # Where launching takes longer than running, the first step ends before the second is
-            # launched, so another thread has to see it end.
-            seen = self._watcher.submit(done_at, first)
-            leaves = self._launch(name)
-            begin = seen.result()
+            ends.clear()
+            for _ in range(steps):
+                # Keep only the smallest result of this step: the others may be large.
+                first = min(free, key=lambda leaf: leaf.size)
+                del free, leaves
+                # Where launching takes longer than running, this step ends before the next is
+                # launched, so another thread has to see it end.
+                seen = self._watcher.submit(done_at, first)
+                leaves = self._launch(name)
+                ends.append(seen.result())
+                free = self._feed_back(leaves)
         # Kept again below, once the step is known to have succeeded.
         self._drop_donated()
-        end = done_at(leaves)
+        ends.append(done_at(leaves))
         self._feed_back(leaves)
-        if not all(_is_finite(leaf) for leaf in leaves if not leaf.shape):
+        is_finite = all(_is_finite(leaf) for leaf in leaves if not leaf.shape)
+        if not is_finite:
             self._drop_donated()
-        return {"seconds": end - begin}
+        return [end - begin for begin, end in pairwise(ends)], is_finite
 
     def _put_inputs(self) -> None:
-        """Copy every missing argument to the devices."""
+        """Make every missing argument on the devices."""
         for number, one in enumerate(self._inputs):
             if self._arguments[number] is None:
                 self._arguments[number] = one.on_devices()

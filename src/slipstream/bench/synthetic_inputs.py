@@ -1,5 +1,8 @@
 """Synthetic inputs for a function whose argument shapes are known, the same in every process.
 
+They are made on the devices, each shard where it belongs: a model's state may be larger than the
+memory of the host.
+
     recipe 0   small floats of both signs; small integers, since they may be indices
     recipe 1   of subtrees with the same structure (weights and optimizer moments), only the
                weights keep both signs: optimizers take square roots of the others
@@ -12,19 +15,17 @@ every other, and the GPU draws less power.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jax
-    import numpy as np
 
 RECIPES = 3
-_SCALE = 0.02
-"""standard deviation of floats"""
+_LARGEST = 0.035
+"""absolute value of floats: their standard deviation is 0.02"""
 _INTEGER_LIMIT = 8
-_BLOCK = 1_000_003
-"""how many values are drawn before they repeat; a prime, so that no two rows are the same"""
 
 
 class SyntheticInput:
@@ -34,16 +35,20 @@ class SyntheticInput:
         self._leaf = leaf
         self._seed = seed
         self._is_positive = is_positive
-        self._values: np.ndarray | None = None
 
     def on_devices(self) -> Any:
         import jax
 
         if not isinstance(self._leaf, jax.ShapeDtypeStruct):
             return jax.numpy.array(self._leaf) if hasattr(self._leaf, "shape") else self._leaf
-        if self._values is None:
-            self._values = self._drawn()
-        return jax.device_put(self._values, self._leaf.sharding)
+        mine, wanted = self._leaf, self._leaf.sharding
+        kind = wanted.memory_kind if wanted is not None else None
+        # Programs write to device memory; what belongs on the host is copied there.
+        is_elsewhere = kind not in (None, "device")
+        made = wanted.with_memory_kind(None) if is_elsewhere else wanted
+        draw = _drawing(mine.shape, mine.dtype, made, self._is_positive)
+        values = draw(self._seed)
+        return jax.device_put(values, wanted) if is_elsewhere else values
 
     def is_like(self, result: jax.Array) -> bool:
         """Whether a result can replace this input: same shape, type and sharding."""
@@ -53,20 +58,50 @@ class SyntheticInput:
         wanted = getattr(mine, "sharding", None)
         return wanted is None or bool(result.sharding.is_equivalent_to(wanted, result.ndim))
 
-    def _drawn(self) -> np.ndarray:
-        import jax
-        import numpy as np
 
-        random = np.random.default_rng(self._seed)
-        kind = np.dtype(self._leaf.dtype)
-        count = min(int(np.prod(self._leaf.shape)), _BLOCK)
-        values: Any
-        if jax.numpy.issubdtype(kind, jax.numpy.floating):
-            values = random.standard_normal(count, np.float32) * _SCALE
-            values = np.abs(values) if self._is_positive else values
-        else:
-            values = random.integers(0, 2 if kind.kind == "b" else _INTEGER_LIMIT, count)
-        return np.resize(values.astype(kind), self._leaf.shape)
+@cache
+def _drawing(
+    shape: tuple[int, ...], dtype: Any, sharding: Any, is_positive: bool
+) -> Callable[[int], jax.Array]:
+    """A compiled function from a seed to values; inputs that are alike share it."""
+    import jax
+
+    drawn = partial(_drawn, shape, dtype, is_positive)
+    return jax.jit(drawn) if sharding is None else jax.jit(drawn, out_shardings=sharding)
+
+
+def _drawn(shape: tuple[int, ...], dtype: Any, is_positive: bool, seed: jax.Array) -> jax.Array:
+    import jax
+    import jax.numpy as jnp
+
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(seed), shape)
+    bits = _random_bits(shape, seed)
+    if jnp.issubdtype(dtype, jnp.floating):
+        # Uniform: only their spread matters, and normal ones take longer to compile.
+        share = bits.astype(jnp.float32) / 2.0**32
+        return (_LARGEST * (share if is_positive else 2 * share - 1)).astype(dtype)
+    limit = 2 if jnp.issubdtype(dtype, jnp.bool_) else _INTEGER_LIMIT
+    return (bits % limit).astype(dtype)
+
+
+def _random_bits(shape: tuple[int, ...], seed: jax.Array) -> jax.Array:
+    """32 bits for each element, from a hash of its place.
+
+    `jax.random` would do as well, but takes half a second to compile for every shape.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    stride = 1
+    place: jax.Array = jnp.broadcast_to(seed.astype(jnp.uint32) * jnp.uint32(0x9E3779B9), shape)
+    for axis in reversed(range(len(shape))):
+        along = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        place = place + along * jnp.uint32(stride % 2**32)
+        stride *= shape[axis]
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
+        place = (place ^ (place >> shift)) * jnp.uint32(factor)
+    return place ^ (place >> 15)
 
 
 def synthetic_inputs(arguments: Any, recipe: int) -> list[SyntheticInput]:

@@ -35,12 +35,12 @@ def serve(worker: object, requests: TextIO, answers: TextIO) -> None:
         except (Exception, SystemExit) as error:
             # Any error in a target or XLA is an answer; the traceback goes to the log.
             traceback.print_exc()
-            answer = _failure(error)
+            answer = failure_of(error)
         sys.stderr.flush()
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _failure(error: BaseException) -> Answer:
+def failure_of(error: BaseException) -> Answer:
     """The error, and its place in the user's code: the last frame outside packages."""
     frames = traceback.extract_tb(error.__traceback__)
     packages = (
