@@ -1,10 +1,9 @@
 """Space, fingerprints and the screen, with the real compiler, on a step that compiles quickly."""
 
-import itertools
 import json
 import os
 import signal
-import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import slipstream.tune.search.screen
 from slipstream.analyses.soundness import Soundness, WrongBitcast
 from slipstream.compiler.compile import compiler, machine_of
+from slipstream.compiler.worker.process import WorkerProcess
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import option_value_error
@@ -210,29 +210,42 @@ def test_wrong_results_never_win_and_a_wrong_baseline_is_reported(compiled, monk
     )
 
 
-_SIZES = itertools.count(17)
+def signalled_workers(monkeypatch, *numbers, late_s=0.0):
+    """The first compiler processes get these signals as soon as they are there."""
+    make, left = WorkerProcess.__init__, iter(numbers)
+
+    def made(self, *arguments, **named):
+        time.sleep(late_s)
+        make(self, *arguments, **named)
+        if (number := next(left, None)) is not None:
+            os.kill(self._child.pid, number)
+
+    monkeypatch.setattr(WorkerProcess, "__init__", made)
 
 
-@pytest.mark.retry("the compile can end before its worker is killed")
-def test_a_compiler_that_hangs_or_dies_is_the_candidates_outcome_and_the_next_one_works(compiled):
-    _, target = compiled
-    # A second try must not find it compiled.
-    fresh = {"xla_gpu_graph_min_graph_size": str(next(_SIZES))}
-    with Screen(target, machine_of(MACHINE), timeout_s=0.05) as screen:
-        hung = screen.evaluate(fresh)
-        assert hung.status == HANG and "more than 0 s" in hung.note
-    with Screen(target, machine_of(MACHINE)) as screen:
-        session = screen._session
-        threading.Thread(target=_kill_first_worker, args=[session], daemon=True).start()
-        assert screen.evaluate(fresh).status == CRASH
-        assert screen.evaluate(fresh).status == OK
+FRESH = {"xla_gpu_graph_min_graph_size": "17"}
 
 
-def _kill_first_worker(session) -> None:
-    while not session._workers:
-        pass
-    (worker,) = session._workers.values()
-    os.kill(worker._child.pid, signal.SIGSEGV)
+@pytest.fixture
+def empty_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_a_compiler_that_hangs_is_the_candidates_outcome(compiled, empty_cache, monkeypatch):
+    """Its time is over before there is a process that could be ended."""
+    signalled_workers(monkeypatch, signal.SIGSTOP, late_s=0.3)
+    with Screen(compiled[1], machine_of(MACHINE), timeout_s=0.05) as screen:
+        hung = screen.evaluate(FRESH)
+    assert hung.status == HANG and "more than 0 s" in hung.note
+
+
+def test_a_compiler_that_dies_is_the_candidates_outcome_and_the_next_one_works(
+    compiled, empty_cache, monkeypatch
+):
+    signalled_workers(monkeypatch, signal.SIGSEGV)
+    with Screen(compiled[1], machine_of(MACHINE)) as screen:
+        assert screen.evaluate(FRESH).status == CRASH
+        assert screen.evaluate(FRESH).status == OK
 
 
 def test_fingerprints_depend_on_order_and_content_but_not_on_names(compiled):

@@ -77,7 +77,7 @@ SMALL = Space((Knob("xla_a", ("0", "2"), "a", is_ordered=True), *SPACE.knobs[1:]
 
 def test_a_search_finds_what_only_two_knobs_together_do_and_drops_the_idle_one(tmp_path):
     study = Study(sqlite_url(tmp_path), "test", SMALL, "step")
-    why = Search(study, Arithmetic, trials=24, budget_s=120, jobs=2).run()
+    why = Search(study, Arithmetic, trials=24, budget_s=600, jobs=2).run()
     best = best_row(study.rows(), "step")
     assert best is not None and best.settings == {"xla_a": "2", "xla_b": "y"}
     assert why == "every setting of the space was tried"
@@ -106,7 +106,7 @@ def test_a_best_that_is_found_with_the_last_trials_is_simplified_too(tmp_path):
     knobs = tuple(Knob(f"xla_{letter}", ("false", "true"), letter) for letter in "abcdef")
     study = Study(sqlite_url(tmp_path), "test", Space(knobs), "step")
     study.enqueue([Suggestion({}, "default")])
-    why = Search(study, LateBest, trials=40, budget_s=120, jobs=1).run()
+    why = Search(study, LateBest, trials=40, budget_s=600, jobs=1).run()
     assert why == "40 candidates were tried"
     best = best_row(study.rows(), "step")
     assert best is not None and best.settings.items() < LateBest.winner.items()
@@ -204,8 +204,11 @@ def test_seconds_of_a_trial_are_not_those_of_the_date(study, monkeypatch):
     assert 0 < row.seconds < 3600
 
 
-def test_of_two_processes_that_propose_the_same_at_once_the_later_one_gives_way(tmp_path):
+def test_of_two_processes_that_propose_the_same_at_once_the_later_one_gives_way(
+    tmp_path, monkeypatch
+):
     url = f"sqlite:///{tmp_path / 'study.sqlite3'}"
+    monkeypatch.setattr("slipstream.tune.search.study.SETTLE_S", 300.0)
     early, late = Study(url, "test", SPACE, "step"), Study(url, "test", SPACE, "step")
     # The earlier trial runs already, and its settings are written only while the later one asks.
     first = early._study.ask()
@@ -228,22 +231,27 @@ from test_study import SPACE, Arithmetic
 from slipstream.tune.search.search import Search
 from slipstream.tune.search.study import TrialRow, Study
 
-class Slow(Arithmetic):
+class Held(Arithmetic):
+    # Two candidates are tried freely, all others only when a file is there.
+    free = iter(range(2))
+
     def evaluate(self, settings):
         # One write: of two threads that print, both texts can come before both ends of line.
-        sys.stdout.write("trying\n")
+        sys.stdout.write("trying\\n")
         sys.stdout.flush()
-        time.sleep(0.05)
+        while next(self.free, None) is None and not Path({go!r}).exists():
+            time.sleep(0.01)
         return super().evaluate(settings)
 
 study = Study({url!r}, "test", SPACE, "step")
-Search(study, Slow, trials={trials}, budget_s=120, jobs=2, simplifies=False).run()
+Search(study, Held, trials={trials}, budget_s=600, jobs=2, simplifies=False).run()
 study.close()
 """
 
 
-def worker(url: str, trials: int) -> subprocess.Popen:
-    code = WORKER.format(folder=str(Path(__file__).parent), url=url, trials=trials)
+def worker(url: str, trials: int, go: Path) -> subprocess.Popen:
+    folder = str(Path(__file__).parent)
+    code = WORKER.format(folder=folder, url=url, trials=trials, go=str(go))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
@@ -291,7 +299,7 @@ def test_a_search_killed_in_the_middle_and_resumed_has_lost_or_doubled_nothing(t
     before = [row for row in rows_of(study, facts) if row.state == "done"]
     assert 1 <= len(before) < 8
     second = [*tune, "resume", study, "--jobs", "2"]
-    subprocess.run(second, check=True, timeout=240, stdout=subprocess.DEVNULL)
+    subprocess.run(second, check=True, timeout=300, stdout=subprocess.DEVNULL)
     rows = rows_of(study, facts)
     assert [row for row in rows if row.number in {one.number for one in before}] == before
     assert len(check_settled(rows)) == 8
@@ -342,14 +350,19 @@ def postgresql():
     shutil.rmtree(folder)
 
 
-def test_two_workers_share_a_study_in_postgresql_and_one_may_die(postgresql):
-    first, second = worker(postgresql, 18), worker(postgresql, 18)
-    for _ in range(3):
-        assert first.stdout.readline() == "trying\n"
+def test_two_workers_share_a_study_in_postgresql_and_one_may_die(postgresql, tmp_path):
+    go = tmp_path / "go"
+    first, second = worker(postgresql, 18, go), worker(postgresql, 18, go)
+    # Each has tried two to their end, and has two more.
+    for one in (first, second):
+        for _ in range(4):
+            assert one.stdout.readline() == "trying\n"
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     first.stdout.close()
-    output, _ = second.communicate(timeout=120)
+    go.touch()
+    output, _ = second.communicate(timeout=300)
     assert second.returncode == 0, output
-    assert output.count("trying") > 0
+    # Those that the first had not finished are tried again.
+    assert output.count("trying") == 18 - 2 - 4
     settled(postgresql, 18)

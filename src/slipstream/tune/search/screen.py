@@ -40,6 +40,8 @@ from slipstream.units import PS_PER_US, format_bytes, format_time
 
 TIMEOUT_S = 600.0
 """a compile that takes longer counts as hung"""
+ABORT_S = 0.05
+"""between two attempts to abort such a compile"""
 ROUNDING = 1e-3
 """a step shorter than its bound by less than this is rounding: the simulation counts picoseconds"""
 _KINDS = {
@@ -98,8 +100,8 @@ class Screen(Closing):
 
     def evaluate(self, settings: Mapping[str, str]) -> Outcome:
         """Compile and simulate one candidate; failures are outcomes, not errors."""
-        hung = threading.Event()
-        alarm = threading.Timer(self._timeout_s, self._end, [hung])
+        hung, is_over = threading.Event(), threading.Event()
+        alarm = threading.Timer(self._timeout_s, self._end, [hung, is_over])
         alarm.daemon = True
         alarm.start()
         try:
@@ -107,12 +109,15 @@ class Screen(Closing):
         except SlipstreamError as error:
             return self._failed(error, hung.is_set())
         finally:
+            is_over.set()
             alarm.cancel()
         return self._simulated(compiled, settings)
 
-    def _end(self, hung: threading.Event) -> None:
+    def _end(self, hung: threading.Event, is_over: threading.Event) -> None:
         hung.set()
-        self._session.abort()
+        # The worker may be just about to start.
+        while not is_over.wait(ABORT_S):
+            self._session.abort()
 
     def _compiled(self, settings: Mapping[str, str]) -> Compilation:
         flags = {name: value for name, value in settings.items() if name.startswith("xla_")}
