@@ -95,7 +95,7 @@ def test_the_best_its_ties_and_the_front() -> None:
 def test_reasons() -> None:
     found = ranked(plan(*ALL), PER_SECOND, "tokens", "model.py:build")
     assert found.reasons == (
-        "where its step goes: products 90%",
+        "its step: 90% products",
         "remat=dots takes 1.0% longer (a tie): products +1%",
         "fsdp=16 takes 10.0% longer: products +18%, exposed network −8%",
         "tensor=2, fsdp=32 takes 18.0% longer: exposed network +30%, products −12%",
@@ -146,7 +146,7 @@ def test_nothing_fits() -> None:
     assert found.reasons == (
         "nothing fits: the least that a candidate needs is 94 GB of 76 GB, "
         "with tensor=1, fsdp=64, remat=none",
-        "1 refused",
+        "the others failed: 1 refused",
     )
 
 

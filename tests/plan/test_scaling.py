@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.plan.scaling import scaling, scaling_reasons
+from slipstream.plan.scaling import scaling, scaling_reasons, strong_scaling
 from slipstream.results.planning import Candidate, MachinePlan, PlanCounts, ScalingPoint
 from slipstream.results.tuning import OK
 
@@ -54,8 +54,7 @@ def test_sentences() -> None:
     assert scaling_reasons([SMALL, MIDDLE, LARGE], "tokens") == (
         "from 8 to 512 devices, with the same work in a step: 32.0 times the tokens/s, "
         "50% efficiency",
-        "communication takes over at 64x8xH100: 60% of the step is exposed communication, "
-        "40% products and attention",
+        "communication takes over at 64x8xH100: 60% of the step is exposed communication",
         "best tensor: 1 on 8xH100, 4 from 64x8xH100 on",
         "tokens cost least on 8xH100",
     )
@@ -86,3 +85,31 @@ def test_other_gpus_are_compared_with_their_own_kind() -> None:
 def test_machines_on_which_nothing_runs_are_left_out() -> None:
     assert scaling([SMALL, replace(MIDDLE, best=None)]) == ()
     assert scaling_reasons([SMALL, replace(MIDDLE, best=None)], "tokens") == ()
+
+
+def test_strong_scaling_takes_the_most_work_that_most_machines_can_do() -> None:
+    """The best candidates do other work; those that do the same are compared besides."""
+
+    def with_others(spec: str, **rates: float) -> MachinePlan:
+        plans = [
+            machine_plan(spec, rate, 0.1, work=float(work[1:])) for work, rate in rates.items()
+        ]
+        candidates = [replace(one.candidates[0], number=at) for at, one in enumerate(plans)]
+        best = max(candidates, key=lambda one: one.work_per_s or 0.0)
+        return replace(plans[0], candidates=tuple(candidates), best=best)
+
+    small = with_others("8xH100", w1000=70_000, w2000=75_000, w4000=80_000)
+    large = with_others("8x8xH100", w2000=300_000, w1000=100_000, w32000=600_000)
+    assert [point.same_work for point in scaling([small, large])] == [True, False]
+    first, last = strong_scaling([small, large])
+    assert (first.work_per_s, last.work_per_s) == (75_000, 300_000)
+    assert (first.same_work, last.same_work, last.efficiency) == (True, True, 0.5)
+    assert (
+        "with the same work in a step, communication takes over nowhere: at most 10% of the step "
+        "is exposed communication, at 8xH100"
+    ) in scaling_reasons([small, large], "tokens")
+    # A machine on which nothing does that work is left out.
+    other = with_others("64x8xH100", w64000=900_000)
+    assert strong_scaling([small, large, other]) == (first, last)
+    assert strong_scaling([small, other]) == ()
+    assert strong_scaling([]) == ()

@@ -31,9 +31,11 @@ from slipstream.units import format_bytes
 MOST_RIVALS = 4
 NOTICEABLE = 0.01
 """change of a part that is mentioned, as a share of the best candidate's time"""
+SAME_TIME = 0.0005
+"""difference of two times that reads as none"""
 NEARLY_FULL = 0.9
 """share of the memory limit from which on it is mentioned"""
-LEAST_FACTOR, MOST_FACTOR = 0.2, 10.0
+LEAST_FACTOR, MOST_FACTOR = 0.25, 4.0
 """changes of a link's bandwidth that are worth mentioning"""
 
 
@@ -77,14 +79,12 @@ def different_choices(choices: Choices, best: Choices) -> Choices:
 
 def _limits(plan: MachinePlan, best: Candidate) -> Iterator[str]:
     times = [limit for limit in best.limits if limit.us is not None]
-    shown = times[:3]
-    shown += [limit for limit in times if limit.kind == EXPOSED and limit not in shown][:1]
-    if shown:
-        listed = ", ".join(
-            f"{limit.text if limit.kind == EXPOSED else limit.kind} {limit.share:.0%}"
-            for limit in shown
-        )
-        yield f"where its step goes: {listed}"
+    kernels = [f"{one.share:.0%} {one.kind}" for one in times if one.kind != EXPOSED][:3]
+    waits = [f"{one.share:.0%} {one.text}" for one in times if one.kind == EXPOSED][:2]
+    if kernels:
+        yield f"its step: {', '.join(kernels)}"
+    if waits:
+        yield f"exposed communication: {'; '.join(waits)}"
     used, most = best.memory_bytes, plan.memory_limit_bytes
     if used and most and used >= NEARLY_FULL * most:
         yield f"memory is nearly full: {format_bytes(used)} of the {format_bytes(most)} it may use"
@@ -96,10 +96,15 @@ def _limits(plan: MachinePlan, best: Candidate) -> Iterator[str]:
 def _differences(best: Candidate, rivals: Sequence[Rival], unit: str) -> Iterator[str]:
     for rival in _telling(best, rivals):
         is_tie = " (a tie)" if rival.is_tie else ""
-        longer = "longer" if rival.longer >= 0 else "less"
-        took = f"takes {abs(rival.longer):.1%} {longer}{_per(best, rival.candidate, unit)}{is_tie}"
+        took = f"takes {_longer(rival)}{_per(best, rival.candidate, unit)}{is_tie}"
         changes = _changes(best, rival)
         yield f"{rival.differs} {took}" + (f": {changes}" if changes else "")
+
+
+def _longer(rival: Rival) -> str:
+    if abs(rival.longer) < SAME_TIME:
+        return "as long"
+    return f"{abs(rival.longer):.1%} {'longer' if rival.longer > 0 else 'less time'}"
 
 
 def _telling(best: Candidate, rivals: Sequence[Rival]) -> list[Rival]:
@@ -238,4 +243,4 @@ def _nothing_runs(plan: MachinePlan) -> Iterator[str]:
     counts = Counter(one.status for one in plan.candidates if one.status in FAILED)
     others = [f"{count} {status}" for status, count in counts.items() if status != NO_FIT]
     if others:
-        yield f"nothing could be run: {', '.join(others)}" if not large else ", ".join(others)
+        yield f"{'the others failed' if large else 'nothing could be run'}: {', '.join(others)}"

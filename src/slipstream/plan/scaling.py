@@ -7,36 +7,55 @@ the smallest machine with the same GPU.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from slipstream.results.planning import (
-    ATTENTION,
-    PRODUCTS,
-    RECOMPUTATION,
-    Candidate,
-    MachinePlan,
-    ScalingPoint,
-)
+from slipstream.results.planning import Candidate, MachinePlan, ScalingPoint
+from slipstream.results.tuning import OK
 
 SECONDS_PER_HOUR = 3600
+TAKES_OVER = 0.5
+"""share of the step from which on communication decides it"""
 EFFICIENT = 0.9
 """efficiency below which a machine is said to lose throughput"""
 
 
 def scaling(machines: Sequence[MachinePlan]) -> tuple[ScalingPoint, ...]:
     """The best candidate of each machine, the smallest machine first; empty if only one has any."""
-    known = sorted((one for one in machines if _rate(one)), key=lambda one: one.devices)
+    return _points([(one, one.best) for one in machines if one.best is not None])
+
+
+def strong_scaling(machines: Sequence[MachinePlan]) -> tuple[ScalingPoint, ...]:
+    """The best candidates whose steps do the same work, where two machines or more have any.
+
+    Of all amounts of work, it is one that the most machines have, and of those the largest.
+    """
+    best: dict[float, dict[str, tuple[MachinePlan, Candidate]]] = defaultdict(dict)
+    for plan in machines:
+        for one in plan.candidates:
+            if one.status != OK or not one.work or not one.work_per_s:
+                continue
+            known = best[one.work].get(plan.machine)
+            if known is None or one.work_per_s > (known[1].work_per_s or 0.0):
+                best[one.work][plan.machine] = plan, one
+    work = max(best, key=lambda work: (len(best[work]), work), default=None)
+    return _points(list(best[work].values())) if work is not None else ()
+
+
+def _points(found: Sequence[tuple[MachinePlan, Candidate]]) -> tuple[ScalingPoint, ...]:
+    known = sorted((one for one in found if one[1].work_per_s), key=lambda one: one[0].devices)
     if len(known) < 2:
         return ()
-    first: dict[str, MachinePlan] = {}
-    for one in known:
-        first.setdefault(_gpu(one), one)
-    return tuple(_point(one, first[_gpu(one)]) for one in known)
+    first: dict[str, tuple[MachinePlan, Candidate]] = {}
+    for plan, best in known:
+        first.setdefault(_gpu(plan), (plan, best))
+    return tuple(_point(plan, best, *first[_gpu(plan)]) for plan, best in known)
 
 
-def _point(plan: MachinePlan, smallest: MachinePlan) -> ScalingPoint:
-    best, rate = _best(plan), _rate(plan)
-    per_device = rate / plan.devices
+def _point(
+    plan: MachinePlan, best: Candidate, smallest: MachinePlan, reference: Candidate
+) -> ScalingPoint:
+    rate = best.work_per_s or 0.0
     price = plan.price_per_hour
     return ScalingPoint(
         machine=plan.machine,
@@ -44,27 +63,17 @@ def _point(plan: MachinePlan, smallest: MachinePlan) -> ScalingPoint:
         choices=best.choices,
         step_us=best.step_us or 0.0,
         work_per_s=rate,
-        work_per_s_per_device=per_device,
-        efficiency=per_device / (_rate(smallest) / smallest.devices),
+        work_per_s_per_device=rate / plan.devices,
+        efficiency=rate / plan.devices / ((reference.work_per_s or 1.0) / smallest.devices),
         exposed_share=_share(best, best.exposed_us),
         cost_per_work=price / SECONDS_PER_HOUR / rate if price is not None else None,
-        same_work=best.work is not None and best.work == _best(smallest).work,
+        same_work=best.work is not None and best.work == reference.work,
     )
 
 
 def _gpu(plan: MachinePlan) -> str:
     """`H100` for `8x8xH100`."""
     return plan.machine.rpartition("x")[2]
-
-
-def _best(plan: MachinePlan) -> Candidate:
-    assert plan.best is not None  # asked only of machines that have a rate
-    return plan.best
-
-
-def _rate(plan: MachinePlan) -> float:
-    """Work per second of the best candidate; 0 if there is none."""
-    return plan.best.work_per_s or 0.0 if plan.best is not None else 0.0
 
 
 def _share(best: Candidate, us: float) -> float:
@@ -74,12 +83,15 @@ def _share(best: Candidate, us: float) -> float:
 
 def scaling_reasons(machines: Sequence[MachinePlan], unit: str) -> tuple[str, ...]:
     """Sentences about several machines; empty if there are fewer than two points."""
-    points = scaling(machines)
+    points, strong = scaling(machines), strong_scaling(machines)
     if not points:
         return ()
+    if all(point.same_work for point in points):
+        strong = ()
     return (
         *_efficiency(points, unit),
-        *_takes_over(machines, points),
+        *_takes_over(points),
+        *(f"with the same work in a step, {text}" for text in _takes_over(strong)),
         *_layouts(points),
         *_cheapest(points, unit),
     )
@@ -105,20 +117,17 @@ def _last_gpu(points: Sequence[ScalingPoint]) -> str:
     return points[-1].machine.rpartition("x")[2]
 
 
-def _takes_over(machines: Sequence[MachinePlan], points: Sequence[ScalingPoint]) -> Iterator[str]:
-    """The first machine whose step waits for communication longer than it computes products."""
-    found = {one.machine: one.best for one in machines if one.best is not None}
-    for point in points:
-        best = found[point.machine]
-        useful = sum(best.parts_us.get(part, 0.0) for part in (PRODUCTS, ATTENTION, RECOMPUTATION))
-        if best.exposed_us > useful:
-            yield (
-                f"communication takes over at {point.machine}: {point.exposed_share:.0%} of the "
-                f"step is exposed communication, {_share(best, useful):.0%} products and attention"
-            )
-            return
-    most = max(points, key=lambda one: one.exposed_share)
-    if most.exposed_share:
+def _takes_over(points: Sequence[ScalingPoint]) -> Iterator[str]:
+    """The first machine whose step waits for communication for longer than for all the rest."""
+    over = next((one for one in points if one.exposed_share > TAKES_OVER), None)
+    if over is not None:
+        yield (
+            f"communication takes over at {over.machine}: {over.exposed_share:.0%} of the step is "
+            "exposed communication"
+        )
+        return
+    most = max(points, key=lambda one: one.exposed_share, default=None)
+    if most is not None and most.exposed_share:
         yield (
             f"communication takes over nowhere: at most {most.exposed_share:.0%} of the step is "
             f"exposed communication, at {most.machine}"

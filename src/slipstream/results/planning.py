@@ -188,3 +188,5 @@ class Plan:
     folder: str = ""
     reasons: tuple[str, ...] = ()
     """how the machines compare, and where communication takes over"""
+    strong: tuple[ScalingPoint, ...] = ()
+    """strong scaling: the best candidates whose steps do the same work on several machines"""
