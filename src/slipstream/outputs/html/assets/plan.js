@@ -98,7 +98,7 @@
     const numbers = (value("c") || "").split(",").filter(Boolean).map(Number);
     if (numbers.length || value("on") !== undefined) state.select(numbers);
     const place = section && byId(section);
-    if (place && parts.length > 1) place.scrollIntoView({ block: "start" });
+    if (place && parts.length > 1) place.scrollIntoView({ block: "start", behavior: "instant" });
   }
 
   document.querySelector(".side nav").addEventListener("click", (event) => {

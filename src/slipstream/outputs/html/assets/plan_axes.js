@@ -11,11 +11,11 @@
 //      │ 1 │══┘ └─│ dots│              │ does not fit
 (() => {
   "use strict";
-  const { element, shape, amount, signed, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
+  const { element, shape, drawing, amount, signed, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
   const { bytes } = window.SlipstreamNumbers;
   const TOP = 34;
   const BOX = 22; // least height of a value's box
-  const ROOM = 96; // least width of an axis
+  const ROOM = 84; // least width of an axis
   const NEAR_PX = 9;
   const GROUPS = ["not known", "does not fit", "cannot win", "failed"];
 
@@ -42,7 +42,8 @@
       const room = Math.max(ROOM, Math.floor((this.width - 70) / kinds.length));
       this.wide = Math.max(this.width, room * kinds.length + 70);
       this.axes = kinds.map((kind, at) => ({ ...kind, x: room * (at + 0.5) + (at === kinds.length - 1 ? 14 : 0), room }));
-      this.half = Math.min(36, room * 0.3);
+      this.half = Math.min(36, room * 0.34);
+      this.paths = new Map();
       this.ys = new Map(state.candidates.map((one) => [one.number, []]));
       for (const [at, axis] of this.axes.entries()) {
         if (axis.choice) this.layOutValues(axis, at);
@@ -59,7 +60,7 @@
         const box = { text, value, y: TOP + (values.length - 1 - value) * each, tall: each - 4 };
         const inside = state.candidates.filter((one) => one.values[index] === value);
         this.spread(inside, box, at);
-        return { ...box, best: inside.find((one) => one.fits && one.rate), count: inside.length };
+        return { ...box, inside };
       });
       this.spread(state.candidates.filter((one) => one.values[index] < 0), { y: TOP + this.tall, tall: 0 }, at);
     }
@@ -102,10 +103,10 @@
       this.layOut();
       const { state } = this;
       this.lines = shape("g", {});
-      this.marks = shape("g", {});
-      this.svg = shape("svg", { width: this.wide, height: TOP + this.tall + 8, viewBox: `0 0 ${this.wide} ${TOP + this.tall + 8}`, "aria-hidden": "true" },
-        this.lines, this.marks);
-      this.stage = element("div", { class: "stage" }, this.svg);
+      // Marks are a drawing of their own: the pointer moves without painting all lines again.
+      this.svg = drawing(this.wide, TOP + this.tall + 8, this.lines);
+      this.marks = drawing(this.wide, TOP + this.tall + 8);
+      this.stage = element("div", { class: "stage" }, this.svg, this.marks);
       Object.assign(this.stage.style, { width: `${this.wide}px`, height: `${TOP + this.tall + 8}px` });
       for (const axis of this.axes) this.drawAxis(axis);
       this.place.replaceChildren(this.stage);
@@ -132,23 +133,31 @@
 
     valueBox(axis, box) {
       const { state } = this;
-      const part = box.best ? state.relative(box.best) : null;
-      const said = !box.best ? "none fits" : part === null || Math.abs(part) < 0.0005 ? "best" : signed(part);
-      const made = element("button", {
-        type: "button", class: `value${box.best ? "" : " none"}`, "aria-pressed": "false",
-        title: `${axis.choice.name} ${box.text}: ${said} · ${box.count} candidates`,
-      }, element("b", {}, box.text), box.tall >= 34 ? element("small", {}, said) : null);
-      made.classList.add(`edge-${box.best ? state.level(box.best) : "none"}`);
+      const made = element("button", { type: "button", class: "value" }, element("b", {}, box.text), box.tall >= 34 ? element("small", {}) : null);
       Object.assign(made.style, { left: `${axis.x - this.half}px`, width: `${2 * this.half}px`, top: `${box.y}px`, height: `${box.tall}px` });
       made.addEventListener("click", () => state.toggleValue(axis.choice.index, box.value));
       box.element = made;
       return made;
     }
 
+    /** How well a value can do with what the other axes' filters leave. */
+    showBest(axis, box) {
+      const { state } = this;
+      const fitting = box.inside.filter((one) => one.fits && one.rate);
+      const best = fitting.find((one) => state.matches(one, axis.choice.index));
+      const part = best ? state.relative(best) : null;
+      const none = fitting.length ? "filtered out" : "none fits";
+      const said = !best ? none : part === null || Math.abs(part) < 0.0005 ? "best" : signed(part);
+      const { element: made } = box;
+      made.className = `value edge-${best ? state.level(best) : "none"}${best ? "" : " none"}`;
+      made.title = `${axis.choice.name} ${box.text}: ${said} · ${box.inside.length} candidates`;
+      if (made.children[1]) made.children[1].textContent = !best && fitting.length ? "–" : said;
+    }
+
     drawRange(axis) {
       const isRate = axis.key === "rate";
       const { state } = this;
-      this.svg.insertBefore(shape("path", { d: `M${axis.x} ${axis.top}V${axis.bottom}`, class: "axis-line" }), this.marks);
+      this.svg.append(shape("path", { d: `M${axis.x} ${axis.top}V${axis.bottom}`, class: "axis-line" }));
       const scale = isRate ? 1 : 1e9;
       const shown = ticks(axis.low / scale, axis.high / scale, 6).map((value) => value * scale);
       for (const value of shown) {
@@ -158,7 +167,7 @@
       }
       if (!isRate && state.machine.limit) {
         const y = axis.y(state.machine.limit);
-        this.svg.insertBefore(shape("path", { d: `M${axis.x - 16} ${y}H${axis.x + 6}`, class: "rule limit-rule" }), this.marks);
+        this.svg.append(shape("path", { d: `M${axis.x - 16} ${y}H${axis.x + 6}`, class: "rule limit-rule" }));
       }
       const brush = element("div", { class: "brush", title: "Drag to filter" }, element("div", { class: "brushed", hidden: true }));
       Object.assign(brush.style, { left: `${axis.x - 14}px`, top: `${axis.top - 6}px`, height: `${axis.bottom - axis.top + 12}px` });
@@ -181,6 +190,11 @@
     // ---- lines --------------------------------------------------------------------------------
 
     path(one) {
+      if (!this.paths.has(one.number)) this.paths.set(one.number, this.curve(one));
+      return this.paths.get(one.number);
+    }
+
+    curve(one) {
       const ys = this.ys.get(one.number);
       let made = "";
       for (let at = 0; at < this.axes.length; at += 1) {
@@ -203,7 +217,7 @@
     refresh() {
       const { state } = this;
       const paths = new Map();
-      const add = (key, one) => paths.set(key, (paths.get(key) || "") + this.path(one));
+      const add = (key, one) => (paths.get(key) || paths.set(key, []).get(key)).push(this.path(one));
       const shown = new Set(state.visible);
       for (const one of state.candidates) {
         if (shown.has(one)) add(one.fits ? `line level-${state.level(one)}` : "line failed", one);
@@ -211,7 +225,7 @@
       }
       const order = ["line out", "line failed", ...[...Array(8).keys()].map((at) => `line level-${at}`), "line level--1"];
       const many = state.visible.length > 1200 ? " many" : state.visible.length > 250 ? " some" : "";
-      this.lines.replaceChildren(...order.filter((key) => paths.has(key)).map((key) => shape("path", { d: paths.get(key), class: key + many })));
+      this.lines.replaceChildren(...order.filter((key) => paths.has(key)).map((key) => shape("path", { d: paths.get(key).join(""), class: key + many })));
       for (const axis of this.axes) this.refreshAxis(axis);
       if (this.hide) this.hide.setAttribute("aria-pressed", String(state.hidesFailed));
       this.mark();
@@ -220,6 +234,7 @@
     refreshAxis(axis) {
       const filter = this.state.filters.get(axis.choice ? axis.choice.index : axis.key);
       for (const box of axis.boxes) {
+        if (axis.choice) this.showBest(axis, box);
         const wanted = axis.choice ? filter && filter.has(box.value) : filter && filter.groups && filter.groups.has(box.group);
         if (box.element.tagName === "BUTTON") box.element.setAttribute("aria-pressed", String(Boolean(wanted)));
         box.element.classList.toggle("off", Boolean(filter && !wanted && (axis.choice || filter.groups)));

@@ -120,6 +120,8 @@
       dot: shape("circle", { cx: 12, cy: 6, r: 4, class: "dot level-6" }),
       cross: shape("path", { d: "M9 3l6 6m0-6l-6 6", class: "cross" }),
       bound: shape("path", { d: "M8 4h8l-4 6z", class: "bound" }),
+      line: shape("path", { d: "M0 6H24", class: "front-line" }),
+      exposed: shape("rect", { x: 6, width: 12, height: 12, class: "part part-exposed-communication" }),
       ideal: shape("path", { d: "M0 10L24 2", class: "ideal" }),
       strong: shape("circle", { cx: 12, cy: 6, r: 4, class: "point" }),
       weak: shape("circle", { cx: 12, cy: 6, r: 4, class: "point weak" }),

@@ -16,7 +16,6 @@ def scaling_section(plan: Plan) -> Section:
     """Throughput over the number of devices."""
     body = join(
         (
-            tag("div", class_="key-row", id="scaling-key"),
             tag("div", class_="scaling", id="scaling-plot"),
             _table(plan),
         )
