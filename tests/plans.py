@@ -143,13 +143,14 @@ def _parts(devices: int, choices: Choices) -> dict[str, float]:
     sums = 4 * WEIGHTS / devices / 20e9 * 1e6 * (_int(choices, "data") > 1)
     inside = products * (0.0, 0.05, 0.11, 0.24)[tensor.bit_length() - 1]
     turned = products * 0.04 * (_int(choices, "context") - 1)
-    exposed = max(gathers - 0.5 * (products + attention + again), gathers * 0.12) + sums + inside
+    exposed = max(gathers - 0.5 * (products + attention + again), gathers * 0.12)
     return {
         "products": products,
         "attention": attention,
-        "recomputation": again,
         "memory traffic": products * 0.14,
-        "exposed communication": exposed + turned,
+        "recomputation": again,
+        "exposed NVLink": inside + turned,
+        "exposed network": exposed + sums,
         "idle": 9_000.0,
     }
 
@@ -164,7 +165,10 @@ def _limits(
         "exposed communication": f"all-gathers of weights over fsdp={choices['fsdp']}, InfiniBand",
         "memory traffic": "norms, rotary positions and the optimizer",
     }
-    found = [Limit(kind, parts[kind] / step, parts[kind], text) for kind, text in texts.items()]
+    times = parts | {
+        "exposed communication": parts["exposed NVLink"] + parts["exposed network"],
+    }
+    found = [Limit(kind, times[kind] / step, times[kind], text) for kind, text in texts.items()]
     largest = sorted((one for one in found if one.share > 0.02), key=lambda one: -one.share)
     filled = Limit("memory", memory / CAPACITY, None, "state of the optimizer and activations")
     return (*largest, *([filled] if memory > 0.8 * CAPACITY else []))
@@ -219,7 +223,7 @@ def scaling(machines: tuple[MachinePlan, ...]) -> tuple[ScalingPoint, ...]:
                 rate,
                 rate / one.devices,
                 rate / one.devices / base,
-                one.best.parts_us.get("exposed communication", 0.0) / step,
+                one.best.exposed_us / step,
                 one.price_per_hour / 3600 / rate if one.price_per_hour else None,
                 one.best.work == first.best.work,
             )

@@ -166,6 +166,12 @@ def test_values_filter_every_view(page, pages):
     at = column.index("tensor") + 2
     values = page.locator(f"#plan-table tbody td:nth-child({at})").all_inner_texts()
     assert set(values) == {"8"}
+    # The other axes show how well their values can do with this one.
+    dots = f"{STATE}.visible.find(one => one.fits && {STATE}.value(one, 4) === 'dots')"
+    best = page.evaluate(f"{dots}.rate / {STATE}.best.rate - 1")
+    text = f"{100 * best:.0f}%".replace("-", "−")
+    boxes = "all => all.map(box => box.textContent).filter(text => text.startsWith('dots'))"
+    assert page.locator("#axes .value").evaluate_all(boxes) == [f"dots{text}"]
     page.get_by_role("button", name="Clear filters").click()
     assert page.evaluate(f"{STATE}.visible.length") == everything
 

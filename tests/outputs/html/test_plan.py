@@ -132,7 +132,7 @@ def test_the_data():
     machine = plan.machines[0]
     found = data(plan_page(plan))
     assert found["names"] == list(machine.candidates[0].choices)
-    assert found["parts"][:3] == ["products", "attention", "recomputation"]
+    assert found["parts"][:3] == ["products", "attention", "memory traffic"]
     (shown,) = found["machines"]
     assert shown["values"][1] == ["1", "2", "4", "8", "16", "32", "64"]
     assert shown["best"] == machine.best.number == shown["candidates"][0]["number"]

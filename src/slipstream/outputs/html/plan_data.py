@@ -6,19 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slipstream.results.planning import Candidate, MachinePlan, Plan
-
-PARTS = (
-    "products",
-    "attention",
-    "recomputation",
-    "memory traffic",
-    "exposed communication",
-    "exposed copies",
-    "pipeline bubble",
-    "idle",
-)
-"""the parts of a step whose colours are known, in the order in which a bar shows them"""
+from slipstream.results.planning import PARTS, Candidate, MachinePlan, Plan
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:

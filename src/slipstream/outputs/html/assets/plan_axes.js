@@ -181,7 +181,8 @@
       const isRate = axis.key === "rate";
       const made = element(isRate ? "button" : "div", { class: "value group", ...(isRate ? { type: "button", "aria-pressed": "false" } : {}) },
         element("b", {}, box.text), element("small", {}, String(box.count)));
-      Object.assign(made.style, { left: `${axis.x - 12}px`, top: `${box.y}px`, height: `${box.tall}px` });
+      const left = isRate ? axis.x - 12 : axis.x - axis.room * 0.55;
+      Object.assign(made.style, { left: `${left}px`, top: `${box.y}px`, height: `${box.tall}px` });
       if (isRate) made.addEventListener("click", () => this.state.toggleGroup(box.group));
       box.element = made;
       return made;

@@ -63,7 +63,7 @@
       return shape("svg", { class: "key", viewBox: "0 0 10 10", "aria-hidden": "true" }, shape("rect", { width: 10, height: 10, class: this.colour(name) }));
     }
 
-    colour(name) { return `part-${name.replace(/[^a-z]+/g, "-")} part`; }
+    colour(name) { return `part-${name.toLowerCase().replace(/[^a-z]+/g, "-")} part`; }
 
     row(one, length, most) {
       const { state } = this;

@@ -92,7 +92,7 @@ def candidates_section(plan: Plan) -> Section:
         "input",
         type="search",
         id="plan-search",
-        placeholder="Search: tensor=4 dots fit",
+        placeholder="Search: tensor=4 dots",
         aria_label="Search candidates",
         spellcheck="false",
     )
