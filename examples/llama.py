@@ -1,14 +1,17 @@
 """A Llama-like model, its training step, and the choices that decide how fast it trains.
 
     data, fsdp, context, tensor   the mesh: ways to cut the batch, the weights, tokens and heads
+    pipeline                      stages that the layers are dealt out to, also an axis of the mesh
     remat                         what the backward pass computes again
     attention                     XLA's or cuDNN's
     layers                        in a scan, or unrolled
     batch                         sequences for each of the data × fsdp groups
+    microbatches                  of the pipeline; by default one for each of these sequences
 
 `build` takes a list of devices, which need not exist, and these choices. It returns the jitted step
 and its abstract arguments, which is what Slipstream compiles:
 
+    LLAMA_SIZE=8b slipstream plan examples/llama.py:build --on 8xH200,64xH200
     LLAMA_SIZE=8b slipstream predict examples/llama.py:build --on 8xH200
 
 `python examples/llama.py` trains for a few steps on the devices that are here. LLAMA_SIZE is tiny,
@@ -33,6 +36,7 @@ if shutil.which("nvidia-smi") is None:
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -121,10 +125,13 @@ def mesh_of(devices, **axes):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are; `batch` names the mesh axes that cut the batch."""
+    """Where things are."""
 
     mesh: Mesh
     batch: tuple[str, ...]
+    """the mesh axes that cut the batch"""
+    around: tuple[str, ...] = ("context",)
+    """the mesh axes that cut the tokens before and after the layers"""
 
     def place(self, *spec):
         return NamedSharding(self.mesh, P(*spec))
@@ -153,6 +160,11 @@ class Layout:
 # The model.
 
 
+def product(hidden, weight):
+    """With a weight; by its name, `remat="dots"` knows what to save."""
+    return checkpoint_name(hidden @ weight, "dots")
+
+
 def normalised(hidden, scale):
     wide = hidden.astype(jnp.float32)
     wide = wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + 1e-5)
@@ -176,7 +188,7 @@ def attention(model, layout, kind, hidden, weights):
     size = width // model.heads
 
     def heads(name):
-        made = (hidden @ weights[name]).reshape(batch, tokens, -1, size)
+        made = product(hidden, weights[name]).reshape(batch, tokens, -1, size)
         return layout.keep(made, *by_token)
 
     by_token = layout.batch, "context", "tensor"
@@ -190,18 +202,16 @@ def attention(model, layout, kind, hidden, weights):
     )
     query, key = (layout.keep(rotated(heads(name)), *by_token) for name in ("query", "key"))
     mixed = layout.keep(attend(query, key, heads("value")), *by_token)
-    return mixed.reshape(batch, tokens, width) @ weights["out"]
+    return product(mixed.reshape(batch, tokens, width), weights["out"])
 
 
 def mlp(hidden, weights):
-    return (jax.nn.silu(hidden @ weights["gate"]) * (hidden @ weights["up"])) @ weights["down"]
+    gate, up = (product(hidden, weights[name]) for name in ("gate", "up"))
+    return product(jax.nn.silu(gate) * up, weights["down"])
 
 
 def block_of(model, layout, kind):
-    table = attention_weights(model) | mlp_weights(model)
-
     def block(hidden, weights):
-        weights = layout.gather(weights, table)
         with jax.named_scope("attention"):
             inputs = normalised(hidden, weights["norm_attention"])
             hidden += attention(model, layout, kind, inputs, weights)
@@ -220,27 +230,77 @@ def all_but_gathered(primitive, *_, **__):
 
 REMAT = {
     "none": all_but_gathered,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots": jax.checkpoint_policies.save_only_these_names("dots"),
     "full": jax.checkpoint_policies.nothing_saveable,
 }
 """what the forward pass saves for the backward pass"""
 
 
-def layers_in_turn(block, remat, layers):
+def layers_in_turn(block, gather, remat, layers):
     """A function of activations and all layers' weights; also returns the blocks' own losses."""
     scan = layers == "scan"
+
     # A loop keeps the backward pass apart from the forward pass; elsewhere, XLA would merge them.
-    block = jax.checkpoint(block, policy=REMAT[remat], prevent_cse=not scan)
+    @partial(jax.checkpoint, policy=REMAT[remat], prevent_cse=not scan)
+    def layer(hidden, weights):
+        return block(hidden, gather(weights))
 
     def run(hidden, weights):
         if scan:
-            hidden, losses = jax.lax.scan(block, hidden, weights)
+            hidden, losses = jax.lax.scan(layer, hidden, weights)
             return hidden, jnp.sum(losses)
         total = 0.0
-        for layer in range(len(weights["query"])):
-            hidden, loss = block(hidden, jax.tree.map(lambda leaf, at=layer: leaf[at], weights))
+        for number in range(len(weights["query"])):
+            hidden, loss = layer(hidden, jax.tree.map(lambda leaf, at=number: leaf[at], weights))
             total += loss
         return hidden, total
+
+    return run
+
+
+def pipelined(stage, gather, layout, microbatches):
+    """Layers as stages in a row. Each works on one microbatch and hands it to the next stage:
+
+    turn      0   1   2   3   4   5
+    stage 0   a   b   c   d
+    stage 1       a   b   c   d
+    stage 2           a   b   c   d
+    """
+    stages = layout.mesh.shape["pipeline"]
+    groups = math.prod(layout.mesh.shape[axis] for axis in layout.batch)
+    place = "pipeline", layout.batch, None, "context"
+
+    def copies(weights):
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (groups, *leaf.shape)), weights)
+
+    def only(number, parts):
+        return jnp.where(jnp.arange(stages).reshape(-1, 1, 1, 1, 1) == number, parts, 0)
+
+    # For all groups of the batch and all stages at once, each on its own devices.
+    everywhere = jax.vmap(jax.vmap(stage, spmd_axis_name=layout.batch), spmd_axis_name="pipeline")
+
+    def run(hidden, weights):
+        # Gathered once for all microbatches. With a copy for each group, gradients are added up
+        # where they are made, and reduced once too.
+        weights = jax.tree.map(lambda leaf: leaf.reshape(stages, -1, *leaf.shape[1:]), weights)
+        weights = jax.vmap(jax.vmap(gather), spmd_axis_name="pipeline")(weights)
+        weights = jax.vmap(copies)(weights)
+
+        parts = hidden.reshape(groups, microbatches, -1, *hidden.shape[1:]).swapaxes(0, 1)
+        parts = layout.keep(parts, None, layout.batch, None, "context")
+        entering = jnp.pad(only(0, parts[:, None]), [(0, stages - 1)] + 5 * [(0, 0)])
+
+        def turn(before, entering):
+            # A shift by padding becomes one transfer to the next stage, backwards too.
+            moved = jnp.pad(before, [(1, 0)] + 4 * [(0, 0)])[:stages]
+            after, _ = everywhere(layout.keep(moved + entering, *place), weights)
+            return layout.keep(after, *place), after
+
+        entering = layout.keep(entering, None, *place)
+        _, after = jax.lax.scan(turn, jnp.zeros_like(entering[0]), entering)
+        done = jax.lax.reduce_sum(only(stages - 1, after[stages - 1 :]), [1])
+        done = layout.keep(done, None, layout.batch, None, layout.around)
+        return done.swapaxes(0, 1).reshape(hidden.shape), 0.0
 
     return run
 
@@ -252,11 +312,12 @@ def loss_of(layout, outer, run):
         with jax.named_scope("embedding"):
             # Not by `gather`: cut like the weight, the gradient would need all tokens everywhere.
             embedding = layout.keep(small["embedding"], "tensor")
-            hidden = layout.keep(embedding[tokens[:, :-1]], layout.batch, "context")
+            hidden = layout.keep(embedding[tokens[:, :-1]], layout.batch, layout.around)
         hidden, blocks_loss = run(hidden, small["layers"])
         with jax.named_scope("head"):
+            hidden = layout.keep(hidden, layout.batch, layout.around)
             logits = normalised(hidden, around["norm"]) @ around["head"]
-            logits = layout.keep(logits, layout.batch, "context", "tensor").astype(jnp.float32)
+            logits = layout.keep(logits, layout.batch, layout.around, "tensor").astype(jnp.float32)
             right = jnp.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
             return jnp.mean(jax.nn.logsumexp(logits, -1) - right) + blocks_loss
 
@@ -285,9 +346,10 @@ def jitted(model, layout, loss, outer, layer, batch):
     def abstract(shape, spec, dtype=jnp.float32):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=layout.place(*spec))
 
+    stage = "pipeline" if "pipeline" in layout.mesh.shape else None
     params = {name: abstract(shape, spec) for name, (shape, spec) in outer.items()}
     params["layers"] = {
-        name: abstract((model.layers, *shape), (None, *spec))
+        name: abstract((model.layers, *shape), (stage, *spec))
         for name, (shape, spec) in layer.items()
     }
     count = abstract((), (), jnp.int32)
@@ -315,22 +377,41 @@ def build(
     *,
     data: Divisor = 1,
     fsdp: Divisor | None = None,
+    pipeline: Divisor[1, 4, 8] = 1,
     context: Divisor[1, 4] = 1,
     tensor: Divisor[1, 2, 4, 8] = 1,
     remat: Literal["none", "dots", "full"] = "full",
     attention: Literal["xla", "cudnn"] = "cudnn",
     layers: Literal["scan", "unrolled"] = "scan",
     batch: Range[1, 16] = 1,
+    microbatches: int | None = None,
 ):
-    """The step on data × fsdp × context × tensor devices; `fsdp` takes what the others leave."""
+    """The step on pipeline × data × fsdp × context × tensor devices; `fsdp` takes what is left."""
     model = sized(SIZES, "LLAMA", devices)
-    mesh = mesh_of(devices, data=data, fsdp=fsdp, context=context, tensor=tensor)
+    axes = dict(pipeline=pipeline, data=data, fsdp=fsdp, context=context, tensor=tensor)
+    layout = Layout(mesh_of(devices, **axes), ("data", "fsdp"), ("pipeline", "context"))
     check_heads(model, context * tensor)
-    layout = Layout(mesh, ("data", "fsdp"))
-    outer, layer = outer_weights(model), attention_weights(model) | mlp_weights(model)
-    block = block_of(model, layout, runnable(attention, devices))
-    loss = loss_of(layout, outer, layers_in_turn(block, remat, layers))
-    return jitted(model, layout, loss, outer, layer, batch)
+    check_pipeline(model, pipeline, batch, microbatches)
+    outer = outer_weights(model, ("fsdp", "pipeline"))
+    layer = attention_weights(model) | mlp_weights(model)
+    gather = partial(layout.gather, table=layer)
+    kind = runnable(attention, devices)
+    if pipeline == 1:
+        run = layers_in_turn(block_of(model, layout, kind), gather, remat, layers)
+    else:
+        block = block_of(model, replace(layout, batch=None), kind)
+        stage = layers_in_turn(block, lambda weights: weights, remat, layers)
+        run = pipelined(stage, gather, layout, microbatches or batch)
+    return jitted(model, layout, loss_of(layout, outer, run), outer, layer, batch)
+
+
+def check_pipeline(model, stages, batch, microbatches):
+    if model.layers % stages:
+        raise ValueError(f"pipeline = {stages} does not divide the {model.layers} layers")
+    if stages == 1 and microbatches is not None:
+        raise ValueError(f"microbatches = {microbatches} without a pipeline; leave them out")
+    if batch % (microbatches or batch):
+        raise ValueError(f"microbatches = {microbatches} do not divide the batch of {batch}")
 
 
 def check_heads(model, ways):

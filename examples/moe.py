@@ -110,7 +110,7 @@ def exchange(layout, array, to_experts):
 
 def mixture(model, layout, capacity, hidden, weights):
     with jax.named_scope("router"):
-        logits = (hidden @ weights["router"]).astype(jnp.float32)
+        logits = llama.product(hidden, weights["router"]).astype(jnp.float32)
         odds = jax.nn.softmax(logits)
         places = math.ceil(capacity * CHOSEN * hidden.shape[1] / model.experts)
         share = routes(odds, places).astype(hidden.dtype)
@@ -128,10 +128,7 @@ def mixture(model, layout, capacity, hidden, weights):
 
 
 def block_of(model, layout, kind, capacity):
-    table = llama.attention_weights(model, EVERYWHERE) | expert_weights(model)
-
     def block(hidden, weights):
-        weights = layout.gather(weights, table)
         with jax.named_scope("attention"):
             inputs = llama.normalised(hidden, weights["norm_attention"])
             hidden += llama.attention(model, layout, kind, inputs, weights)
@@ -167,8 +164,8 @@ def build(
     outer = llama.outer_weights(model, EVERYWHERE)
     layer = llama.attention_weights(model, EVERYWHERE) | expert_weights(model)
     block = block_of(model, layout, llama.runnable(attention, devices), capacity)
-    loss = llama.loss_of(layout, outer, llama.layers_in_turn(block, remat, layers))
-    return llama.jitted(model, layout, loss, outer, layer, batch)
+    run = llama.layers_in_turn(block, partial(layout.gather, table=layer), remat, layers)
+    return llama.jitted(model, layout, llama.loss_of(layout, outer, run), outer, layer, batch)
 
 
 if __name__ == "__main__":

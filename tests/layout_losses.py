@@ -1,7 +1,9 @@
 """The losses of examples/llama.py or moe.py, in several layouts, on eight pretended devices.
 
 `python tests/layout_losses.py llama`, in a process of its own: runs the example as a script, builds
-it for one device and for a mesh of three axes, and prints {layout: [loss, …]} as JSON.
+it for one device and for meshes of three axes, and prints {layout: [loss, …]} as JSON; for each
+mesh also the relative difference of each weight's gradients from those on one device, and the
+number of products in the step with and without those that are computed again.
 """
 
 import contextlib
@@ -19,9 +21,13 @@ from gpt_losses import quick_flags
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 STEPS = 20
 
-MIXED = {
-    "llama": {"fsdp": 2, "context": 2, "tensor": 2, "remat": "none", "layers": "unrolled"},
-    "moe": {"fsdp": 2, "expert": 2, "tensor": 2, "remat": "dots", "layers": "unrolled"},
+LAYOUTS = {
+    "llama": {
+        "mixed": dict(fsdp=2, context=2, tensor=2, remat="none", layers="unrolled", batch=4),
+        "pipelined": dict(fsdp=2, pipeline=2, tensor=2, remat="dots", batch=4),
+        "microbatches": dict(data=2, fsdp=1, pipeline=2, context=2, batch=4, microbatches=2),
+    },
+    "moe": {"mixed": dict(fsdp=2, expert=2, tensor=2, remat="dots", layers="unrolled", batch=2)},
 }
 
 
@@ -33,12 +39,16 @@ def main(name: str) -> None:
     import jax
 
     example = importlib.import_module(name)
-    found = {"script": script_losses(name)}
+    found = {"script": script_losses(name), "products": []}
+    if name == "llama":
+        found["products"] = [products(example, {}), products(example, {"pipeline": 2})]
     one = example.build(jax.devices()[:1], batch=8)
     state, batch = start(*one[1:])
-    mixed = example.build(jax.devices(), **MIXED[name], batch=8 // (2 if name == "llama" else 4))
-    for layout, (step, abstract, tokens) in {"one": one, "mixed": mixed}.items():
-        found[layout] = losses(step, *placed((state, batch), (abstract, tokens)))
+    found["one"], gradients = losses(one[0], *placed((state, batch), one[1:]))
+    for layout, choices in LAYOUTS[name].items():
+        step, *abstract = example.build(jax.devices(), **choices)
+        found[layout], others = losses(step, *placed((state, batch), tuple(abstract)))
+        found[f"{layout} gradients"] = differences(gradients, others)
     print(json.dumps(found))
 
 
@@ -65,9 +75,32 @@ def placed(values, abstract):
 
 
 def losses(step, state, batch):
+    """Of two steps; and the gradients of the first, as Adam keeps them."""
+    import jax
+
     state, first = step(state, batch)
+    gradients = jax.device_get(state["first"])
     _, second = step(state, batch)
-    return [float(first), float(second)]
+    return [float(first), float(second)], gradients
+
+
+def products(example, choices):
+    """How many the step computes if everything is computed again, and if products are saved."""
+    import jax
+
+    steps = [
+        example.build(jax.devices(), **choices, batch=2, remat=one) for one in ("full", "dots")
+    ]
+    return [str(step.trace(*given).jaxpr).count("dot_general") for step, *given in steps]
+
+
+def differences(expected, found):
+    import jax
+    import numpy as np
+
+    norm = np.linalg.norm
+    both = zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
+    return [float(norm(other - one) / norm(one)) for one, other in both]
 
 
 if __name__ == "__main__":

@@ -23,14 +23,21 @@ def test_it_learns_and_every_layout_computes_the_same(name):
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
 
+    for full, dots in found["products"]:
+        assert full - dots == 6, "all products with weights that the backward pass needs are saved"
     learnt = found["script"]
     assert len(learnt) == layout_losses.STEPS and learnt[-1] < learnt[0] - 0.3
     assert found["one"][1] < found["one"][0]
-    assert found["mixed"] == pytest.approx(found["one"], rel=1e-3)
+    for layout in layout_losses.LAYOUTS[name]:
+        assert found[layout] == pytest.approx(found["one"], rel=1e-3), layout
+        # Rounding sends some tokens to other experts.
+        assert max(found[f"{layout} gradients"]) < (0.2 if name == "moe" else 0.02), layout
     assert learnt[:2] == pytest.approx(found["one"], rel=1e-3)
 
 
 FSDP = {"all-gather", "reduce-scatter"}
+LAYER_BYTES = 2 * (2 * 512 * 512 + 2 * 512 * 256 + 3 * 512 * 1024)
+OUTER_BYTES = 2 * (2 * 1024 * 512)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +59,18 @@ def test_unrolled_layers_are_gathered_again_for_the_backward_pass(quick, monkeyp
     found = collectives("llama", choices, quick, monkeypatch)
     assert {"all-reduce", *FSDP} <= {one.kind for one in found}
     gathered = sum(one.bytes for one in found if one.kind == "all-gather")
-    query, key, gate = 512 * 512, 512 * 256, 512 * 1024
-    layer_bytes = 2 * (2 * query + 2 * key + 3 * gate) // choices["tensor"]
-    outer_bytes = 2 * (2 * 1024 * 512) // choices["tensor"]
-    assert gathered == 2 * 2 * layer_bytes + outer_bytes
+    assert gathered == (2 * 2 * LAYER_BYTES + OUTER_BYTES) // choices["tensor"]
+
+
+def test_a_pipeline_sends_microbatches_on_and_gathers_each_stage_once(quick, monkeypatch):
+    found = collectives("llama", {"pipeline": 2, "batch": 4}, quick, monkeypatch)
+    microbatch = 2 * 256 * 512
+    sent = [one.bytes for one in found if one.kind == "collective-permute"]
+    assert sent.count(microbatch) == 2, "forward and backward"
+    # Besides its own layer: the embedding, the head, and activations around the layers.
+    gathered = sum(one.bytes for one in found if one.kind == "all-gather")
+    assert gathered == LAYER_BYTES + OUTER_BYTES + 2 * 4 * microbatch
+    assert [one.bytes for one in found if one.kind == "reduce-scatter"].count(LAYER_BYTES) == 1
 
 
 def collectives(name, choices, flags, monkeypatch):
@@ -76,6 +91,14 @@ def collectives(name, choices, flags, monkeypatch):
             8,
             {"tensor": 8},
             "context × tensor = 8 does not divide the 4 key",
+        ),
+        ("llama", 8, {"pipeline": 4}, "pipeline = 4 does not divide the 2 layers"),
+        ("llama", 8, {"microbatches": 2}, "microbatches = 2 without a pipeline; leave them out"),
+        (
+            "llama",
+            8,
+            {"pipeline": 2, "batch": 4, "microbatches": 3},
+            "microbatches = 3 do not divide the batch of 4",
         ),
         ("moe", 8, {"fsdp": 2, "expert": 8}, "= 16 devices; expected 8"),
         ("moe", 16, {"expert": 16}, "expert = 16 does not divide the 8 experts"),

@@ -50,6 +50,14 @@ def test_values_that_make_no_mesh_are_skipped_with_the_reason():
     ]
 
 
+def test_an_axis_whose_default_is_none_takes_what_the_others_leave():
+    fsdp = Choice("fsdp", (), True, None, True)
+    tensor = Choice("tensor", (1, 2), True, 2, True)
+    assert str(space_of((fsdp, tensor, BATCH), H8).default) == "fsdp=4 tensor=2 batch=2"
+    assert space_of((fsdp, Choice("tensor", (1, 2), True, None, True)), H8).default is None
+    assert space_of((fsdp, tensor), machine("3xH100")).default is None
+
+
 def test_conditions_join_only_the_choices_that_they_name():
     layers = Choice("layers", tuple(range(1000)))
     others = [Choice(f"x{n}", tuple(range(1000))) for n in range(30)]

@@ -129,9 +129,20 @@ def space_of(choices: Sequence[Choice], machine: Machine, where: str = "") -> Sp
         if not condition.names & set(values) and (why := _refusal(condition, sizes)):
             skipped.append(Skipped(Combination(()), why))
             groups.append(())
-    defaults = {one.name: one.default for one in choices if one.has_default}
+    defaults = _default_values(choices, machine.devices)
     names = tuple(one.name for one in choices)
     return Space(names, tuple(groups), tuple(skipped), defaults)
+
+
+def _default_values(choices: Sequence[Choice], devices: int) -> dict[str, Value]:
+    """The defaults; an axis whose default is None takes the devices that the others leave."""
+    found = {one.name: one.default for one in choices if one.has_default}
+    sizes = {one.name: found[one.name] for one in choices if one.is_divisor and one.has_default}
+    taken = prod(int(size) for size in sizes.values() if size is not None)
+    free = [name for name, size in sizes.items() if size is None]
+    if len(free) == 1 and devices % taken == 0:
+        found[free[0]] = devices // taken
+    return found
 
 
 def _dividing(choice: Choice, devices: int, skipped: list[Skipped]) -> tuple[Value, ...]:
