@@ -15,7 +15,7 @@ from slipstream.machines.power import highest_share, product_joules
 
 BITS = {"f4": 4, "f8": 8, "s8": 8, "bf16": 16, "f16": 16, "tf32": 32, "f32": 32, "f64": 64}
 """types that GPUs have rates for"""
-KINDS = ("gemm", "convolution", "fusion", "kernel")
+KINDS = ("gemm", "convolution", "attention", "fusion", "kernel")
 """what XLA may make of a product"""
 CAP_ERROR = 0.01
 """of the clock at a power cap: it is interpolated between two clocks, and rounded"""
@@ -51,13 +51,15 @@ def least_traffic_us(machine: Machine, moved_bytes: float) -> float:
 
 
 def _rate(gpu: Gpu, dtype: str) -> float:
-    """FLOPs per second of a library's largest tiles, without an incomplete wave."""
+    """FLOPs per second of a library's best tiles, without an incomplete wave, or of attention."""
     gemm = parameters()["gemm"]
     efficiencies = gemm["efficiency"]
     tiles = max(gemm["tile"].values()) * max(1.0, gemm["triton"])
+    attention = max(form["share"] for form in parameters()["attention"].values())
     return float(
         max(
-            gpu.peak_flops[name] * efficiencies.get(name, efficiencies["bf16"]) * tiles
+            gpu.peak_flops[name]
+            * max(efficiencies.get(name, efficiencies["bf16"]) * tiles, attention)
             for name in _types(gpu, dtype)
         )
     )

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipstream.compiler.worker.products import bits, product_flops, rounds_operands
 from slipstream.jaxhooks.tracing import without_dead_code
 
 CALLS = {
@@ -43,7 +44,6 @@ VIEWS = frozenset(
     )
 )  # fmt: skip
 """what XLA can move behind a product, to multiply the narrower values in front of it"""
-HALF = ("int4", "uint4", "float4_e2m1fn")
 
 
 @dataclass
@@ -83,9 +83,8 @@ def least_work(closed_jaxpr: Any, donated: Sequence[bool]) -> LeastWork:
 
 
 def byte_size(shape: Sequence[int], dtype: Any) -> float:
-    name = str(dtype)
-    width = 0.5 if name in HALF else 0.25 if name in ("int2", "uint2") else dtype.itemsize
-    return math.prod(shape) * float(width)
+    """Bytes of an array; XLA packs types of less than a byte."""
+    return math.prod(shape) * (dtype.itemsize if bits(str(dtype)) >= 8 else bits(str(dtype)) / 8)
 
 
 # Expressions have numbers: equal ones have the same.
@@ -121,7 +120,7 @@ class _Counter:
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self._expressions: list[_Expression] = []
-        self._narrowest: dict[int, Any] = {}
+        self._narrowest: dict[int, str] = {}
 
     def new(self, key: Any, aval: Any, primitive: str = "", operands: Iterable[int] = ()) -> int:
         """The number of an expression; a key that is known has its number already."""
@@ -170,8 +169,8 @@ class _Counter:
         into.flops.update(counted)
         if stacked:
             into.stacks.append(_Stack(stacked, tuple(results)))
-        if name in ("dot_general", "conv_general_dilated"):
-            into.flops[self._product_type(equation, operands)] += _product_flops(equation)
+        if flops := product_flops(equation):
+            into.flops[self._product_type(equation, operands)] += flops
         return results
 
     def _call(self, equation: Any, operands: list[int], into: _Computation) -> list[int]:
@@ -264,49 +263,20 @@ class _Counter:
     def _product_type(self, equation: Any, operands: Sequence[int]) -> str:
         """The narrowest type that a product's operands have, or had before XLA may move a cast."""
         found = [self._narrow(operand) for operand in operands[:2]]
-        precision = equation.params.get("precision")
-        if precision is not None and not isinstance(precision, tuple):
-            found.append(_BFLOAT16)  # an algorithm, which may round its operands
-        return str(min(found, key=lambda dtype: dtype.itemsize))
+        if rounds_operands(equation):
+            found.append("bfloat16")
+        return min(found, key=bits)
 
-    def _narrow(self, number: int) -> Any:
+    def _narrow(self, number: int) -> str:
         if number not in self._narrowest:
             one = self._expressions[number]
-            self._narrowest[number] = one.dtype  # while it is computed
+            self._narrowest[number] = own = str(one.dtype)
             if one.primitive in VIEWS:
                 before = [self._narrow(operand) for operand in one.operands]
-                own = [one.dtype, *(dtype for dtype in before if dtype is not None)]
-                self._narrowest[number] = min(own, key=lambda dtype: dtype.itemsize)
+                # Masks and integers become floats before they are multiplied.
+                floats = [dtype for dtype in before if "float" in dtype]
+                self._narrowest[number] = min([own, *floats], key=bits)
         return self._narrowest[number]
-
-
-class _Bfloat16:
-    itemsize = 2
-
-    def __str__(self) -> str:
-        return "bfloat16"
-
-
-_BFLOAT16 = _Bfloat16()
-
-
-def _product_flops(equation: Any) -> int:
-    left: tuple[int, ...] = equation.invars[0].aval.shape
-    right: tuple[int, ...] = equation.invars[1].aval.shape
-    result = math.prod(equation.outvars[0].aval.shape)
-    if equation.primitive.name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        return int(2 * result * math.prod(left[place] for place in contracted))
-    # A convolution: as many as its kernel has elements for each output channel; less at the edges,
-    # or where it is dilated, which is not known to be computed.
-    parameters = equation.params
-    is_plain = parameters["batch_group_count"] == 1 and not any(
-        size != 1 for size in parameters["lhs_dilation"]
-    )
-    if not is_plain or any(low or high for low, high in parameters["padding"]):
-        return 0
-    channels = right[parameters["dimension_numbers"].rhs_spec[0]]
-    return int(2 * result * math.prod(right) // channels)
 
 
 def _manual_axes(parameters: Any) -> Iterable[Any]:
