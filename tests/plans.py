@@ -35,7 +35,15 @@ def made_up_plan(*sizes: int, price: float | None = 2.5) -> Plan:
     """The 70B model on machines of these sizes, by default on 64 H100."""
     machines = tuple(machine_plan(size, price) for size in sizes or (64,))
     points = scaling(machines) if len(machines) > 1 else ()
-    return Plan(TARGET, PER_SECOND, "tokens", machines, points, None, "0.10.2", 512.0, "plan-llama")
+    made = Plan(TARGET, PER_SECOND, "tokens", machines, points, None, "0.10.2", 512.0, "plan-llama")
+    same = tuple(replace(one, best=_same_work(one)) for one in machines)
+    return replace(made, strong=scaling(same) if points else ())
+
+
+def _same_work(machine: MachinePlan) -> Candidate | None:
+    """The best candidate for 2M tokens in a step."""
+    known = [one for one in machine.candidates if one.status == OK and one.work == 2**21]
+    return max(known, key=lambda one: one.work_per_s or 0.0, default=None)
 
 
 def machine_plan(devices: int, price: float | None = 2.5) -> MachinePlan:

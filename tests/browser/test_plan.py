@@ -277,6 +277,16 @@ def test_on_a_phone(phone, pages):
     assert phone.evaluate(f"{STATE}.selected.length") == 2
 
 
+def test_axes_fit_on_paper(page, pages):
+    opened(page, pages("64"))
+    wide = "document.querySelector('#axes .stage').getBoundingClientRect().width"
+    assert page.evaluate(wide) > 800
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(wide) < 690
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(wide) > 800
+
+
 @pytest.mark.parametrize("theme", ["page", "dark"])
 def test_texts_can_be_read(request, pages, theme):
     page = opened(request.getfixturevalue(theme), pages("sizes") + "#c=34")

@@ -73,6 +73,37 @@ def test_the_recommendation():
     assert 'build(devices, data=1, fsdp=64, context=1, tensor=1, remat="dots"' in said
 
 
+def test_scaling():
+    plan = replace(made_up_plan(64, 128, 512), reasons=("The network takes over.",))
+    text = plan_page(plan)
+    said = plain(text)
+    assert "From 64 to 512 devices, the best layout keeps 92% of the throughput" in said
+    assert "The network takes over." in said
+    assert "512xH100 500,000 976 92% 33.6 s 8.1% $0.71 per million tokens weak" in said
+    assert "512xH100 329,000 644 61% 6.36 s 31.3% $1.08 per million tokens strong" in said
+    assert "<b>fsdp 128</b>" in text  # what changed from the machine above
+    shown = data(text)
+    assert [one["devices"] for one in shown["scaling"]] == [64, 128, 512]
+    assert {one["gpu"] for one in shown["strong"]} == {"H100"}
+    # If every best step does the same work, there is nothing to add.
+    same = tuple(replace(one, same_work=True) for one in plan.scaling)
+    assert data(plan_page(replace(plan, scaling=same)))["strong"] == []
+
+
+def test_how_sure():
+    one, other = (Candidate(n, {"batch": n}, OK, 1.0, work_per_s=1.0) for n in (0, 1))
+    plan = one_machine(one, other, best=one)
+    (only,) = plan.machines
+
+    def said(*ties: int) -> str:
+        shown = plain(plan_page(replace(plan, machines=(replace(only, ties=ties),))))
+        return shown[shown.index("How sure") : shown.index("Use it")].removeprefix("How sure ")
+
+    assert said(0) == "Its lead over the others is larger than the error of these figures. "
+    assert said() == "Whether its lead is larger than the error is not known. "
+    assert said(0, 1).startswith("A tie with 1 other candidate: 1 can't be told from it")
+
+
 def test_a_command_with_places_and_flags():
     one = Candidate(0, {"size": 4, "kind": "a"}, OK, 10.0, flags={"xla_a": "1", "xla_b": "x"})
     plan = replace(one_machine(one, best=one), target="python train.py --size={size} --k {kind}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slipstream.results.planning import PARTS, Candidate, MachinePlan, Plan
+from slipstream.results.planning import PARTS, Candidate, MachinePlan, Plan, ScalingPoint
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
@@ -18,18 +18,14 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "names": names,
         "parts": parts,
         "machines": [_machine(one, names, parts) for one in plan.machines],
-        "scaling": [
-            {
-                "machine": one.machine,
-                "devices": one.devices,
-                "rate": _number(one.work_per_s),
-                "efficiency": _number(one.efficiency),
-                "exposed": _number(one.exposed_share),
-                "same": one.same_work,
-            }
-            for one in plan.scaling
-        ],
+        "scaling": [_point(one) for one in plan.scaling],
+        "strong": [_point(one) for one in strong_points(plan)],
     }
+
+
+def strong_points(plan: Plan) -> tuple[ScalingPoint, ...]:
+    """Strong scaling, if that is not what the best candidates do anyway."""
+    return plan.strong if not all(one.same_work for one in plan.scaling) else ()
 
 
 def choice_names(plan: Plan) -> list[str]:
@@ -63,6 +59,17 @@ def ranked(machine: MachinePlan) -> list[Candidate]:
     fitting = [one for one in machine.candidates if one.is_fitting]
     others = [one for one in machine.candidates if not one.is_fitting]
     return [*sorted(fitting, key=lambda one: -(one.work_per_s or 0.0)), *others]
+
+
+def _point(one: ScalingPoint) -> dict[str, Any]:
+    return {
+        "machine": one.machine,
+        "gpu": one.machine.rpartition("x")[2],
+        "devices": one.devices,
+        "rate": _number(one.work_per_s),
+        "efficiency": _number(one.efficiency),
+        "exposed": _number(one.exposed_share),
+    }
 
 
 def _machine(machine: MachinePlan, names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@
   const BOX = 22; // least height of a value's box
   const ROOM = 84; // least width of an axis
   const NEAR_PX = 9;
+  const PAPER_PX = 680; // width of a page's text on A4
   const GROUPS = ["not known", "does not fit", "cannot win", "failed"];
 
   class Axes {
@@ -27,6 +28,8 @@
       place.addEventListener("pointermove", (event) => this.move(event));
       place.addEventListener("pointerleave", () => this.leave());
       place.addEventListener("click", (event) => this.click(event));
+      window.addEventListener("beforeprint", () => this.zoom(Math.min(1, PAPER_PX / this.wide)));
+      window.addEventListener("afterprint", () => this.zoom(1));
     }
 
     // ---- where things are ---------------------------------------------------------------------
@@ -76,6 +79,7 @@
       const placed = (one) => one[axis.key] !== undefined && (!isRate || one.fits);
       const known = state.candidates.filter(placed).map((one) => one[axis.key]);
       const { capacity } = state.machine;
+      axis.isEmpty = !known.length;
       axis.low = isRate ? Math.min(...known, state.most) : 0;
       axis.high = Math.max(...known, isRate ? 0 : capacity);
       if (!isRate && capacity) axis.high = Math.min(axis.high, capacity * 1.5);
@@ -110,10 +114,14 @@
       Object.assign(this.stage.style, { width: `${this.wide}px`, height: `${TOP + this.tall + 8}px` });
       for (const axis of this.axes) this.drawAxis(axis);
       this.place.replaceChildren(this.stage);
-      document.getElementById("axes-key").replaceChildren(ramp(state), mark("best", "the best"), mark("selected", "selected"),
-        ...(this.groups.length ? [mark("failed", "does not fit, cannot win, or failed"), this.hideButton()] : []));
+      const failed = this.groups.some((group) => group !== "not known");
+      document.getElementById("axes-key").replaceChildren(ramp(state), ...(state.best ? [mark("best", "the best")] : []), mark("selected", "selected"),
+        ...(failed ? [mark("failed", "does not fit, cannot win, or failed")] : []),
+        ...(failed && state.most > 0 ? [this.hideButton()] : []));
       this.refresh();
     }
+
+    zoom(factor) { if (this.stage) this.stage.style.zoom = factor; }
 
     hideButton() {
       this.hide = element("button", { type: "button", class: "button", "aria-pressed": "false" }, "Only those that fit");
@@ -146,7 +154,7 @@
       const fitting = box.inside.filter((one) => one.fits && one.rate);
       const best = fitting.find((one) => state.matches(one, axis.choice.index));
       const part = best ? state.relative(best) : null;
-      const none = fitting.length ? "filtered out" : "none fits";
+      const none = fitting.length ? "filtered out" : box.inside.some((one) => one.fits) ? "not known" : "none fits";
       const said = !best ? none : part === null || Math.abs(part) < 0.0005 ? "best" : signed(part);
       const { element: made } = box;
       made.className = `value edge-${best ? state.level(best) : "none"}${best ? "" : " none"}`;
@@ -155,6 +163,8 @@
     }
 
     drawRange(axis) {
+      for (const box of axis.boxes) this.stage.append(this.groupBox(axis, box));
+      if (axis.isEmpty) return;
       const isRate = axis.key === "rate";
       const { state } = this;
       this.svg.append(shape("path", { d: `M${axis.x} ${axis.top}V${axis.bottom}`, class: "axis-line" }));
@@ -174,7 +184,6 @@
       axis.brush = brush;
       this.brushing(axis, brush);
       this.stage.append(brush);
-      for (const box of axis.boxes) this.stage.append(this.groupBox(axis, box));
     }
 
     groupBox(axis, box) {

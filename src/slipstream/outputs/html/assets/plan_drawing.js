@@ -123,15 +123,15 @@
       line: shape("path", { d: "M0 6H24", class: "front-line" }),
       exposed: shape("rect", { x: 6, width: 12, height: 12, class: "part part-exposed-communication" }),
       ideal: shape("path", { d: "M0 10L24 2", class: "ideal" }),
-      strong: shape("circle", { cx: 12, cy: 6, r: 4, class: "point" }),
-      weak: shape("circle", { cx: 12, cy: 6, r: 4, class: "point weak" }),
+      strong: shape("path", { d: "M0 6H24", class: "strong-line" }),
     }[kind];
     const key = shape("svg", { viewBox: "0 0 24 12", width: 24, height: 12, "aria-hidden": "true" }, inside);
     return element("span", { class: "mark-key" }, key, text);
   }
 
-  /** The colours of throughput, from the least to the most. */
+  /** The colours of throughput, from the least to the most; nothing if none has any. */
   function ramp(state) {
+    if (!(state.most > 0)) return "";
     const boxes = [...Array(8).keys()].map((at) => shape("rect", { x: at * 12, width: 12.5, height: 10, class: `fill-level-${at}` }));
     const key = shape("svg", { viewBox: "0 0 96 10", width: 96, height: 10, "aria-hidden": "true" }, ...boxes);
     return element("span", { class: "mark-key" }, amount(state.least), key, `${amount(state.most)} ${state.data.unit}/s`);

@@ -4,6 +4,7 @@
   const { shape, label, drawing, amount, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
   const { bytes } = window.SlipstreamNumbers;
   const TALL = 380;
+  const FLAT = 120; // if no candidate has a throughput
   const LEFT = 64;
   const RIGHT = 30;
   const TOP = 26;
@@ -37,13 +38,14 @@
       this.top = this.hasRates ? high + (high - this.low) * 0.05 : 1;
       this.hasRow = this.known.some((one) => one.rate === undefined);
       this.limit = limit || capacity;
-      this.bottom = TALL - LOW - (this.hasRow ? ROW : 0);
+      this.tall = this.hasRates ? TALL : FLAT;
+      this.bottom = this.tall - LOW - (this.hasRow ? ROW : 0);
     }
 
     x(memory) { return LEFT + (Math.min(memory, this.high) / this.high) * (this.width - LEFT - RIGHT); }
 
     y(one) {
-      return one.rate === undefined ? TALL - LOW - ROW / 2 + 2 : this.bottom - ((one.rate - this.low) / (this.top - this.low)) * (this.bottom - TOP);
+      return one.rate === undefined ? this.tall - LOW - ROW / 2 + 2 : this.bottom - ((one.rate - this.low) / (this.top - this.low)) * (this.bottom - TOP);
     }
 
     draw() {
@@ -57,10 +59,10 @@
       this.layOut();
       this.dots = shape("g", {});
       this.marks = shape("g", {});
-      this.svg = drawing(this.width, TALL, this.grid(), this.rules(), this.dots, this.frontLine(), this.marks);
+      this.svg = drawing(this.width, this.tall, this.grid(), this.rules(), this.dots, this.frontLine(), this.marks);
       place.replaceChildren(this.svg);
       const has = (status) => this.known.some((one) => one.status === status);
-      document.getElementById("front-key").replaceChildren(ramp(state), mark("front", "the front"),
+      document.getElementById("front-key").replaceChildren(ramp(state), ...(this.state.machine.pareto.length ? [mark("front", "the front")] : []),
         ...(has("cannot win") ? [mark("bound", "cannot win: at most this throughput, at least this memory")] : []),
         ...(has("does not fit") ? [mark("cross", "does not fit")] : []), mark("selected", "selected"));
       this.refresh();
@@ -72,13 +74,13 @@
         const y = this.y({ rate: value });
         made.append(shape("path", { d: `M${LEFT} ${y}H${this.width - RIGHT}` }), label(LEFT - 8, y + 4, amount(value), { "text-anchor": "end" }));
       }
-      const floor = TALL - LOW;
+      const floor = this.tall - LOW;
       for (const value of ticks(0, this.high / 1e9, Math.max(3, Math.floor(this.width / 110)))) {
         made.append(label(this.x(value * 1e9), floor + 18, value ? bytes(value * 1e9) : "0", { "text-anchor": "middle" }));
       }
       made.append(shape("path", { d: `M${LEFT} ${floor}H${this.width - RIGHT}`, class: "floor" }),
-        label((LEFT + this.width - RIGHT) / 2, TALL - 6, "peak memory of a device", { "text-anchor": "middle" }),
-        label(LEFT, 12, `${this.state.data.unit}/s`, { "text-anchor": "start" }));
+        label((LEFT + this.width - RIGHT) / 2, this.tall - 6, "peak memory of a device", { "text-anchor": "middle" }),
+        this.hasRates ? label(LEFT, 12, `${this.state.data.unit}/s`, { "text-anchor": "start" }) : "");
       return made;
     }
 
@@ -88,11 +90,11 @@
       const made = shape("g", {});
       const rule = (value, kind, text, anchor, by) => {
         const x = this.x(value);
-        made.append(shape("path", { d: `M${x} ${TOP - 8}V${TALL - LOW}`, class: `rule ${kind}` }),
+        made.append(shape("path", { d: `M${x} ${TOP - 8}V${this.tall - LOW}`, class: `rule ${kind}` }),
           label(x + by, TOP - 12, text, { "text-anchor": anchor, class: kind }));
       };
       if (capacity && limit && limit < capacity) {
-        made.append(shape("rect", { x: this.x(limit), y: TOP - 8, width: this.x(capacity) - this.x(limit), height: TALL - LOW - TOP + 8, class: "margin" }));
+        made.append(shape("rect", { x: this.x(limit), y: TOP - 8, width: this.x(capacity) - this.x(limit), height: this.tall - LOW - TOP + 8, class: "margin" }));
         rule(limit, "limit-rule", `limit ${bytes(limit)}`, "end", -4);
       }
       if (capacity) rule(capacity, "", this.width < 560 ? bytes(capacity) : `capacity ${bytes(capacity)}`, "start", limit < capacity ? -2 : 4);

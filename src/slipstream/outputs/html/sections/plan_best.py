@@ -215,8 +215,10 @@ def _sure(machine: MachinePlan) -> Html:
     others = [number for number in machine.ties if number != best]
     if len(machine.candidates) < 2:
         said: list[Html | str] = ["There is nothing to compare it with."]
+    elif not machine.ties:
+        said = ["Whether its lead is larger than the error is not known."]
     elif not others:
-        said = ["Its lead over the others is larger than the error of the prediction."]
+        said = ["Its lead over the others is larger than the error of these figures."]
     else:
         shown = [
             join((tag("button", str(one), type="button", **_pick(one)), " ")) for one in others[:12]

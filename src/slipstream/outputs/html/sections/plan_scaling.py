@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slipstream.outputs.formatting import amount_text, share_text
 from slipstream.outputs.html.charts import share_bar
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
-from slipstream.outputs.html.plan_data import value_text
+from slipstream.outputs.html.plan_data import strong_points, value_text
 from slipstream.outputs.html.sections.plan_best import cost_text
 from slipstream.outputs.html.tables import Cell, Row, TableColumn, number, table, us_cell
 from slipstream.results.planning import Choices, Plan, ScalingPoint
@@ -17,7 +19,11 @@ def scaling_section(plan: Plan) -> Section:
     body = join(
         (
             tag("div", class_="scaling", id="scaling-plot"),
-            _table(plan),
+            tag("ul", [tag("li", one) for one in plan.reasons], class_="reasons")
+            if plan.reasons
+            else None,
+            _table(plan, plan.scaling, "Scaling"),
+            _strong(plan),
         )
     )
     return Section("scaling", "Scaling", body, _lede(plan))
@@ -35,8 +41,16 @@ def _lede(plan: Plan) -> str:
     )
 
 
-def _table(plan: Plan) -> Html:
-    points = plan.scaling
+def _strong(plan: Plan) -> Html | None:
+    """The same amount of work on every machine."""
+    points = strong_points(plan)
+    if not points:
+        return None
+    heading = tag("h3", "Strong scaling: the same work in a step")
+    return join((heading, _table(plan, points, "Strong scaling")))
+
+
+def _table(plan: Plan, points: Sequence[ScalingPoint], label: str) -> Html:
     has_cost = any(one.cost_per_work is not None for one in points)
     columns = [
         TableColumn("Machine"),
@@ -66,7 +80,7 @@ def _table(plan: Plan) -> Html:
         ]
         for at, one in enumerate(points)
     ]
-    return table(columns, rows, "Scaling", shown=20)
+    return table(columns, rows, label, shown=20)
 
 
 def _amount(value: float) -> Cell:
