@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import slipstream
-from run_jobs import wait_until
+from run_jobs import LONGEST_S, wait_until
 from slipstream.api.optimize import Optimized
 from slipstream.errors import BadInput
 from slipstream.experiment import prepare as preparing
@@ -55,7 +55,7 @@ def optimized(function, tmp_path, timer=FASTER, variants=(OTHER,), checks=False)
 
 def settle(step, *arguments, following=None, **named):
     """Call until it is settled; `following` makes the arguments of the next call from a result."""
-    results, end = [], time.monotonic() + 120
+    results, end = [], time.monotonic() + LONGEST_S
     while time.monotonic() < end:
         results.append(step(*arguments, **named))
         if following is not None:
@@ -216,7 +216,7 @@ def test_donated_arguments_pytrees_and_keywords(tmp_path):
     jitted = jax.jit(update, donate_argnums=0)
     step = optimized(jitted, tmp_path)
     state = start()
-    end = time.monotonic() + 120
+    end = time.monotonic() + LONGEST_S
     while not step.is_settled and time.monotonic() < end:
         before = state
         state = step(state, batch=matrix(1))
@@ -296,7 +296,7 @@ def test_threads_may_call_at_once(tmp_path):
     step = optimized(jax.jit(f), tmp_path)
     plain = {np.asarray(jax.jit(f)(matrix(), matrix(1))).tobytes()}
     plain |= {np.asarray(jax.jit(f, compiler_options=FLAGS)(matrix(), matrix(1))).tobytes()}
-    seen, end = set(), time.monotonic() + 120
+    seen, end = set(), time.monotonic() + LONGEST_S
 
     def work():
         while not step.is_settled and time.monotonic() < end:
@@ -306,7 +306,7 @@ def test_threads_may_call_at_once(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(150)
+        thread.join(LONGEST_S)
     assert not any(thread.is_alive() for thread in threads)
     assert step.is_settled and seen <= plain
     assert len(step._controllers) == 1
@@ -324,7 +324,7 @@ def test_a_call_that_comes_while_another_is_measured_waits_for_nobody(tmp_path):
             target=lambda: answers.append(step(matrix(), matrix(1)).shape), daemon=True
         )
         other.start()
-        other.join(60)
+        other.join(LONGEST_S)
         assert not other.is_alive(), "it waits for the call that waits for it"
         return run(), 1.0
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # The sandbox needs rights that a container lacks; a shared-memory folder of 64 MB is too small.
 OPTIONS = ["--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
-PATIENCE_MS = 60_000
+PATIENCE_MS = 200_000
+START_MS = 60_000
 
 
 # Not for the whole session: while it is open, no other test of the process can use asyncio.
@@ -37,12 +38,14 @@ def browser() -> Iterator[Browser]:
 
 
 def _launched(playwright: Playwright, program: str) -> Browser:
-    """On a busy machine Chromium sometimes dies or hangs while it starts: that is tried twice."""
+    """On a busy machine Chromium sometimes dies or hangs while it starts: that is tried again."""
     from playwright.sync_api import Error
 
-    for _ in range(2):
+    for _ in range(3):
         try:
-            return playwright.chromium.launch(executable_path=program, args=OPTIONS)
+            return playwright.chromium.launch(
+                executable_path=program, args=OPTIONS, timeout=START_MS
+            )
         except Error as error:
             problem = error
     raise problem

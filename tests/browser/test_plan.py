@@ -15,7 +15,7 @@ from slipstream.results.tuning import NO_FIT, OK
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 READY = "document.documentElement.dataset.ready"
-PATIENCE_S = 60
+PATIENCE_S = 200
 STATE = "SlipstreamPlan.state"
 
 

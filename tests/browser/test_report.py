@@ -19,7 +19,7 @@ from slipstream.sources.load import load
 DATA = Path(__file__).parents[1] / "data"
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 READY = "document.documentElement.dataset.ready"
-PATIENCE_S = 60
+PATIENCE_S = 200
 SECTIONS = {
     "overview", "findings", "ops", "timeline", "overlap", "collectives", "idle", "roofline",
     "network", "memory", "program",

@@ -18,7 +18,7 @@ from slipstream.serve import http_server
 from slipstream.serve.http_head import Head, Refused
 from slipstream.serve.http_server import HttpHandler, HttpServer
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 RESPONSE = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Za-z -]+\r\n(?:[A-Za-z-]+: [ -~]*\r\n)+\r\n")
 GOOD = b"GET /hello?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

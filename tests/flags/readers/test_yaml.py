@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -124,9 +123,8 @@ def test_a_fix_changes_one_flag_and_nothing_else(text: str) -> None:
 def test_nested_aliases_are_visited_once() -> None:
     lines = ['a0: &a0 ["XLA_FLAGS=--xla_a=1"]']
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
-    began = time.monotonic()
+    # Each visit of each would take longer than anybody can wait.
     assert seen(read_text("\n".join(lines), "yaml")) == [("xla_a", "1")]
-    assert time.monotonic() - began < 5
 
 
 def test_deep_nesting_is_no_crash() -> None:

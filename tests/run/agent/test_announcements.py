@@ -18,11 +18,11 @@ def store(tmp_path, monkeypatch):
 def test_what_is_announced_is_heard_until_it_is_followed(store):
     leader, other = (Announcements(store, "loop", is_leader=first) for first in (True, False))
     leader.announce(SimpleNamespace(name="jit_step"))
-    assert poll(other.heard, 30.0) == Announcement("jit_step", "content of jit_step")
+    assert poll(other.heard, 300.0) == Announcement("jit_step", "content of jit_step")
     other.follow()
     assert other.heard() is None
     leader.announce(None)
-    assert poll(other.heard, 30.0).is_over
+    assert poll(other.heard, 300.0).is_over
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_what_can_not_be_read_does_not_end_the_listening(store, damage):
     store.put("slipstream/hot/loop/1", damage)
     other = Announcements(store, "loop", is_leader=False)
     store.put("slipstream/hot/loop/2", b'{"program": "over", "content": ""}')
-    assert poll(other.heard, 30.0).is_over
+    assert poll(other.heard, 300.0).is_over

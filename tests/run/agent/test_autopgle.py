@@ -71,7 +71,7 @@ def test_a_job_too_short_for_autopgle_is_told_so(place, tmp_path):
 
 
 def test_a_job_that_a_signal_ended_before_any_step_names_it(tmp_path):
-    waiting = [sys.executable, "-c", "import time; open('waits', 'w'); time.sleep(60)"]
+    waiting = [sys.executable, "-c", "import time; open('waits', 'w'); time.sleep(600)"]
     started = Started(tmp_path / "ended", waiting, "--auto", cwd=tmp_path)
     started.wait_until((tmp_path / "waits").exists)
     started.send(15)

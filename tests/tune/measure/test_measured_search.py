@@ -112,7 +112,7 @@ def tried(folder, name=MEASURED):
 def test_simulated_winners_come_first_then_knobs_that_must_be_measured(folder):
     table = Table(**{"xla_a=1": -0.05, "xla_b=y": 0.03, "NCCL_D=16": -0.04})
     why = measure_candidates(
-        launched_folder(folder), AS_JOB, table, trials=8, budget_s=60, space=FACTS.space
+        launched_folder(folder), AS_JOB, table, trials=8, budget_s=600, space=FACTS.space
     )
     settings = [dict(row.settings) for row in tried(folder, LAUNCHED)]
     assert settings[:4] == [SCREENED[2], SCREENED[1], SCREENED[3], {"xla_c": "true"}]
@@ -159,7 +159,7 @@ def test_winners_are_combined_and_the_better_ones_values_count():
 
 
 def test_in_one_process_there_are_no_variables(folder):
-    measure_candidates(folder, FACTS, Table(), trials=5, budget_s=60)
+    measure_candidates(folder, FACTS, Table(), trials=5, budget_s=600)
     assert len(tried(folder)) == 5
     assert not any("NCCL_D" in row.settings for row in tried(folder))
     assert show(folder).left_out["NCCL_D"].startswith("a variable of the whole process")
@@ -169,7 +169,7 @@ def test_candidates_that_fail_are_recorded_as_such_and_never_win(folder):
     fails = {"xla_a=2": CRASH, "xla_b=y": HANG, "xla_c=true": OUT_OF_MEMORY, "NCCL_D=16": DIFFERENT}
     table = Table(**fails, **{"xla_a=1": -0.01})
     measure_candidates(
-        launched_folder(folder), AS_JOB, table, trials=6, budget_s=60, space=FACTS.space
+        launched_folder(folder), AS_JOB, table, trials=6, budget_s=600, space=FACTS.space
     )
     found = {str(dict(row.settings)): row.outcome for row in tried(folder, LAUNCHED)}
     for one, status in ((SCREENED[2], CRASH), (SCREENED[3], HANG)):
@@ -186,7 +186,7 @@ def test_a_budget_that_ends_inside_a_window_releases_its_candidates(folder):
     why = measure_candidates(folder, FACTS, table, trials=9, budget_s=0.005)
     assert why.startswith("the budget of 0 s")
     assert tried(folder) == [] and show(folder).best.basis == "simulated"
-    measure_candidates(folder, FACTS, Table(), trials=3, budget_s=60)
+    measure_candidates(folder, FACTS, Table(), trials=3, budget_s=600)
     assert [dict(row.settings) for row in tried(folder)][:2] == [SCREENED[2], SCREENED[1]]
 
 
@@ -221,11 +221,11 @@ def test_finals_use_fresh_times(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("slipstream.tune.measure.finals.FINALISTS", 0)
         measure_candidates(
-            folder, FACTS, Table(**{"xla_a=1": -0.05, "xla_b=y": -0.2}), trials=3, budget_s=60
+            folder, FACTS, Table(**{"xla_a=1": -0.05, "xla_b=y": -0.2}), trials=3, budget_s=600
         )
     assert dict(show(folder).best.settings) == lucky
     # Gone on with: the finals are played by a process that never ran these before.
-    measure_candidates(folder, FACTS, Table(**{"xla_a=1": -0.05}), trials=3, budget_s=60)
+    measure_candidates(folder, FACTS, Table(**{"xla_a=1": -0.05}), trials=3, budget_s=600)
     found = show(folder)
     assert found.best is not None and dict(found.best.settings) == {"xla_a": "1"}
     assert found.best.change_interval[0] < -0.05 < found.best.change_interval[1] < 0
@@ -248,7 +248,7 @@ BOTH = SCREENED[2]
     ids=["clutter", "less than negligible", "a small gain", "only together"],
 )
 def test_the_best_is_the_simplest_that_is_as_fast(folder, changes, best):
-    measure_candidates(folder, FACTS, Table(**changes), trials=7, budget_s=60)
+    measure_candidates(folder, FACTS, Table(**changes), trials=7, budget_s=600)
     rows = [row for row in tried(folder) if row.settings]
     assert dict(rows[4].settings) == {"xla_a": "2"} and rows[4].origin == SIMPLIFY
     found = show(folder)
@@ -340,7 +340,7 @@ def test_a_simpler_finalist_must_be_as_fast_as_the_fastest(slower, noise, verdic
 
 def test_without_a_winner_there_are_no_finals(folder):
     table = Table(**{"xla_a=1": 0.02, "xla_a=2": 0.02})
-    measure_candidates(folder, FACTS, table, trials=3, budget_s=60)
+    measure_candidates(folder, FACTS, table, trials=3, budget_s=600)
     assert show(folder).best == show(folder).baseline
 
 
@@ -350,7 +350,7 @@ def test_winning_placeholder_values_are_applied_in_the_command(tmp_path, capsys)
     facts = replace(FACTS, space=Space(knobs), measure=order)
     write_study(tmp_path, facts, b"")
     table = Table(JOBS, **{"processes=1": -0.1, "NCCL_D=16": -0.1})
-    measure_candidates(tmp_path, facts, table, trials=5, budget_s=60, space=facts.space)
+    measure_candidates(tmp_path, facts, table, trials=5, budget_s=600, space=facts.space)
     apply(str(tmp_path), "sh", json=False)
     printed = capsys.readouterr()
     assert "NCCL_D=16" in printed.out and "processes" not in printed.out
