@@ -193,6 +193,23 @@ def test_a_range_is_dragged_on_an_axis(page, pages):
     assert page.evaluate(f"{STATE}.filters.size") == 0
 
 
+def test_ranges_by_keys(page, pages):
+    opened(page, pages("64"))
+    slider = page.get_by_role("slider", name="Least tokens/s")
+    slider.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowUp")
+    low = page.evaluate(f"{STATE}.filters.get('rate').low")
+    assert page.evaluate(f"{STATE}.visible.every(one => one.fits && one.rate >= {low})")
+    assert float(slider.get_attribute("aria-valuenow")) == pytest.approx(low)
+    for _ in range(10):
+        page.keyboard.press("ArrowDown")
+    assert page.evaluate(f"{STATE}.filters.size") == 0
+    page.get_by_role("slider", name="Most memory").press("ArrowDown")
+    high = page.evaluate(f"{STATE}.filters.get('memory').high")
+    assert page.evaluate(f"{STATE}.visible.every(one => one.memory <= {high})")
+
+
 def test_only_those_that_fit(page, pages):
     opened(page, pages("64"))
     assert page.locator("#axes .line.failed").count() == 1

@@ -15,12 +15,19 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     parts = part_names(plan)
     return {
         "unit": plan.unit,
+        "first": first_shown(plan),
         "names": names,
         "parts": parts,
         "machines": [_machine(one, names, parts) for one in plan.machines],
         "scaling": [_point(one) for one in plan.scaling],
         "strong": [_point(one) for one in strong_points(plan)],
     }
+
+
+def first_shown(plan: Plan) -> int:
+    """The machine that the page shows at first: one on which something can be run."""
+    found = [at for at, one in enumerate(plan.machines) if one.best is not None]
+    return found[0] if found else 0
 
 
 def strong_points(plan: Plan) -> tuple[ScalingPoint, ...]:

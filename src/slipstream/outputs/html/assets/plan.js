@@ -74,7 +74,7 @@
   }
 
   data.machines.forEach((machine, at) => {
-    const made = element("button", { type: "button", "aria-pressed": String(at === 0) }, machine.name);
+    const made = element("button", { type: "button", "aria-pressed": String(at === data.first) }, machine.name);
     made.addEventListener("click", () => showMachine(at));
     machines.append(made);
   });
@@ -84,7 +84,7 @@
   let section = "";
 
   function write() {
-    const parts = [section, state.at ? `on=${state.at}` : "", state.selected.length ? `c=${state.selected.join(",")}` : ""];
+    const parts = [section, state.at !== data.first ? `on=${state.at}` : "", state.selected.length ? `c=${state.selected.join(",")}` : ""];
     const hash = parts.filter(Boolean).join("&");
     history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
   }
@@ -93,7 +93,7 @@
     const parts = location.hash.slice(1).split("&").filter(Boolean);
     const value = (key) => parts.find((one) => one.startsWith(`${key}=`))?.slice(key.length + 1);
     section = parts.find((one) => !one.includes("=")) || "";
-    const at = Number(value("on") || 0);
+    const at = Number(value("on") ?? data.first);
     if (at !== state.at && data.machines[at]) showMachine(at);
     const numbers = (value("c") || "").split(",").filter(Boolean).map(Number);
     if (numbers.length || value("on") !== undefined) state.select(numbers);

@@ -179,7 +179,9 @@
         const y = axis.y(state.machine.limit);
         this.svg.append(shape("path", { d: `M${axis.x - 16} ${y}H${axis.x + 6}`, class: "rule limit-rule" }));
       }
-      const brush = element("div", { class: "brush", title: "Drag to filter" }, element("div", { class: "brushed", hidden: true }));
+      const name = isRate ? `Least ${state.data.unit}/s` : "Most memory";
+      const brush = element("div", { class: "brush", title: "Drag to filter", tabindex: 0, role: "slider", "aria-orientation": "vertical",
+        "aria-label": name, "aria-valuemin": axis.low, "aria-valuemax": axis.high }, element("div", { class: "brushed", hidden: true }));
       Object.assign(brush.style, { left: `${axis.x - 14}px`, top: `${axis.top - 6}px`, height: `${axis.bottom - axis.top + 12}px` });
       axis.brush = brush;
       this.brushing(axis, brush);
@@ -252,6 +254,9 @@
       if (!axis.brush) return;
       const range = filter && !filter.groups ? filter : null;
       const brushed = axis.brush.firstChild;
+      const bound = axis.key === "rate" ? range?.low ?? axis.low : range?.high ?? axis.high;
+      axis.brush.setAttribute("aria-valuenow", bound);
+      axis.brush.setAttribute("aria-valuetext", axis.key === "rate" ? amount(bound) : bytes(bound));
       brushed.hidden = !range;
       if (!range) return;
       const top = axis.y(range.high) - axis.top + 6;
@@ -333,6 +338,7 @@
         const part = (axis.bottom - Math.max(axis.top, Math.min(y, axis.bottom))) / (axis.bottom - axis.top);
         return axis.low + part * (axis.high - axis.low);
       };
+      brush.addEventListener("keydown", (event) => this.brushKey(event, axis));
       brush.addEventListener("pointerdown", (event) => {
         from = value(event);
         brush.setPointerCapture(event.pointerId);
@@ -348,6 +354,18 @@
         if (Math.abs(to - from) < (axis.high - axis.low) * 0.01) this.state.setRange(axis.key, null);
         from = null;
       });
+    }
+
+    /** Arrows move the least throughput, or the most memory, by a twentieth of the axis. */
+    brushKey(event, axis) {
+      const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      const { low, high } = this.state.filters.get(axis.key) || axis;
+      const move = (value) => Math.max(axis.low, Math.min(axis.high, (value ?? axis.low) + (by * (axis.high - axis.low)) / 20));
+      const range = axis.key === "rate" ? { low: move(low), high: axis.high } : { low: axis.low, high: move(high ?? axis.high) };
+      const isAll = range.low <= axis.low && range.high >= axis.high;
+      this.state.setRange(axis.key, isAll ? null : range);
     }
 
     changed(what) {

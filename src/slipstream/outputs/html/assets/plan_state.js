@@ -13,7 +13,7 @@
       this.data = data;
       this.listeners = [];
       this.hovered = null;
-      this.showMachine(0);
+      this.showMachine(data.first);
     }
 
     listen(listener) { this.listeners.push(listener); }

@@ -77,7 +77,8 @@
         one.memory !== undefined ? bytes(one.memory) : "",
       ].filter(Boolean).join(" · ");
       const head = element("div", { class: "step-head" }, name, element("span", { class: "amount" }, figures));
-      return element("div", { class: "step-row", "data-row": one.number }, head, this.bar(one, length, most), this.limits(one));
+      return element("div", { class: "step-row", "data-row": one.number }, head, this.bar(one, length, most), this.limits(one),
+        one.flags ? element("p", { class: "note c" }, one.flags.join(" ")) : null);
     }
 
     bar(one, length, most) {

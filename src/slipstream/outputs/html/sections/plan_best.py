@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from slipstream.outputs.formatting import amount_text, band_text, plural, share_text, time_text
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
-from slipstream.outputs.html.plan_data import value_text
+from slipstream.outputs.html.plan_data import first_shown, value_text
 from slipstream.results.planning import (
     MEASURED,
     PER_DEVICE,
@@ -29,13 +29,14 @@ OBJECTIVES = {PER_DEVICE: "per device", PER_DOLLAR: "per dollar"}
 
 def best_section(plan: Plan) -> Section:
     """One panel for each machine; the page shows one at a time."""
+    shown = first_shown(plan)
     panels = [
         tag(
             "div",
             _panel(plan, one, at),
             class_="machine",
             data_machine=at,
-            hidden=at > 0,
+            hidden=at != shown,
         )
         for at, one in enumerate(plan.machines)
     ]
@@ -213,12 +214,10 @@ def _reasons(machine: MachinePlan) -> Html | None:
 def _sure(machine: MachinePlan) -> Html:
     best = machine.best.number if machine.best is not None else None
     others = [number for number in machine.ties if number != best]
-    if len(machine.candidates) < 2:
+    if sum(one.is_fitting and one.step_us is not None for one in machine.candidates) < 2:
         said: list[Html | str] = ["There is nothing to compare it with."]
-    elif not machine.ties:
-        said = ["Whether its lead is larger than the error is not known."]
     elif not others:
-        said = ["Its lead over the others is larger than the error of these figures."]
+        said = ["No other candidate can be as good, given the errors of both."]
     else:
         shown = [
             join((tag("button", str(one), type="button", **_pick(one)), " ")) for one in others[:12]

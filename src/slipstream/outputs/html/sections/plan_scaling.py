@@ -30,6 +30,8 @@ def scaling_section(plan: Plan) -> Section:
 
 
 def _lede(plan: Plan) -> str:
+    if plan.reasons:
+        return "The best candidate on each machine."
     first, last = plan.scaling[0], plan.scaling[-1]
     kept = f"keeps {share_text(last.efficiency, 0)} of the throughput of each device"
     lost = f"exposed communication grows from {share_text(first.exposed_share, 0)} to "
