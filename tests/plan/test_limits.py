@@ -112,3 +112,20 @@ def test_the_parts_agree_with_the_prediction(program: Program) -> None:
 def test_without_a_timeline_only_memory_is_known(program: Program) -> None:
     bare = replace(predicted(program), timeline=None, memory_bytes=None)
     assert limits_of(bare, program, HOSTS) == ((), {})
+
+
+def test_the_bubble_of_a_pipeline_is_taken_from_what_its_loop_does(program: Program) -> None:
+    """As above, with the state handed along chains of two devices: one of four turns is empty."""
+    permute = "collective-permute(%h), source_target_pairs={{0,1},{2,3}}, channel_id=3"
+    text = TEXT.replace(
+        "  %norm = f32[64,64] negate(%h)",
+        f"  %moved = f32[64,64] {permute}\n  %norm = f32[64,64] negate(%moved)",
+    )
+    pipeline = program_from_text(text)
+    prediction = predicted(pipeline)
+    limits, parts = limits_of(prediction, pipeline, HOSTS)
+    assert sum(parts.values()) == pytest.approx(prediction.step_us)
+    assert parts["products"] == pytest.approx(1500, abs=30)
+    assert parts["pipeline bubble"] == pytest.approx(prediction.step_us / 4, rel=0.05)
+    (bubble,) = (limit for limit in limits if limit.kind == "pipeline bubble")
+    assert bubble.text == "1 of 4 turns of a pipeline of 2 stages have no microbatch to work on"

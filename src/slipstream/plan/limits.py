@@ -5,18 +5,20 @@ all-gather        ════════════════════�
 parts        ██ product ██ fusion ██░░░░░░██ product ██     each moment belongs to one part
 
 A kernel that is computed again for the backward pass counts as recomputation, whatever it does.
+Of what runs in the loop of a pipeline, the turns without a microbatch are its bubble.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from slipstream.machines.collectives import slowest_group
 from slipstream.machines.machine import Machine
+from slipstream.plan.pipeline_loops import PipelineLoop, pipeline_loops
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -29,6 +31,7 @@ from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.timeline.segments import kind_mask
 from slipstream.results.planning import (
     ATTENTION,
+    BUBBLE,
     COPIES,
     EXPOSED,
     IDLE,
@@ -64,9 +67,11 @@ def limits_of(
     """(what limits the step, the largest first; its parts, which add up to it)."""
     if prediction.timeline is None or not prediction.step_us:
         return _memory(prediction), {}
+    pipelines = pipeline_loops(program)
     times = [
-        _attributed(program, machine, name, kind, us)
+        part
         for (name, kind), us in exclusive_times(prediction.timeline).items()
+        for part in _split(program, pipelines, name, _attributed(program, machine, name, kind, us))
     ]
     parts: dict[str, float] = defaultdict(float)
     for time in times:
@@ -141,6 +146,28 @@ def _attributed(program: Program, machine: Machine, name: str, kind: int, us: fl
 _COPIES = {"host copy": "between device and host"}
 
 
+def _split(
+    program: Program, pipelines: Mapping[str, PipelineLoop], name: str, time: _Time
+) -> Iterator[_Time]:
+    """The time of an instruction; in the loop of a pipeline, without that of its bubble."""
+    loops = _loops(program, name) if pipelines else ()
+    around = next((pipelines[loop] for loop in loops if loop in pipelines), None)
+    if around is None:
+        yield time
+        return
+    yield replace(time, us=time.us * (1 - around.bubble))
+    idle = f"{around.stages - 1} of {around.turns} turns of a pipeline of {around.stages} stages"
+    yield _Time(BUBBLE, time.us * around.bubble, idle)
+
+
+def _loops(program: Program, name: str) -> Iterator[str]:
+    """The loops around an instruction, the innermost first."""
+    loop = program.loop_of(name) if name in program else None
+    while loop is not None:
+        yield loop.name
+        loop = program.loop_of(loop.name)
+
+
 # Communication: what it moves, and over which link.
 
 
@@ -193,7 +220,10 @@ def _moved(program: Program, instruction: Instruction) -> tuple[str, tuple[str, 
     if phase == "optimizer":
         return "values of the optimizer" if sums else "updated weights", ()
     where = scope(instruction.op_name)
-    return f"activations in {where}" if where else "activations", ()
+    if where:
+        return f"activations in {where}", ()
+    # A sum may be of gradients whose way to their weights is not known.
+    return "other values" if sums else "activations", ()
 
 
 # Limits.
@@ -247,10 +277,13 @@ def _looped(times: list[_Time], us: float) -> str:
 
 def _text(part: str, times: list[_Time], us: float) -> str:
     """What a part consists of: `reduction 40%, elementwise 31%`."""
-    details: dict[str, float] = defaultdict(float)
+    if part == BUBBLE:
+        details = dict.fromkeys(time.detail for time in times)
+        return f"{', '.join(details)} have no microbatch to work on"
+    shares: dict[str, float] = defaultdict(float)
     for time in times:
-        details[time.detail] += time.us
-    most = sorted(details.items(), key=lambda one: -one[1])[:3]
+        shares[time.detail] += time.us
+    most = sorted(shares.items(), key=lambda one: -one[1])[:3]
     listed = ", ".join(f"{name} {share / us:.0%}" for name, share in most)
     return f"{_MEANING[part]}: {listed}" if len(most) > 1 else _MEANING[part]
 
