@@ -18,6 +18,13 @@ ACCEPTED_SKIPS: tuple[str, ...] = ("no Slurm: ", "no mpirun: ", "not installed: 
 # A machine with a GPU plugin but no GPU would otherwise fail on the first use of jax.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# What is expected of the terminal's output is what a pipe gets, 80 columns wide.
+for name in (
+    *("COLUMNS", "LINES", "TERMINAL_WIDTH", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+    *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"),
+):
+    os.environ.pop(name, None)
+
 # In a shell's background Ctrl-C is ignored, and whoever is started there inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -185,7 +185,7 @@ def test_a_pipe_gets_the_bytes(tmp_path):
     reader = threading.Thread(target=read, daemon=True)  # one that waits in vain ends with us
     reader.start()
     write(tmp_path / "pipe", "through the pipe")
-    reader.join(20)
+    reader.join(300)
     assert found == ["through the pipe"]
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     assert os.listdir(tmp_path) == ["pipe"]
