@@ -11,6 +11,15 @@ arguments, which is what Slipstream compiles:
 
     slipstream compile examples/gpt.py:build --on 8xH200
 
+`build` also takes choices that decide how fast it trains:
+
+    attention   as written here, for XLA to fuse, or cuDNN's
+    remat       what the backward pass computes again
+    layers      in a scan, or unrolled
+    batch       sequences for each device
+
+    slipstream plan examples/gpt.py:build --on 8xH200
+
 `python examples/gpt.py` trains for a few steps on the devices that are here. Sizes come from the
 environment: GPT_LAYERS, GPT_WIDTH, GPT_HEADS, GPT_WORDS, GPT_TOKENS, GPT_BATCH (sequences a
 device), GPT_STAGES, GPT_MICROBATCHES, GPT_STEPS. GPT_RANK, GPT_RANKS and GPT_MEET (an address) make
@@ -22,7 +31,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 if shutil.which("nvidia-smi") is None:
     # Where JAX's GPU plugin is installed and no GPU is, JAX complains before it goes on.
@@ -34,7 +44,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from slipstream import Range
+
 RATE, DECAY_1, DECAY_2 = 3e-4, 0.9, 0.95
+
+BATCH = int(os.environ.get("GPT_BATCH", "2"))
 
 PIPELINE_FLAGS = {
     # The scheduler moves the transfer to the next stage behind this stage's work …
@@ -58,14 +72,14 @@ class Model:
     heads: int = 16
     words: int = 32768
     tokens: int = 2048
-    batch: int = 2
+    batch: int = BATCH
     stages: int = 4
     microbatches: int = 8
 
     @classmethod
     def for_devices(cls, devices) -> Model:
         """The defaults, tiny on a CPU, and what the environment says instead."""
-        tiny = dict(layers=4, width=64, heads=4, words=256, tokens=64, batch=2, stages=2)
+        tiny = dict(layers=4, width=64, heads=4, words=256, tokens=64, stages=2)
         sizes = tiny if devices[0].platform == "cpu" else {}
         for name in cls.__dataclass_fields__:
             if given := os.environ.get(f"GPT_{name.upper()}"):
@@ -95,10 +109,15 @@ def normalised(hidden, scale):
     return (wide * scale).astype(hidden.dtype)
 
 
-def attention(model, hidden, weights):
+def attention(model, hidden, weights, kind):
     batch, tokens, width = hidden.shape
     heads = (batch, tokens, model.heads, width // model.heads)
     query, key, value = (part.reshape(heads) for part in jnp.split(hidden @ weights["qkv"], 3, -1))
+    if kind == "cudnn":
+        mixed = jax.nn.dot_product_attention(
+            query, key, value, is_causal=True, implementation="cudnn"
+        )
+        return mixed.reshape(batch, tokens, width) @ weights["out"]
     scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * (width // model.heads) ** -0.5
     past = jnp.tril(jnp.ones((tokens, tokens), bool))
     scores = jnp.where(past, scores.astype(jnp.float32), -1e30)
@@ -106,20 +125,37 @@ def attention(model, hidden, weights):
     return mixed.reshape(batch, tokens, width) @ weights["out"]
 
 
-def block(model, hidden, weights):
+def block(model, hidden, weights, kind="xla"):
     with jax.named_scope("attention"):
-        hidden = hidden + attention(model, normalised(hidden, weights["norm"][0]), weights)
+        hidden = hidden + attention(model, normalised(hidden, weights["norm"][0]), weights, kind)
     with jax.named_scope("mlp"):
         inner = jax.nn.gelu(normalised(hidden, weights["norm"][1]) @ weights["up"])
         return hidden + inner @ weights["down"]
 
 
-def layers_in_turn(model, keep):
-    """All layers in a scan; `keep` holds activations in their place between them."""
+REMAT = {
+    "none": jax.checkpoint_policies.everything_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
+"""what the forward pass saves for the backward pass"""
+
+
+def layers_in_turn(model, keep, kind="xla", remat="full", layers="scan"):
+    """One layer after the other; `keep` holds activations in their place between them."""
+
+    def step(hidden, weights):
+        return keep(block(model, hidden, weights, kind)), None
+
+    step = jax.checkpoint(step, policy=REMAT[remat])
 
     def run(hidden, weights):
-        step = jax.checkpoint(lambda hidden, weights: (keep(block(model, hidden, weights)), None))
-        return jax.lax.scan(step, keep(hidden), weights)[0]
+        hidden = keep(hidden)
+        if layers == "scan":
+            return jax.lax.scan(step, hidden, weights)[0]
+        for number in range(model.layers):
+            hidden, _ = step(hidden, {name: leaf[number] for name, leaf in weights.items()})
+        return hidden
 
     return run
 
@@ -181,8 +217,8 @@ def abstract_state(model, specs, mesh, leading=None):
     return {"params": params, "first": params, "second": params, "count": abstract((), (), "int32")}
 
 
-def jitted(model, mesh, specs, batch_axes, run, leading=None):
-    """The step for a mesh, with its arguments."""
+def jitted(model, mesh, specs, batch_axes, run=None, leading=None, **choices):
+    """The step for a mesh, with its arguments; choices are those of `layers_in_turn`."""
     devices = mesh.devices.size
     place = NamedSharding(mesh, P(batch_axes))
     state = abstract_state(model, specs, mesh, leading)
@@ -200,7 +236,7 @@ def jitted(model, mesh, specs, batch_axes, run, leading=None):
 
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     step = jax.jit(
-        step_of(loss_of(run or layers_in_turn(model, keep), keep, gather)),
+        step_of(loss_of(run or layers_in_turn(model, keep, **choices), keep, gather)),
         in_shardings=(shardings, place),
         out_shardings=(shardings, NamedSharding(mesh, P())),
         donate_argnums=0,
@@ -230,23 +266,33 @@ def by_host(devices):
     return np.array(devices).reshape(hosts, -1)
 
 
-def build(devices):
+def build(
+    devices,
+    *,
+    attention: Literal["xla", "cudnn"] = "xla",
+    remat: Literal["none", "dots", "full"] = "full",
+    layers: Literal["scan", "unrolled"] = "scan",
+    batch: Range[1, 32] = BATCH,
+):
     """FSDP inside each host, where links are fast; data parallel between hosts."""
-    model = Model.for_devices(devices)
+    model = replace(Model.for_devices(devices), batch=batch)
     mesh = Mesh(by_host(devices), ("host", "gpu"))
-    return jitted(model, mesh, cut_over("gpu"), ("host", "gpu"), None)
+    # cuDNN needs a GPU, which need not be here.
+    choices = {"kind": "xla" if devices[0].platform == "cpu" else attention}
+    choices |= {"remat": remat, "layers": layers}
+    return jitted(model, mesh, cut_over("gpu"), ("host", "gpu"), **choices)
 
 
 def build_data(devices):
     """Every device has all weights; gradients are summed over all."""
     model = Model.for_devices(devices)
-    return jitted(model, Mesh(np.array(devices), ("data",)), WHOLE, "data", None)
+    return jitted(model, Mesh(np.array(devices), ("data",)), WHOLE, "data")
 
 
 def build_fsdp(devices):
     """Every weight is cut over all devices."""
     model = Model.for_devices(devices)
-    return jitted(model, Mesh(np.array(devices), ("data",)), cut_over("data"), "data", None)
+    return jitted(model, Mesh(np.array(devices), ("data",)), cut_over("data"), "data")
 
 
 def build_tensor(devices):

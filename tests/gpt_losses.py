@@ -32,6 +32,7 @@ def main() -> None:
     import jax
 
     built = {name: getattr(gpt, name)(jax.devices()) for name in BUILDERS}
+    built["chosen"] = gpt.build(jax.devices(), remat="dots", layers="unrolled", batch=2)
     # The same weights for all; a pipeline has the same layers, dealt out to stages.
     state = jax.device_get(gpt.initial_state(built["build_data"][1]))
     print(json.dumps({name: losses(state, *one) for name, one in built.items()}))

@@ -33,20 +33,21 @@ def test_it_trains_on_what_is_here():
 
 def test_every_way_of_spreading_it_computes_the_same():
     found = json.loads(run(gpt_losses.__file__))
-    assert list(found) == list(gpt_losses.BUILDERS)
+    assert list(found) == [*gpt_losses.BUILDERS, "chosen"]
     for losses in found.values():
         assert losses == pytest.approx(found["build_data"], rel=1e-3)
         assert losses[1] < losses[0]
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "choices", "expected"),
     [
-        ("build", {"all-gather", "reduce-scatter"}),
-        ("build_pipeline", {"collective-permute"}),
+        ("build", {}, {"all-gather", "reduce-scatter"}),
+        ("build", {"attention": "cudnn", "remat": "none"}, {"all-gather", "reduce-scatter"}),
+        ("build_pipeline", {}, {"collective-permute"}),
     ],
 )
-def test_what_it_sends(name, expected, quick, monkeypatch):
+def test_what_it_sends(name, choices, expected, quick, monkeypatch):
     """Two hosts of four: what belongs to a way of spreading is there, and nothing is made whole."""
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     sizes = {"LAYERS": 4, "WIDTH": 512, "HEADS": 8, "WORDS": 1024, "TOKENS": 256, "BATCH": 8}
@@ -58,7 +59,9 @@ def test_what_it_sends(name, expected, quick, monkeypatch):
         import gpt
 
         flags |= {**gpt.PIPELINE_FLAGS, FLAG: f"{gpt.PIPELINE_FLAGS[FLAG]},{PASS}"}
-    found = compilation(f"{EXAMPLE}:{name}", on="2x4xH200", flags=flags)
+    found = compilation(f"{EXAMPLE}:{name}", choices, on="2x4xH200", flags=flags)
     kinds = {one.collective.kind for one in found.program.scheduled if one.collective}
     assert expected <= kinds and found.devices == 8
+    attention = [one for one in found.program.instructions if "cudnn" in one.custom_call_target]
+    assert bool(attention) == ("attention" in choices)
     assert found.messages == ()
