@@ -39,7 +39,7 @@ def listed(shown: str) -> dict[str, list[str]]:
 
 def test_help_names_every_command_by_its_purpose():
     assert listed(plain_help()) == {
-        "Start here": ["run", "summary", "diagnose", "predict"],
+        "Start here": ["run", "summary", "diagnose", "predict", "plan"],
         "Read a profile": [
             *("ops", "overlap", "collectives", "slack", "gaps", "roofline", "memory", "network"),
             *("hosts", "programs", "diff", "report", "serve"),

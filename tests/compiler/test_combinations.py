@@ -126,6 +126,9 @@ def test_files_and_variables_that_an_earlier_combination_read_count(
     """`sizes` is imported, and its file read, only once in the worker."""
     with combinations(f"{folder}/step.py:build", ON) as session:
         session.inspect({"width": 32})
+        assert "STEP_FACTOR" in session.inputs.variables
+        # Only what the target reads: others differ from shell to shell.
+        assert not {"PATH", "PWD", "PYTEST_CURRENT_TEST"} & {*session.inputs.variables}
         assert not session.compile({"width": 64}, quick).is_cached
         assert session.compile({"width": 64}, quick).is_cached
         (folder / "scale.txt").write_text("3")

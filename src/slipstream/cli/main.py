@@ -37,6 +37,7 @@ COMMANDS = {
     "summary": Command(START, reads_profile=True),
     "diagnose": Command(START, reads_profile=True),
     "predict": Command(START),
+    "plan": Command(START),
     "ops": Command(READ, reads_profile=True),
     "overlap": Command(READ, reads_profile=True, module="analyses"),
     "collectives": Command(READ, reads_profile=True, module="analyses"),

@@ -20,6 +20,7 @@ from slipstream.compiler.compile import known_config, machine_of
 from slipstream.compiler.inspection import Inspection
 from slipstream.compiler.options import Flags
 from slipstream.compiler.session import CompilerSession, Costs
+from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target, identify
 from slipstream.compiler.worker.keywords import as_json
 from slipstream.compiler.workers import Job, Progress, Workers
@@ -77,6 +78,8 @@ class Combinations(Closing):
         self._config = target_config
         self._shares_kernels = shares_kernels
         self._progress = progress
+        self.inputs = TargetInputs()
+        """what the target has read so far"""
         self._has_own_workers = workers is None
         self._workers = workers or Workers(progress=progress)
 
@@ -87,6 +90,7 @@ class Combinations(Closing):
         """
         job = Job(self._with(keywords), self.machine, self._config)
         answer, _ = self._workers.ask_python(job, "inspect", traces=traces)
+        self.inputs = self.inputs.joined(TargetInputs.from_json(answer["inputs"]))
         return Inspection.from_json(answer)
 
     def compile(self, keywords: Keywords, flags: Flags = None, costs: Costs = None) -> Compilation:

@@ -214,13 +214,11 @@ def test_several_machines() -> None:
 
 
 def test_one_line_while_the_search_runs() -> None:
-    plan = small_plan(FIRST)
-    (machine,) = plan.machines
-    assert candidate_line(FIRST, plan, machine) == (
-        "   0       328,000  fsdp=8 tensor=1 remat=full"
-    )
-    failed = replace(FIRST, status=CRASH)
-    assert candidate_line(failed, plan, machine, 30) == "   0         crash  fsdp=8 te…"
+    line = candidate_line(FIRST, "tokens")
+    assert line.split() == ["328,000", "tokens/s", "fsdp=8", "tensor=1", "remat=full"]
+    failed = replace(FIRST, status=CRASH, why="code 3")
+    assert candidate_line(failed, "tokens").endswith("crash  fsdp=8 tensor=1 remat=full: code 3")
+    assert len(candidate_line(failed, "tokens", 30)) == 30
 
 
 def test_names_from_files_can_not_steer_the_terminal() -> None:

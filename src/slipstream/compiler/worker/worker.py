@@ -85,7 +85,8 @@ class Worker:
         jax.clear_caches()  # type: ignore[no-untyped-call]
         with tracking(self._seen):
             build = getattr(import_target(module), function)
-            before = _settings()
+        before = _settings()  # reads all variables, which the target doesn't
+        with tracking(self._seen):
             answer = use(build)
         inputs = inputs_of(self._seen).to_json()
         return {**answer, "inputs": inputs, "is_changed": _settings() != before}

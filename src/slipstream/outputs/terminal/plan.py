@@ -31,6 +31,7 @@ from slipstream.outputs.terminal.layout import (
 from slipstream.results.planning import (
     CANNOT_WIN,
     FAILED,
+    FITTING,
     INVALID,
     MEASURED,
     PER_DEVICE,
@@ -131,13 +132,14 @@ def _aim(plan: Plan) -> str:
     return f"least time for {amount_text(plan.global_batch or 0.0)} {plan.unit}"
 
 
-def candidate_line(
-    candidate: Candidate, plan: Plan, machine: MachinePlan, width: int = WIDTH
-) -> str:
+def candidate_line(candidate: Candidate, unit: str, width: int = WIDTH) -> str:
     """One candidate on one line, shown while a search runs."""
-    is_known = candidate.status == OK and candidate.step_us is not None
-    figure = _figure(candidate, plan, machine) if is_known else candidate.status
-    line = f"{candidate.number:>4}  {figure:>12}  {choices_text(candidate.choices)}"
+    figure = candidate.status
+    if candidate.status in FITTING and candidate.work_per_s is not None:
+        figure = f"{amount_text(candidate.work_per_s)} {unit}/s"
+    line = f"{figure:>16}  {choices_text(candidate.choices)}"
+    if candidate.status not in FITTING and candidate.why:
+        line = f"{line}: {candidate.why}"
     return line if cell_len(line) <= width else line[: width - 1] + "…"
 
 

@@ -1,0 +1,111 @@
+"""What the commands of `plan` share: options, parsing, live results and the output."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipstream.cli.common import note, show, show_json
+from slipstream.errors import BadInput
+from slipstream.outputs.formatting import printable_lines
+
+if TYPE_CHECKING:
+    from slipstream.machines.machine import Machine
+    from slipstream.results.planning import Plan
+    from slipstream.tune.outcome import Outcome
+    from slipstream.tune.search.study import Candidate
+
+DEFAULT_STUDY = "slipstream-plan"
+PlanArgument = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the plan.")]
+HtmlOption = Annotated[str | None, typer.Option(metavar="FILE", help="Also write an HTML page.")]
+MAX_ROWS = 15
+LINE = 120
+"""columns of a live row"""
+
+
+def percentage(text: str) -> float:
+    """Parse `8%` or `0.08`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", text.strip())
+    found = float(match[1]) / (100 if match[2] else 1) if match else None
+    if found is None or found >= 1:
+        raise BadInput(f"--margin {text!r} is not a share of the memory; write 8% or 0.08")
+    return found
+
+
+def prices(text: str | None) -> dict[str, float]:
+    """Parse `2.50`, or `H100=2.50,H200=3.80`."""
+    found: dict[str, float] = {}
+    for part in (text or "").split(",") if text else ():
+        name, _, price = part.rpartition("=")
+        try:
+            found[name.strip()] = float(price)
+        except ValueError:
+            found[name.strip()] = 0.0
+        if not 0 < found[name.strip()] < float("inf"):
+            raise BadInput(
+                f"--price {text!r}: {price.strip()!r} is no price; write dollars for one GPU-hour: "
+                "2.50, or H100=2.50,H200=3.80"
+            )
+    return found
+
+
+def show_plan(plan: Plan, top: int | None, html: str | None, json: bool) -> None:
+    """Write the page, and print the plan as text or JSON."""
+    from slipstream.outputs.terminal.plan import plan_json, render_plan
+
+    if html is not None:
+        from slipstream.outputs.html.plan import write_plan_page
+
+        write_plan_page(plan, html)
+    if json:
+        return show_json(plan_json(plan), html)
+    show(lambda width: render_plan(plan, width, top), html)
+
+
+class LiveCandidates:
+    """Results as they arrive, on stderr: a live table on a terminal, one line each elsewhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._live: Any = None
+
+    def progress(self, text: str) -> None:
+        with self._lock:
+            self._show(f"… {text}")
+
+    def add(self, machine: Machine, candidate: Candidate, outcome: Outcome) -> None:
+        from slipstream.outputs.terminal.plan import candidate_line
+        from slipstream.plan.report import candidate_of
+
+        found = candidate_of(candidate.number, candidate.settings, outcome)
+        unit = str((outcome.details or {}).get("unit", ""))
+        with self._lock:
+            self._show(candidate_line(found, unit, LINE))
+
+    def _show(self, line: str) -> None:
+        if self._live is None:
+            if line[:1] != "…":
+                note(line)
+            return
+        from rich.text import Text
+
+        self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-MAX_ROWS:]
+        self._live.update(Text(printable_lines("\n".join(self._lines)), no_wrap=True))
+
+    def __enter__(self) -> LiveCandidates:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()

@@ -1,0 +1,44 @@
+"""`slipstream plan resume DIR`: continue a plan, or join one that is being made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, TopOption
+from slipstream.cli.plan.common import HtmlOption, LiveCandidates, PlanArgument, show_plan
+from slipstream.cli.tune.common import JobsOption, seconds
+
+
+def resume(
+    study: PlanArgument,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Time for the search.  [default: as at the start]"),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Maximum number of combinations, including earlier ones."
+        ),
+    ] = None,
+    jobs: JobsOption = None,
+    html: HtmlOption = None,
+    top: TopOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Continue a plan; interrupted combinations are tried again."""
+    from slipstream.plan.plans import resume as continue_plan
+
+    with LiveCandidates() as live:
+        found = continue_plan(
+            Path(study),
+            jobs=jobs,
+            trials=trials,
+            budget_s=seconds(budget) if budget else None,
+            on_result=live.add,
+            progress=live.progress,
+        )
+    show_plan(found, top, html, json)

@@ -1,0 +1,115 @@
+"""`slipstream plan TARGET`: make a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.common import JsonOption, TopOption
+from slipstream.cli.plan.common import (
+    DEFAULT_STUDY,
+    HtmlOption,
+    LiveCandidates,
+    percentage,
+    prices,
+    show_plan,
+)
+from slipstream.cli.tune.common import JobsOption, StorageOption, TimeoutOption, seconds
+
+
+def start(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="Build function: its keyword parameters with Literal, enum, bool, "
+            "slipstream.Range or slipstream.Divisor types are the choices.",
+        ),
+    ],
+    on: Annotated[
+        str, typer.Option("--on", metavar="SPEC[,SPEC…]", help="Machines: 8xH100,64xH100.")
+    ] = "8xH200",
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE,…", help="Values of a choice; may be repeated."),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(metavar="CONDITION", help="Only combinations with: 'tensor <= 8'.")
+    ] = "",
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="work/s, work/s/device, work/$, or time (of a --global-batch).",
+        ),
+    ] = "work/s",
+    work: Annotated[
+        str,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Work of a step: 'batch * data * 8192'.  [default: as its arguments show]",
+        ),
+    ] = "",
+    unit: Annotated[str, typer.Option(metavar="NAME", help="What --work counts: tokens.")] = "",
+    global_batch: Annotated[
+        float | None,
+        typer.Option(
+            "--global-batch", metavar="WORK", min=1, help="Work of a batch of several steps."
+        ),
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="[GPU=]DOLLARS,…", help="Price of a GPU-hour: 2.50, or H100=2.50."),
+    ] = None,
+    margin: Annotated[
+        str, typer.Option(metavar="SHARE", help="Memory of each device that stays free.")
+    ] = "8%",
+    costs: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Measured costs, as for predict.")
+    ] = None,
+    trials: Annotated[
+        int,
+        typer.Option("--trials", metavar="N", min=1, help="Maximum number of combinations."),
+    ] = 1000,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Time for the search.")] = "15m",
+    timeout: TimeoutOption = "5m",
+    study: Annotated[str, typer.Option(metavar="DIR", help="Folder of the plan.")] = DEFAULT_STUDY,
+    storage: StorageOption = None,
+    jobs: JobsOption = None,
+    html: HtmlOption = None,
+    top: TopOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Choose layout, batch and remat for machines that need not be here.
+
+    Every combination that can win is compiled by XLA's GPU compiler, with no GPU needed, and
+    simulated. Continue an interrupted plan with: slipstream plan resume DIR
+    """
+    from slipstream.plan.objective import Objective
+    from slipstream.plan.plans import PlanOptions, plan
+
+    options = PlanOptions(
+        on=tuple(spec.strip() for spec in on.split(",") if spec.strip()),
+        vary=tuple(vary or ()),
+        where=where,
+        objective=Objective(
+            kind=objective,
+            work=work,
+            unit=unit,
+            global_batch=global_batch,
+            prices=prices(price),
+            margin=percentage(margin),
+        ),
+        trials=trials,
+        budget_s=seconds(budget),
+        timeout_s=seconds(timeout),
+        folder=Path(study),
+        storage=storage,
+        jobs=jobs,
+        costs=costs,
+    )
+    with LiveCandidates() as live:
+        found = plan(target, options, on_result=live.add, progress=live.progress)
+    show_plan(found, top, html, json)

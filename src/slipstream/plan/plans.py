@@ -1,0 +1,157 @@
+"""`slipstream plan` as a service: make a plan, resume it, show it.
+
+start ──► plan folder ──► for each machine: bounds ─► compile and simulate ─► ranked ──► scaling
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from slipstream.compiler.compile import machine_of
+from slipstream.compiler.targets import identify
+from slipstream.errors import BadInput
+from slipstream.flags.catalogue.catalogue import installed_catalogue
+from slipstream.plan.choices import choices_of
+from slipstream.plan.evaluation import TIMEOUT_S
+from slipstream.plan.objective import Objective, check_objective
+from slipstream.plan.parameters import read_parameters
+from slipstream.plan.plan_folder import (
+    DEFAULT_FOLDER,
+    PlanConfig,
+    check_unchanged,
+    has_plan,
+    read_plan,
+    write_plan,
+)
+from slipstream.plan.report import machine_plan, unit_of
+from slipstream.plan.scaling import scaling
+from slipstream.plan.search import MachineSearch, OnResult, Progress, open_study
+from slipstream.plan.search_space import SearchSpace
+from slipstream.plan.space import space_of
+from slipstream.results.planning import MachinePlan, Plan
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The options of a new plan."""
+
+    on: tuple[str, ...] = ("8xH200",)
+    vary: tuple[str, ...] = ()
+    where: str = ""
+    objective: Objective = field(default_factory=Objective)
+    trials: int = 1000
+    budget_s: float = 900.0
+    timeout_s: float = TIMEOUT_S
+    folder: Path = Path(DEFAULT_FOLDER)
+    storage: str | None = None
+    jobs: int | None = None
+    costs: str | None = None
+    seed: int = 0
+
+
+def plan(
+    target: str,
+    options: PlanOptions,
+    *,
+    on_result: OnResult = lambda machine, candidate, outcome: None,
+    progress: Progress = lambda text: None,
+) -> Plan:
+    """Make a plan: every machine's combinations, evaluated and ranked."""
+    if has_plan(options.folder):
+        raise BadInput(
+            f"{options.folder} already holds a plan; continue it: slipstream plan resume "
+            f"{options.folder}, or name another folder: --study DIR"
+        )
+    start(target, options, progress)
+    return resume(options.folder, jobs=options.jobs, on_result=on_result, progress=progress)
+
+
+def start(target: str, options: PlanOptions, progress: Progress = lambda text: None) -> PlanConfig:
+    """Read the choices, check everything that was asked for, and write the folder."""
+    machines = [machine_of(spec) for spec in options.on]
+    check_objective(options.objective, {machine.gpu.name for machine in machines})
+    progress(f"reading the choices of {target}")
+    found = identify(target)
+    choices = choices_of(target, read_parameters(found), options.vary)
+    for machine in machines:
+        if not (space := space_of(choices, machine, options.where)).count:
+            reasons = "; ".join(str(one) for one in space.skipped[:3]) or "no value is left"
+            raise BadInput(f"no combination is possible on {machine.spec}: {reasons}")
+    config = PlanConfig(
+        target=target,
+        machines=options.on,
+        choices=choices,
+        objective=options.objective,
+        jaxlib=installed_catalogue().jaxlib_version,
+        where=options.where,
+        costs=options.costs,
+        trials=options.trials,
+        budget_s=options.budget_s,
+        timeout_s=options.timeout_s,
+        seed=options.seed,
+        storage=options.storage,
+    )
+    write_plan(options.folder, config)
+    return config
+
+
+def resume(
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    on_result: OnResult = lambda machine, candidate, outcome: None,
+    progress: Progress = lambda text: None,
+) -> Plan:
+    """Continue a plan: evaluated combinations stay, interrupted ones are tried again."""
+    config = read_plan(folder)
+    config = replace(config, trials=trials or config.trials, budget_s=budget_s or config.budget_s)
+    check_same_jaxlib(config)
+    check_unchanged(folder, config)
+    end = time.monotonic() + config.budget_s
+    for place, spec in enumerate(config.machines):
+        # What earlier machines leave of their share goes to the later ones.
+        share = (end - time.monotonic()) / (len(config.machines) - place)
+        search = MachineSearch(folder, config, machine_of(spec), on_result, progress)
+        search.run(max(share, 1.0), jobs)
+    return show(folder)
+
+
+def show(folder: Path) -> Plan:
+    """A plan as it stands; nothing is evaluated."""
+    config = read_plan(folder)
+    machines, unit, seconds = list[MachinePlan](), "", 0.0
+    for spec in config.machines:
+        machine = machine_of(spec)
+        space = space_of(config.choices, machine, config.where)
+        with closing(open_study(folder, config, SearchSpace(config.choices, space), spec)) as study:
+            rows, notes = study.rows(), study.notes()
+        why = notes.get("stopped_because", "not finished")
+        machines.append(machine_plan(machine, space, rows, config.objective, why))
+        unit = unit or unit_of(rows, config.objective)
+        seconds += sum(row.seconds for row in rows)
+    return Plan(
+        target=config.target,
+        objective=config.objective.kind,
+        unit=unit,
+        machines=tuple(machines),
+        scaling=scaling(machines),
+        global_batch=config.objective.global_batch,
+        jaxlib=config.jaxlib,
+        seconds=seconds,
+        folder=str(folder),
+    )
+
+
+def check_same_jaxlib(config: PlanConfig) -> None:
+    """Another XLA compiles other programs, whose steps must not share one ranking."""
+    here = installed_catalogue().jaxlib_version
+    if here != config.jaxlib:
+        raise BadInput(
+            f"the plan was made with jaxlib {config.jaxlib}, but {here} is installed; make a new "
+            f"one: slipstream plan {config.target} --on {','.join(config.machines)} --study DIR"
+        )
