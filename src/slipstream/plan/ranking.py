@@ -56,15 +56,13 @@ _ERRORS = {part: math.hypot(shared, own) for part, (shared, own) in _KINDS.items
 """of the time in which two candidates differ: few kernels, whose own errors don't cancel out"""
 
 
-def ranked(
-    plan: MachinePlan, objective: str, unit: str = "steps", target: str = "TARGET"
-) -> MachinePlan:
+def ranked(plan: MachinePlan, objective: str, unit: str = "steps") -> MachinePlan:
     """`plan` with its best candidate, ties, Pareto front and reasons, from its candidates."""
     best = best_of(plan.candidates, objective)
     ties = ties_of(best, plan.candidates, objective) if best is not None else ()
     found = replace(plan, best=best, ties=ties, pareto=pareto_front(plan.candidates, objective))
     rivals = _rivals(found, objective) if best is not None else []
-    return replace(found, reasons=reasons(found, rivals, unit, target))
+    return replace(found, reasons=reasons(found, rivals, unit))
 
 
 def _rivals(plan: MachinePlan, objective: str) -> list[Rival]:

@@ -51,7 +51,7 @@ class Rival:
     is_tie: bool = False
 
 
-def reasons(plan: MachinePlan, rivals: Sequence[Rival], unit: str, target: str) -> tuple[str, ...]:
+def reasons(plan: MachinePlan, rivals: Sequence[Rival], unit: str) -> tuple[str, ...]:
     """A few sentences about the best candidate of a machine, the most important first."""
     if plan.best is None:
         return tuple(_nothing_runs(plan))
@@ -60,7 +60,7 @@ def reasons(plan: MachinePlan, rivals: Sequence[Rival], unit: str, target: str) 
         *_differences(plan.best, rivals, unit),
         *_bandwidth(plan.best, rivals),
         *_too_large(plan, plan.best, unit),
-        *_ties(plan, target),
+        *_ties(plan),
     )
 
 
@@ -221,14 +221,11 @@ def _too_large(plan: MachinePlan, best: Candidate, unit: str) -> Iterator[str]:
 # How sure it is.
 
 
-def _ties(plan: MachinePlan, target: str) -> Iterator[str]:
+def _ties(plan: MachinePlan) -> Iterator[str]:
     others = len(plan.ties) - 1
     if others > 0:
         what = "candidate is" if others == 1 else "candidates are"
-        yield (
-            f"{others} other {what} too close to tell apart from the best; measure them: "
-            f"slipstream plan {target} --on {plan.machine} --measure"
-        )
+        yield f"{others} other {what} too close to tell apart from the best without measuring"
 
 
 def _nothing_runs(plan: MachinePlan) -> Iterator[str]:

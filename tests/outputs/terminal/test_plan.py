@@ -39,7 +39,7 @@ OF_A_CANDIDATE = {
 def planned(*sizes: int) -> Plan:
     """A made-up plan, with its ranking and scaling as `slipstream plan` computes them."""
     plan = made_up_plan(*sizes)
-    machines = tuple(ranked(one, plan.objective, plan.unit, plan.target) for one in plan.machines)
+    machines = tuple(ranked(one, plan.objective, plan.unit) for one in plan.machines)
     return replace(
         plan,
         machines=machines,
@@ -69,7 +69,7 @@ def small_plan(*candidates: Candidate, skipped: tuple[str, ...] = ()) -> Plan:
         stopped_because="every combination was settled",
     )
     plan = Plan("gpt.py:build", "work/s", "tokens", (machine,), jaxlib="0.10.2")
-    return replace(plan, machines=(ranked(machine, plan.objective, plan.unit, plan.target),))
+    return replace(plan, machines=(ranked(machine, plan.objective, plan.unit),))
 
 
 def candidate(number: int, step_ms: float, exposed: float, **choices: int | str) -> Candidate:
@@ -118,8 +118,7 @@ gpt.py:build · 8xH100 · most tokens/s · jaxlib 0.10.2
   in a loop × 32
 - remat=dots takes 1.0% longer (a tie)
 - fsdp=4, tensor=2 takes 25.0% longer: exposed NVLink +28%, products −3%
-- 1 other candidate is too close to tell apart from the best; measure them:
-  slipstream plan gpt.py:build --on 8xH100 --measure
+- 1 other candidate is too close to tell apart from the best without measuring
 
 #     tokens/s    step  memory  exposed  fsdp  tensor  remat
 0  =   328,000  400 ms   40 GB      10%  8     1       full
