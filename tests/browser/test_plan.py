@@ -307,6 +307,7 @@ def test_axes_fit_on_paper(page, pages):
 @pytest.mark.parametrize("theme", ["page", "dark"])
 def test_texts_can_be_read(request, pages, theme):
     page = opened(request.getfixturevalue(theme), pages("sizes") + "#c=34")
+    assert page.evaluate(CONTRAST) == []
     page.get_by_role("button", name="8 −").first.click()
     assert page.evaluate(CONTRAST) == []
 
@@ -316,4 +317,6 @@ def test_plans_without_much_to_show(page, pages, name):
     opened(page, pages(name))
     text = page.locator("main").inner_text()
     assert "undefined" not in text and "NaN" not in text and "Infinity" not in text
+    ticks = page.locator("#axes .tick").all_inner_texts()
+    assert all(text.endswith(" GB") or float(text) >= 0 for text in ticks if text != "0 B")
     assert page.evaluate(CONTRAST) == []

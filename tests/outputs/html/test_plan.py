@@ -133,6 +133,23 @@ def test_measured():
     assert "100 µs 98 … 103, 95% interval; predicted 95 µs" in said
 
 
+def test_predictions_next_to_measurements():
+    steps = [(100.0, 95.0), (110.0, 121.0), (120.0, 108.0)]
+    ran = [
+        Candidate(at, {"batch": at}, OK, us, us - 1, us + 1, 1.0, 1e6 / us, basis=MEASURED)
+        for at, (us, _) in enumerate(steps)
+    ]
+    ran = [replace(one, predicted_us=steps[one.number][1]) for one in ran]
+    text = plan_page(one_machine(*ran, Candidate(3, {"batch": 3}, OK, 99.0), best=ran[0]))
+    assert "measured" in sections(text)
+    said = plain(text)
+    # 95, 121 and 108 µs: of three pairs, the last two are in the wrong order.
+    assert "Predicted steps are 8.3% off on average, at most 10.0%." in said
+    assert "The predicted order is right for 2 of 3 pairs." in said
+    assert "1 9,090 110 µs 109 µs … 111 µs 121 µs +10.0% batch 1" in said
+    assert "measured" not in sections(plan_page(made_up_plan(64)))
+
+
 def test_nothing_fits():
     small = Candidate(0, {"batch": 1}, NO_FIT, memory_bytes=90 * 10**9, basis=BOUND)
     large = Candidate(1, {"batch": 2}, NO_FIT, memory_bytes=120 * 10**9, basis=BOUND)

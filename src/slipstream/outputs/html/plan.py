@@ -15,6 +15,7 @@ from slipstream.outputs.html.sections.plan_candidates import (
     front_section,
     steps_section,
 )
+from slipstream.outputs.html.sections.plan_measured import measured_section
 from slipstream.outputs.html.sections.plan_scaling import scaling_section
 from slipstream.outputs.html.sections.plan_search import search_section
 from slipstream.results.planning import Plan
@@ -76,6 +77,9 @@ def _sections(plan: Plan) -> Iterator[Section]:
         yield front_section(plan)
     if any(c.parts_us for one in plan.machines for c in one.candidates):
         yield steps_section()
+    ran = measured_section(plan)
+    if ran is not None:
+        yield ran
     if len(plan.scaling) > 1:
         yield scaling_section(plan)
     if any(one.candidates for one in plan.machines):

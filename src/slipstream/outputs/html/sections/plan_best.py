@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slipstream.outputs.formatting import amount_text, band_text, plural, share_text, time_text
 from slipstream.outputs.html.markup import Html, join, tag
@@ -29,19 +29,18 @@ OBJECTIVES = {PER_DEVICE: "per device", PER_DOLLAR: "per dollar"}
 
 def best_section(plan: Plan) -> Section:
     """One panel for each machine; the page shows one at a time."""
-    shown = first_shown(plan)
-    panels = [
-        tag(
-            "div",
-            _panel(plan, one, at),
-            class_="machine",
-            data_machine=at,
-            hidden=at != shown,
-        )
-        for at, one in enumerate(plan.machines)
-    ]
-    body = join(panels) if panels else tag("p", "No machine was planned for.", class_="empty")
+    panels = machine_panels(plan, [_panel(plan, one, at) for at, one in enumerate(plan.machines)])
+    body = panels or tag("p", "No machine was planned for.", class_="empty")
     return Section("best", "Recommendation", body)
+
+
+def machine_panels(plan: Plan, bodies: Sequence[Html]) -> Html:
+    """What there is to say about each machine; the page shows one at a time."""
+    shown = first_shown(plan)
+    return join(
+        tag("div", body, class_="machine", data_machine=at, hidden=at != shown)
+        for at, body in enumerate(bodies)
+    )
 
 
 def _panel(plan: Plan, machine: MachinePlan, at: int) -> Html:
