@@ -68,6 +68,17 @@ def test_recipes_are_tried_until_the_step_returns_numbers(root, recipe, is_finit
     assert bench.time("baseline")["seconds"] > 0
 
 
+def test_weights_that_the_first_step_ruins_are_noticed_in_the_second(tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text(STEP.replace("ROOT", "(jnp.abs)"))
+    bench = Bench()
+    bench.start(str(file), "build")
+    bench.compile("arm", {})
+    assert bench._run("arm", 0)[1]  # the loss of the first step, from the weights as given
+    assert bench.find_recipe("arm")
+    assert bench.times("arm", 3)["is_finite"]
+
+
 def test_large_results_are_compared_by_values_spread_over_them(tmp_path, monkeypatch):
     monkeypatch.setattr("slipstream.bench.bench._SAMPLE", 100)
     file = tmp_path / "step.py"

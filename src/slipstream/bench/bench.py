@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from slipstream.bench.index_limits import index_limits
 from slipstream.bench.synthetic_inputs import RECIPES, SyntheticInput, synthetic_inputs
 from slipstream.compiler.worker.rpc import Answer, serve_stdin
 from slipstream.experiment.compare_outputs import difference
@@ -49,6 +50,8 @@ class Bench:
         self._abstract: tuple[Any, ...] = ()
         self._tree: Any = None
         self._inputs: list[SyntheticInput] = []
+        self._limits: dict[int, int] = {}
+        """how many values the integers among them may have, if they are indices"""
         self._arguments: list[Any] = []
         """on the devices; None before an input is made there, and after a step consumed it"""
         self._donated: list[int] = []
@@ -83,14 +86,20 @@ class Bench:
                 "arguments: return jitted, params, batch"
             )
         jitted = made if hasattr(made, "lower") else jax.jit(made)
-        self._lowered = jitted.lower(*self._abstract)
+        self._limits = {}
+        if hasattr(jitted, "trace"):
+            traced = jitted.trace(*self._abstract)
+            self._limits = index_limits(traced.jaxpr)
+            self._lowered = traced.lower()
+        else:
+            self._lowered = jitted.lower(*self._abstract)
         self._tree = jax.tree.structure(self._abstract)
         infos = jax.tree.leaves(self._lowered.args_info)
         self._donated = [number for number, info in enumerate(infos) if info.donated]
         self._make_inputs(0)
 
     def _make_inputs(self, recipe: int) -> None:
-        self._inputs = synthetic_inputs(self._abstract, recipe)
+        self._inputs = synthetic_inputs(self._abstract, recipe, self._limits)
         self._arguments = [None] * len(self._inputs)
 
     def ahead(self, programs: dict[str, dict[str, str]]) -> Answer:
@@ -151,10 +160,13 @@ class Bench:
             self._arguments[number] = None
 
     def find_recipe(self, name: str) -> bool:
-        """Choose inputs for which the numbers that a step returns are finite; False if none are."""
+        """Choose inputs for which the numbers that a step returns are finite; False if none are.
+
+        The second step counts too: its weights are what the first one's optimizer made of them.
+        """
         for recipe in range(RECIPES):
             self._make_inputs(recipe)
-            if self._run(name, 0)[1]:
+            if all(self._run(name, 0)[1] for _ in range(2)):
                 return True
         return False
 

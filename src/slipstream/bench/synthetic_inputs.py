@@ -3,7 +3,8 @@
 They are made on the devices, each shard where it belongs: a model's state may be larger than the
 memory of the host.
 
-    recipe 0   small floats of both signs; small integers, since they may be indices
+    recipe 0   small floats of both signs; integers that are indices as `index_limits` allows,
+               others small, since they may be indices all the same
     recipe 1   of subtrees with the same structure (weights and optimizer moments), only the
                weights keep both signs: optimizers take square roots of the others
     recipe 2   nothing is negative
@@ -15,7 +16,7 @@ every other, and the GPU draws less power.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,13 @@ _INTEGER_LIMIT = 8
 class SyntheticInput:
     """One leaf of the arguments: an abstract array gets values, anything else is kept."""
 
-    def __init__(self, leaf: Any, seed: int, *, is_positive: bool) -> None:
+    def __init__(
+        self, leaf: Any, seed: int, *, is_positive: bool, limit: int = _INTEGER_LIMIT
+    ) -> None:
         self._leaf = leaf
         self._seed = seed
         self._is_positive = is_positive
+        self._limit = limit
 
     def on_devices(self) -> Any:
         import jax
@@ -46,7 +50,7 @@ class SyntheticInput:
         # Programs write to device memory; what belongs on the host is copied there.
         is_elsewhere = kind not in (None, "device")
         made = wanted.with_memory_kind(None) if is_elsewhere else wanted
-        draw = _drawing(mine.shape, mine.dtype, made, self._is_positive)
+        draw = _drawing(mine.shape, mine.dtype, made, self._is_positive, self._limit)
         values = draw(self._seed)
         return jax.device_put(values, wanted) if is_elsewhere else values
 
@@ -61,16 +65,18 @@ class SyntheticInput:
 
 @cache
 def _drawing(
-    shape: tuple[int, ...], dtype: Any, sharding: Any, is_positive: bool
+    shape: tuple[int, ...], dtype: Any, sharding: Any, is_positive: bool, limit: int
 ) -> Callable[[int], jax.Array]:
     """A compiled function from a seed to values; inputs that are alike share it."""
     import jax
 
-    drawn = partial(_drawn, shape, dtype, is_positive)
+    drawn = partial(_drawn, shape, dtype, is_positive, limit)
     return jax.jit(drawn) if sharding is None else jax.jit(drawn, out_shardings=sharding)
 
 
-def _drawn(shape: tuple[int, ...], dtype: Any, is_positive: bool, seed: jax.Array) -> jax.Array:
+def _drawn(
+    shape: tuple[int, ...], dtype: Any, is_positive: bool, limit: int, seed: jax.Array
+) -> jax.Array:
     import jax
     import jax.numpy as jnp
 
@@ -81,7 +87,11 @@ def _drawn(shape: tuple[int, ...], dtype: Any, is_positive: bool, seed: jax.Arra
         # Uniform: only their spread matters, and normal ones take longer to compile.
         share = bits.astype(jnp.float32) / 2.0**32
         return (_LARGEST * (share if is_positive else 2 * share - 1)).astype(dtype)
-    limit = 2 if jnp.issubdtype(dtype, jnp.bool_) else _INTEGER_LIMIT
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return (bits % 2).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        largest = jnp.iinfo(dtype).max  # type: ignore[no-untyped-call]
+        limit = min(limit, int(largest))
     return (bits % limit).astype(dtype)
 
 
@@ -104,8 +114,13 @@ def _random_bits(shape: tuple[int, ...], seed: jax.Array) -> jax.Array:
     return place ^ (place >> 15)
 
 
-def synthetic_inputs(arguments: Any, recipe: int) -> list[SyntheticInput]:
-    """One input for each leaf of the arguments, in flattening order."""
+def synthetic_inputs(
+    arguments: Any, recipe: int, limits: Mapping[int, int] | None = None
+) -> list[SyntheticInput]:
+    """One input for each leaf of the arguments, in flattening order.
+
+    `limits`: how many values an integer may have, by the number of its leaf.
+    """
     import jax
 
     found, _ = jax.tree_util.tree_flatten_with_path(arguments)
@@ -113,7 +128,12 @@ def synthetic_inputs(arguments: Any, recipe: int) -> list[SyntheticInput]:
     leaves = [leaf for _, leaf in found]
     positive = {0: set(), 1: _companions(paths, leaves), 2: set(range(len(leaves)))}[recipe]
     return [
-        SyntheticInput(leaf, number, is_positive=number in positive)
+        SyntheticInput(
+            leaf,
+            number,
+            is_positive=number in positive,
+            limit=(limits or {}).get(number, _INTEGER_LIMIT),
+        )
         for number, leaf in enumerate(leaves)
     ]
 

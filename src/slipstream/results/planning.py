@@ -80,7 +80,9 @@ class Candidate:
     basis: str = SIMULATED
     """`simulated`, `measured`, or `bound` if it was not compiled"""
     predicted_us: float | None = None
-    """the simulated step of a measured candidate"""
+    """the simulated step of a candidate that was measured, or whose step was recalibrated"""
+    measured_memory_bytes: int | None = None
+    """the most that was allocated on a device while it was measured"""
     accumulate: int = 1
     """steps whose gradients are added up for one global batch"""
     limits: tuple[Limit, ...] = ()
@@ -122,6 +124,31 @@ class PlanCounts:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How predicted steps and memory compare with what was measured, over several candidates."""
+
+    measured: int
+    """candidates that were predicted and measured"""
+    failed: int
+    """candidates that were predicted to run, and did not"""
+    mean_error: float
+    worst_error: float
+    """of |predicted / measured - 1|, for the step"""
+    rank_correlation: float | None
+    """Spearman's, of predicted and measured throughput; None for fewer than five candidates"""
+    recommended_behind: float | None
+    """how far the candidate that was predicted best is behind the one that was measured best"""
+    memory_mean_error: float | None = None
+    memory_worst_error: float | None = None
+    """the same for the peak of memory, where it was counted"""
+    factor: float | None = None
+    """by which the steps of other candidates were multiplied; None if they were left as predicted,
+    or if each part has its own"""
+    text: str = ""
+    """the same in a sentence or two, and what became of the other predictions"""
+
+
+@dataclass(frozen=True)
 class MachinePlan:
     """The candidates on one machine."""
 
@@ -145,6 +172,8 @@ class MachinePlan:
     price_per_hour: float | None = None
     """dollars for the whole machine"""
     stopped_because: str = ""
+    agreement: Agreement | None = None
+    """if candidates were measured"""
 
     def candidate(self, number: int) -> Candidate:
         return next(one for one in self.candidates if one.number == number)
