@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.machines.machine import Machine
+from slipstream.plan.measure.measurements import Measurements, with_measurements
 from slipstream.plan.objective import Objective
 from slipstream.plan.ranking import ranked
 from slipstream.plan.search_space import Settings, combination_of
@@ -14,6 +15,7 @@ from slipstream.results.planning import (
     BOUND,
     CANNOT_WIN,
     FAILED,
+    MEASURED,
     SIMULATED,
     Candidate,
     Limit,
@@ -31,9 +33,12 @@ def machine_plan(
     rows: Sequence[TrialRow],
     objective: Objective,
     stopped_because: str,
+    measurements: Measurements | None = None,
 ) -> MachinePlan:
     """The candidates of a study, ranked."""
-    candidates = tuple(_candidates(rows))
+    simulated = _candidates(rows)
+    candidates, agreement = with_measurements(simulated, measurements)
+    measured = sum(one.basis == MEASURED for one in candidates)
     capacity = machine.gpu.memory_bytes
     found = MachinePlan(
         machine=machine.spec,
@@ -42,12 +47,13 @@ def machine_plan(
         best=None,
         ties=(),
         pareto=(),
-        counts=_counts(space, candidates),
+        counts=replace(_counts(space, simulated), measured=measured),
         skipped=_skipped(space),
         memory_capacity_bytes=capacity,
         memory_limit_bytes=objective.memory_limit(capacity),
         price_per_hour=objective.price_per_hour(machine),
         stopped_because=stopped_because,
+        agreement=agreement,
     )
     return ranked(found, objective.kind, unit_of(rows, objective))
 

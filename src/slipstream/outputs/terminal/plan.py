@@ -28,6 +28,7 @@ from slipstream.outputs.terminal.layout import (
     table_lines,
     wrap,
 )
+from slipstream.outputs.terminal.plan_agreement import agreement_lines
 from slipstream.results.planning import (
     CANNOT_WIN,
     FAILED,
@@ -92,6 +93,7 @@ def _machine_json(plan: Plan, machine: MachinePlan) -> dict[str, Any]:
         "memory_limit_bytes": machine.memory_limit_bytes,
         "price_per_hour": machine.price_per_hour,
         "stopped_because": machine.stopped_because,
+        "agreement": asdict(machine.agreement) if machine.agreement is not None else None,
     }
 
 
@@ -156,6 +158,7 @@ def _machine(plan: Plan, machine: MachinePlan, width: int, top: int) -> list[Lin
     ordered = _ordered(plan, machine)
     if len(ordered) > 1:
         lines += [("", ""), *_candidates(plan, machine, ordered, width, top)]
+    lines += agreement_lines(machine, width, top)
     return [*lines, ("", ""), *_counts(machine, width)]
 
 

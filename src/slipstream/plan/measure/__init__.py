@@ -1,0 +1,1 @@
+"""Combinations of a plan timed on the devices that are here."""

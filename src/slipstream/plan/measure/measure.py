@@ -1,0 +1,98 @@
+"""`slipstream plan measure`: candidates of a plan timed on the devices that are here.
+
+plan folder ─► is its machine here? ─► measure ─► record one ─► simulate again ─► ranked again
+                                                  └─ GPUs only ─────────────┘
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from pathlib import Path
+
+from slipstream.compiler.compile import machine_of
+from slipstream.compiler.local_gpu import is_same_model
+from slipstream.errors import Missing
+from slipstream.machines.machine import Machine
+from slipstream.plan.measure.arms import Arms, Here
+from slipstream.plan.measure.measuring import Measuring, OnMeasured, Progress
+from slipstream.plan.measure.recording import simulate_again
+from slipstream.plan.measure.selection import MeasureOptions, to_simulate_again
+from slipstream.plan.plan_folder import PlanConfig, read_plan
+from slipstream.plan.plans import show
+from slipstream.results.planning import Candidate, Plan
+from slipstream.simulate.recorded import recorded_costs
+from slipstream.sources.load import load
+from slipstream.tune.measure.ab_window import ArmFailed
+from slipstream.writing import file_name
+
+CACHE = "compiled"
+"""in the plan's folder: JAX's compilation cache, so that a process that died costs little"""
+RECORDINGS = "recordings"
+
+
+def measure(
+    folder: Path,
+    options: MeasureOptions | None = None,
+    *,
+    use_gpu: bool | None = None,
+    on_result: OnMeasured = lambda candidate, outcome: None,
+    progress: Progress = lambda text: None,
+) -> Plan:
+    """Measure candidates of a plan on the devices that are here; the plan, ranked again."""
+    options = options or MeasureOptions()
+    config = read_plan(folder)
+    if use_gpu is None:
+        use_gpu = shutil.which("nvidia-smi") is not None
+    module, _, function = config.target.rpartition(":")
+    progress("starting JAX on the devices that are here")
+    cache = folder / CACHE
+    with Arms(module, function, use_gpu=use_gpu, timeout_s=options.timeout_s, cache=cache) as arms:
+        machine = machine_here(config, folder, arms.here, needs_gpu=use_gpu)
+        plan = next(one for one in show(folder).machines if one.machine == machine.spec)
+        measuring = Measuring(folder, config, machine, arms, options, on_result, progress)
+        measuring.run(plan)
+        best = min(measuring.measured, key=lambda pair: pair[0], default=None)
+        recording = None
+        if use_gpu and best is not None:
+            progress("recording the best candidate")
+            recording = _record(arms, best[1], folder / RECORDINGS / file_name(machine.spec))
+    if best is not None and recording is not None:
+        progress("simulating candidates with recorded costs")
+        costs = recorded_costs(str(recording), load)
+        done = [one for _, one in measuring.measured]
+        some = to_simulate_again(plan, config.objective.kind, done)
+        place = (folder, config, measuring.space, machine.spec, arms.here.jaxlib)
+        simulate_again(place, machine, costs, best[1], some)
+    return show(folder)
+
+
+def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
+    """The folder of a recording of one candidate; None if the profiler fails."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+    try:
+        arms.record(str(candidate.number), folder / now)
+    except ArmFailed:
+        return None  # predictions stay as they are, or get a factor
+    return folder / now
+
+
+def machine_here(config: PlanConfig, folder: Path, here: Here, *, needs_gpu: bool) -> Machine:
+    """The machine of the plan that is here; Missing if none of them is."""
+    machines = [machine_of(spec) for spec in config.machines]
+    for one in machines:
+        is_same = is_same_model(one, here.kind) if needs_gpu else here.platform == "cpu"
+        if is_same and one.devices == here.devices:
+            return one
+    seen = f"{here.devices} × {here.kind}"
+    wanted = " or ".join(f"{one.devices} × {one.gpu.full_name}" for one in machines)
+    again = f"slipstream plan {config.target} --on SPEC --study DIR"
+    if here.platform == "cpu":
+        raise Missing(
+            f"the plan in {folder} is for {wanted}, and JAX sees no GPU here ({seen}); copy the "
+            f"folder to such a machine, and run there: slipstream plan measure {folder}"
+        )
+    raise Missing(
+        f"the plan in {folder} is for {wanted}, but here are {seen}; measure it on such a machine "
+        f"(CUDA_VISIBLE_DEVICES can leave out some GPUs), or make a plan for this one: {again}"
+    )
