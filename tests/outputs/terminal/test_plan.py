@@ -126,11 +126,9 @@ gpt.py:build · 8xH100 · most tokens/s · jaxlib 0.10.2
 2      262,000  500 ms   42 GB      30%  4     2       full
 = can't be told apart from the best
 
-4 combinations: 4 compiled
+4 combinations: 4 compiled; stopped: every combination was settled
   1 crashed: signal 11 (fsdp=2 tensor=4 remat=full)
-  skipped tensor=3: 8 devices
-
-stopped: every combination was settled"""
+  skipped tensor=3: 8 devices"""
     )
 
 
@@ -173,6 +171,19 @@ def test_one_candidate() -> None:
     shown = render_plan(small_plan(FIRST), 80).plain
     assert "tokens/s    step" not in shown, "a table of one row"
     assert shown.splitlines()[3] == "  fsdp=8 tensor=1 remat=full"
+
+
+def test_what_was_not_tried_is_counted() -> None:
+    plan = small_plan(FIRST)
+    machine = replace(
+        plan.machines[0],
+        counts=PlanCounts(1200, bounded=3, compiled=1),
+        stopped_because="the budget of 5 s is spent",
+    )
+    assert render_plan(replace(plan, machines=(machine,))).plain.endswith(
+        "1,200 combinations: 3 bounded away, 1 compiled, 1,199 not tried; stopped: the\n"
+        "budget of 5 s is spent"
+    )
 
 
 def test_objectives() -> None:

@@ -124,7 +124,7 @@ def render_plan(plan: Plan, width: int = WIDTH, top: int | None = None) -> Text:
         for machine in plan.machines:
             lines += [("", ""), *((line, "bold") for line in wrap([machine.machine], width))]
             lines += _machine(plan, machine, width, top or TOP_OF_MANY)
-    return styled_text([*lines, *_stopped(plan.machines, width)])
+    return styled_text(lines)
 
 
 def _aim(plan: Plan) -> str:
@@ -318,9 +318,12 @@ def _counts(machine: MachinePlan, width: int) -> list[Line]:
         (counts.same, "equal to another"),
         (counts.failed, "failed"),
         (counts.measured, "measured"),
+        (counts.combinations - len(machine.candidates), "not tried"),
     ]
-    listed = ", ".join(f"{count} {what}" for count, what in said if count)
-    text = plural(counts.combinations, "combination") + (f": {listed}" if listed else "")
+    listed = ", ".join(f"{count:,} {what}" for count, what in said if count > 0)
+    noun = "combination" if counts.combinations == 1 else "combinations"
+    text = f"{counts.combinations:,} {noun}" + (f": {listed}" if listed else "")
+    text += f"; stopped: {machine.stopped_because}" if machine.stopped_because else ""
     return [(line, "dim") for line in paragraph(text, width)]
 
 
@@ -392,12 +395,6 @@ def _spread(numbers: Sequence[int]) -> list[int]:
         return list(numbers)
     last = len(numbers) - 1
     return [numbers[round(at * last / (MOST_FRONT - 1))] for at in range(MOST_FRONT)]
-
-
-def _stopped(machines: Sequence[MachinePlan], width: int) -> list[Line]:
-    reasons = dict.fromkeys(one.stopped_because for one in machines if one.stopped_because)
-    said = [line for reason in reasons for line in paragraph(f"stopped: {reason}", width)]
-    return [("", ""), *((line, "dim") for line in said)] if said else []
 
 
 # Several machines.
