@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ("on_ray",)
 REPOSITORY = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 # How the reasons of skips begin that continuous integration accepts.

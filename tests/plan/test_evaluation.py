@@ -7,7 +7,8 @@ import pytest
 
 from slipstream.compiler.targets import identify
 from slipstream.machines.topology import machine
-from slipstream.plan.evaluation import Evaluation, EvaluationSpec, Known
+from slipstream.plan.evaluation import Evaluation, Known
+from slipstream.plan.facts import EvaluationSpec
 from slipstream.plan.objective import Objective
 from slipstream.plan.search_space import settings_of
 from slipstream.plan.space import Combination

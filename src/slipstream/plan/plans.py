@@ -15,7 +15,8 @@ from slipstream.compiler.targets import identify
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.plan.choices import choices_of
-from slipstream.plan.evaluation import TIMEOUT_S
+from slipstream.plan.facts import TIMEOUT_S
+from slipstream.plan.flags import FlagSearch
 from slipstream.plan.objective import Objective, check_objective
 from slipstream.plan.parameters import read_parameters
 from slipstream.plan.plan_folder import (
@@ -32,6 +33,10 @@ from slipstream.plan.search import MachineSearch, OnResult, Progress, open_study
 from slipstream.plan.search_space import SearchSpace
 from slipstream.plan.space import space_of
 from slipstream.results.planning import MachinePlan, Plan
+from slipstream.tune.ray.connection import connected
+
+FLAGS_SHARE = 0.4
+"""share of the budget for flags, if they are tuned"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,10 @@ class PlanOptions:
     jobs: int | None = None
     costs: str | None = None
     seed: int = 0
+    ray: str | None = None
+    """the address of a Ray cluster"""
+    flags: int = 0
+    """layouts whose flags are tuned then"""
 
 
 def plan(
@@ -65,8 +74,17 @@ def plan(
             f"{options.folder} already holds a plan; continue it: slipstream plan resume "
             f"{options.folder}, or name another folder: --study DIR"
         )
-    start(target, options, progress)
-    return resume(options.folder, jobs=options.jobs, on_result=on_result, progress=progress)
+    # Connect first: an unreachable cluster should fail before the first compiles.
+    with connected(options.ray):
+        start(target, options, progress)
+        return resume(
+            options.folder,
+            jobs=options.jobs,
+            ray=options.ray,
+            flags=options.flags,
+            on_result=on_result,
+            progress=progress,
+        )
 
 
 def start(target: str, options: PlanOptions, progress: Progress = lambda text: None) -> PlanConfig:
@@ -104,6 +122,8 @@ def resume(
     jobs: int | None = None,
     trials: int | None = None,
     budget_s: float | None = None,
+    ray: str | None = None,
+    flags: int = 0,
     on_result: OnResult = lambda machine, candidate, outcome: None,
     progress: Progress = lambda text: None,
 ) -> Plan:
@@ -112,12 +132,16 @@ def resume(
     config = replace(config, trials=trials or config.trials, budget_s=budget_s or config.budget_s)
     check_same_jaxlib(config)
     check_unchanged(folder, config)
-    end = time.monotonic() + config.budget_s
+    end = time.monotonic() + config.budget_s * (1 - FLAGS_SHARE if flags else 1)
     for place, spec in enumerate(config.machines):
         # What earlier machines leave of their share goes to the later ones.
         share = (end - time.monotonic()) / (len(config.machines) - place)
         search = MachineSearch(folder, config, machine_of(spec), on_result, progress)
-        search.run(max(share, 1.0), jobs)
+        search.run(max(share, 1.0), jobs, ray)
+    if flags:
+        budget_s = config.budget_s * FLAGS_SHARE / len(config.machines)
+        for found in show(folder).machines:
+            FlagSearch(folder, config, found.machine).run(found, flags, budget_s, jobs, progress)
     return show(folder)
 
 
@@ -131,7 +155,8 @@ def show(folder: Path) -> Plan:
         with closing(open_study(folder, config, SearchSpace(config.choices, space), spec)) as study:
             rows, notes = study.rows(), study.notes()
         why = notes.get("stopped_because", "not finished")
-        machines.append(machine_plan(machine, space, rows, config.objective, why))
+        found = machine_plan(machine, space, rows, config.objective, why)
+        machines.append(FlagSearch(folder, config, spec).added_to(found))
         unit = unit or unit_of(rows, config.objective)
         seconds += sum(row.seconds for row in rows)
     return Plan(

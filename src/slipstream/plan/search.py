@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -20,14 +20,17 @@ from pathlib import Path
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import identify
 from slipstream.machines.machine import Machine
-from slipstream.plan.evaluation import VALUE, Evaluation, EvaluationSpec, Known
+from slipstream.plan.evaluation import VALUE, Evaluation, Known
+from slipstream.plan.facts import EvaluationSpec
 from slipstream.plan.plan_folder import PlanConfig, storage_of, write_plan
+from slipstream.plan.ray import NodeSpec, RayEvaluations
 from slipstream.plan.search_space import SearchSpace, combination_of, settings_of
 from slipstream.plan.space import Combination, space_of
 from slipstream.simulate.recorded import recorded_costs
 from slipstream.sources.load import load
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.search.search import Search
+from slipstream.tune.ray.cluster import Cluster
+from slipstream.tune.search.search import MakeRunner, Search
 from slipstream.tune.search.seeds import DEFAULT, SEARCH, Suggestion
 from slipstream.tune.search.study import Candidate, Study
 from slipstream.tune.studies import MOST_JOBS
@@ -38,6 +41,8 @@ SAMPLED = 64
 """combinations of a large space that are tried before Optuna proposes any"""
 BOUNDS_SHARE = 0.3
 """most of the budget that bounds may take; combinations without one are tried last"""
+PROGRESS_S = 2.0
+"""between two reports of progress"""
 Progress = Callable[[str], None]
 OnResult = Callable[[Machine, Candidate, Outcome], None]
 
@@ -66,29 +71,50 @@ class MachineSearch:
         self._folder = folder
         self._known = Known()
 
-    def run(self, budget_s: float, jobs: int | None) -> None:
+    def run(self, budget_s: float, jobs: int | None, ray: str | None = None) -> None:
         """Evaluate until the budget is spent or nothing is left; the study keeps the reason."""
         end = time.monotonic() + budget_s
-        config, spec = self._config, self._spec()
-        workers = jobs or min(os.cpu_count() or 1, MOST_JOBS)
-        opened = open_study(self._folder, config, self._space, self._machine.spec)
+        spec = self._spec()
+        here = min(os.cpu_count() or 1, MOST_JOBS)
+        local = here if ray is not None else jobs or here
+        opened = open_study(self._folder, self._config, self._space, self._machine.spec)
         with closing(opened) as study, ExitStack() as stack:
             settled = self._settled(study)
             # Evaluations that computed bounds go on to compile: their processes are warm.
-            ready = [stack.enter_context(Evaluation(spec, self._known)) for _ in range(workers)]
+            ready = [stack.enter_context(Evaluation(spec, self._known)) for _ in range(local)]
             bounds_end = time.monotonic() + BOUNDS_SHARE * budget_s
             study.enqueue(self._suggestions(ready, settled, bounds_end))
             self._keep_inputs(ready)
+            left_s = max(end - time.monotonic(), 0.0)
+            make_runner: MakeRunner = lambda: nullcontext(ready.pop())  # noqa: E731
+            workers: int | Callable[[], int] = local
+            if ray is not None:
+                cluster = self._cluster(ray, spec, jobs, left_s)
+                stack.enter_context(cluster)
+                make_runner = RayEvaluations(cluster, ready, self._known).runner
+                workers = cluster.size
             search = Search(
                 study,
-                lambda: ready.pop() if ready else Evaluation(spec, self._known),
-                trials=config.trials,
-                budget_s=max(end - time.monotonic(), 0.0),
+                make_runner,
+                trials=self._config.trials,
+                budget_s=left_s,
                 jobs=workers,
                 on_result=lambda one, outcome: self._on_result(self._machine, one, outcome),
                 simplifies=False,
             )
             study.note("stopped_because", search.run())
+
+    def _cluster(
+        self, address: str, spec: EvaluationSpec, jobs: int | None, budget_s: float
+    ) -> Cluster:
+        return Cluster(
+            address,
+            NodeSpec(spec),
+            jobs=jobs,
+            budget_s=budget_s,
+            seen=self._known.programs,
+            progress=self._progress,
+        )
 
     def _spec(self) -> EvaluationSpec:
         config = self._config
@@ -139,15 +165,19 @@ class MachineSearch:
         """What to sort combinations by; all evaluations compute bounds until the time is up."""
         found: dict[Combination, tuple[float, float]] = {}
         left, lock = list(reversed(combinations)), threading.Lock()
+        told = time.monotonic()
 
         def bound_all(evaluation: Evaluation) -> None:
+            nonlocal told
             while True:
                 with lock:
                     if not left or time.monotonic() >= end:
                         return
                     one = left.pop()
-                    done = len(combinations) - len(left)
-                self._progress(f"bounds on {self._machine.spec}: {done} of {len(combinations)}")
+                    if time.monotonic() > told + PROGRESS_S:
+                        told, done = time.monotonic(), len(combinations) - len(left)
+                        text = f"bounds on {self._machine.spec}: {done} of {len(combinations)}"
+                        self._progress(text)
                 found[one] = evaluation.promise(settings_of(one))
 
         with ThreadPoolExecutor(len(evaluations)) as pool:

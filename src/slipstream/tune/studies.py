@@ -281,7 +281,7 @@ def _screens(
         shares_kernels=config.objective != "compile",
     )
     if ray is None:
-        yield lambda: spec.screen(seen), lambda: jobs or min(os.cpu_count() or 1, MOST_JOBS)
+        yield lambda: spec.runner(seen), lambda: jobs or min(os.cpu_count() or 1, MOST_JOBS)
         return
     from slipstream.tune.ray.cluster import Cluster
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from free_port import free_port
+from on_ray import busy_worker
 from slipstream.compiler.compile import machine_of
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput, Missing
@@ -35,48 +35,6 @@ ASKED = SpaceOptions(added={SIZE: ("2", "3", "7", "9")}, only=(SIZE,))
 TRIALS = 5
 
 
-@pytest.fixture
-def environment(tmp_path):
-    """Nothing is reported to anybody, and no compile is in a cache: it is there to be killed."""
-    # Short, since it holds sockets.
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder), "TMPDIR": str(folder)}
-    yield {**os.environ, **own, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def cluster(environment):
-    """Its address, and the processes of its two nodes."""
-    script = Path(__file__).parent / "ray_cluster.py"
-    with subprocess.Popen(
-        [sys.executable, script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        try:
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            process.wait(300)
-
-
-def busy_worker(search: subprocess.Popen, nodes: list[int]) -> tuple[int, int]:
-    """A worker that has a candidate, and its node; Ray names processes by what they do."""
-    while search.poll() is None:
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent in nodes and b"Worker.evaluate" in (process / "cmdline").read_bytes():
-                    return int(process.name), parent
-            except (OSError, ValueError):
-                continue
-        time.sleep(0.02)
-    raise AssertionError("the search ended before a worker had a candidate")
-
-
 def results(folder: Path) -> dict[str, tuple]:
     """Each candidate's result; every candidate was tried to its end, once."""
     study = open_study(folder, read_study(folder))
@@ -93,7 +51,7 @@ def results(folder: Path) -> dict[str, tuple]:
 
 @pytest.mark.retry("the search can end before its worker is killed")
 def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
-    cluster, environment, target, tmp_path
+    ray_nodes, ray_environment, target, tmp_path
 ):
     on_ray, here = tmp_path / "ray", tmp_path / "here"
     start(target, TuneOptions(on="1xH200", trials=TRIALS, folder=on_ray, space=ASKED))
@@ -102,14 +60,14 @@ def test_a_study_on_ray_loses_no_result_with_a_worker_or_a_node(
     said, told = tmp_path / "out", tmp_path / "log"
     with said.open("w") as out, told.open("w") as log:
         search = subprocess.Popen(
-            [*command, "--ray", cluster["address"]], stdout=out, stderr=log, env=environment
+            [*command, "--ray", ray_nodes["address"]], stdout=out, stderr=log, env=ray_environment
         )
     while "2 workers on 1 host of the Ray cluster" not in told.read_text():
         assert search.poll() is None, told.read_text()
         time.sleep(0.02)
-    worker, node = busy_worker(search, cluster["raylets"])
+    worker, node = busy_worker(search, ray_nodes["raylets"])
     os.kill(worker, signal.SIGKILL)
-    worker, node = busy_worker(search, [one for one in cluster["raylets"] if one != node])
+    worker, node = busy_worker(search, [one for one in ray_nodes["raylets"] if one != node])
     os.kill(node, signal.SIGKILL)
     os.kill(worker, signal.SIGKILL)
     assert search.wait(300) == 0, told.read_text()

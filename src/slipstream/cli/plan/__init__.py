@@ -16,7 +16,7 @@ class PlanGroup(CommandGroup):
 
 plan = typer.Typer(
     cls=PlanGroup,
-    help="Choose the layout, batch and remat of a model for a machine, without a GPU.\n\n"
+    help="Choose the layout, batch and remat of a model for a machine.\n\n"
     "`slipstream plan TARGET …` is short for `slipstream plan start TARGET …`.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 DEFAULT_STUDY = "slipstream-plan"
 PlanArgument = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the plan.")]
 HtmlOption = Annotated[str | None, typer.Option(metavar="FILE", help="Also write an HTML page.")]
+FlagsOption = Annotated[
+    int,
+    typer.Option("--flags", metavar="N", min=0, help="Then tune the flags of the best N layouts."),
+]
 MAX_ROWS = 15
 LINE = 120
 """columns of a live row"""
@@ -89,9 +93,7 @@ class LiveCandidates:
 
     def _show(self, line: str) -> None:
         if self._live is None:
-            if line[:1] != "…":
-                note(line)
-            return
+            return note(line)
         from rich.text import Text
 
         self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-MAX_ROWS:]

@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption
-from slipstream.cli.plan.common import HtmlOption, LiveCandidates, PlanArgument, show_plan
-from slipstream.cli.tune.common import JobsOption, seconds
+from slipstream.cli.plan.common import (
+    FlagsOption,
+    HtmlOption,
+    LiveCandidates,
+    PlanArgument,
+    show_plan,
+)
+from slipstream.cli.tune.common import JobsOption, RayOption, seconds
 
 
 def resume(
@@ -25,6 +31,8 @@ def resume(
         ),
     ] = None,
     jobs: JobsOption = None,
+    ray: RayOption = None,
+    flags: FlagsOption = 0,
     html: HtmlOption = None,
     top: TopOption = None,
     json: JsonOption = False,
@@ -38,6 +46,8 @@ def resume(
             jobs=jobs,
             trials=trials,
             budget_s=seconds(budget) if budget else None,
+            ray=ray,
+            flags=flags,
             on_result=live.add,
             progress=live.progress,
         )

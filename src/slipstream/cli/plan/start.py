@@ -10,13 +10,14 @@ import typer
 from slipstream.cli.common import JsonOption, TopOption
 from slipstream.cli.plan.common import (
     DEFAULT_STUDY,
+    FlagsOption,
     HtmlOption,
     LiveCandidates,
     percentage,
     prices,
     show_plan,
 )
-from slipstream.cli.tune.common import JobsOption, StorageOption, TimeoutOption, seconds
+from slipstream.cli.tune.common import JobsOption, RayOption, StorageOption, TimeoutOption, seconds
 
 
 def start(
@@ -78,6 +79,8 @@ def start(
     study: Annotated[str, typer.Option(metavar="DIR", help="Folder of the plan.")] = DEFAULT_STUDY,
     storage: StorageOption = None,
     jobs: JobsOption = None,
+    ray: RayOption = None,
+    flags: FlagsOption = 0,
     html: HtmlOption = None,
     top: TopOption = None,
     json: JsonOption = False,
@@ -109,6 +112,8 @@ def start(
         storage=storage,
         jobs=jobs,
         costs=costs,
+        ray=ray,
+        flags=flags,
     )
     with LiveCandidates() as live:
         found = plan(target, options, on_result=live.add, progress=live.progress)

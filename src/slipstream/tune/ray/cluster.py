@@ -21,9 +21,8 @@ from slipstream.errors import Missing
 from slipstream.results.tuning import CRASH, OUT_OF_MEMORY
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.ray.connection import Connection
-from slipstream.tune.ray.worker import pack, versions, worker_class
-from slipstream.tune.search.screen import ScreenSpec
-from slipstream.tune.search.search import CandidateRunner, NoWorker
+from slipstream.tune.ray.worker import RunnerSpec, pack, versions, worker_class
+from slipstream.tune.search.search import NoWorker
 
 TRIES = 3
 """workers that may die on one candidate"""
@@ -52,7 +51,7 @@ class Cluster:
     def __init__(
         self,
         address: str,
-        spec: ScreenSpec,
+        spec: RunnerSpec,
         *,
         jobs: int | None = None,
         budget_s: float = 600.0,
@@ -94,7 +93,7 @@ class Cluster:
         return max(1, min(cpus, self._jobs or cpus))
 
     @contextmanager
-    def runner(self) -> Iterator[CandidateRunner]:
+    def runner(self) -> Iterator[Cluster]:
         """The runner for a search; at the end the workers are stopped."""
         if self._end is None:
             self._end = time.monotonic() + self._budget_s + 1
@@ -103,8 +102,11 @@ class Cluster:
         finally:
             self._stop()
 
-    def evaluate(self, settings: Mapping[str, str]) -> Outcome:
-        """Evaluate a candidate, on another worker if one dies; NoWorker if none is free in time."""
+    def evaluate(self, settings: Any) -> Outcome:
+        """Evaluate a candidate, as its runners understand it, on another worker if one dies.
+
+        NoWorker if none is free in time.
+        """
         reason = ""
         for _ in range(TRIES):
             worker = self._acquire()
@@ -123,11 +125,11 @@ class Cluster:
             CRASH, note=f"{TRIES} workers were lost while evaluating it; the last one: {reason}"
         )
 
-    def _evaluate_on(self, worker: _Worker, settings: Mapping[str, str]) -> Outcome:
+    def _evaluate_on(self, worker: _Worker, settings: Any) -> Outcome:
         with self._changed:
             new = {name: self._seen[name] for name in self._seen.keys() - worker.known}
         outcomes = {name: outcome.to_json() for name, outcome in new.items()}
-        answer = worker.actor.evaluate.remote(dict(settings), outcomes)
+        answer = worker.actor.evaluate.remote(settings, outcomes)
         while not self._ray.wait([answer], timeout=1.0)[0]:
             if self._is_closed.is_set():
                 raise NoWorker

@@ -1,4 +1,4 @@
-"""A worker on a Ray node: a screen, or the reason why the node can't have one."""
+"""A worker on a Ray node: a runner, or the reason why the node can't have one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Protocol
 
 from slipstream.compiler.source_tracking import ALWAYS, TargetInputs
 from slipstream.compiler.versions import installed_versions
 from slipstream.errors import Missing
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.search.screen import ScreenSpec
+
+
+class ClosingRunner(Protocol):
+    """Evaluates candidates on a node, until it is closed."""
+
+    def evaluate(self, candidate: Any, /) -> Outcome: ...
+
+    def close(self) -> None: ...
+
+
+class RunnerSpec(Protocol):
+    """What a node needs to evaluate candidates; picklable."""
+
+    def runner(self, seen: dict[str, Outcome]) -> ClosingRunner:
+        """`seen`: outcomes of programs that were already simulated, by hash."""
 
 
 def versions() -> dict[str, str]:
@@ -27,35 +41,35 @@ def versions() -> dict[str, str]:
     return {"slipstream": ours, **found}
 
 
-def pack(spec: ScreenSpec) -> bytes:
-    """The spec of the screen, and the variables of this process that XLA and JAX read."""
+def pack(spec: RunnerSpec) -> bytes:
+    """The spec of a node's runner, and the variables of this process that XLA and JAX read."""
     return pickle.dumps((spec, TargetInputs().state()["variables"]))
 
 
-class NodeScreen:
-    """One screen on a node, with the environment of the machine that started the study."""
+class NodeRunner:
+    """One runner on a node, with the environment of the machine that started the study."""
 
     def __init__(self, payload: bytes) -> None:
-        spec: ScreenSpec
+        spec: RunnerSpec
         spec, variables = pickle.loads(payload)
         for name in [name for name in os.environ if name.startswith(ALWAYS)]:
             del os.environ[name]
         os.environ.update({name: text for name, text in variables.items() if text is not None})
         self._seen: dict[str, Outcome] = {}
-        self._screen = spec.screen(self._seen)
+        self._runner = spec.runner(self._seen)
 
-    def evaluate(self, settings: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+    def evaluate(self, settings: Any, known: Mapping[str, Any]) -> dict[str, Any]:
         """A candidate's outcome as JSON; `known` are new outcomes of other workers."""
         for program, outcome in known.items():
             self._seen.setdefault(program, Outcome.from_json(outcome))
-        found = self._screen.evaluate(settings)
+        found = self._runner.evaluate(settings)
         if not found.is_ok:
             # The log is on that host.
             found = replace(found, note=f"{found.note} [on {socket.gethostname()}]")
         return found.to_json()
 
     def close(self) -> None:
-        self._screen.close()
+        self._runner.close()
 
 
 def worker_class() -> type[Any]:
@@ -66,24 +80,24 @@ def worker_class() -> type[Any]:
 
     class RayWorker:
         def start(self, wanted: dict[str, str], payload: bytes) -> dict[str, Any]:
-            """Make the screen; returns the host, and what is missing there, if anything."""
+            """Make the runner; returns the host, and what is missing there, if anything."""
             import socket
             import sys
 
             where = {"host": socket.gethostname(), "python": sys.executable}
             try:
-                from slipstream.tune.ray.worker import NodeScreen, lacking
+                from slipstream.tune.ray.worker import NodeRunner, lacking
             except ImportError as error:
                 return {**where, "lacking": f"Slipstream is not installed ({error})"}
             if text := lacking(wanted):
                 return {**where, "lacking": text}
-            self._bench = NodeScreen(payload)
+            self._bench = NodeRunner(payload)
             return {**where, "lacking": ""}
 
         def ping(self) -> None:
             """Returns if the worker is alive."""
 
-        def evaluate(self, settings: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+        def evaluate(self, settings: Any, known: Mapping[str, Any]) -> dict[str, Any]:
             return self._bench.evaluate(settings, known)
 
         def close(self) -> None:

@@ -64,7 +64,7 @@ class ScreenSpec:
     timeout_s: float = TIMEOUT_S
     shares_kernels: bool = True
 
-    def screen(self, seen: dict[str, Outcome] | None = None) -> Screen:
+    def runner(self, seen: dict[str, Outcome] | None = None) -> Screen:
         """`seen`: outcomes of programs that were already simulated, by hash."""
         return Screen(
             self.target,
