@@ -86,7 +86,8 @@ def no_simulated_link_carries_too_much() -> Generator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "retry(reason): run the test once more if it fails; the reason names the race it can lose",
+        "retry(reason): run the test once more if it raises RaceLost (tests/race_lost.py); "
+        "the reason names the race it can lose",
     )
 
 
@@ -94,7 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (mark := item.get_closest_marker("retry")) is not None:
             _require_reason(item, mark)
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["RaceLost"]))
     items.sort(key=lambda item: _turn(item.path))
 
 

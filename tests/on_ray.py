@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from race_lost import RaceLost
+
 
 @pytest.fixture
 def ray_environment(tmp_path):
@@ -51,4 +53,4 @@ def busy_worker(search: subprocess.Popen, nodes: list[int]) -> tuple[int, int]:
             except (OSError, ValueError):
                 continue
         time.sleep(0.02)
-    raise AssertionError("the search ended before a worker had a candidate")
+    raise RaceLost("the search ended before a worker had a candidate")

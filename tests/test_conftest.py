@@ -9,22 +9,27 @@ import conftest
 
 FAILS_ONCE = """
 import pytest
+
+class RaceLost(Exception):
+    pass
+
 tries = []
 
 @pytest.mark.retry{reason}
 def test_it():
     tries.append(1)
-    assert len(tries) == 2
+    if len(tries) < 2:
+        raise {error}("again")
 """
 
 
-def outcome(folder: Path, reason: str) -> tuple[int, str]:
+def outcome(folder: Path, reason: str, error: str = "RaceLost") -> tuple[int, str]:
     """The exit code and output of a suite with our conftest and one test."""
     tests = folder / "tests"
     tests.mkdir()
     for name in ("conftest.py", "link_invariant.py"):
         shutil.copy(Path(__file__).parent / name, tests)
-    (tests / "test_it.py").write_text(FAILS_ONCE.format(reason=reason))
+    (tests / "test_it.py").write_text(FAILS_ONCE.format(reason=reason, error=error))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
@@ -33,6 +38,11 @@ def outcome(folder: Path, reason: str) -> tuple[int, str]:
 def test_a_test_that_names_its_race_gets_another_try(tmp_path):
     code, said = outcome(tmp_path, "('the port can be taken')")
     assert code == 0 and "1 passed, 1 rerun" in said
+
+
+def test_another_failure_of_such_a_test_counts(tmp_path):
+    code, said = outcome(tmp_path, "('the port can be taken')", "AssertionError")
+    assert code == 1 and "1 failed" in said and "rerun" not in said
 
 
 def test_a_retry_without_a_reason_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from race_lost import RaceLost
 from run_jobs import (
     LONGEST_S,
     OTHER,
@@ -118,13 +119,15 @@ def interrupted(started):
     return started.wait()
 
 
-@pytest.mark.retry("Python drops a Ctrl-C that arrives in a destructor, and JAX may replace it")
+@pytest.mark.retry("JAX may make another error of a Ctrl-C that meets its C++ code")
 @pytest.mark.parametrize("state", STATES)
 def test_ctrl_c_reaches_the_job_and_its_end_is_ours(begun, place, state):
     started = begun(state)
     done = interrupted(started)
     # JAX makes a ValueError of an interrupt that meets a comparison in one of its C++ caches.
     is_jax_error = done.code == 1 and "Cache keys should be comparable" in done.err
+    if done.code == 1 and not is_jax_error and "KeyboardInterrupt" in done.err:
+        raise RaceLost(done.err)
     assert done.code == 130 or is_jax_error, done.err
     assert "KeyboardInterrupt" in done.err
     phase, _ = STATES[state]

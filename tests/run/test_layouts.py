@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from free_port import free_port
 from run_jobs import environment, run
 from slipstream.errors import BadInput
 from slipstream.experiment.receipt import read_receipt
+from slipstream.run import layouts
 from slipstream.run.layouts import devices_here, run_layouts
 from slipstream.run.preflight import Preflight
 from slipstream.run.run_dir import done_facts
@@ -47,13 +49,13 @@ def settings(tmp_path, monkeypatch):
     (tmp_path / "job.py").write_text(JOB)
     for name in [k for k in os.environ if k not in environment()]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr(layouts, "_free_port", free_port)
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("XLA_FLAGS", TWO)
     command = (sys.executable, str(tmp_path / "job.py"))
     return Settings(command, tmp_path / "out", rounds=1, layouts=True)
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_both_layouts_are_run_and_timed(settings):
     said = []
     ended = run_layouts(settings, lambda phase, text: said.append((phase, text)))
@@ -76,7 +78,6 @@ def test_both_layouts_are_run_and_timed(settings):
     ]
 
 
-@pytest.mark.retry("another process can take the free port before the ranks do")
 def test_a_job_that_does_not_join_the_others_is_no_layout(settings):
     alone = replace(settings, command=(*settings.command, "alone"))
     receipt = run_layouts(alone, lambda phase, text: None).receipt

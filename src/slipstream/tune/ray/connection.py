@@ -18,7 +18,7 @@ from slipstream.errors import BadInput, Missing, missing_extra
 
 REACH_S = 5.0
 """timeout for the port to answer"""
-HEALTH_S = 20.0
+HEALTH_S = 60.0
 """timeout for the cluster's health check, on a busy machine"""
 COUNT_S = 2.0
 """how long the cluster's size is cached"""
