@@ -15,12 +15,15 @@ from pathlib import Path
 from slipstream.compiler.combinations import combinations
 from slipstream.compiler.compile import machine_of
 from slipstream.compiler.targets import Target, identify
+from slipstream.flags.catalogue.catalogue import default_catalogue
 from slipstream.plan.plan_folder import PlanConfig, storage_of
 from slipstream.plan.ranking import order
 from slipstream.results.planning import Candidate, MachinePlan
 from slipstream.results.tuning import Tuning
+from slipstream.tune.apply import as_flags
 from slipstream.tune.studies import TuneOptions, resume, show, start
 from slipstream.tune.study_folder import has_study
+from slipstream.units import PS_PER_US, format_time
 from slipstream.writing import file_name
 
 FLAGS = "flags"
@@ -53,7 +56,21 @@ class FlagSearch:
 
     def added_to(self, plan: MachinePlan) -> MachinePlan:
         """The plan with the flags that were found for its candidates."""
-        return replace(plan, candidates=tuple(map(self._with_flags, plan.candidates)))
+        if not (self.folder / FLAGS / file_name(self.machine)).is_dir():
+            return plan
+        candidates = tuple(map(self._with_flags, plan.candidates))
+        by_number = {one.number: one for one in candidates}
+        best = by_number[plan.best.number] if plan.best is not None else None
+        tuned = [self._reason(one) for one in candidates if one.flags]
+        return replace(plan, candidates=candidates, best=best, reasons=(*plan.reasons, *tuned))
+
+    def _reason(self, candidate: Candidate) -> str:
+        before, after = candidate.step_us or 0.0, candidate.flags_step_us or 0.0
+        return (
+            f"flags of #{candidate.number}: {format_time(before * PS_PER_US)} → "
+            f"{format_time(after * PS_PER_US)}; see slipstream tune show "
+            f"{self._folder_of(candidate.choices)}"
+        )
 
     def _with_flags(self, candidate: Candidate) -> Candidate:
         folder = self._folder_of(candidate.choices)
@@ -63,7 +80,8 @@ class FlagSearch:
         best = found.best
         if best is None or not best.settings or best.step_us is None:
             return candidate
-        return replace(candidate, flags=dict(best.settings), flags_step_us=best.step_us)
+        flags = as_flags(best.settings, default_catalogue(), self.config.costs)
+        return replace(candidate, flags=flags, flags_step_us=best.step_us)
 
     def _folder_of(self, choices: Mapping[str, object]) -> Path:
         name = hashlib.sha256(json.dumps(dict(choices)).encode()).hexdigest()[:12]
