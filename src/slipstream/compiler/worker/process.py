@@ -63,7 +63,8 @@ class WorkerProcess:
             line = self._child.stdout.readline()
         except BrokenPipeError:
             pass
-        if not line:
+        if not line.endswith("\n"):
+            # Nothing, or an answer that the process could not finish.
             code = self._child.wait()
             answer = {"error": "died", "code": code, "is_aborted": self._is_killed}
             raise WorkerFailed(answer, self._log(), died=True)
