@@ -118,6 +118,8 @@ gpt.py:build · 8xH100 · most tokens/s · jaxlib 0.10.2
   in a loop × 32
 - remat=dots takes 1.0% longer (a tie)
 - fsdp=4, tensor=2 takes 25.0% longer: exposed NVLink +28%, products −3%
+- fsdp=4, tensor=2 would win if 67% of its exposed communication were hidden,
+  and the best stayed as it is
 - 1 other candidate is too close to tell apart from the best without measuring
 
 #     tokens/s    step  memory  exposed  fsdp  tensor  remat
