@@ -12,7 +12,6 @@
 and its abstract arguments, which is what Slipstream compiles:
 
     LLAMA_SIZE=8b slipstream plan examples/llama.py:build --on 8xH200,64xH200
-    LLAMA_SIZE=8b slipstream predict examples/llama.py:build --on 8xH200
 
 `python examples/llama.py` trains for a few steps on the devices that are here. LLAMA_SIZE is tiny,
 1b, 8b or 70b. LLAMA_LAYERS, LLAMA_WIDTH, LLAMA_HEADS, LLAMA_KV_HEADS, LLAMA_INNER, LLAMA_WORDS and
@@ -183,26 +182,29 @@ def rotated(heads):
 
 
 def attention(model, layout, kind, hidden, weights):
-    """Tokens are cut over `context` before and after; in between, heads are, by an all-to-all."""
     batch, tokens, width = hidden.shape
-    size = width // model.heads
+    query, key, value = (
+        product(hidden, weights[name]).reshape(batch, tokens, -1, width // model.heads)
+        for name in ("query", "key", "value")
+    )
+    mixed = attend(layout, kind, query, key, value)
+    return product(mixed.reshape(batch, tokens, width), weights["out"])
 
-    def heads(name):
-        made = product(hidden, weights[name]).reshape(batch, tokens, -1, size)
-        return layout.keep(made, *by_token)
 
+def attend(layout, kind, query, key, value):
+    """Tokens are cut over `context` before and after; in between, heads are, by an all-to-all."""
     by_token = layout.batch, "context", "tensor"
     by_head = P(layout.batch, None, ("tensor", "context"))
-    attend = jax.shard_map(
+    query, key, value = (layout.keep(heads, *by_token) for heads in (query, key, value))
+    query, key = (layout.keep(rotated(heads), *by_token) for heads in (query, key))
+    mix = jax.shard_map(
         partial(jax.nn.dot_product_attention, is_causal=True, implementation=kind),
         mesh=layout.mesh,
         in_specs=(by_head, by_head, by_head),
         out_specs=by_head,
         check_vma=False,
     )
-    query, key = (layout.keep(rotated(heads(name)), *by_token) for name in ("query", "key"))
-    mixed = layout.keep(attend(query, key, heads("value")), *by_token)
-    return product(mixed.reshape(batch, tokens, width), weights["out"])
+    return layout.keep(mix(query, key, value), *by_token)
 
 
 def mlp(hidden, weights):
@@ -285,10 +287,10 @@ def pipelined(stage, gather, layout, microbatches):
         weights = jax.tree.map(lambda leaf: leaf.reshape(stages, -1, *leaf.shape[1:]), weights)
         weights = jax.vmap(jax.vmap(gather), spmd_axis_name="pipeline")(weights)
         weights = jax.vmap(copies)(weights)
-
         parts = hidden.reshape(groups, microbatches, -1, *hidden.shape[1:]).swapaxes(0, 1)
         parts = layout.keep(parts, None, layout.batch, None, "context")
         entering = jnp.pad(only(0, parts[:, None]), [(0, stages - 1)] + 5 * [(0, 0)])
+        entering = layout.keep(entering, None, *place)
 
         def turn(before, entering):
             # A shift by padding becomes one transfer to the next stage, backwards too.
@@ -296,7 +298,6 @@ def pipelined(stage, gather, layout, microbatches):
             after, _ = everywhere(layout.keep(moved + entering, *place), weights)
             return layout.keep(after, *place), after
 
-        entering = layout.keep(entering, None, *place)
         _, after = jax.lax.scan(turn, jnp.zeros_like(entering[0]), entering)
         done = jax.lax.reduce_sum(only(stages - 1, after[stages - 1 :]), [1])
         done = layout.keep(done, None, layout.batch, None, layout.around)
@@ -340,6 +341,12 @@ def adam(state, gradients):
     return {"params": params, "first": first, "second": second, "count": count}
 
 
+def abstract_tokens(model, layout, batch):
+    sequences = batch * math.prod(layout.mesh.shape[axis] for axis in layout.batch)
+    place = layout.place(layout.batch)
+    return jax.ShapeDtypeStruct((sequences, model.tokens + 1), jnp.int32, sharding=place)
+
+
 def jitted(model, layout, loss, outer, layer, batch):
     """The step, and its arguments: shapes and shardings, nothing is allocated."""
 
@@ -354,8 +361,7 @@ def jitted(model, layout, loss, outer, layer, batch):
     }
     count = abstract((), (), jnp.int32)
     state = {"params": params, "first": params, "second": params, "count": count}
-    sequences = batch * math.prod(layout.mesh.shape[axis] for axis in layout.batch)
-    tokens = abstract((sequences, model.tokens + 1), (layout.batch,), jnp.int32)
+    tokens = abstract_tokens(model, layout, batch)
 
     def step(state, tokens):
         value, gradients = jax.value_and_grad(loss)(state["params"], tokens)
@@ -453,11 +459,10 @@ def random_batch(tokens, words):
     return jax.jit(make, out_shardings=tokens.sharding)()
 
 
-def train(step, abstract, tokens, steps):
+def train(step, state, tokens, words, steps):
     print(f"{jax.device_count()} × {jax.devices()[0].device_kind}, {tokens.shape[0]} sequences")
-    state = initial_state(abstract)
     # One batch, learnt by heart: the loss must fall.
-    batch = random_batch(tokens, words=abstract["params"]["embedding"].shape[0])
+    batch = random_batch(tokens, words)
     for number in range(steps):
         began = time.perf_counter()
         with jax.profiler.StepTraceAnnotation("train", step_num=number):
@@ -466,5 +471,10 @@ def train(step, abstract, tokens, steps):
         print(f"step {number:3}   loss {loss:7.4f}   {1e3 * (time.perf_counter() - began):8.1f} ms")
 
 
+def main(step, abstract, tokens, steps):
+    words = abstract["params"]["embedding"].shape[0]
+    train(step, initial_state(abstract), tokens, words, int(steps))
+
+
 if __name__ == "__main__":
-    train(*build(jax.devices()), steps=int(os.environ.get("LLAMA_STEPS", "20")))
+    main(*build(jax.devices()), steps=os.environ.get("LLAMA_STEPS", "20"))

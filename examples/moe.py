@@ -169,4 +169,4 @@ def build(
 
 
 if __name__ == "__main__":
-    llama.train(*build(jax.devices()), steps=int(os.environ.get("MOE_STEPS", "20")))
+    llama.main(*build(jax.devices()), steps=os.environ.get("MOE_STEPS", "20"))

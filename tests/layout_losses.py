@@ -1,4 +1,4 @@
-"""The losses of examples/llama.py or moe.py, in several layouts, on eight pretended devices.
+"""The losses of examples/llama.py, llama_nnx.py or moe.py in layouts, on eight pretended devices.
 
 `python tests/layout_losses.py llama`, in a process of its own: runs the example as a script, builds
 it for one device and for meshes of three axes, and prints {layout: [loss, …]} as JSON; for each
@@ -27,12 +27,15 @@ LAYOUTS = {
         "pipelined": dict(fsdp=2, pipeline=2, tensor=2, remat="dots", batch=4),
         "microbatches": dict(data=2, fsdp=1, pipeline=2, context=2, batch=4, microbatches=2),
     },
+    "llama_nnx": {
+        "mixed": dict(fsdp=2, context=2, tensor=2, remat="none", layers="unrolled", batch=4),
+    },
     "moe": {"mixed": dict(fsdp=2, expert=2, tensor=2, remat="dots", layers="unrolled", batch=2)},
 }
 
 
 def main(name: str) -> None:
-    os.environ[f"{name.upper()}_STEPS"] = str(STEPS)
+    os.environ |= {"LLAMA_STEPS": str(STEPS), "MOE_STEPS": str(STEPS)}
     devices = "--xla_force_host_platform_device_count=8"
     os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{devices} {quick_flags()}"}
     sys.path.insert(0, str(EXAMPLES))
@@ -43,7 +46,7 @@ def main(name: str) -> None:
     if name == "llama":
         found["products"] = [products(example, {}), products(example, {"pipeline": 2})]
     one = example.build(jax.devices()[:1], batch=8)
-    state, batch = start(*one[1:])
+    state, batch = start(example, *one[1:])
     found["one"], gradients = losses(one[0], *placed((state, batch), one[1:]))
     for layout, choices in LAYOUTS[name].items():
         step, *abstract = example.build(jax.devices(), **choices)
@@ -59,13 +62,14 @@ def script_losses(name):
     return [float(loss) for loss in re.findall(r"loss +([\d.]+) +[\d.]+ ms", printed.getvalue())]
 
 
-def start(abstract, tokens):
+def start(example, abstract, tokens):
     """Weights and batch as the script makes them, on the host."""
     import jax
     import llama
 
-    words = abstract["params"]["embedding"].shape[0]
-    return jax.device_get((llama.initial_state(abstract), llama.random_batch(tokens, words)))
+    initial_state = getattr(example, "initial_state", llama.initial_state)
+    batch = llama.random_batch(tokens, words=llama.SIZES["tiny"].words)
+    return jax.device_get((initial_state(abstract), batch))
 
 
 def placed(values, abstract):
@@ -79,9 +83,14 @@ def losses(step, state, batch):
     import jax
 
     state, first = step(state, batch)
-    gradients = jax.device_get(state["first"])
+    gradients = jax.device_get(state["first"] if "first" in state else first_moments(state))
     _, second = step(state, batch)
     return [float(first), float(second)], gradients
+
+
+def first_moments(state):
+    """Of Optax's Adam."""
+    return state[1]["opt_state"][0]["mu"]
 
 
 def products(example, choices):
