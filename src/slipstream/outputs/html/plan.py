@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from slipstream.outputs.formatting import plural
+from slipstream.outputs.formatting import file_name, plural
 from slipstream.outputs.html.page import Page, Section, page
 from slipstream.outputs.html.plan_data import plan_data
 from slipstream.outputs.html.sections.plan_best import best_section
@@ -57,7 +57,7 @@ def plan_page(plan: Plan) -> str:
     return page(
         Page(
             title=f"{plan.target} on {machines} · slipstream plan",
-            heading=plan.target,
+            heading=plan.target if " " in plan.target else file_name(plan.target),
             facts=facts,
             sections=list(_sections(plan)),
             data=plan_data(plan),

@@ -11,7 +11,7 @@
 //      │ 1 │══┘ └─│ dots│              │ does not fit
 (() => {
   "use strict";
-  const { element, shape, drawing, amount, signed, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
+  const { element, shape, drawing, apart, amount, signed, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
   const { bytes } = window.SlipstreamNumbers;
   const TOP = 34;
   const BOX = 22; // least height of a value's box
@@ -78,11 +78,9 @@
       const isRate = axis.key === "rate";
       const placed = (one) => one[axis.key] !== undefined && (!isRate || one.fits);
       const known = state.candidates.filter(placed).map((one) => one[axis.key]);
-      const { capacity } = state.machine;
       axis.isEmpty = !known.length;
       axis.low = isRate ? Math.min(...known, state.most) : 0;
-      axis.high = Math.max(...known, isRate ? 0 : capacity);
-      if (!isRate && capacity) axis.high = Math.min(axis.high, capacity * 1.5);
+      axis.high = isRate ? Math.max(...known, 0) : state.mostMemory();
       if (isRate && axis.low > axis.high * 0.4) axis.low -= (axis.high - axis.low) * 0.08;
       else if (isRate) axis.low = 0;
       if (!(axis.high > axis.low)) axis.low = axis.high - Math.max(1, axis.high * 0.1);
@@ -154,7 +152,8 @@
       const fitting = box.inside.filter((one) => one.fits && one.rate);
       const best = fitting.find((one) => state.matches(one, axis.choice.index));
       const part = best ? state.relative(best) : null;
-      const none = fitting.length ? "filtered out" : box.inside.some((one) => one.fits) ? "not known" : "none fits";
+      const reason = state.reason(box.inside);
+      const none = fitting.length ? "filtered out" : box.inside.some((one) => one.fits) ? "not known" : { "does not fit": "none fits" }[reason] || reason;
       const said = !best ? none : part === null || Math.abs(part) < 0.0005 ? "best" : signed(part);
       const { element: made } = box;
       made.className = `value edge-${best ? state.level(best) : "none"}${best ? "" : " none"}`;
@@ -168,14 +167,12 @@
       const isRate = axis.key === "rate";
       const { state } = this;
       this.svg.append(shape("path", { d: `M${axis.x} ${axis.top}V${axis.bottom}`, class: "axis-line" }));
-      const scale = isRate ? 1 : 1e9;
-      const shown = ticks(axis.low / scale, axis.high / scale, 6).map((value) => value * scale);
-      for (const value of shown) {
+      for (const value of ticks(axis.low, axis.high, 6)) {
         const tick = element("span", { class: "tick" }, isRate ? amount(value) : bytes(value));
         Object.assign(tick.style, { left: `${axis.x + 6}px`, top: `${axis.y(value) - 8}px` });
         this.stage.append(tick);
       }
-      if (!isRate && state.machine.limit) {
+      if (!isRate && state.machine.limit && state.machine.limit <= axis.high) {
         const y = axis.y(state.machine.limit);
         this.svg.append(shape("path", { d: `M${axis.x - 16} ${y}H${axis.x + 6}`, class: "rule limit-rule" }));
       }
@@ -267,20 +264,20 @@
     mark() {
       if (!this.svg) return;
       const { state } = this;
-      const made = [];
+      const [made, texts] = [[], []];
       const add = (one, kind) => {
         const d = this.path(one);
         made.push(shape("path", { d, class: "line halo" }), shape("path", { d, class: `line ${kind}` }));
         const last = this.axes.at(-1);
         if (kind !== "hovered") {
-          made.push(shape("text", { x: last.x - 7, y: this.ys.get(one.number).at(-1) - 5, class: `end ${kind}`, "text-anchor": "end" }, String(one.number)));
+          texts.push(shape("text", { x: last.x - 7, y: this.ys.get(one.number).at(-1) - 5, class: `end ${kind}`, "text-anchor": "end" }, String(one.number)));
         }
       };
       if (state.best && state.matches(state.best)) add(state.best, "best");
       for (const number of state.selected) add(state.byNumber.get(number), "selected");
       const hovered = state.byNumber.get(state.hovered);
       if (hovered) add(hovered, "hovered");
-      this.marks.replaceChildren(...made);
+      this.marks.replaceChildren(...made, ...apart(texts));
     }
 
     // ---- the pointer --------------------------------------------------------------------------

@@ -28,6 +28,21 @@
     return shape("svg", { viewBox: `0 0 ${wide} ${tall}`, width: wide, height: tall, "aria-hidden": "true" }, ...children);
   }
 
+  /** Moves texts that share a place down, until each has a line of its own. */
+  function apart(texts) {
+    const placed = [];
+    const number = (text, name) => Number(text.getAttribute(name));
+    for (const text of [...texts].sort((a, b) => number(a, "y") - number(b, "y"))) {
+      const [x, y] = [number(text, "x"), number(text, "y")];
+      let free = y;
+      const isTaken = (one) => Math.abs(one.x - x) < 90 && Math.abs(one.y - free) < 14;
+      while (placed.some(isTaken)) free = Math.max(...placed.filter(isTaken).map((one) => one.y)) + 14;
+      placed.push({ x, y: free });
+      text.setAttribute("y", String(free));
+    }
+    return texts;
+  }
+
   // ---- numbers --------------------------------------------------------------------------------
 
   /** As formatting.py's amount_text. */
@@ -137,5 +152,5 @@
     return element("span", { class: "mark-key" }, amount(state.least), key, `${amount(state.most)} ${state.data.unit}/s`);
   }
 
-  window.SlipstreamPlanDrawing = { element, shape, label, drawing, amount, signed, ticks, stepText, about, Tip, mark, ramp };
+  window.SlipstreamPlanDrawing = { element, shape, label, drawing, apart, amount, signed, ticks, stepText, about, Tip, mark, ramp };
 })();

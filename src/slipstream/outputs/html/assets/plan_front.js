@@ -1,7 +1,7 @@
 // Throughput against memory: the front, the limit of memory, and every candidate.
 (() => {
   "use strict";
-  const { shape, label, drawing, amount, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
+  const { shape, label, drawing, apart, amount, ticks, mark, ramp } = window.SlipstreamPlanDrawing;
   const { bytes } = window.SlipstreamNumbers;
   const TALL = 380;
   const FLAT = 120; // if no candidate has a throughput
@@ -29,8 +29,7 @@
       this.width = this.place.clientWidth;
       this.known = state.candidates.filter((one) => one.memory !== undefined);
       const { capacity, limit } = state.machine;
-      const most = Math.max(...this.known.map((one) => one.memory));
-      this.high = Math.max(capacity * 1.06, capacity ? Math.min(most, capacity * 1.5) : most * 1.05);
+      this.high = state.mostMemory();
       const rates = this.known.filter((one) => one.rate !== undefined).map((one) => one.rate);
       const [least, high] = rates.length ? [Math.min(...rates), Math.max(...rates)] : [0, 0];
       this.hasRates = high > 0;
@@ -75,8 +74,8 @@
         made.append(shape("path", { d: `M${LEFT} ${y}H${this.width - RIGHT}` }), label(LEFT - 8, y + 4, amount(value), { "text-anchor": "end" }));
       }
       const floor = this.tall - LOW;
-      for (const value of ticks(0, this.high / 1e9, Math.max(3, Math.floor(this.width / 110)))) {
-        made.append(label(this.x(value * 1e9), floor + 18, value ? bytes(value * 1e9) : "0", { "text-anchor": "middle" }));
+      for (const value of ticks(0, this.high, Math.max(3, Math.floor(this.width / 110)))) {
+        made.append(label(this.x(value), floor + 18, value ? bytes(value) : "0", { "text-anchor": "middle" }));
       }
       made.append(shape("path", { d: `M${LEFT} ${floor}H${this.width - RIGHT}`, class: "floor" }),
         label((LEFT + this.width - RIGHT) / 2, this.tall - 6, "peak memory of a device", { "text-anchor": "middle" }),
@@ -93,6 +92,11 @@
         made.append(shape("path", { d: `M${x} ${TOP - 8}V${this.tall - LOW}`, class: `rule ${kind}` }),
           label(x + by, TOP - 12, text, { "text-anchor": anchor, class: kind }));
       };
+      if (capacity > this.high) {
+        const text = `limit ${bytes(limit || capacity)}, far beyond →`;
+        made.append(label(this.width - RIGHT, TOP - 12, text, { "text-anchor": "end", class: "limit-rule" }));
+        return made;
+      }
       if (capacity && limit && limit < capacity) {
         made.append(shape("rect", { x: this.x(limit), y: TOP - 8, width: this.x(capacity) - this.x(limit), height: this.tall - LOW - TOP + 8, class: "margin" }));
         rule(limit, "limit-rule", `limit ${bytes(limit)}`, "end", -4);
@@ -129,7 +133,7 @@
     mark() {
       if (!this.svg) return;
       const { state } = this;
-      const made = [];
+      const [made, texts] = [[], []];
       const add = (one, kind) => {
         if (!one || one.memory === undefined) return;
         const [x, y] = [this.x(one.memory), this.y(one)];
@@ -137,12 +141,12 @@
         if (kind === "hovered") return;
         const flips = x > LEFT + 110;
         const text = kind === "best" ? `${one.number}, the best` : String(one.number);
-        made.push(label(flips ? x - 11 : x + 11, y - 8, text, { class: `end ${kind}`, "text-anchor": flips ? "end" : "start" }));
+        texts.push(label(flips ? x - 11 : x + 11, y - 8, text, { class: `end ${kind}`, "text-anchor": flips ? "end" : "start" }));
       };
       if (state.best && state.matches(state.best)) add(state.best, "best");
       for (const number of state.selected) add(state.byNumber.get(number), "selected");
       if (state.hovered !== null) add(state.byNumber.get(state.hovered), "hovered");
-      this.marks.replaceChildren(...made);
+      this.marks.replaceChildren(...made, ...apart(texts));
     }
 
     // ---- the pointer and the keys -------------------------------------------------------------

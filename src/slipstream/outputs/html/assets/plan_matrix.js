@@ -16,22 +16,35 @@
       this.start();
     }
 
-    /** The two choices that matter most: the widest spread of the best throughput by value. */
     start() {
       const { choices } = this.state;
       this.part.hidden = choices.length < 2;
       if (this.part.hidden) return;
-      const bySpread = [...choices].sort((a, b) => this.spread(b) - this.spread(a));
+      const [down, across] = this.mostTelling();
       for (const [name, select] of Object.entries(this.selects)) {
         select.replaceChildren(...choices.map((one) => element("option", { value: one.index }, one.name)));
-        select.value = String(bySpread[name === "down" ? 0 : 1].index);
+        select.value = String((name === "down" ? down : across).index);
       }
       this.draw();
     }
 
+    /** The two choices that matter most, of those whose values mostly run together. */
+    mostTelling() {
+      const { choices } = this.state;
+      const fitting = this.state.candidates.filter((one) => one.fits && one.rate);
+      const spreads = new Map(choices.map((one) => [one, this.spread(one)]));
+      const pairs = choices.flatMap((a, i) => choices.slice(i + 1).map((b) => {
+        const cells = new Set(fitting.map((one) => `${one.values[a.index]} ${one.values[b.index]}`));
+        const worth = (spreads.get(a) + spreads.get(b)) * (cells.size / (a.values.length * b.values.length));
+        return { pair: spreads.get(a) >= spreads.get(b) ? [a, b] : [b, a], worth };
+      }));
+      return pairs.sort((a, b) => b.worth - a.worth)[0].pair;
+    }
+
+    /** How much the best throughput depends on a choice. */
     spread({ index, values }) {
-      const rates = values.map((_, value) => this.bestOf((one) => one.values[index] === value)?.rate || 0);
-      return Math.max(...rates) - Math.min(...rates);
+      const rates = values.map((_, value) => this.bestOf((one) => one.values[index] === value)?.rate).filter(Boolean);
+      return rates.length ? Math.max(...rates) - Math.min(...rates) : 0;
     }
 
     /** Candidates come the best first. */
@@ -62,7 +75,7 @@
       const inside = this.state.candidates.filter((one) => one.values[down] === i && one.values[across] === j);
       const best = inside.find((one) => one.fits && one.rate && this.state.matches(one));
       if (!best) {
-        const text = !inside.length ? "not tried" : inside.some((one) => one.fits) ? "filtered out" : this.reason(inside);
+        const text = !inside.length ? "not tried" : inside.some((one) => one.fits) ? "filtered out" : this.state.reason(inside);
         return element("td", { class: "none" }, text);
       }
       const part = this.state.relative(best);
@@ -70,13 +83,6 @@
       const button = element("button", { type: "button", "data-number": best.number, class: `tint-${this.state.level(best)}` },
         element("b", {}, amount(best.rate)), element("small", {}, said));
       return element("td", {}, button);
-    }
-
-    /** What most of those in a cell failed by. */
-    reason(inside) {
-      const counts = new Map();
-      for (const one of inside) counts.set(one.status, (counts.get(one.status) || 0) + 1);
-      return [...counts].sort((a, b) => b[1] - a[1])[0][0];
     }
 
     mark() {

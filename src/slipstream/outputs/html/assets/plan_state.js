@@ -57,6 +57,21 @@
       return FAILED.includes(one.status) ? one.status : "failed";
     }
 
+    /** What most of these candidates failed by. */
+    reason(inside) {
+      const counts = new Map();
+      for (const one of inside) counts.set(one.status, (counts.get(one.status) || 0) + 1);
+      return [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] || "not tried";
+    }
+
+    /** The end of an axis of memory: the capacity, unless all candidates are far from it. */
+    mostMemory() {
+      const { capacity } = this.machine;
+      const most = Math.max(0, ...this.candidates.map((one) => one.memory ?? 0));
+      if (!capacity || most < 0.3 * capacity) return most * 1.1;
+      return Math.max(capacity * 1.06, Math.min(most, capacity * 1.5));
+    }
+
     value(one, index) { return one.values[index] < 0 ? "–" : this.machine.values[index][one.values[index]]; }
 
     /** [name, value] of the choices that vary, or of all if none does. */

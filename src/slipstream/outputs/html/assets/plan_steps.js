@@ -4,6 +4,8 @@
   const { element, shape, amount, signed, stepText } = window.SlipstreamPlanDrawing;
   const { time, bytes, share } = window.SlipstreamNumbers;
   const NEXT = 3;
+  const MOST_LIMITS = 5;
+  const LEAST_SHARE = 0.03; // of the limits that are listed
 
   class Steps {
     constructor(place, tools, state) {
@@ -102,7 +104,8 @@
 
     limits(one) {
       if (!one.limits) return one.parts || !one.us ? null : element("p", { class: "note" }, `Step: ${stepText(one)}`);
-      return element("ul", { class: "limits" }, ...one.limits.map(([kind, part, text]) =>
+      const shown = one.limits.filter(([kind, part]) => part >= (kind === "memory" ? 0.5 : LEAST_SHARE)).slice(0, MOST_LIMITS);
+      return element("ul", { class: "limits" }, ...shown.map(([kind, part, text]) =>
         element("li", {}, element("b", {}, `${kind} ${share(part, 0)}`), text ? ` ${text}` : "")));
     }
 

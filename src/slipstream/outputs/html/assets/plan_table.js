@@ -80,7 +80,7 @@
       const text = one.same !== undefined ? `as candidate ${one.same}` : said;
       const choices = element("small", { class: "narrow" }, state.pairs(one).map((pair) => pair.join(" ")).join(" · "));
       return [element("span", { class: one.fits ? "" : "dim" }, named), state.machine.ties.includes(one.number) && state.machine.ties.length > 1 ? element("span", { class: "badge" }, "tie") : null,
-        state.machine.pareto.includes(one.number) ? element("span", { class: "badge" }, "front") : null, text ? element("small", {}, text) : null, choices];
+        state.machine.pareto.includes(one.number) ? element("span", { class: "badge" }, "front") : null, text ? element("small", { class: "clamp", title: text }, text) : null, choices];
     }
 
     text(one) {
