@@ -7,9 +7,7 @@ settings ─► inspect ─► can it fit? can it win? ─► compile ─► fit
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,6 +16,7 @@ from slipstream.compiler.combinations import combinations
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
+from slipstream.compiler.time_limit import TimeLimit
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.plan.bounds import lower_bounds
 from slipstream.plan.facts import EvaluationSpec, Facts
@@ -92,12 +91,12 @@ class Evaluation(Closing):
 
     def promise(self, settings: Settings) -> tuple[float, float]:
         """What to sort combinations by: the least time for a unit of work, then the work."""
-        hung = threading.Event()
+        limit = self._time_limit()
         try:
-            with self._alarm(hung):
+            with limit:
                 facts = self._facts(settings)
         except SlipstreamError as error:
-            spent_s = self._spec.timeout_s if hung.is_set() else None
+            spent_s = self._spec.timeout_s if limit.is_passed else None
             self._known.failed[_key(settings)] = failed_outcome(error, spent_s)
             return -math.inf, 0.0  # settled at once
         # Bounds that differ by little say nothing; then less work first, which fits sooner.
@@ -115,17 +114,17 @@ class Evaluation(Closing):
     def _settled(
         self, settings: Settings, then: Callable[[Settings, Facts], Settled]
     ) -> Settled | Outcome:
-        hung = threading.Event()
+        limit = self._time_limit()
         outcome = self._known.failed.get(_key(settings))
         if outcome is None:
             try:
-                with self._alarm(hung):
+                with limit:
                     facts = self._facts(settings)
                     outcome = self._bounded(settings, facts)
                     if outcome is None:
                         return then(settings, facts)
             except SlipstreamError as error:
-                outcome = failed_outcome(error, self._spec.timeout_s if hung.is_set() else None)
+                outcome = failed_outcome(error, self._spec.timeout_s if limit.is_passed else None)
         self._known.add(settings, outcome)
         return outcome
 
@@ -142,21 +141,8 @@ class Evaluation(Closing):
     def _lowered(self, settings: Settings, facts: Facts) -> LoweredTask:
         return LoweredTask(self._session.portable_target(combination_of(settings).keywords), facts)
 
-    @contextmanager
-    def _alarm(self, hung: threading.Event) -> Iterator[None]:
-        """Abort what takes too long, and set `hung`."""
-
-        def end() -> None:
-            hung.set()
-            self._session.abort()
-
-        alarm = threading.Timer(self._spec.timeout_s, end)
-        alarm.daemon = True
-        alarm.start()
-        try:
-            yield
-        finally:
-            alarm.cancel()
+    def _time_limit(self) -> TimeLimit:
+        return TimeLimit(self._spec.timeout_s, self._session.abort)
 
     def _facts(self, settings: Settings) -> Facts:
         """What is known before a compile; computed once for all workers."""

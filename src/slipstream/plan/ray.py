@@ -9,7 +9,6 @@ Nodes need Slipstream and the same JAX, but nothing of the user's code.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from queue import SimpleQueue
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compile import known_config
 from slipstream.compiler.session import CompilerSession
+from slipstream.compiler.time_limit import TimeLimit
 from slipstream.compiler.workers import Workers
 from slipstream.errors import SlipstreamError
 from slipstream.plan.evaluation import Evaluation, Known, LoweredTask, failed_outcome
@@ -47,29 +47,22 @@ class NodeEvaluation(Closing):
         self._workers = Workers()
 
     def evaluate(self, task: LoweredTask) -> Outcome:
-        spec, hung = self._spec, threading.Event()
-
-        def end() -> None:
-            hung.set()
-            self._workers.abort()
-
-        alarm = threading.Timer(spec.timeout_s, end)
-        alarm.daemon = True
-        alarm.start()
+        spec, limit = self._spec, TimeLimit(self._spec.timeout_s, self._workers.abort)
         try:
-            with CompilerSession(
-                task.target,
-                spec.machine,
-                known_config(spec.machine),
-                workers=self._workers,
-                shares_kernels=True,
-            ) as session:
+            with (
+                limit,
+                CompilerSession(
+                    task.target,
+                    spec.machine,
+                    known_config(spec.machine),
+                    workers=self._workers,
+                    shares_kernels=True,
+                ) as session,
+            ):
                 table = spec.costs.for_scheduler if spec.costs is not None else None
                 return simulated_step(session.compile(costs=table), task.facts, spec, self._seen)
         except SlipstreamError as error:
-            return failed_outcome(error, spec.timeout_s if hung.is_set() else None)
-        finally:
-            alarm.cancel()
+            return failed_outcome(error, spec.timeout_s if limit.is_passed else None)
 
     def close(self) -> None:
         """Also ends a compile that another thread is waiting for."""

@@ -6,7 +6,6 @@ settings ─► compile ─► fits? ─► seen before? ─► simulate ─► 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.targets import Target
+from slipstream.compiler.time_limit import TimeLimit
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.machines.machine import Machine
 from slipstream.results.prediction import Prediction
@@ -40,8 +40,6 @@ from slipstream.units import PS_PER_US, format_bytes, format_time
 
 TIMEOUT_S = 600.0
 """a compile that takes longer counts as hung"""
-ABORT_S = 0.05
-"""between two attempts to abort such a compile"""
 ROUNDING = 1e-3
 """a step shorter than its bound by less than this is rounding: the simulation counts picoseconds"""
 _KINDS = {
@@ -100,24 +98,13 @@ class Screen(Closing):
 
     def evaluate(self, settings: Mapping[str, str]) -> Outcome:
         """Compile and simulate one candidate; failures are outcomes, not errors."""
-        hung, is_over = threading.Event(), threading.Event()
-        alarm = threading.Timer(self._timeout_s, self._end, [hung, is_over])
-        alarm.daemon = True
-        alarm.start()
+        limit = TimeLimit(self._timeout_s, self._session.abort)
         try:
-            compiled = self._compiled(settings)
+            with limit:
+                compiled = self._compiled(settings)
         except SlipstreamError as error:
-            return self._failed(error, hung.is_set())
-        finally:
-            is_over.set()
-            alarm.cancel()
+            return self._failed(error, limit.is_passed)
         return self._simulated(compiled, settings)
-
-    def _end(self, hung: threading.Event, is_over: threading.Event) -> None:
-        hung.set()
-        # The worker may be just about to start.
-        while not is_over.wait(ABORT_S):
-            self._session.abort()
 
     def _compiled(self, settings: Mapping[str, str]) -> Compilation:
         flags = {name: value for name, value in settings.items() if name.startswith("xla_")}
