@@ -98,6 +98,8 @@ def test_several_machines_are_compared(bad):
     assert [one.machine for one in bad.scaling] == ["1xH100", "2xH100"]
     assert [one.devices for one in bad.scaling] == [1, 2]
     assert bad.scaling[0].efficiency == 1
+    assert bad.reasons[0].startswith("from 1 to 2 devices, with ")
+    assert all(one.same_work for one in bad.strong)
 
 
 @pytest.mark.parametrize(

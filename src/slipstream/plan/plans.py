@@ -28,7 +28,7 @@ from slipstream.plan.plan_folder import (
     write_plan,
 )
 from slipstream.plan.report import machine_plan, unit_of
-from slipstream.plan.scaling import scaling
+from slipstream.plan.scaling import scaling, scaling_reasons, strong_scaling
 from slipstream.plan.search import MachineSearch, OnResult, Progress, open_study
 from slipstream.plan.search_space import SearchSpace
 from slipstream.plan.space import space_of
@@ -165,6 +165,8 @@ def show(folder: Path) -> Plan:
         unit=unit,
         machines=tuple(machines),
         scaling=scaling(machines),
+        strong=strong_scaling(machines),
+        reasons=scaling_reasons(machines, unit),
         global_batch=config.objective.global_batch,
         jaxlib=config.jaxlib,
         seconds=seconds,
