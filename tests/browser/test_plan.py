@@ -43,11 +43,13 @@ def odd_plans() -> dict[str, Plan]:
         replace(faster, number=n, choices={"batch": n, "mesh": n % 2}, memory_bytes=n * 10**6)
         for n in range(1, 4)
     ]
+    too_large = replace(small[1], status=NO_FIT, memory_bytes=90 * 10**9, work_per_s=2.0)
     machines = {
         "nothing fits": machine("8xH100", large, replace(large, number=1, choices={"batch": 2})),
         "one candidate": machine("8xH100", plain, best=plain),
         "one choice": machine("8xH100", plain, faster, best=faster),
         "no candidate": machine("8xH100"),
+        "too large": machine("8xH100", small[0], too_large, best=small[0]),
         "far from the limit": machine("8xH100", *small, best=small[1]),
     }
     return {
@@ -176,6 +178,17 @@ def test_a_limit_of_memory_that_is_far(page, pages):
     assert "limit 72 GB, far beyond" in page.locator("#front-plot").text_content()
     last = page.evaluate(f"{STATE}.mostMemory()")
     assert last == pytest.approx(3.3e6)
+
+
+def test_what_was_simulated_although_it_does_not_fit(page, pages):
+    """Its figures are no bounds."""
+    opened(page, pages("too large") + "#c=2")
+    assert page.locator("#plan-table tr.selected td.n").all_inner_texts()[1] == "2"
+    assert page.locator("#front-plot .cross").count() == 1
+    page.locator("#front-plot").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert "would be 2 samples/s" in page.locator(".tip").inner_text()
 
 
 # Filter.

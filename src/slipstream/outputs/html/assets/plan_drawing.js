@@ -70,10 +70,10 @@
 
   // ---- a candidate in words -------------------------------------------------------------------
 
-  function stepText(one) {
-    if (one.us === undefined) return "–";
-    return one.status === "cannot win" ? `at least ${time(one.us)}` : time(one.us);
-  }
+  /** Whether its step and throughput are bounds; those that don't fit may have been simulated. */
+  const isBound = (one) => one.basis === "bound" || one.status === "cannot win";
+  const stepText = (one) => (one.us === undefined ? "–" : isBound(one) ? `at least ${time(one.us)}` : time(one.us));
+  const rateText = (one, unit) => `${isBound(one) ? "at most " : one.fits ? "" : "would be "}${amount(one.rate)} ${unit}/s`;
 
   /** What the box beside the pointer says of a candidate. */
   function about(state, one) {
@@ -87,7 +87,7 @@
     if (one.rate !== undefined) {
       const part = state.relative(one);
       const more = best || part === null || !one.fits ? "" : ` (${signed(part)})`;
-      add("throughput", `${one.fits ? "" : "at most "}${amount(one.rate)} ${unit}/s${more}`);
+      add("throughput", `${rateText(one, unit)}${more}`);
     }
     if (one.us !== undefined) add("step", stepText(one));
     if (one.memory !== undefined) {
@@ -152,5 +152,5 @@
     return element("span", { class: "mark-key" }, amount(state.least), key, `${amount(state.most)} ${state.data.unit}/s`);
   }
 
-  window.SlipstreamPlanDrawing = { element, shape, label, drawing, apart, amount, signed, ticks, stepText, about, Tip, mark, ramp };
+  window.SlipstreamPlanDrawing = { element, shape, label, drawing, apart, amount, signed, ticks, isBound, stepText, rateText, about, Tip, mark, ramp };
 })();

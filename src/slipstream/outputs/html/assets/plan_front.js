@@ -121,7 +121,7 @@
       for (const one of state.visible) {
         if (one.memory === undefined) continue;
         const [x, y] = [this.x(one.memory), this.y(one)];
-        const key = !one.fits && one.rate === undefined ? "cross" : one.fits ? `dots level-${state.level(one)}` : "bound";
+        const key = !one.fits && one.status !== "cannot win" ? "cross" : one.fits ? `dots level-${state.level(one)}` : "bound";
         const drawn = { cross: `M${(x - 3).toFixed(1)} ${(y - 3).toFixed(1)}l6 6m0 -6l-6 6`, bound: `M${(x - 3.5).toFixed(1)} ${(y - 3).toFixed(1)}h7l-3.5 6z` };
         paths.set(key, (paths.get(key) || "") + (drawn[key] || `M${x.toFixed(1)} ${y.toFixed(1)}h0`));
       }

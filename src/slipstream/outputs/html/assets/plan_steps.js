@@ -1,7 +1,7 @@
 // The steps of a few candidates side by side: the best, the next ones, and those selected.
 (() => {
   "use strict";
-  const { element, shape, amount, signed, stepText } = window.SlipstreamPlanDrawing;
+  const { element, shape, amount, signed, rateText, stepText } = window.SlipstreamPlanDrawing;
   const { time, bytes, share } = window.SlipstreamNumbers;
   const NEXT = 3;
   const MOST_LIMITS = 5;
@@ -74,7 +74,8 @@
       const number = element("button", { type: "button", class: "pick", "data-number": one.number, title: "Select or deselect" }, `Candidate ${one.number}`);
       const name = element("span", { class: "name" }, number, isBest ? " the best" : ` ${state.short(one)}`);
       const figures = [
-        one.rate !== undefined ? `${one.fits ? "" : "at most "}${amount(one.rate)} ${state.data.unit}/s` : one.status,
+        one.fits ? "" : one.status,
+        one.rate !== undefined ? rateText(one, state.data.unit) : "",
         part !== null && !isBest && one.fits ? signed(part) : "",
         one.memory !== undefined ? bytes(one.memory) : "",
       ].filter(Boolean).join(" · ");

@@ -1,7 +1,7 @@
 // All candidates in a table: sorted, searched, filtered by status.
 (() => {
   "use strict";
-  const { element, amount, signed, stepText } = window.SlipstreamPlanDrawing;
+  const { element, amount, signed, isBound } = window.SlipstreamPlanDrawing;
   const { time, bytes } = window.SlipstreamNumbers;
   const FIRST = 20;
   const MORE = 200;
@@ -37,9 +37,9 @@
         ...state.choices.map(({ name, index }) => ({
           name: `choice-${index}`, title: name, classes: "w v", value: (one) => one.values[index], cell: (one) => [state.value(one, index)], ascending: true,
         })),
-        number("rate", `${state.data.unit}/s`, (one) => (one.fits ? one.rate : undefined), (one) => [one.rate === undefined ? "–" : one.fits ? amount(one.rate) : `≤ ${amount(one.rate)}`]),
+        number("rate", `${state.data.unit}/s`, (one) => (one.fits ? one.rate : undefined), (one) => [one.rate === undefined ? "–" : isBound(one) ? `≤ ${amount(one.rate)}` : amount(one.rate)]),
         number("relative", "vs best", relative, (one) => [relative(one) === null ? "–" : one === state.best ? "best" : signed(relative(one))]),
-        number("step", "Step", (one) => one.us, (one) => [one.us === undefined ? "–" : one.status === "cannot win" ? `≥ ${time(one.us)}` : this.step(one)], true),
+        number("step", "Step", (one) => one.us, (one) => [one.us === undefined ? "–" : isBound(one) ? `≥ ${time(one.us)}` : this.step(one)], true),
         ...(hasMeasured ? [number("predicted", "Predicted", (one) => one.predicted, (one) => [this.predicted(one)])] : []),
         number("memory", "Memory", (one) => one.memory, (one) => [one.memory === undefined ? "–" : `${one.basis === "bound" ? "≥ " : ""}${bytes(one.memory)}`], true),
         { name: "status", title: "Status", classes: "why", value: (one) => one.status, cell: (one) => this.why(one), ascending: true },

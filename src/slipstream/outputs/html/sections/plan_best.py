@@ -12,6 +12,7 @@ from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.plan_data import first_shown, value_text
 from slipstream.results.planning import (
+    BOUND,
     MEASURED,
     PER_DEVICE,
     PER_DOLLAR,
@@ -279,7 +280,8 @@ def _nothing(machine: MachinePlan) -> Html:
     if known:
         least = min(known, key=lambda one: one.memory_bytes or 0)
         number = tag("button", f"candidate {least.number}", type="button", **_pick(least.number))
-        need = f": at least {format_bytes(least.memory_bytes or 0)} of "
+        bound = "at least " if least.basis == BOUND else ""
+        need = f": {bound}{format_bytes(least.memory_bytes or 0)} of "
         limit = format_bytes(machine.memory_limit_bytes or machine.memory_capacity_bytes)
         parts.append(tag("p", "The smallest is ", number, need, limit, ".", class_="note"))
     return join((*parts, _reasons(machine)))
