@@ -17,6 +17,7 @@ from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.plan.choices import choices_of
 from slipstream.plan.facts import TIMEOUT_S
 from slipstream.plan.flags import FlagSearch
+from slipstream.plan.measure.measurements import read_measurements
 from slipstream.plan.objective import Objective, check_objective
 from slipstream.plan.parameters import read_parameters
 from slipstream.plan.plan_folder import (
@@ -152,10 +153,12 @@ def show(folder: Path) -> Plan:
     for spec in config.machines:
         machine = machine_of(spec)
         space = space_of(config.choices, machine, config.where)
-        with closing(open_study(folder, config, SearchSpace(config.choices, space), spec)) as study:
+        searched = SearchSpace(config.choices, space)
+        with closing(open_study(folder, config, searched, spec)) as study:
             rows, notes = study.rows(), study.notes()
+        measured = read_measurements(folder, config, searched, spec, notes)
         why = notes.get("stopped_because", "not finished")
-        found = machine_plan(machine, space, rows, config.objective, why)
+        found = machine_plan(machine, space, rows, config.objective, why, measured)
         machines.append(FlagSearch(folder, config, spec).added_to(found))
         unit = unit or unit_of(rows, config.objective)
         seconds += sum(row.seconds for row in rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from slipstream.cli.group import CommandGroup
-from slipstream.cli.plan import resume, show, start
+from slipstream.cli.plan import measure, resume, show, start
 
 
 class PlanGroup(CommandGroup):
@@ -21,5 +21,5 @@ plan = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for _command in (start.start, resume.resume, show.show):
+for _command in (start.start, resume.resume, measure.measure, show.show):
     plan.command()(_command)

@@ -7,12 +7,15 @@ plan folder ─► is its machine here? ─► measure ─► record one ─► 
 from __future__ import annotations
 
 import datetime
+import os
+import shlex
 import shutil
 from pathlib import Path
 
 from slipstream.compiler.compile import machine_of
 from slipstream.compiler.local_gpu import is_same_model
-from slipstream.errors import Missing
+from slipstream.compiler.source_tracking import ALWAYS, TargetInputs
+from slipstream.errors import BadInput, Missing
 from slipstream.machines.machine import Machine
 from slipstream.plan.measure.arms import Arms, Here
 from slipstream.plan.measure.measuring import Measuring, OnMeasured, Progress
@@ -42,6 +45,7 @@ def measure(
     """Measure candidates of a plan on the devices that are here; the plan, ranked again."""
     options = options or MeasureOptions()
     config = read_plan(folder)
+    check_same_target(folder, config)
     if use_gpu is None:
         use_gpu = shutil.which("nvidia-smi") is not None
     module, _, function = config.target.rpartition(":")
@@ -54,7 +58,7 @@ def measure(
         measuring.run(plan)
         best = min(measuring.measured, key=lambda pair: pair[0], default=None)
         recording = None
-        if use_gpu and best is not None:
+        if use_gpu and options.records and best is not None:
             progress("recording the best candidate")
             recording = _record(arms, best[1], folder / RECORDINGS / file_name(machine.spec))
     if best is not None and recording is not None:
@@ -75,6 +79,31 @@ def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
     except ArmFailed:
         return None  # predictions stay as they are, or get a factor
     return folder / now
+
+
+def check_same_target(folder: Path, config: PlanConfig) -> None:
+    """BadInput if the target would be built as another program than the plan's.
+
+    Files may be at another place on this machine, and JAX may be set up otherwise.
+    """
+    again = f"slipstream plan measure {folder}"
+    for name, value in config.inputs.get("variables", {}).items():
+        if name.startswith(ALWAYS) or os.environ.get(name) == value:
+            continue
+        here = f"{name}={os.environ[name]}" if name in os.environ else f"{name} is not set"
+        if value is None:
+            raise BadInput(f"{here} here, but was not set for the plan; run: env -u {name} {again}")
+        raise BadInput(
+            f"{here} here, but was {value} for the plan; run: {name}={shlex.quote(value)} {again}"
+        )
+    files = [file for file in config.inputs.get("files", {}) if Path(file).exists()]
+    now = TargetInputs(tuple(files)).state()["files"]
+    for file in files:
+        if now[file] != config.inputs["files"][file]:
+            raise BadInput(
+                f"{file} has changed since the plan in {folder} was made; make a new one: "
+                f"slipstream plan {config.target} --on {','.join(config.machines)} --study DIR"
+            )
 
 
 def machine_here(config: PlanConfig, folder: Path, here: Here, *, needs_gpu: bool) -> Machine:

@@ -35,6 +35,8 @@ class MeasureOptions:
     """of a visit"""
     budget_s: float = BUDGET_S
     timeout_s: float = TIMEOUT_S
+    records: bool = True
+    """on GPUs: profile the best one, and simulate the others with its costs"""
 
     @property
     def schedule(self) -> LookSchedule:
