@@ -182,7 +182,10 @@ def test_a_front_is_one_candidate_for_each_memory() -> None:
 
 @pytest.fixture(scope="module")
 def variant_pairs() -> list[tuple[Candidate, Candidate, float]]:
-    """Pairs of variants of one model as simulated, and the logarithm of their measured ratio."""
+    """Pairs of variants of one model as simulated, and the logarithm of their measured ratio.
+
+    `python tests/record/variants.py --predict FILE` writes the simulated ones.
+    """
     simulated = json.loads((ACCURACY / "variants_today.json").read_text(encoding="utf-8"))
     measured: dict[str, float] = {}
     for name in ("variants.json", "later_variants.json"):
