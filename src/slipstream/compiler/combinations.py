@@ -5,6 +5,7 @@ with combinations("train.py:build", on="8xH200") as session:
         if fits(session.inspect(keywords)):
             session.compile(keywords)
 
+Its machine code is not assembled, since only its schedule and its memory are looked at.
 A combination has the same place in the cache as `compilation("train.py:build", keywords)`.
 """
 
@@ -118,6 +119,7 @@ class Combinations(Closing):
             self._config,
             progress=self._progress,
             shares_kernels=self._shares_kernels,
+            assembles=False,
             workers=self._workers,
         )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.compiler import cache
+from slipstream.compiler.assembler import FOLDER_FLAG, has_own_kernels, stand_in
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation, MemoryUse
 from slipstream.compiler.messages import CompilerMessage, parse_messages
@@ -38,6 +39,7 @@ Costs = CostTable | str | os.PathLike[str] | None
 _COSTS_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 _AUTOTUNING_FLAG = "xla_gpu_load_autotune_results_from"
 _KERNELS_FLAG = "xla_gpu_kernel_cache_file"
+_OPTIMIZATION_FLAG = "xla_backend_optimization_level"
 _DEVICE_MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
 
 
@@ -65,6 +67,7 @@ class CompilerSession(Closing):
         use_gpu: bool = False,
         progress: Progress | None = None,
         shares_kernels: bool = False,
+        assembles: bool = True,
         workers: Workers | None = None,
     ) -> None:
         self.target = target
@@ -79,6 +82,7 @@ class CompilerSession(Closing):
         self._workers = workers or Workers(use_gpu=use_gpu, progress=progress)
         self._module: _Module | None = None
         self._shares_kernels = shares_kernels
+        self._assembles = assembles or use_gpu
 
     def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
         """The program with these flags and costs, from the cache if possible."""
@@ -162,17 +166,8 @@ class CompilerSession(Closing):
     def _compiled(self, options: SplitFlags, costs: Path | None) -> dict[str, Any]:
         module = self._lowered(options)
         self._progress(f"compiling for {self.machine.spec}")
-        given = {**module.options, **options.compiler_options}
-        if costs is not None:
-            given[_COSTS_FLAG] = str(costs)
         out = Path(self._folder.name) / "program.pb"
-        if self._use_gpu:
-            # Sharded autotuning would wait for processes on other hosts, which don't exist.
-            given.setdefault("xla_gpu_shard_autotuning", "False")
-        if self._shares_kernels and _KERNELS_FLAG in installed_catalogue().flags:
-            # Candidates share most kernels, so compile each only once. The program doesn't depend
-            # on it, so the key doesn't either.
-            given[_KERNELS_FLAG] = str(self._workers.kernels)
+        given = self._compiler_options(module, options, costs)
         request = {**module.request, "options": given, "use_gpu": self._use_gpu}
         paths = {"path": str(module.path), "out": str(out)}
         answer, log = self._workers.ask(self._job(options), "compile", **paths, **request)
@@ -184,6 +179,26 @@ class CompilerSession(Closing):
         }
         # The key includes what the target reads, which is known only now.
         return cache.keep(self._key(options, costs), entry, out.read_bytes(), module.log + log)
+
+    def _compiler_options(
+        self, module: _Module, options: SplitFlags, costs: Path | None
+    ) -> dict[str, str]:
+        given = {**module.options, **options.compiler_options}
+        if costs is not None:
+            given[_COSTS_FLAG] = str(costs)
+        if self._use_gpu:
+            # Sharded autotuning would wait for processes on other hosts, which don't exist.
+            given.setdefault("xla_gpu_shard_autotuning", "False")
+        if self._shares_kernels and _KERNELS_FLAG in installed_catalogue().flags:
+            # Candidates share most kernels, so compile each only once. The program doesn't depend
+            # on it, so the key doesn't either.
+            given[_KERNELS_FLAG] = str(self._workers.kernels)
+        if not self._assembles and not has_own_kernels(module.path.read_bytes()):
+            # Nor does it depend on machine code, which takes longer than everything before it.
+            given.setdefault(_OPTIMIZATION_FLAG, "0")
+            if (tools := stand_in(self._workers.tools, self.versions)) is not None:
+                given.setdefault(FOLDER_FLAG, str(tools))
+        return given
 
     def _job(self, flags: SplitFlags) -> Job:
         text = flags.text

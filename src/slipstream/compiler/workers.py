@@ -74,6 +74,11 @@ class Workers(Closing):
         """A file of machine code that all compiles may share."""
         return Path(self._folder.name) / "kernels"
 
+    @property
+    def tools(self) -> Path:
+        """A folder for tools that XLA starts."""
+        return Path(self._folder.name) / "cuda"
+
     def ask(self, job: Job, do: str, **request: Any) -> Answered:
         """The answer to a request; an explained error if it fails."""
         worker = self._worker(job.xla_flags)
