@@ -55,7 +55,10 @@ def machine_plan(
         stopped_because=stopped_because,
         agreement=agreement,
     )
-    return ranked(found, objective.kind, unit_of(rows, objective))
+    found = ranked(found, objective.kind, unit_of(rows, objective))
+    if agreement is None:
+        return found
+    return replace(found, reasons=(*found.reasons, agreement.text))
 
 
 def _skipped(space: Space) -> tuple[str, ...]:

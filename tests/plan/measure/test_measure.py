@@ -87,6 +87,14 @@ def test_another_machine_is_named_with_what_to_do(planned, machines, use_gpu, sa
     assert said in str(raised.value) and f"slipstream plan measure {folder}" in str(raised.value)
 
 
+def test_a_plan_that_can_t_be_measured_is_not_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("slipstream.plan.measure.measure.visible_gpu", lambda: None)
+    arguments = ["plan", "model.py:build", "--measure", "--study", str(tmp_path / "plan")]
+    with pytest.raises(Missing, match="no GPU is visible .* slipstream plan measure .*plan$"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert not (tmp_path / "plan").exists()
+
+
 def test_a_target_that_would_be_built_otherwise_is_not_measured(planned, monkeypatch, tmp_path):
     folder = planned([({"work": 1}, 100.0, 64.0)])
     read = tmp_path / "sizes.json"

@@ -76,6 +76,10 @@ def start(
     ] = 1000,
     budget: Annotated[str, typer.Option(metavar="TIME", help="Time for the search.")] = "15m",
     timeout: TimeoutOption = "5m",
+    is_measured: Annotated[
+        bool,
+        typer.Option("--measure", help="Then time the best few on the GPUs that are here."),
+    ] = False,
     study: Annotated[str, typer.Option(metavar="DIR", help="Folder of the plan.")] = DEFAULT_STUDY,
     storage: StorageOption = None,
     jobs: JobsOption = None,
@@ -90,6 +94,7 @@ def start(
     Every combination that can win is compiled by XLA's GPU compiler, with no GPU needed, and
     simulated. Continue an interrupted plan with: slipstream plan resume DIR
     """
+    from slipstream.plan.measure.measure import check_gpu_here, measure
     from slipstream.plan.objective import Objective
     from slipstream.plan.plans import PlanOptions, plan
 
@@ -115,6 +120,10 @@ def start(
         ray=ray,
         flags=flags,
     )
+    if is_measured:
+        check_gpu_here(options.folder)
     with LiveCandidates() as live:
         found = plan(target, options, on_result=live.add, progress=live.progress)
+        if is_measured:
+            found = measure(options.folder, progress=live.progress)
     show_plan(found, top, html, json)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.outputs.formatting import share_text, time_text
-from slipstream.outputs.terminal.layout import Line, TextColumn, paragraph, table_lines
+from slipstream.outputs.formatting import time_text
+from slipstream.outputs.terminal.layout import Line, TextColumn, table_lines
 from slipstream.results.planning import MEASURED, Candidate, MachinePlan
 from slipstream.units import format_bytes
 
 
 def agreement_lines(machine: MachinePlan, width: int, top: int | None = None) -> list[Line]:
-    """A table of what was measured, the fastest first, and how predictions compare with it."""
-    found = machine.agreement
+    """A table of what was measured, the fastest first; the plan's reasons say the rest."""
     measured = [one for one in machine.candidates if one.basis == MEASURED and one.step_us]
     measured = [one for one in measured if one.same_program_as is None]
-    if found is None or not measured:
+    if machine.agreement is None or not measured:
         return []
     columns = [
         TextColumn("#", right=True),
@@ -30,12 +29,7 @@ def agreement_lines(machine: MachinePlan, width: int, top: int | None = None) ->
     names = _varying(measured)
     measured.sort(key=lambda one: (one.step_us or 0.0) / (one.work or 1.0))
     rows = [_row(one, names) for one in measured]
-    lines = [("", ""), *table_lines(columns, rows, width, top)]
-    said = [found.text]
-    if found.recommended_behind is not None:
-        behind = share_text(found.recommended_behind)
-        said.append(f"the one predicted best is within {behind} of the best measured")
-    return [*lines, *((line, "dim") for text in said for line in paragraph(text, width))]
+    return [("", ""), *table_lines(columns, rows, width, top)]
 
 
 def _row(one: Candidate, names: Sequence[str]) -> list[str]:

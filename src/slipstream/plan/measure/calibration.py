@@ -130,6 +130,9 @@ def _text(found: Agreement, by: Calibration, note: str) -> str:
     said = f"predicted steps are off by {errors}, over {found.measured} measured"
     if found.rank_correlation is not None:
         said += f"; Spearman's correlation {found.rank_correlation:.2f}"
+    if found.recommended_behind is not None and found.measured > 1:
+        behind = share_text(found.recommended_behind)
+        said += f"; the one predicted best is {behind} behind the best measured"
     if found.failed:
         said += f"; {plural(found.failed, 'candidate')} that should run did not"
     if found.measured < FEWEST_FOR_FACTOR:

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from slipstream.compiler.compile import machine_of
-from slipstream.compiler.local_gpu import is_same_model
+from slipstream.compiler.local_gpu import is_same_model, visible_gpu
 from slipstream.compiler.source_tracking import ALWAYS, TargetInputs
 from slipstream.errors import BadInput, Missing
 from slipstream.machines.machine import Machine
@@ -79,6 +79,15 @@ def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
     except ArmFailed:
         return None  # predictions stay as they are, or get a factor
     return folder / now
+
+
+def check_gpu_here(folder: Path) -> None:
+    """Missing if nothing can be measured once the plan is made."""
+    if visible_gpu() is None:
+        raise Missing(
+            "no GPU is visible to measure on; make the plan without --measure, copy its folder to "
+            f"the machine that it is for, and run there: slipstream plan measure {folder}"
+        )
 
 
 def check_same_target(folder: Path, config: PlanConfig) -> None:
