@@ -73,6 +73,8 @@ def test_more_work_on_more_devices_is_weak_scaling() -> None:
     _, point = scaling([SMALL, more])
     assert not point.same_work
     assert "with more work in a step" in scaling_reasons([SMALL, more], "tokens")[0]
+    less = machine_plan("8x8xH100", 600_000, 0.2, work=5e4, tensor=1)
+    assert "with less work in a step" in scaling_reasons([SMALL, less], "tokens")[0]
 
 
 def test_other_gpus_are_compared_with_their_own_kind() -> None:

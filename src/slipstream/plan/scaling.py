@@ -102,15 +102,21 @@ def _efficiency(points: Sequence[ScalingPoint], unit: str) -> Iterator[str]:
     if len(same_gpu) < 2:
         return
     first, last = same_gpu[0], same_gpu[-1]
-    strength = "the same work in a step" if last.same_work else "more work in a step"
     yield (
-        f"from {first.devices} to {last.devices} devices, with {strength}: "
+        f"from {first.devices} to {last.devices} devices, with {_work(first, last)} in a step: "
         f"{last.work_per_s / first.work_per_s:.1f} times the {unit}/s, "
         f"{last.efficiency:.0%} efficiency"
     )
     lost = next((one for one in same_gpu if one.efficiency < EFFICIENT), None)
     if lost is not None and lost is not last:
         yield f"efficiency falls below {EFFICIENT:.0%} at {lost.machine}"
+
+
+def _work(first: ScalingPoint, last: ScalingPoint) -> str:
+    if last.same_work:
+        return "the same work"
+    is_more = last.work_per_s * last.step_us > first.work_per_s * first.step_us
+    return "more work" if is_more else "less work"
 
 
 def _last_gpu(points: Sequence[ScalingPoint]) -> str:
