@@ -63,6 +63,9 @@ def pages(tmp_path_factory):
     """The address of a plan's page, which is written once."""
     folder = tmp_path_factory.mktemp("plans")
     plans = {"64": lambda: made_up_plan(64), "sizes": lambda: made_up_plan(64, 128, 512)}
+    plans["unfinished"] = lambda: replace(
+        plans["64"](), machines=(*plans["64"]().machines, machine("128xH100"))
+    )
     plans |= {name: lambda plan=plan: plan for name, plan in odd_plans().items()}
 
     def address(name: str) -> str:
@@ -350,6 +353,15 @@ def test_texts_can_be_read(request, pages, theme):
     assert page.evaluate(CONTRAST) == []
     page.get_by_role("button", name="8 −").first.click()
     assert page.evaluate(CONTRAST) == []
+
+
+def test_a_machine_on_which_nothing_was_tried(page, pages):
+    opened(page, pages("unfinished") + "#c=34")
+    page.locator(".planbar .choice button", has_text="128xH100").click()
+    assert page.locator("#axes").inner_text() == "No combination was tried on this machine."
+    assert page.locator("#front-plot svg, #steps-view .step-row, #plan-table tbody tr").count() == 0
+    page.locator(".planbar .choice button", has_text="64xH100").click()
+    assert page.locator("#axes .value").count() > 10
 
 
 @pytest.mark.parametrize("name", list(odd_plans()))

@@ -176,7 +176,9 @@ def test_one_candidate_without_figures():
 
 
 def test_no_candidates_and_no_machines():
-    assert sections(plan_page(one_machine())) == ["best", "search"]
+    text = plan_page(one_machine(stopped_because="not finished"))
+    assert sections(text) == ["best", "search"]
+    assert "No combination was tried on 8xH100 (not finished)." in plain(text)
     empty = Plan("train.py:build", PER_SECOND, "tokens", ())
     assert "No machine was planned for." in plan_page(empty)
 

@@ -101,7 +101,13 @@
     // ---- drawing ------------------------------------------------------------------------------
 
     draw() {
-      if (!this.place.clientWidth || !this.state.candidates.length) return;
+      if (!this.place.clientWidth) return;
+      if (!this.state.candidates.length) {
+        this.stage = this.svg = null;
+        document.getElementById("axes-key").replaceChildren();
+        this.place.replaceChildren("No combination was tried on this machine.");
+        return;
+      }
       this.layOut();
       const { state } = this;
       this.lines = shape("g", {});

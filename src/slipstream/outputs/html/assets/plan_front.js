@@ -52,6 +52,7 @@
       if (!place.clientWidth) return;
       this.svg = null;
       if (!state.candidates.some((one) => one.memory !== undefined)) {
+        document.getElementById("front-key").replaceChildren();
         place.replaceChildren("The memory of no candidate on this machine is known.");
         return;
       }

@@ -272,6 +272,10 @@ def _copied(name: str, text: str) -> Html:
 
 
 def _nothing(machine: MachinePlan) -> Html:
+    if not machine.candidates:
+        why = f" ({machine.stopped_because})" if machine.stopped_because else ""
+        text = f"No combination was tried on {machine.machine}{why}."
+        return join((tag("p", text, class_="empty"), _reasons(machine)))
     counts = Counter(one.status for one in machine.candidates)
     said = ", ".join(f"{count:,} × {status}" for status, count in counts.most_common())
     text = f"No combination can be recommended on {machine.machine}"
