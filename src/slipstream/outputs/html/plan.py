@@ -74,7 +74,7 @@ def _sections(plan: Plan) -> Iterator[Section]:
     if several:
         yield choices_section(plan)
     if several and any(c.memory_bytes for one in plan.machines for c in one.candidates):
-        yield front_section(plan)
+        yield front_section()
     if any(c.parts_us for one in plan.machines for c in one.candidates):
         yield steps_section()
     ran = measured_section(plan)

@@ -308,14 +308,14 @@
       return best && best.one;
     }
 
-    place_of(event) {
+    placeOf(event) {
       const box = this.stage.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     }
 
     move(event) {
       if (event.target.closest(".value, .brush") || !this.stage) return this.leave();
-      const one = this.nearest(...this.place_of(event));
+      const one = this.nearest(...this.placeOf(event));
       if (!one) return this.leave();
       this.place.classList.add("pointing");
       this.state.hover(one.number);
@@ -330,14 +330,14 @@
 
     click(event) {
       if (event.target.closest(".value, .brush") || !this.stage) return;
-      const one = this.nearest(...this.place_of(event));
+      const one = this.nearest(...this.placeOf(event));
       if (one) this.state.toggle(one.number);
     }
 
     brushing(axis, brush) {
       let from = null;
       const value = (event) => {
-        const y = this.place_of(event)[1];
+        const y = this.placeOf(event)[1];
         const part = (axis.bottom - Math.max(axis.top, Math.min(y, axis.bottom))) / (axis.bottom - axis.top);
         return axis.low + part * (axis.high - axis.low);
       };

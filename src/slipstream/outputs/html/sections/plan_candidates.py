@@ -47,7 +47,7 @@ def _matrix() -> Html:
     return tag("div", heading, lede, tools, place, id="matrix-part")
 
 
-def front_section(plan: Plan) -> Section:
+def front_section() -> Section:
     """Throughput against memory."""
     lede = (
         "Peak memory of a device against throughput. No other candidate beats those on the line "
