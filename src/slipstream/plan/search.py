@@ -83,7 +83,7 @@ class MachineSearch:
             # Evaluations that computed bounds go on to compile: their processes are warm.
             ready = [stack.enter_context(Evaluation(spec, self._known)) for _ in range(local)]
             bounds_end = time.monotonic() + BOUNDS_SHARE * budget_s
-            study.enqueue(self._suggestions(ready, settled, bounds_end))
+            suggestions = self._suggestions(ready, settled, bounds_end)
             self._keep_inputs(ready)
             left_s = max(end - time.monotonic(), 0.0)
             make_runner: MakeRunner = lambda: nullcontext(ready.pop())  # noqa: E731
@@ -101,6 +101,7 @@ class MachineSearch:
                 jobs=workers,
                 on_result=lambda one, outcome: self._on_result(self._machine, one, outcome),
                 simplifies=False,
+                suggestions=suggestions,
             )
             study.note("stopped_because", search.run())
 

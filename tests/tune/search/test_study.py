@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from race_lost import RaceLost
 from slipstream.errors import BadInput
 from slipstream.results.tuning import CRASH, DIFFERENT, FAILURES, HANG, NO_FIT, OK, OUT_OF_MEMORY
 from slipstream.tune.outcome import Outcome
-from slipstream.tune.search.search import Search, best_row
+from slipstream.tune.search.search import QUEUED, Search, best_row
 from slipstream.tune.search.seeds import SIMPLIFY, Suggestion
 from slipstream.tune.search.storage import sqlite_url
 from slipstream.tune.search.study import Study, TrialRow
@@ -369,3 +370,23 @@ def test_two_workers_share_a_study_in_postgresql_and_one_may_die(postgresql, tmp
     # Those that the first had not finished are tried again.
     assert output.count("trying") == 18 - 2 - 4
     settled(postgresql, 18)
+
+
+def test_suggestions_are_tried_in_order_and_few_of_them_wait(study):
+    tried, waiting = [], []
+
+    class Noted(Arithmetic):
+        def evaluate(self, settings):
+            tried.append(dict(settings))
+            waiting.append(sum(row.state == "waiting" for row in study.rows()))
+            return super().evaluate(settings)
+
+    values = [[(knob.name, value) for value in knob.values] for knob in SPACE.knobs]
+    wanted = [SPACE.without_defaults(dict(one)) for one in product(*values)]
+    suggestions = [Suggestion(settings, "search") for settings in reversed(wanted)]
+    search = Search(
+        study, Noted, trials=100, budget_s=120, simplifies=False, suggestions=suggestions
+    )
+    assert search.run() == "every setting of the space was tried"
+    assert tried == [dict(one.settings) for one in suggestions]
+    assert max(waiting) < QUEUED

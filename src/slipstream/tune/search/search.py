@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from itertools import islice
 from typing import Protocol
 
 from slipstream.tune.outcome import Outcome
@@ -20,6 +21,8 @@ BETTER = 0.001
 COUNTED = "candidates were tried"
 LEAVE_S = 10.0
 """how long to wait for a worker whose runner was ended"""
+QUEUED = 4
+"""suggestions that are queued at a time"""
 SIMPLIFY_SHARE = 5
 """one in this many trials is reserved for simplifying the best at the end"""
 
@@ -52,8 +55,11 @@ class Search:
         jobs: int | Callable[[], int] = 1,
         on_result: OnResult = lambda candidate, outcome: None,
         simplifies: bool = True,
+        suggestions: Iterable[Suggestion] = (),
     ) -> None:
+        """`suggestions` are tried, in this order, before the study proposes anything."""
         self._study = study
+        self._suggestions = iter(suggestions)
         self._make_runner = make_runner
         self._trials = trials
         self._end = time.monotonic() + budget_s
@@ -180,6 +186,7 @@ class Search:
     def _next(self, most: int, has_patience: bool, only_waiting: bool) -> Candidate | None:
         with self._lock:
             while True:
+                self._enqueue_some(only_waiting)
                 rows = self._study.rows()
                 if why := self._reason_to_stop(rows, most, has_patience, only_waiting):
                     if self._is_uncertain():
@@ -192,6 +199,14 @@ class Search:
                 if candidate is None:
                     self._why = self._why or "the search proposes nothing new"
                 return candidate
+
+    def _enqueue_some(self, only_waiting: bool) -> None:
+        """Queue a few suggestions if none waits: databases are slow with long queues."""
+        while not only_waiting and not self._study.has_waiting():
+            some = list(islice(self._suggestions, QUEUED))
+            if not some:
+                return
+            self._study.enqueue(some)
 
     def _is_uncertain(self) -> bool:
         """Whether a running trial may belong to a dead process, which shows within seconds."""

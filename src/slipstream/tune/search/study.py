@@ -94,6 +94,8 @@ class Study:
         self._owned: dict[int, Any] = {}
         self._asked_at: dict[int, float] = {}
         """by number of the trial, on a clock that can't be set"""
+        self._finished: dict[int, TrialRow] = {}
+        """rows of finished trials, by number"""
         self._owners = TrialOwners()
         self._heartbeat_thread: threading.Thread | None = None
         self._is_closed = threading.Event()
@@ -247,7 +249,16 @@ class Study:
 
     def rows(self) -> list[TrialRow]:
         """Every trial, in the order in which they were asked for."""
-        return [self._row(trial) for trial in self._study.get_trials(deepcopy=False)]
+        return [self._known_row(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    def _known_row(self, trial: Any) -> TrialRow:
+        """The row of a trial; those of finished ones never change, and are read once."""
+        if trial.number not in self._finished:
+            row = self._row(trial)
+            if not trial.state.is_finished():
+                return row
+            self._finished[trial.number] = row
+        return self._finished[trial.number]
 
     def programs(self) -> dict[str, Outcome]:
         """The outcome of each simulated program, by hash."""
@@ -261,6 +272,10 @@ class Study:
     def notes(self) -> dict[str, str]:
         found: dict[str, str] = self._study.user_attrs
         return found
+
+    def has_waiting(self) -> bool:
+        """Whether a trial is queued."""
+        return bool(self._trials(self._states.WAITING))
 
     def has_unowned(self) -> bool:
         """Whether a running trial has no owner."""
