@@ -108,7 +108,8 @@ def test_inside_shard_map_every_device_computes():
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     inside = jax.shard_map(lambda x: x @ x, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
     assert products(inside, F32) == {"float32": 1}
-    abstract = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    auto = (jax.sharding.AxisType.Auto,) * 2
+    abstract = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=auto)
     cut = jax.shard_map(
         lambda x: x @ x.T,
         mesh=abstract,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.compiler.inspection import Inspection, StepWork
-from slipstream.compiler.worker.least_work import byte_size, least_work
+from slipstream.compiler.worker.least_work import LeastWork, byte_size, least_work
 from slipstream.compiler.worker.lowering import built_function, target_gpu, traced
 from slipstream.jaxhooks.target_gpu import answering_for
 from slipstream.jaxhooks.tracing import argument_shardings
@@ -60,7 +62,7 @@ def _traced(
     sizes = [_on_one_device(*pair, devices) for pair in zip(infos, shardings, strict=True)]
     results = [_on_one_device(one, one.sharding, devices) for one in outputs]
     donated = [info.donated for info in infos]
-    work = least_work(found.jaxpr, donated)
+    work = _least_work(found.jaxpr, donated, len(outputs))
     used = [size if is_used else 0 for size, is_used in zip(sizes, work.is_used, strict=True)]
 
     def total(which: Sequence[bool], of: Sequence[float]) -> int:
@@ -78,6 +80,16 @@ def _traced(
         moved_bytes=total(work.is_read, used) + total(work.is_written, results),
         work=_work(tree, infos, found.out_info),
     )
+
+
+def _least_work(jaxpr: Any, donated: Sequence[bool], outputs: int) -> LeastWork:
+    try:
+        return least_work(jaxpr, donated)
+    except (KeyError, AttributeError, TypeError, ValueError, IndexError):
+        # Versions of JAX write jaxprs differently. Without bounds, combinations are compiled.
+        print("the trace could not be analysed, so there are no bounds:", file=sys.stderr)
+        traceback.print_exc()
+        return LeastWork.unknown(jaxpr, outputs)
 
 
 def _device_count(shardings: Sequence[Any]) -> int:

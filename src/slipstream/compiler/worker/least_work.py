@@ -59,12 +59,19 @@ class LeastWork:
     """read completely"""
     is_written: list[bool]
 
+    @staticmethod
+    def unknown(closed_jaxpr: Any, outputs: int) -> LeastWork:
+        """If nothing but the arguments can be told."""
+        is_used = _used_arguments(_plain(closed_jaxpr))
+        no = [False] * len(is_used)
+        return LeastWork({}, 0, is_used, no, no, [False] * outputs)
+
 
 def least_work(closed_jaxpr: Any, donated: Sequence[bool]) -> LeastWork:
     """The least work of what `jit(f).trace(…)` returned; `donated` tells which arguments are."""
     # As JAX decides which arguments a program has.
-    is_used = _used_arguments(closed_jaxpr.jaxpr)
-    jaxpr = without_dead_code(closed_jaxpr.jaxpr)
+    is_used = _used_arguments(_plain(closed_jaxpr))
+    jaxpr = without_dead_code(_plain(closed_jaxpr))
     counter = _Counter()
     arguments = [counter.new(("argument", n), v.aval) for n, v in enumerate(jaxpr.invars)]
     entry = _Computation()
@@ -186,14 +193,14 @@ class _Counter:
             ]
             for fresh in operands:
                 into.equations[(fresh,)] = self.expression(fresh).operands
-        return self.run(getattr(inner, "jaxpr", inner), operands, into)
+        return self.run(_plain(inner), operands, into)
 
     def _inside(self, equation: Any) -> tuple[tuple[Any, ...], Counter[str], int]:
         """The body of a loop or branch: what identifies it, its FLOPs, and what it stacks."""
         name, parameters = equation.primitive.name, equation.params
         if name == "scan":
             body, results = self._body(parameters["jaxpr"])
-            stacked = self._stacked(parameters, results)
+            stacked = self._stacked(equation, results)
             within = max((one.bytes for one in body.stacks), default=0)
             return tuple(results), _times(body.flops, parameters["length"]), max(stacked, within)
         if name == "while":
@@ -214,38 +221,39 @@ class _Counter:
         return (), Counter(), 0
 
     def _body(self, jaxpr: Any) -> tuple[_Computation, list[int]]:
-        inner = getattr(jaxpr, "jaxpr", jaxpr)
-        arguments = [
-            self.new(("input", place, str(variable.aval)), variable.aval)
-            for place, variable in enumerate(inner.invars)
-        ]
+        inner = _plain(jaxpr)
         body = _Computation()
-        return body, self.run(inner, arguments, body)
+        return body, self.run(inner, self._inputs(inner), body)
 
-    def _stacked(self, parameters: Any, results: Sequence[int]) -> int:
+    def _inputs(self, jaxpr: Any) -> list[int]:
+        """The same for all bodies, so that equal ones have the same results."""
+        return [
+            self.new(("input", place, str(variable.aval)), variable.aval)
+            for place, variable in enumerate(jaxpr.invars)
+        ]
+
+    def _stacked(self, equation: Any, results: Sequence[int]) -> int:
         """Bytes of a scan's stacked results; not of those that XLA could get from elsewhere."""
-        length, unroll = parameters["length"], parameters["unroll"]
+        length, unroll = equation.params["length"], equation.params["unroll"]
         if length < 2 or unroll is True or int(unroll) >= length:
             return 0  # not a loop
-        inner = parameters["jaxpr"].jaxpr
-        invariant = parameters["num_consts"]
-        changing = range(invariant, invariant + parameters["num_carry"])
-        sliced = range(changing.stop, len(inner.invars))
-        inputs = [
-            self.new(("input", place, str(variable.aval)), variable.aval)
-            for place, variable in enumerate(inner.invars)
-        ]
-        varying = {inputs[place] for place in (*changing, *sliced)}
-        slices = {inputs[place] for place in sliced}
+        inner = _plain(equation.params["jaxpr"])
+        # What is sliced or stacked has one dimension more outside; versions of JAX name it
+        # differently.
+        sliced = _differ(equation.invars, inner.invars)
+        stacked = _differ(equation.outvars, inner.outvars)
+        first = len(inner.invars) - sum(sliced) - (len(stacked) - sum(stacked))
+        inputs = self._inputs(inner)
+        slices = {one for one, is_it in zip(inputs, sliced, strict=True) if is_it}
         kept = {
-            number: variable.aval for number, variable in zip(results, inner.outvars, strict=True)
+            number: variable.aval
+            for number, variable, is_it in zip(results, inner.outvars, stacked, strict=True)
+            if is_it
         }
-        carried = len(changing)
         total = 0.0
-        for number in dict.fromkeys(results[carried:]):
-            aval = kept[number]
+        for number, aval in kept.items():
             is_host = "host" in str(getattr(aval, "memory_space", "")).lower()
-            if number not in slices and not is_host and self._depends(number, varying):
+            if number not in slices and not is_host and self._depends(number, {*inputs[first:]}):
                 total += length * byte_size(aval.shape, aval.dtype)
         return math.floor(total)
 
@@ -277,6 +285,17 @@ class _Counter:
                 floats = [dtype for dtype in before if "float" in dtype]
                 self._narrowest[number] = min([own, *floats], key=bits)
         return self._narrowest[number]
+
+
+def _plain(jaxpr: Any) -> Any:
+    """Without its constants, if it is closed."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _differ(outer: Sequence[Any], inner: Sequence[Any]) -> list[bool]:
+    """Whether values have another number of dimensions outside a loop than inside."""
+    pairs = zip(outer, inner, strict=True)
+    return [len(one.aval.shape) != len(other.aval.shape) for one, other in pairs]
 
 
 def _manual_axes(parameters: Any) -> Iterable[Any]:
