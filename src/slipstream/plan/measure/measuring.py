@@ -101,27 +101,45 @@ class Measuring:
     def _windows(
         self, study: Study, wanted: Sequence[Candidate], candidates: Mapping[Key, Candidate]
     ) -> None:
+        running = self._running(study, candidates)
+        reference = self._reference(study, wanted, candidates) if running else None
+        while running:
+            some, running = running[:WINDOW], running[WINDOW:]
+            if time.monotonic() >= self._end:
+                for trial, _ in some:
+                    study.release(trial)
+                continue
+            if reference is None or reference.number not in self._ready:
+                reference = min((one for _, one in some), key=predicted_value)
+            self._window(study, some, reference)
+
+    def _running(
+        self, study: Study, candidates: Mapping[Key, Candidate]
+    ) -> list[tuple[Trial, Candidate]]:
+        """All that are to be measured and run; outcomes of the others are kept at once.
+
+        All of them together: their peaks of memory can be told apart only in ascending order.
+        """
         study.requeue_dead()
         waiting = sum(row.state == "waiting" for row in study.rows())
-        reference = None
-        while waiting and time.monotonic() < self._end:
-            count = min(waiting, WINDOW)
-            waiting -= count
-            asked = [one for _ in range(count) if (one := study.ask()) is not None]
-            batch = []
-            for one in asked:
-                if (candidate := candidates.get(key_of(one.settings))) is not None:
-                    batch.append((one, candidate))
-                else:  # proposed by Optuna, as another process has taken the last one
-                    study.tell(one, Outcome(INVALID, note="not a candidate of the plan"))
-            if reference is None or reference.number not in self._ready:
-                reference = self._reference(study, wanted, candidates)
-            self._window(study, batch, reference)
+        asked: list[tuple[Trial, Candidate]] = []
+        for _ in range(waiting):
+            trial = study.ask()
+            found = candidates.get(key_of(trial.settings)) if trial is not None else None
+            if trial is not None and found is not None:
+                asked.append((trial, found))
+            elif trial is not None:  # proposed by Optuna, as another process took the last one
+                study.tell(trial, Outcome(INVALID, note="not a candidate of the plan"))
+        failed = self._prepare([one for _, one in asked]) if asked else {}
+        for trial, one in asked:
+            if (failure := failed[one.number]) is not None:
+                self._tell(study, trial, one, self._outcome_of_failure(failure))
+        return [(trial, one) for trial, one in asked if failed[one.number] is None]
 
     def _reference(
         self, study: Study, wanted: Sequence[Candidate], candidates: Mapping[Key, Candidate]
     ) -> Candidate | None:
-        """The best candidate that was measured before, if it still runs."""
+        """The candidate predicted best of those that were measured before, if it still runs."""
         done = [row for row in study.rows() if row.outcome is not None and row.outcome.is_ok]
         known = {candidates[key_of(row.settings)].number for row in done}
         for one in wanted:
@@ -144,19 +162,9 @@ class Measuring:
         return found
 
     def _window(
-        self, study: Study, batch: Sequence[tuple[Trial, Candidate]], reference: Candidate | None
+        self, study: Study, running: Sequence[tuple[Trial, Candidate]], reference: Candidate
     ) -> None:
-        """Measure some candidates side by side with the reference, the first of them if None."""
-        failed = self._prepare([one for _, one in batch])
-        running: list[tuple[Trial, Candidate]] = []
-        for trial, one in batch:
-            if (failure := failed[one.number]) is not None:
-                self._tell(study, trial, one, self._outcome_of_failure(failure))
-            else:
-                running.append((trial, one))
-        if not running:
-            return
-        reference = reference or min((one for _, one in running), key=predicted_value)
+        """Measure some candidates side by side with the reference, which may be one of them."""
         others = {str(one.number): one for _, one in running if one != reference}
         try:
             window = self._timed(reference, others)
@@ -206,7 +214,7 @@ class Measuring:
             return self._outcome_of_failure(window.failures[str(number)])
         value, (low, high) = found.step_us or 0.0, found.interval_us or _range(window, str(number))
         work = self._work(candidate)
-        notes = [found.note]
+        notes = [found.note.removeprefix("; ")]
         if not self._is_finite.get(number, True):
             notes.append("its numbers are not finite for synthetic inputs")
         return replace(
