@@ -228,7 +228,7 @@ def test_of_two_processes_that_propose_the_same_at_once_the_later_one_gives_way(
 WORKER = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from test_study import SPACE, Arithmetic
 from slipstream.tune.search.search import Search
 from slipstream.tune.search.study import TrialRow, Study
@@ -252,8 +252,9 @@ study.close()
 
 
 def worker(url: str, trials: int, go: Path) -> subprocess.Popen:
-    folder = str(Path(__file__).parent)
-    code = WORKER.format(folder=folder, url=url, trials=trials, go=str(go))
+    # As this file finds its own imports.
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    code = WORKER.format(folders=folders, url=url, trials=trials, go=str(go))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
