@@ -24,8 +24,7 @@ STEPS = 20
 LAYOUTS = {
     "llama": {
         "mixed": dict(fsdp=2, context=2, tensor=2, remat="none", layers="unrolled", batch=4),
-        "pipelined": dict(fsdp=2, pipeline=2, tensor=2, remat="dots", batch=4),
-        "microbatches": dict(data=2, fsdp=1, pipeline=2, context=2, batch=4, microbatches=2),
+        "pipelined": dict(fsdp=2, pipeline=2, context=2, remat="dots", batch=4, microbatches=2),
     },
     "llama_nnx": {
         "mixed": dict(fsdp=2, context=2, tensor=2, remat="none", layers="unrolled", batch=4),

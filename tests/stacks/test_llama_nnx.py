@@ -21,4 +21,4 @@ def test_it_learns_and_a_mesh_computes_the_same_as_one_device():
     assert found["script"][-1] < found["script"][0] - 0.3
     assert found["script"][:2] == pytest.approx(found["one"], rel=1e-3)
     assert found["mixed"] == pytest.approx(found["one"], rel=1e-3)
-    assert max(found["mixed gradients"]) < 0.02
+    assert max(found["mixed gradients"]) < 0.05
