@@ -1,5 +1,6 @@
 """The suite's own rules: who gets another try, and which files are started first."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -27,11 +28,12 @@ def outcome(folder: Path, reason: str, error: str = "RaceLost") -> tuple[int, st
     """The exit code and output of a suite with our conftest and one test."""
     tests = folder / "tests"
     tests.mkdir()
-    for name in ("conftest.py", "link_invariant.py"):
-        shutil.copy(Path(__file__).parent / name, tests)
+    shutil.copy(Path(__file__).parent / "conftest.py", tests)
     (tests / "test_it.py").write_text(FAILS_ONCE.format(reason=reason, error=error))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    # It finds there what it imports.
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
