@@ -58,6 +58,15 @@ def test_the_limit_is_the_size_of_what_is_indexed(function, limits):
     assert index_limits(traced.jaxpr) == limits
 
 
+def test_a_trace_that_can_t_be_analysed_gives_no_limits(monkeypatch, capsys):
+    def fails(*_):
+        raise AttributeError("dimension_numbers")
+
+    monkeypatch.setattr("slipstream.bench.index_limits._followed", fails)
+    assert index_limits(jax.jit(loss).trace(WORDS, PLACES, TEXT).jaxpr) == {}
+    assert "could not be analysed" in capsys.readouterr().err
+
+
 def test_a_bench_draws_integers_below_their_limits(tmp_path):
     (tmp_path / "model.py").write_text(
         "import jax, jax.numpy as jnp\n"

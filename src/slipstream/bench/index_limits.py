@@ -8,6 +8,8 @@ GPU draws less power and runs at a higher clock, and its experts are not balance
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,11 +21,21 @@ _NOTHING: Sources = frozenset()
 def index_limits(jaxpr: Any) -> dict[int, int]:
     """By the number of an argument, how many values it may have if it is used as an index.
 
-    `jaxpr` is closed, and has one variable for each leaf of the arguments.
+    `jaxpr` has one variable for each leaf of the arguments. Empty if it can't be analysed.
     """
     found: dict[int, int] = {}
-    inputs = [frozenset({n}) if _is_integer(v) else _NOTHING for n, v in enumerate(jaxpr.in_avals)]
-    _walk(jaxpr.jaxpr, inputs, found)
+    plain = getattr(jaxpr, "jaxpr", jaxpr)
+    inputs = [
+        frozenset({number}) if _is_integer(one.aval) else _NOTHING
+        for number, one in enumerate(plain.invars)
+    ]
+    try:
+        _walk(plain, inputs, found)
+    except (KeyError, AttributeError, TypeError, ValueError, IndexError):
+        # Versions of JAX write jaxprs differently. Without limits, integers are small.
+        print("the trace could not be analysed, so integers are small:", file=sys.stderr)
+        traceback.print_exc()
+        return {}
     return found
 
 
