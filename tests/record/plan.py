@@ -21,7 +21,6 @@ from pathlib import Path
 from slipstream.outputs.terminal.plan import plan_json
 from slipstream.plan.measure.measure import measure
 from slipstream.plan.measure.selection import MeasureOptions
-from slipstream.plan.plan_folder import CONFIG
 from slipstream.plan.plans import PlanOptions, plan, show
 
 EXAMPLES = Path("examples")
@@ -31,6 +30,12 @@ MODELS = {
     "moe": ("moe.py:build", {"MOE_SIZE": "1b"}, ("batch=2,4,8",)),
 }
 ROUNDS, STEPS = 2, 3
+DATE = "planned.txt"
+"""when a plan was finished; the times of files may not survive a copy"""
+
+
+def today():
+    return datetime.datetime.now(datetime.UTC).isoformat()
 
 
 def make_plans(folder, names):
@@ -41,6 +46,7 @@ def make_plans(folder, names):
         found = plan(f"{EXAMPLES / target}", options)
         (machine,) = found.machines
         best = dict(machine.best.choices) if machine.best else None
+        (folder / name / DATE).write_text(today())
         print(f"{name}: {machine.counts}; recommended {best}", flush=True)
 
 
@@ -48,7 +54,7 @@ def measure_plans(folder, out, names, use_gpu=None):
     found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
     for name in names:
         os.environ.update(MODELS[name][1])
-        made = (folder / name / CONFIG).stat().st_mtime
+        made = (folder / name / DATE).read_text()
         before = plan_json(show(folder / name))
         options = MeasureOptions(
             is_all=True, rounds=ROUNDS, steps=STEPS, budget_s=540.0, records=False
@@ -62,8 +68,8 @@ def measure_plans(folder, out, names, use_gpu=None):
             ),
         )
         found[name] = {
-            "planned": datetime.datetime.fromtimestamp(made, datetime.UTC).isoformat(),
-            "measured": datetime.datetime.now(datetime.UTC).isoformat(),
+            "planned": made,
+            "measured": today(),
             "plan": before,
             "result": plan_json(after),
         }

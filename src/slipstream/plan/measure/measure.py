@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
-import shutil
 from pathlib import Path
 
 from slipstream.compiler.compile import machine_of
@@ -42,12 +41,14 @@ def measure(
     on_result: OnMeasured = lambda candidate, outcome: None,
     progress: Progress = lambda text: None,
 ) -> Plan:
-    """Measure candidates of a plan on the devices that are here; the plan, ranked again."""
+    """Measure candidates of a plan on the devices that are here; the plan, ranked again.
+
+    `use_gpu=False` takes as many devices of the CPU for the plan's GPUs, for tests.
+    """
     options = options or MeasureOptions()
     config = read_plan(folder)
     check_same_target(folder, config)
-    if use_gpu is None:
-        use_gpu = shutil.which("nvidia-smi") is not None
+    use_gpu = use_gpu is not False
     module, _, function = config.target.rpartition(":")
     progress("starting JAX on the devices that are here")
     cache = folder / CACHE
