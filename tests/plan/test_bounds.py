@@ -31,8 +31,14 @@ def workers():
         yield found
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def sizes(monkeypatch):
+def sizes(monkeypatch, cache):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     for model, given in SIZES.items():
         for name, value in given.items():
             monkeypatch.setenv(f"{model}_{name}", str(value))
