@@ -1,15 +1,15 @@
 """Three models, at least 24 combinations each: planned without a GPU, then all of them measured.
 
     python tests/record/plan.py --plan FOLDER                  # needs no GPU; FOLDER/gpt, …
-    python tests/record/plan.py --measure FOLDER OUT.json      # on one H200, 3 to 4 minutes a model
+    python tests/record/plan.py --measure FOLDER OUT.json      # on one H200
     python tests/record/plan.py --table OUT.json
 
 `--only gpt` takes one of the models (gpt, llama, moe). Measuring is resumed where it was
 interrupted, and each model is written to OUT.json as soon as it is done. Results of plans that were
 bounded away have no prediction but the bound; they are measured too, and listed.
 
-On an H200, a compile takes 10 to 20 s, eight at a time; a visit of a combination about 1.5 s, of
-which there are three for each of them and the reference.
+It has not run on a GPU yet. A compile may take 10 to 20 s there, eight at a time, and a visit of a
+combination, of which there are three for each of them and the reference, 1 or 2 s.
 """
 
 import argparse
