@@ -49,7 +49,7 @@ LONGEST = (
     "flags/presets/test_preset_effects.py",  # 31
     "run/test_job_python.py",  # 25
     "tune/search/test_screen.py",  # 25
-    "plan/test_bounds.py",  # 25
+    "plan/search/test_bounds.py",  # 25
     "compiler/test_combinations.py",  # 20
     "compiler/test_compile.py",  # 24
     "browser/test_report.py",  # 22

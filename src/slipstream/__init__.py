@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slipstream.machines.machine import Machine
     from slipstream.machines.topology import machine
     from slipstream.outputs.perfetto.trace import write_perfetto
-    from slipstream.plan.annotations import Divisor, Range
+    from slipstream.plan.space.annotations import Divisor, Range
     from slipstream.profile.profile import Profile
     from slipstream.profile.program import Program
     from slipstream.results.diagnosis import Diagnosis
@@ -56,7 +56,7 @@ _HOMES = {
     "Coverage": "costs.coverage",
     "Diagnosis": "results.diagnosis",
     "Diff": "analyses.diff.diff",
-    "Divisor": "plan.annotations",
+    "Divisor": "plan.space.annotations",
     "Gaps": "analyses.gaps",
     "Hosts": "analyses.hosts",
     "Machine": "machines.machine",
@@ -69,7 +69,7 @@ _HOMES = {
     "Prediction": "results.prediction",
     "Profile": "profile.profile",
     "Program": "profile.program",
-    "Range": "plan.annotations",
+    "Range": "plan.space.annotations",
     "Receipt": "experiment.receipt",
     "Roofline": "analyses.roofline",
     "Simulation": "simulate.engine",

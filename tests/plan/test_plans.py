@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.plan.objective import Objective
 from slipstream.plan.plan_folder import read_plan
 from slipstream.plan.plans import PlanOptions, plan, resume, show
+from slipstream.plan.search.objective import Objective
 from slipstream.results.planning import TIME
 
 TARGET = f"{Path(__file__).parent / 'choices_target.py'}:build"

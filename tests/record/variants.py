@@ -296,7 +296,7 @@ def _product(a, b, scale, contracted):
 def predict(out, names):
     from slipstream.compiler.compile import compilation
     from slipstream.machines.topology import machine
-    from slipstream.plan.limits import limits_of
+    from slipstream.plan.report.limits import limits_of
     from slipstream.simulate.prediction import predict as predicted
 
     found = {"date": today(), "jax": jax.__version__, "machine": "H200", "variants": {}}

@@ -17,8 +17,8 @@ from typing import Any
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target, identify
 from slipstream.errors import BadInput
-from slipstream.plan.choices import Choice
-from slipstream.plan.objective import Objective
+from slipstream.plan.search.objective import Objective
+from slipstream.plan.space.choices import Choice
 from slipstream.reading import damage, read_object
 from slipstream.tune.search.storage import sqlite_url
 from slipstream.writing import atomic_write, mark_folder

@@ -14,12 +14,7 @@ from slipstream.compiler.compile import machine_of
 from slipstream.compiler.targets import identify
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
-from slipstream.plan.choices import choices_of
-from slipstream.plan.facts import TIMEOUT_S
-from slipstream.plan.flags import FlagSearch
 from slipstream.plan.measure.measurements import read_measurements
-from slipstream.plan.objective import Objective, check_objective
-from slipstream.plan.parameters import read_parameters
 from slipstream.plan.plan_folder import (
     DEFAULT_FOLDER,
     PlanConfig,
@@ -28,11 +23,16 @@ from slipstream.plan.plan_folder import (
     read_plan,
     write_plan,
 )
-from slipstream.plan.report import machine_plan, unit_of
-from slipstream.plan.scaling import scaling, scaling_reasons, strong_scaling
-from slipstream.plan.search import MachineSearch, OnResult, Progress, open_study
-from slipstream.plan.search_space import SearchSpace
-from slipstream.plan.space import space_of
+from slipstream.plan.report.report import machine_plan, unit_of
+from slipstream.plan.report.scaling import scaling, scaling_reasons, strong_scaling
+from slipstream.plan.search.facts import TIMEOUT_S
+from slipstream.plan.search.flags import FlagSearch
+from slipstream.plan.search.objective import Objective, check_objective
+from slipstream.plan.search.search import MachineSearch, OnResult, Progress, open_study
+from slipstream.plan.space.choices import choices_of
+from slipstream.plan.space.parameters import read_parameters
+from slipstream.plan.space.search_space import SearchSpace
+from slipstream.plan.space.space import space_of
 from slipstream.results.planning import MachinePlan, Plan
 from slipstream.tune.ray.connection import connected
 

@@ -11,8 +11,8 @@ import pytest
 from plans import made_up_plan
 from slipstream.outputs.json import dumps
 from slipstream.outputs.terminal.plan import candidate_line, plan_json, render_plan
-from slipstream.plan.ranking import ranked
-from slipstream.plan.scaling import scaling, scaling_reasons, strong_scaling
+from slipstream.plan.report.ranking import ranked
+from slipstream.plan.report.scaling import scaling, scaling_reasons, strong_scaling
 from slipstream.results.planning import (
     MEASURED,
     PER_DEVICE,

@@ -5,12 +5,12 @@ from contextlib import closing
 import pytest
 
 from slipstream.compiler.compile import machine_of
-from slipstream.plan.choices import Choice
-from slipstream.plan.objective import Objective
 from slipstream.plan.plan_folder import PlanConfig, write_plan
-from slipstream.plan.search import open_study
-from slipstream.plan.search_space import SearchSpace
-from slipstream.plan.space import space_of
+from slipstream.plan.search.objective import Objective
+from slipstream.plan.search.search import open_study
+from slipstream.plan.space.choices import Choice
+from slipstream.plan.space.search_space import SearchSpace
+from slipstream.plan.space.space import space_of
 from slipstream.results.tuning import NO_FIT, OK
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.search.seeds import SEARCH, Suggestion

@@ -11,9 +11,9 @@ from slipstream.plan.measure.measured import MEASURED_WITH, open_measured, setti
 from slipstream.plan.measure.recording import simulate_again
 from slipstream.plan.plan_folder import read_plan
 from slipstream.plan.plans import show
-from slipstream.plan.search import open_study
-from slipstream.plan.search_space import SearchSpace
-from slipstream.plan.space import space_of
+from slipstream.plan.search.search import open_study
+from slipstream.plan.space.search_space import SearchSpace
+from slipstream.plan.space.space import space_of
 from slipstream.results.planning import MEASURED
 from slipstream.results.tuning import OK
 from slipstream.simulate.costing import costing

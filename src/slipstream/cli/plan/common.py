@@ -84,7 +84,7 @@ class LiveCandidates:
 
     def add(self, machine: Machine, candidate: Candidate, outcome: Outcome) -> None:
         from slipstream.outputs.terminal.plan import candidate_line
-        from slipstream.plan.report import candidate_of
+        from slipstream.plan.report.report import candidate_of
 
         found = candidate_of(candidate.number, candidate.settings, outcome)
         unit = str((outcome.details or {}).get("unit", ""))

@@ -95,8 +95,8 @@ def start(
     simulated. Continue an interrupted plan with: slipstream plan resume DIR
     """
     from slipstream.plan.measure.measure import check_gpu_here, measure
-    from slipstream.plan.objective import Objective
     from slipstream.plan.plans import PlanOptions, plan
+    from slipstream.plan.search.objective import Objective
 
     options = PlanOptions(
         on=tuple(spec.strip() for spec in on.split(",") if spec.strip()),

@@ -20,7 +20,7 @@ from slipstream.compiler.closing import Closing
 from slipstream.compiler.worker.process import WorkerFailed, WorkerProcess
 from slipstream.errors import BadInput
 from slipstream.jaxhooks.jax_types import is_out_of_memory
-from slipstream.plan.parameters import Value
+from slipstream.plan.space.parameters import Value
 from slipstream.results.planning import INVALID
 from slipstream.results.tuning import CRASH, HANG, NO_FIT, REFUSED
 from slipstream.tune.measure.ab_window import ArmFailed

@@ -14,10 +14,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream.plan.evaluation import VALUE
 from slipstream.plan.plan_folder import PlanConfig, storage_of
-from slipstream.plan.search_space import SearchSpace, settings_of
-from slipstream.plan.space import Combination
+from slipstream.plan.search.evaluation import VALUE
+from slipstream.plan.space.search_space import SearchSpace, settings_of
+from slipstream.plan.space.space import Combination
 from slipstream.results.planning import MEASURED, SIMULATED, Candidate
 from slipstream.results.tuning import OK, SAME
 from slipstream.tune.outcome import Outcome

@@ -15,7 +15,7 @@ from slipstream.plan.measure.measured import (
 )
 from slipstream.plan.measure.recording import is_better, recorded_outcomes, with_recorded
 from slipstream.plan.plan_folder import PlanConfig
-from slipstream.plan.search_space import SearchSpace
+from slipstream.plan.space.search_space import SearchSpace
 from slipstream.results.planning import Agreement, Candidate
 from slipstream.tune.outcome import Outcome
 

@@ -34,9 +34,9 @@ from slipstream.plan.measure.measured import (
 )
 from slipstream.plan.measure.selection import MeasureOptions, chosen, predicted_value
 from slipstream.plan.plan_folder import PlanConfig
-from slipstream.plan.search import open_study
-from slipstream.plan.search_space import SearchSpace
-from slipstream.plan.space import space_of
+from slipstream.plan.search.search import open_study
+from slipstream.plan.space.search_space import SearchSpace
+from slipstream.plan.space.space import space_of
 from slipstream.results.planning import INVALID, Candidate, MachinePlan
 from slipstream.results.tuning import OK
 from slipstream.tune.measure.ab_window import (

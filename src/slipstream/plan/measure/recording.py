@@ -20,12 +20,12 @@ from pathlib import Path
 from slipstream.compiler.combinations import Combinations, combinations
 from slipstream.errors import SlipstreamError
 from slipstream.machines.machine import Machine
-from slipstream.plan.evaluation import VALUE
-from slipstream.plan.limits import limits_of
 from slipstream.plan.measure.calibration import compared
 from slipstream.plan.measure.measured import Key, key_of, key_of_candidate, settings_of_candidate
 from slipstream.plan.plan_folder import PlanConfig, storage_of
-from slipstream.plan.search_space import SearchSpace
+from slipstream.plan.report.limits import limits_of
+from slipstream.plan.search.evaluation import VALUE
+from slipstream.plan.space.search_space import SearchSpace
 from slipstream.results.planning import BOUND, Candidate, Limit
 from slipstream.results.tuning import OK, REFUSED
 from slipstream.simulate.prediction import predict

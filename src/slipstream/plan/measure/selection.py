@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.plan.measure.arms import STEPS
-from slipstream.plan.ranking import order
+from slipstream.plan.report.ranking import order
 from slipstream.results.planning import CANNOT_WIN, Candidate, MachinePlan
 from slipstream.tune.measure.ab_window import JOBS, LookSchedule
 

@@ -1,0 +1,1 @@
+"""What a plan found: limits, ranking, reasons and scaling."""

@@ -1,0 +1,1 @@
+"""Combinations evaluated: bounds, the real compiler and the simulation."""

@@ -1,0 +1,1 @@
+"""What may vary: the choices of a build function, and their combinations on a machine."""
