@@ -182,5 +182,8 @@ class MachineSearch:
                 found[one] = evaluation.promise(settings_of(one))
 
         with ThreadPoolExecutor(len(evaluations)) as pool:
-            list(pool.map(bound_all, evaluations))
+            try:
+                list(pool.map(bound_all, evaluations))
+            finally:
+                left.clear()  # after Ctrl-C, the threads stop with what they are at
         return found
