@@ -44,12 +44,14 @@ class PlanConfig:
     timeout_s: float = 300.0
     seed: int = 0
     storage: str | None = None
+    command: tuple[str, ...] = ()
+    """of a program that is launched, with places for its choices; empty for a build function"""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """files and variables that the target reads, and their contents, by `TargetInputs`"""
 
     @property
     def as_target(self) -> Target:
-        return identify(self.target)
+        return Target("command", self.target) if self.command else identify(self.target)
 
 
 def has_plan(folder: Path) -> bool:
@@ -79,6 +81,7 @@ def read_plan(folder: Path) -> PlanConfig:
         data |= {
             "choices": tuple(choices),
             "machines": tuple(data["machines"]),
+            "command": tuple(data.get("command", ())),
             "objective": Objective(**data["objective"]),
         }
         return PlanConfig(**data)

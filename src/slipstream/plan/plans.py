@@ -27,10 +27,11 @@ from slipstream.plan.report.report import machine_plan, unit_of
 from slipstream.plan.report.scaling import scaling, scaling_reasons, strong_scaling
 from slipstream.plan.search.facts import TIMEOUT_S
 from slipstream.plan.search.flags import FlagSearch
+from slipstream.plan.search.launched import command_parameters
 from slipstream.plan.search.objective import Objective, check_objective
 from slipstream.plan.search.search import MachineSearch, OnResult, Progress, open_study
 from slipstream.plan.space.choices import choices_of
-from slipstream.plan.space.parameters import read_parameters
+from slipstream.plan.space.parameters import Parameter, read_parameters
 from slipstream.plan.space.search_space import SearchSpace
 from slipstream.plan.space.space import space_of
 from slipstream.results.planning import MachinePlan, Plan
@@ -60,6 +61,8 @@ class PlanOptions:
     """the address of a Ray cluster"""
     flags: int = 0
     """layouts whose flags are tuned then"""
+    command: tuple[str, ...] = ()
+    """of a program that is launched, instead of a build function"""
 
 
 def plan(
@@ -93,8 +96,7 @@ def start(target: str, options: PlanOptions, progress: Progress = lambda text: N
     machines = [machine_of(spec) for spec in options.on]
     check_objective(options.objective, {machine.gpu.name for machine in machines})
     progress(f"reading the choices of {target}")
-    found = identify(target)
-    choices = choices_of(target, read_parameters(found), options.vary)
+    choices = choices_of(target, _parameters(target, options), options.vary)
     for machine in machines:
         if not (space := space_of(choices, machine, options.where)).count:
             reasons = "; ".join(str(one) for one in space.skipped[:3]) or "no value is left"
@@ -112,9 +114,23 @@ def start(target: str, options: PlanOptions, progress: Progress = lambda text: N
         timeout_s=options.timeout_s,
         seed=options.seed,
         storage=options.storage,
+        command=options.command,
     )
     write_plan(options.folder, config)
     return config
+
+
+def _parameters(target: str, options: PlanOptions) -> tuple[Parameter, ...]:
+    if not options.command:
+        return read_parameters(identify(target))
+    if not options.objective.work:
+        raise BadInput(
+            "the work of a step can't be read from a command; say it with the values that vary: "
+            "--work 'batch * devices * 2048' --unit tokens"
+        )
+    if options.flags:
+        raise BadInput("--flags needs FILE.py:FUNCTION; for a command: slipstream tune")
+    return command_parameters(options.command, options.vary)
 
 
 def resume(

@@ -63,7 +63,7 @@ PREDICTED = "predicted"
 PREDICTION = "predicted: nothing ran on a device; XLA compiled, the step was simulated"
 CALLS = 3
 """of a program until it counts as the step: few, since nothing is timed"""
-_DEVICES = "xla_force_host_platform_device_count"
+DEVICES = "xla_force_host_platform_device_count"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _lowered(
     request = Request(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / REQUEST)
     environment = job_environment(os.environ, request, preflight.environment)
     flags = environment.get("XLA_FLAGS", "")
-    environment["XLA_FLAGS"] = f"{flags} --{_DEVICES}={machine.devices}".strip()
+    environment["XLA_FLAGS"] = f"{flags} --{DEVICES}={machine.devices}".strip()
     environment["JAX_PLATFORMS"] = "cpu"
     say("profile…", f"the job runs on the CPU until its step is known; log: {phase}/log.txt")
     with CapturedStream(phase / "output.txt") as output, CapturedStream(phase / "log.txt") as log:

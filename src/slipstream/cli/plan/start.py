@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +22,13 @@ from slipstream.cli.tune.common import JobsOption, RayOption, StorageOption, Tim
 
 
 def start(
-    target: Annotated[
-        str,
+    words: Annotated[
+        list[str],
         typer.Argument(
-            metavar="FILE.py:FUNCTION",
+            metavar="FILE.py:FUNCTION | -- CMD...",
             help="Build function: its keyword parameters with Literal, enum, bool, "
-            "slipstream.Range or slipstream.Divisor types are the choices.",
+            "slipstream.Range or slipstream.Divisor types are the choices. Or the command of a "
+            "program, with {NAME} where a value of --vary belongs.",
         ),
     ],
     on: Annotated[
@@ -94,10 +96,13 @@ def start(
     Every combination that can win is compiled by XLA's GPU compiler, with no GPU needed, and
     simulated. Continue an interrupted plan with: slipstream plan resume DIR
     """
-    from slipstream.plan.measure.measure import check_gpu_here, measure
+    from slipstream.plan.measure.measure import check_measurable, measure
     from slipstream.plan.plans import PlanOptions, plan
     from slipstream.plan.search.objective import Objective
 
+    # A command has places for its choices, so it has more than one word.
+    command = tuple(words) if len(words) > 1 else ()
+    target = shlex.join(words) if command else words[0]
     options = PlanOptions(
         on=tuple(spec.strip() for spec in on.split(",") if spec.strip()),
         vary=tuple(vary or ()),
@@ -119,9 +124,10 @@ def start(
         costs=costs,
         ray=ray,
         flags=flags,
+        command=command,
     )
     if is_measured:
-        check_gpu_here(options.folder)
+        check_measurable(options.folder, command)
     with LiveCandidates() as live:
         found = plan(target, options, on_result=live.add, progress=live.progress)
         if is_measured:

@@ -47,6 +47,7 @@ def measure(
     """
     options = options or MeasureOptions()
     config = read_plan(folder)
+    check_function(config.command)
     check_same_target(folder, config)
     use_gpu = use_gpu is not False
     module, _, function = config.target.rpartition(":")
@@ -82,8 +83,18 @@ def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
     return folder / now
 
 
-def check_gpu_here(folder: Path) -> None:
-    """Missing if nothing can be measured once the plan is made."""
+def check_function(command: tuple[str, ...]) -> None:
+    """BadInput if the plan is of a command."""
+    if command:
+        raise BadInput(
+            "a plan of a command can't be measured here; time its commands: slipstream tune TARGET "
+            "--measure -- CMD, with the places that vary as knobs (--add)"
+        )
+
+
+def check_measurable(folder: Path, command: tuple[str, ...]) -> None:
+    """BadInput or Missing if nothing can be measured once the plan is made."""
+    check_function(command)
     if visible_gpu() is None:
         raise Missing(
             "no GPU is visible to measure on; make the plan without --measure, copy its folder to "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from slipstream.compiler.closing import Closing
-from slipstream.compiler.combinations import combinations
+from slipstream.compiler.combinations import Combinations, combinations
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
@@ -20,6 +20,7 @@ from slipstream.compiler.time_limit import TimeLimit
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.plan.search.bounds import lower_bounds
 from slipstream.plan.search.facts import EvaluationSpec, Facts
+from slipstream.plan.search.launched import JobSession
 from slipstream.plan.search.simulated_step import simulated_step
 from slipstream.plan.space.search_space import Settings, combination_of
 from slipstream.results.planning import CANNOT_WIN, INVALID
@@ -82,7 +83,11 @@ class Evaluation(Closing):
     def __init__(self, spec: EvaluationSpec, known: Known | None = None) -> None:
         self._spec = spec
         self._known = known if known is not None else Known()
-        self._session = combinations(spec.target, spec.machine)
+        self._session: Combinations | JobSession = (
+            JobSession(spec.command, spec.machine)
+            if spec.command
+            else combinations(spec.target, spec.machine)
+        )
 
     @property
     def inputs(self) -> TargetInputs:

@@ -27,6 +27,8 @@ class EvaluationSpec:
     objective: Objective
     costs: RecordedCosts | None = None
     timeout_s: float = TIMEOUT_S
+    command: tuple[str, ...] = ()
+    """of a program that is launched; empty for a build function"""
 
     @property
     def memory_limit(self) -> int:

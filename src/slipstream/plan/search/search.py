@@ -18,7 +18,6 @@ from functools import reduce
 from pathlib import Path
 
 from slipstream.compiler.source_tracking import TargetInputs
-from slipstream.compiler.targets import identify
 from slipstream.machines.machine import Machine
 from slipstream.plan.plan_folder import PlanConfig, storage_of, write_plan
 from slipstream.plan.search.evaluation import VALUE, Evaluation, Known
@@ -120,11 +119,12 @@ class MachineSearch:
     def _spec(self) -> EvaluationSpec:
         config = self._config
         return EvaluationSpec(
-            identify(config.target),
+            config.as_target,
             self._machine,
             config.objective,
             recorded_costs(config.costs, load) if config.costs else None,
             config.timeout_s,
+            config.command,
         )
 
     def _settled(self, study: Study) -> set[Combination]:
