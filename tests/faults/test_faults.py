@@ -49,7 +49,7 @@ def test_the_harness_finds_a_file_that_is_written_in_place() -> None:
 def test_no_duration_comes_from_a_clock_that_can_be_set() -> None:
     """`time.time` jumps when a clock is set; `time.monotonic` and `perf_counter` don't.
 
-    The date in a manifest of costs is no duration.
+    The date in a manifest of costs, of a recording or of a measurement is no duration.
     """
     found = [
         f"{file.relative_to(SOURCE)}: {line.strip()}"
@@ -59,4 +59,8 @@ def test_no_duration_comes_from_a_clock_that_can_be_set() -> None:
             r"\btime\.time(_ns)?\(|\b(now|utcnow|today)\(|\bdatetime_(start|complete)", line
         )
     ]
-    assert found == ['costs/extract.py: "date": datetime.now(UTC).isoformat(timespec="seconds"),']
+    assert found == [
+        'costs/extract.py: "date": datetime.now(UTC).isoformat(timespec="seconds"),',
+        'plan/measure/measure.py: now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")',
+        "plan/measure/measuring.py: return datetime.now(UTC).date().isoformat()",
+    ]

@@ -131,11 +131,12 @@ def test_a_study_whose_candidates_are_jobs(target, tmp_path, job):
 
 
 def test_a_hanging_run_is_ended_with_its_child_processes(tmp_path, monkeypatch):
-    pid = tmp_path / "pid"
+    pid, looks = tmp_path / "pid", []
 
     def monotonic():
-        """Time passes once the job is so far."""
-        return 700.0 if pid.exists() and pid.read_text() else 0.0
+        """Time passes once the job is so far, and not before the first look at the clock."""
+        looks.append(bool(looks) and pid.exists() and bool(pid.read_text()))
+        return 700.0 * any(looks)
 
     clock = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)
     monkeypatch.setattr(shortrun, "time", clock)

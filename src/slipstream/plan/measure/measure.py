@@ -6,9 +6,9 @@ plan folder ─► is its machine here? ─► measure ─► record one ─► 
 
 from __future__ import annotations
 
-import datetime
 import os
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 from slipstream.compiler.compile import machine_of
@@ -75,7 +75,7 @@ def measure(
 
 def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
     """The folder of a recording of one candidate; None if the profiler fails."""
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     try:
         arms.record(str(candidate.number), folder / now)
     except ArmFailed:

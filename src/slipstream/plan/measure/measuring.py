@@ -10,12 +10,12 @@ and are compared by their time for a unit of work, round by round, with the one 
 
 from __future__ import annotations
 
-import datetime
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -278,4 +278,4 @@ def _range(window: ABWindow, name: str) -> tuple[float, float]:
 
 
 def _today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
+    return datetime.now(UTC).date().isoformat()
