@@ -86,7 +86,8 @@ def test_combinations_that_fail_say_why_and_the_rest_goes_on(bad):
         seen = {one.choices["goes_wrong"]: one for one in found.candidates}
         assert found.best.choices["goes_wrong"] == "no"
         assert seen["raises"].status == "invalid"
-        assert "ValueError: batch 1 is not what I want" in seen["raises"].why
+        line = Path(TARGET.rpartition(":")[0]).name
+        assert seen["raises"].why.startswith("ValueError: batch 1 is not what I want (" + line)
         assert seen["dies"].status == "crash" and "code 3" in seen["dies"].why
         assert seen["large"].status == "does not fit" and "TB of" in seen["large"].why
         statuses = Counter(one.status for one in found.candidates)

@@ -29,9 +29,11 @@ class CompileFailed(BadInput):
     aborted   nobody: another thread called `abort`
     """
 
-    def __init__(self, text: str, kind: str) -> None:
+    def __init__(self, text: str, kind: str, reason: str | None = None) -> None:
+        """`reason`: the text without what many failures of one target have in common."""
         super().__init__(text)
         self.kind = kind
+        self.reason = reason or text
 
 
 def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) -> SlipstreamError:
@@ -112,10 +114,11 @@ def _raised(failed: WorkerFailed, target: Target, log: Path) -> SlipstreamError:
         known = ", ".join(name for name in names if not name.startswith("_")) or "no function"
         guess = did_you_mean(target.function, names, cutoff=0.4)
         return BadInput(f"{target.module} has no function {target.function}; {guess}it has {known}")
-    where = f" at {answer['place']}" if answer["place"] else ""
+    line, place = _shortened(answer["line"]), answer["place"]
+    where = f" at {place}" if place else ""
+    short = f" ({Path(place).name})" if place else ""
     return CompileFailed(
-        f"{target.label} raised {_shortened(answer['line'])}{where}; full traceback: {log}",
-        "invalid",
+        f"{target.label} raised {line}{where}; full traceback: {log}", "invalid", f"{line}{short}"
     )
 
 

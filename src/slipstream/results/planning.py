@@ -120,6 +120,7 @@ class PlanCounts:
     same: int = 0
     """compiled to a program that was known already"""
     failed: int = 0
+    """before their program was known"""
     measured: int = 0
 
 

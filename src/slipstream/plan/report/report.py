@@ -118,10 +118,9 @@ def candidate_of(number: int, settings: Settings, outcome: Outcome) -> Candidate
 
 
 def _counts(space: Space, candidates: Sequence[Candidate]) -> PlanCounts:
-    bounded = [
-        one for one in candidates if one.basis == BOUND and one.status in (NO_FIT, CANNOT_WIN)
-    ]
-    failed = [one for one in candidates if one.status in FAILED and one not in bounded]
+    uncompiled = [one for one in candidates if one.basis == BOUND]
+    bounded = [one for one in uncompiled if one.status in (NO_FIT, CANNOT_WIN)]
+    failed = [one for one in uncompiled if one.status in FAILED and one not in bounded]
     return PlanCounts(
         combinations=space.count,
         bounded=len(bounded),

@@ -194,7 +194,7 @@ def failed_outcome(error: SlipstreamError, spent_s: float | None) -> Outcome:
     if spent_s is not None:
         return Outcome(HANG, note=f"it took more than {spent_s:.0f} s")
     if isinstance(error, CompileFailed):
-        return Outcome(_KINDS[error.kind], note=str(error))
+        return Outcome(_KINDS[error.kind], note=error.reason)
     return Outcome(INVALID if isinstance(error, BadInput) else CRASH, note=str(error))
 
 
