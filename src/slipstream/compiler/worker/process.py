@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,9 @@ class WorkerProcess:
     def close(self) -> None:
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
-                pipe.close()
+                # What could not be written to a process that died is written once more here.
+                with suppress(BrokenPipeError):
+                    pipe.close()
         try:
             self._child.wait(timeout=5)
         except subprocess.TimeoutExpired:
