@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -326,3 +327,14 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
         write(target)
     assert os.listdir(tmp_path) == ["out"]
     assert target.read_text() == "old"
+
+
+def test_a_folder_that_another_process_marks_meanwhile_is_ours(tmp_path, monkeypatch):
+    listed = Path.iterdir
+
+    def marked_meanwhile(folder):
+        mark_folder(folder)
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", marked_meanwhile)
+    assert is_ours(tmp_path)

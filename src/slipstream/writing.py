@@ -90,8 +90,10 @@ def mark_folder(folder: Path) -> Path:
 
 def is_ours(folder: Path) -> bool:
     """Whether a folder was made by `mark_folder`, or holds nothing, or does not exist."""
+    marker = folder / MARKER
     try:
-        return (folder / MARKER).exists() or not any(folder.iterdir())
+        # Looked at twice: another process may mark it now, and that comes before anything else.
+        return marker.exists() or not any(folder.iterdir()) or marker.exists()
     except FileNotFoundError:
         return not folder.is_symlink()
     except OSError:  # a file, or a folder that can't be read
