@@ -250,6 +250,29 @@ def attention_groups():
                 plain.add(functools.partial(backward, attend=slow), *[shape] * 4)
     yield group
     yield plain
+    yield grouped_attention()
+
+
+def grouped_attention():
+    """XLA's own attention, queries sharing keys or not, by length: mostly kernels over rows."""
+    group = Group("attention xla")
+    for batch, tokens, heads, shared, head in (
+        (16, 512, 16, 16, 64), (4, 1024, 16, 4, 64), (2, 2048, 32, 8, 128), (2, 4096, 12, 4, 128),
+        (1, 8192, 8, 2, 128),
+    ):  # fmt: skip
+        queries = ((batch, tokens, heads, head), BF16)
+        keys = ((batch, tokens, shared, head), BF16)
+        for causal in (True, False):
+
+            def attend(q, k, v, causal=causal):
+                return jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation="xla")
+
+            def backward(q, k, v, g, attend=attend):
+                return jax.vjp(attend, q, k, v)[1](g)
+
+            group.add(attend, queries, keys, keys)
+            group.add(backward, queries, keys, keys, queries)
+    return group
 
 
 def convolution_groups():

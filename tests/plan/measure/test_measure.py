@@ -119,6 +119,16 @@ def test_a_target_that_would_be_built_otherwise_is_not_measured(planned, monkeyp
         check_same_target(folder, config)
 
 
+def test_variables_that_are_places_may_differ_between_machines(planned, monkeypatch):
+    folder = planned([({"work": 1}, 100.0, 64.0)])
+    monkeypatch.setenv("PATH", "/here/bin:/usr/bin")
+    monkeypatch.setenv("SOME_CONFIG", "/here/config.yaml")
+    inputs = TargetInputs((), ("PATH", "SOME_CONFIG")).state()
+    monkeypatch.setenv("PATH", "/there/bin:/bin:")
+    monkeypatch.delenv("SOME_CONFIG")
+    check_same_target(folder, replace(read_plan(folder), inputs=inputs))
+
+
 def test_those_that_should_be_bad_are_spread_over_the_ranking(planned):
     folder = planned([({"work": n}, float(n), 64.0) for n in range(1, 13)])
     (machine,) = show(folder).machines

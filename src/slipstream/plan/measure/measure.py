@@ -102,14 +102,21 @@ def check_measurable(folder: Path, command: tuple[str, ...]) -> None:
         )
 
 
+def _is_place(value: str | None) -> bool:
+    """Whether a variable is unset, a path, or a list of them: those differ between machines."""
+    return not value or all(Path(part).is_absolute() for part in value.split(os.pathsep) if part)
+
+
 def check_same_target(folder: Path, config: PlanConfig) -> None:
     """BadInput if the target would be built as another program than the plan's.
 
-    Files may be at another place on this machine, and JAX may be set up otherwise.
+    Files may be at another place on this machine, which variables such as PATH say, and JAX may be
+    set up otherwise.
     """
     again = f"slipstream plan measure {folder}"
     for name, value in config.inputs.get("variables", {}).items():
-        if name.startswith(ALWAYS) or os.environ.get(name) == value:
+        own = os.environ.get(name)
+        if name.startswith(ALWAYS) or own == value or (_is_place(value) and _is_place(own)):
             continue
         here = f"{name}={os.environ[name]}" if name in os.environ else f"{name} is not set"
         if value is None:
