@@ -13,6 +13,7 @@ from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpus
 from slipstream.machines.kernel_model import kernel_time
 from slipstream.machines.topology import machine
+from slipstream.machines.tpus import tpus
 from slipstream.simulate.prediction import predict
 
 TEXT = """\
@@ -37,6 +38,8 @@ def test_list():
     assert max(map(len, lines)) <= 80
     found = json.loads(run("list", "--json").output)
     assert [gpu["name"] for gpu in found["gpus"]] == list(gpus())
+    assert [tpu["name"] for tpu in found["tpus"]] == list(tpus())
+    assert "v5p     103 GB   2.8      459    459        600         16  ICI, 6 links" in lines
     assert {"key", "name", "bandwidth", "latency_us"} <= found["networks"][0].keys()
 
 
@@ -57,6 +60,18 @@ def test_show():
     found = json.loads(run("show", "2x8xH200", "--json").output)
     assert (found["devices"], found["topology"], found["gpu"]["cores"]) == (16, "1x2x8", 132)
     assert len(found["collectives"]) == 24
+
+
+def test_show_tpus():
+    lines = run("show", "2xv5e-128").output.splitlines()
+
+    assert lines[0] == "2xv5e-128: 256 × TPU v5 lite · 2 slices · 64 hosts · topology 2xv5e:8x16"
+    assert "network   dcn, 100 Gb/s per host, each way, 250 µs" in lines
+    assert "torus 8x16 that wraps around along" in "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+    found = json.loads(run("show", "tpu7x-8", "--json").output)
+    assert (found["devices"], found["tpu"]["devices_per_chip"]) == (8, 2)
+    assert found["torus"] == {"shape": [2, 2, 1], "wraps": [False] * 3}
 
 
 def test_one_gpu_has_nobody_to_talk_to():

@@ -89,7 +89,7 @@ def test_kernels_of_pallas_were_compared_with_nothing_yet() -> None:
 
 
 def test_other_architectures_rest_on_data_sheets() -> None:
-    ampere = replace(H200, gpu=machine("A100").gpu)
+    ampere = replace(H200, chip=machine("A100").gpu)
     assert band(gemm(kind="fusion"), on=ampere)[1] > band(gemm(kind="fusion"))[1] + 0.3
 
 

@@ -15,7 +15,7 @@ from slipstream.machines.topology import machine
 SIZES = (16, 256, 4096, 11008)
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "tf32": "float32", "f8": "float8_e4m3fn"}
 UNCAPPED = {
-    name: replace(machine(name), gpu=replace(gpu, power_w=0)) for name, gpu in gpus().items()
+    name: replace(machine(name), chip=replace(gpu, power_w=0)) for name, gpu in gpus().items()
 }
 
 

@@ -41,7 +41,7 @@ def test_a_step_of_products_is_at_its_cap() -> None:
     assert 1400 < clock_mhz(found) < 1700
     # Its kernels take as long as at this clock.
     at = H200.at(found.power.clock_hz / H200.gpu.clock_hz)
-    slowed = simulation(products(20), replace(at, gpu=replace(at.gpu, power_w=0)))
+    slowed = simulation(products(20), replace(at, chip=replace(at.gpu, power_w=0)))
     walls = [step_times(one.profile).wall_us for one in (found, slowed)]
     assert walls[0] == pytest.approx(walls[1])
 
@@ -71,18 +71,18 @@ def test_a_step_that_waits_has_a_higher_clock() -> None:
 
 def test_lower_caps_and_fewer_changing_bits() -> None:
     found = simulation(products(10), H200)
-    lower = replace(H200, gpu=replace(H200.gpu, power_w=500, static_w=117))
+    lower = replace(H200, chip=replace(H200.gpu, power_w=500, static_w=117))
     assert clock_mhz(simulation(products(10), lower)) < 0.9 * clock_mhz(found)
     constant = replace(H200, activity=0.5)
     assert clock_mhz(simulation(products(10), constant)) > 1.1 * clock_mhz(found)
 
 
 def test_without_a_known_cap_the_clock_is_the_highest() -> None:
-    unknown = replace(H200, gpu=replace(H200.gpu, power_w=0))
+    unknown = replace(H200, chip=replace(H200.gpu, power_w=0))
     found, capped = simulation(products(4), unknown), simulation(products(4), H200)
     assert found.power is None
     assert step_times(found.profile).wall_us < step_times(capped.profile).wall_us
-    free = replace(H200, gpu=replace(H200.gpu, power_w=10_000))
+    free = replace(H200, chip=replace(H200.gpu, power_w=10_000))
     wall_us = step_times(simulation(products(4), free).profile).wall_us
     assert step_times(found.profile).wall_us == pytest.approx(wall_us)
     # This Toy has no cap, and its peaks are those of its only clock.

@@ -94,7 +94,7 @@ class _Counted:
     ) -> None:
         self.program = program
         self.estimates = estimates
-        self.bandwidth = machine.gpu.memory_bandwidth
+        self.bandwidth = machine.chip.memory_bandwidth
         self.loads = program_loads(machine, program, estimates)
         self.known: dict[str, _Least] = {}
 

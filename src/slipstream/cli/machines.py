@@ -1,4 +1,4 @@
-"""`slipstream machines`: GPUs, how they are connected, and what was measured on them."""
+"""`slipstream machines`: GPUs and TPUs, how they are connected, and what was measured on them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SpecArgument = Annotated[
     str,
     typer.Argument(
         metavar="SPEC",
-        help="Machine: 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs), or "
-        "a .toml file.",
+        help="Machine: 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs), "
+        "v5p-128 or v5p:4x4x4 (TPUs), 2xv5e-256 (slices × TPUs), or a .toml file.",
     ),
 ]
 FilesArgument = Annotated[
@@ -64,7 +64,7 @@ KindOption = Annotated[
 
 machines = typer.Typer(
     cls=CommandGroup,
-    help="List, describe and calibrate GPUs and networks.",
+    help="List, describe and calibrate GPUs, TPUs and networks.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -72,13 +72,14 @@ machines = typer.Typer(
 
 @machines.command("list")
 def list_machines(json: JsonOption = False) -> None:
-    """List all known GPUs and networks, with their peaks."""
+    """List all known GPUs, TPUs and networks, with their peaks."""
     from slipstream.machines.gpus import gpus, networks
+    from slipstream.machines.tpus import tpus
     from slipstream.outputs.terminal.machines import list_json, render_list
 
     if json:
-        return show_json(list_json(gpus(), networks()))
-    show(lambda width: render_list(gpus(), networks(), width))
+        return show_json(list_json(gpus(), tpus(), networks()))
+    show(lambda width: render_list(gpus(), tpus(), networks(), width))
 
 
 @machines.command("show")

@@ -95,7 +95,7 @@ def _start(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
             f"pip install 'slipstream[compiler]' (log: {log})"
         )
     return BadInput(
-        f"XLA can't build the topology {machine.topology} of {machine.gpu.name}, for "
+        f"XLA can't build the topology {machine.topology} of {machine.chip.name}, for "
         f"{machine.spec}: {_plain(text)}; expected slices × hosts × GPUs, all at least 1, and a "
         f"target configuration that this plugin supports (log: {log})"
     )
@@ -143,7 +143,7 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
         size = _BYTES.search(line)
         needs = f" (it needs {size[1]})" if size else ""
         return CompileFailed(
-            f"{target.label} does not fit in the memory of one {machine.gpu.name}{needs}: reduce "
+            f"{target.label} does not fit in the memory of one {machine.chip.name}{needs}: reduce "
             "the batch size, checkpoint more layers, or shard over more devices; XLA's error: "
             f"{_plain(line)}",
             "memory",
@@ -160,8 +160,8 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
 def _bigger(machine: Machine, devices: int) -> str:
     hosts = -(-devices // machine.gpus_per_host)
     if devices % machine.gpus_per_host or hosts == 1:
-        return f"{devices}x{machine.gpu.name}"
-    return f"{hosts}x{machine.gpus_per_host}x{machine.gpu.name}"
+        return f"{devices}x{machine.chip.name}"
+    return f"{hosts}x{machine.gpus_per_host}x{machine.chip.name}"
 
 
 def _plain(line: str) -> str:

@@ -40,7 +40,7 @@ def _listed() -> str | None:
 
 def is_same_model(machine: Machine, model: str | None) -> bool:
     """Whether a machine has GPUs of this model; `NVIDIA H200` and `NVIDIA H200 NVL` differ."""
-    return model is not None and model.casefold() == machine.gpu.full_name.casefold()
+    return model is not None and model.casefold() == machine.chip.full_name.casefold()
 
 
 def check_same_model(machine: Machine) -> None:
@@ -53,6 +53,6 @@ def check_same_model(machine: Machine) -> None:
         )
     if not is_same_model(machine, model):
         raise BadInput(
-            f"the local GPU is {model}, but {machine.spec} has {machine.gpu.full_name}; "
+            f"the local GPU is {model}, but {machine.spec} has {machine.chip.full_name}; "
             "omit the option, or compile for the local GPU"
         )

@@ -261,7 +261,7 @@ class CompilerSession(Closing):
     def _capacity(self) -> int:
         """The memory of a device; the target configuration may be more exact than the machine."""
         stated = _DEVICE_MEMORY.search(self._config)
-        return int(stated[1]) if stated else self.machine.gpu.memory_bytes
+        return int(stated[1]) if stated else self.machine.chip.memory_bytes
 
 
 NEAR_LIMIT = 0.95
@@ -273,7 +273,7 @@ def _own_messages(
     machine: Machine, memory: MemoryUse, devices: int, set_flags: Mapping[str, str]
 ) -> list[CompilerMessage]:
     found = []
-    gpu = machine.gpu.name
+    gpu = machine.chip.name
     planned = memory.planned_bytes(int(set_flags.get(_SLOP_FACTOR, 95)))
     if memory.fits and memory.temporaries_bytes > NEAR_LIMIT * planned:
         text = (

@@ -237,6 +237,8 @@ def _why(machine: Machine, collective: Collective, group: Group, choice: Choice)
 
 def overview(machine: Machine) -> MachineOverview:
     """Sample times of collectives: within a host, and over all GPUs if there are more."""
+    if machine.kind == "tpu":
+        return MachineOverview(machine, ())
     groups = dict.fromkeys((min(machine.gpus_per_host, machine.devices), machine.devices))
     samples = [
         CollectiveSample(

@@ -84,13 +84,14 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
     data = _load(file)
     _check_keys(data, _KEYS, f"{file}")
     model = _gpu(data.get("gpu"), file)
-    counts = {key: _count(data, key, file) for key in ("slices", "hosts", "gpus_per_host")}
     return Machine(
         spec=str(path),
-        gpu=model,
+        chip=model,
         network=_network(data.get("network"), model, file),
+        slices=_count(data, "slices", file),
+        hosts=_count(data, "hosts", file),
+        gpus_per_host=_count(data, "gpus_per_host", file),
         calibration=_calibration(data.get("calibration", {}), file),
-        **counts,
     )
 
 

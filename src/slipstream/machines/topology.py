@@ -3,6 +3,7 @@
 H200                 one GPU                        8xH200       one host of 8
 64xH200              8 hosts of 8, the usual number of GPUs per host
 4x8xH100             hosts × GPUs                   2x4x8xB200   slices × hosts × GPUs
+v5p-128, v5p:4x4x4   a slice of TPUs                2xv5e-256    slices × TPUs of each
 cluster.toml         your own, from a file          16xcluster.toml   16 of the same GPUs
 """
 
@@ -16,11 +17,12 @@ from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine
 from slipstream.machines.gpus import gpu, usual_network
 from slipstream.machines.machine import Machine
+from slipstream.machines.tpus import is_slice, tpu_machine
 
 _SPEC = re.compile(r"^(?P<counts>(?:\d+\s*[x×*]\s*)*)(?P<name>\S.*)$", re.IGNORECASE)
 _FORMS = (
-    "expected H200, 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs) "
-    "or a .toml file"
+    "expected H200, 8xH200, 4x8xH100 (hosts × GPUs), 2x4x8xB200 (slices × hosts × GPUs), "
+    "v5p-128 or v5p:4x4x4 (TPUs), or a .toml file"
 )
 MOST_DEVICES = 1_000_000
 
@@ -28,6 +30,8 @@ MOST_DEVICES = 1_000_000
 def machine(spec: str) -> Machine:
     """The machine that `spec` describes."""
     text = spec.strip()
+    if is_slice(text):
+        return tpu_machine(text)
     matched = _SPEC.match(text)
     if matched is None or re.fullmatch(r"[\dx×*\s]+", text):
         raise BadInput(f"{spec!r} names no GPU; {_FORMS}")
@@ -49,7 +53,7 @@ def _described(name: str, is_counted: bool) -> Machine:
         found = read_machine(name)
         return replace(found, slices=1, hosts=1, gpus_per_host=1) if is_counted else found
     model = gpu(name)
-    return Machine(spec=name, gpu=model, network=usual_network(model.name))
+    return Machine(spec=name, chip=model, network=usual_network(model.name))
 
 
 def _counted(base: Machine, counts: list[int], spec: str) -> Machine:

@@ -94,7 +94,7 @@ def plan(
 def start(target: str, options: PlanOptions, progress: Progress = lambda text: None) -> PlanConfig:
     """Read the choices, check everything that was asked for, and write the folder."""
     machines = [machine_of(spec) for spec in options.on]
-    check_objective(options.objective, {machine.gpu.name for machine in machines})
+    check_objective(options.objective, {machine.chip.name for machine in machines})
     progress(f"reading the choices of {target}")
     choices = choices_of(target, _parameters(target, options), options.vary)
     for machine in machines:

@@ -56,7 +56,7 @@ def predict(
         exposed_copy_us=times.exposed_copy_us,
         idle_us=times.idle_us,
         memory_bytes=memory,
-        memory_capacity_bytes=machine.gpu.memory_bytes,
+        memory_capacity_bytes=machine.chip.memory_bytes,
         mfu=roofline(step.profile, machine.gpu).mfu,
         bounds=bounds(program, step.estimates, machine),
         basis=basis_shares(step.estimates, step.executions),

@@ -153,7 +153,7 @@ def start(
     write_study(options.folder, config, lowered.content)
     with closing(open_study(options.folder, config)) as study:
         most_probes = max(options.trials // 2, 1)
-        study.enqueue(seeds(space.screened, traits, catalogue, machine.gpu.name, most_probes))
+        study.enqueue(seeds(space.screened, traits, catalogue, machine.chip.name, most_probes))
     return config
 
 

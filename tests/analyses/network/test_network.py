@@ -116,7 +116,7 @@ def step_with(*groups: str, machine: Machine = MACHINE) -> Profile:
 
 @pytest.mark.parametrize(("capacity", "notes"), [(8e6, 0), (4e6, 0), (3e6, 1)])
 def test_a_rate_that_the_link_cannot_carry_is_doubted(capacity, notes):
-    machine = replace(MACHINE, gpu=replace(GPU, link_bandwidth=1e6, host_bandwidth=capacity))
+    machine = replace(MACHINE, chip=replace(GPU, link_bandwidth=1e6, host_bandwidth=capacity))
     doubts = [note for note in network(step_with(), machine).notes if "is more than" in note]
     assert len(doubts) == notes
     assert all(note.startswith("host, to host: 4 MB/s at the busiest moment") for note in doubts)
@@ -124,7 +124,7 @@ def test_a_rate_that_the_link_cannot_carry_is_doubted(capacity, notes):
 
 def test_rates_and_regions_by_hand():
     # 64 bytes of result, half of them from the other: 32 bytes in 40 µs; the copy is 32 in 8.
-    machine = replace(MACHINE, gpu=replace(GPU, link_bandwidth=1e6, host_bandwidth=8e6))
+    machine = replace(MACHINE, chip=replace(GPU, link_bandwidth=1e6, host_bandwidth=8e6))
     found = network(step_with(), machine)
     assert (found.steps, found.step_us, found.bin_us) == (1, 50, pytest.approx(50 / BINS))
     rows = {(s.link, s.direction): s for s in found.series}

@@ -219,7 +219,7 @@ def capacity_of(
     if machine is None:
         return None, ""
     if link == LINK:
-        return machine.gpu.link_bandwidth, f"{machine.gpu.name}, {machine.gpu.link}"
+        return machine.chip.link_bandwidth, f"{machine.chip.name}, {machine.chip.link}"
     if link == NETWORK:
         return machine.network.bandwidth, f"{machine.network.name}, one GPU's part"
-    return machine.gpu.host_bandwidth, f"{machine.gpu.name}, host memory"
+    return machine.chip.host_bandwidth, f"{machine.chip.name}, host memory"

@@ -170,7 +170,7 @@ def _slow_links(evidence: Evidence, machine: Machine, slow: list[_Slow]) -> Find
         LINKS,
         title="large collectives take far longer than the links need",
         evidence=f"{len(slow)} collectives of at least {format_bytes(LARGE_BYTES)} take over "
-        f"{SLOW:.0f} times as long as modelled for {machine.devices} {machine.gpu.name}{assumed}: "
+        f"{SLOW:.0f} times as long as modelled for {machine.devices} {machine.chip.name}{assumed}: "
         f"{worst.row.instruction} moves {format_bytes(worst.row.bytes or 0)} in "
         f"{format_time(worst.row.moving_us * 1e6)}, modelled {format_time(worst.needs_us * 1e6)}. "
         f"{waits}",

@@ -107,7 +107,7 @@ def _memory_lines(found: Compilation, width: int) -> list[str]:
     memory = found.memory
     whole = f"{format_bytes(memory.peak_bytes)} of {format_bytes(memory.capacity_bytes)}"
     parts = [
-        f"memory of each {found.machine.gpu.name}: {whole}",
+        f"memory of each {found.machine.chip.name}: {whole}",
         f"arguments {format_bytes(memory.arguments_bytes)}",
         f"temporary {format_bytes(memory.temporaries_bytes)}",
         f"results {format_bytes(memory.outputs_bytes)}",

@@ -142,7 +142,7 @@ def machine_here(config: PlanConfig, folder: Path, here: Here, *, needs_gpu: boo
         if is_same and one.devices == here.devices:
             return one
     seen = f"{here.devices} × {here.kind}"
-    wanted = " or ".join(f"{one.devices} × {one.gpu.full_name}" for one in machines)
+    wanted = " or ".join(f"{one.devices} × {one.chip.full_name}" for one in machines)
     again = f"slipstream plan {config.target} --on SPEC --study DIR"
     if here.platform == "cpu":
         raise Missing(

@@ -180,7 +180,7 @@ def _communication(
         return _Time(NETWORK, us, "communication", link_name(machine, is_network=True))
     slowest = slowest_group(machine, collective)
     is_network = slowest is not None and slowest[0].domains > 1
-    inside = PCIE if machine.gpu.link == "pcie" else NVLINK
+    inside = PCIE if machine.chip.link == "pcie" else NVLINK
     # The operands of an asynchronous collective belong to the operation that it wraps.
     inner = program.wrapped(start.name) or start
     described = start if start.collective is not None else inner
@@ -202,7 +202,7 @@ def link_name(machine: Machine, is_network: bool) -> str:
         network = machine.network
         name = _NETWORKS.get(network.name, network.name)
         return f"{name} ({network.bandwidth * 8 / 1e9:,.3g} Gb/s)"
-    return "PCIe" if machine.gpu.link == "pcie" else "NVLink"
+    return "PCIe" if machine.chip.link == "pcie" else "NVLink"
 
 
 def _moved(program: Program, instruction: Instruction) -> tuple[str, tuple[str, ...]]:

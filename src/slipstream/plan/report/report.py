@@ -39,7 +39,7 @@ def machine_plan(
     simulated = _candidates(rows)
     candidates, agreement = with_measurements(simulated, measurements)
     measured = sum(one.basis == MEASURED for one in candidates)
-    capacity = machine.gpu.memory_bytes
+    capacity = machine.chip.memory_bytes
     found = MachinePlan(
         machine=machine.spec,
         devices=machine.devices,

@@ -36,7 +36,7 @@ def lower_bounds(found: Inspection, machine: Machine) -> LowerBounds:
         f"{what} {format_time(step_us * PS_PER_US)}" if step_us else "nothing is known of its step"
     )
     needed = found.memory_bytes
-    has = format_bytes(machine.gpu.memory_bytes)
+    has = format_bytes(machine.chip.memory_bytes)
     return LowerBounds(step_us, text, needed, f"{_filling(found)} {format_bytes(needed)} of {has}")
 
 

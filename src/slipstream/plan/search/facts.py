@@ -33,7 +33,7 @@ class EvaluationSpec:
     @property
     def memory_limit(self) -> int:
         """What a program may use of a device."""
-        return self.objective.memory_limit(self.machine.gpu.memory_bytes)
+        return self.objective.memory_limit(self.machine.chip.memory_bytes)
 
 
 @dataclass(frozen=True)

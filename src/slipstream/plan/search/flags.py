@@ -101,6 +101,6 @@ class FlagSearch:
             study_prefix=f"{folder.relative_to(self.folder)} ",
             costs=self.config.costs,
             most_memory_bytes=self.config.objective.memory_limit(
-                machine_of(self.machine).gpu.memory_bytes
+                machine_of(self.machine).chip.memory_bytes
             ),
         )

@@ -69,7 +69,7 @@ class Objective:
 
     def price_per_hour(self, machine: Machine) -> float | None:
         """Dollars for the whole machine; None if no price is known."""
-        price = self.prices.get(machine.gpu.name, self.prices.get(""))
+        price = self.prices.get(machine.chip.name, self.prices.get(""))
         return None if price is None else price * machine.devices
 
     def to_json(self) -> dict[str, Any]:
