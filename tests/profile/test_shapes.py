@@ -25,9 +25,29 @@ def test_bytes(text: str, size: int) -> None:
 
 def test_host_memory_and_layout() -> None:
     shape = parse_shape("(bf16[8,16]{0,1:T(8,128)S(5)}, f32[])")
-    assert shape.elements[0] == Shape("bf16", (8, 16), (0, 1), memory_space=5)
+    assert shape.elements[0] == Shape("bf16", (8, 16), (0, 1), memory_space=5, tiles=((8, 128),))
     assert shape.on_host
+    assert [leaf.memory for leaf in shape.leaves()] == ["host", "HBM"]
     assert not shape.elements[1].on_host
+
+
+@pytest.mark.parametrize(
+    ("text", "padded"),
+    [
+        ("f32[2,2048]{1,0:T(2,128)}", 2 * 2048 * 4),
+        ("bf16[3,100]{1,0:T(8,128)(2,1)S(1)}", 8 * 128 * 2),
+        ("bf16[3,100]{0,1:T(8,128)(2,1)}", 104 * 128 * 2),
+        ("s32[]{:T(128)}", 4),
+        ("f32[100]{0:T(1024)}", 1024 * 4),
+        ("f32[100]{0:T(8,128)}", 8 * 128 * 4),
+        ("(f32[100]{0:T(128)}, f32[7])", 128 * 4 + 7 * 4),
+        ("f32[]{:S(6)}", 4),
+    ],
+)
+def test_tiles_pad_the_fastest_dimensions(text: str, padded: int) -> None:
+    shape = parse_shape(text)
+    assert shape.padded_bytes == padded
+    assert str(shape) == text
 
 
 @pytest.mark.parametrize("text", ["", "f32", "f99[2]", "f32[2", "(f32[2]", "f32[2] x", "(" * 9999])

@@ -134,6 +134,9 @@ class Program:
     is_scheduled: bool = True
     aliases: Mapping[int, int] = field(default_factory=dict)
     """donated buffers: from the position of a result to that of the parameter it replaces"""
+    device_ids: tuple[int, ...] = ()
+    """the device that runs each partition, as the platform numbers devices: on a TPU by their place
+    in the slice; empty if the file doesn't say"""
     unmodelled: str = ""
     """a digest of what the file says of its instructions beyond what is kept here"""
 
@@ -290,13 +293,19 @@ class Program:
         partners: dict[str, str] = {}
         for computation in self._runnable_computations:
             by_name = self.computations[computation].by_name
+            chains: dict[object, Instruction] = {}
             for end in by_name.values():
+                if end.is_start and "chain_id" in end.attributes:
+                    chains[end.attributes["chain_id"]] = end
                 if not end.operands or not (end.is_done or end.opcode.endswith("-update")):
                     continue
                 # Operands come earlier in the schedule, so an update already has its partner.
                 first = by_name.get(end.operands[0])
                 if first is not None and first.opcode.endswith("-update"):
                     first = by_name.get(partners.get(first.name, ""))
+                if "chain_id" in end.attributes:
+                    # Other fusions pass on the state of a TPU's asynchronous collective.
+                    first = chains.get(end.attributes["chain_id"])
                 if first is None or not first.is_start:
                     continue
                 partners[end.name] = first.name

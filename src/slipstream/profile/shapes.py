@@ -32,6 +32,8 @@ BITS: dict[str, int] = {
 }
 
 HOST_MEMORY = 5
+MEMORIES = {0: "HBM", 1: "VMEM", 2: "semaphores", 4: "SMEM", 5: "host"}
+"""memory spaces by number, as XLA:TPU uses them; on GPUs only 0 and 5 occur"""
 _DEEPEST = 64
 """tuples inside tuples"""
 
@@ -41,7 +43,9 @@ class Shape:
     """The type of one value: an array, or a tuple of shapes.
 
     `dtype` is `"tuple"` for tuples.  `layout` lists dimensions from the fastest-varying one on,
-    as in XLA.  `memory_space` 0 is the device's own memory and 5 is pinned host memory.
+    as in XLA.  `memory_space` 0 is the device's own memory and 5 is pinned host memory; TPUs have
+    more (`MEMORIES`).  `tiles` are the blocks in which TPUs store the fastest-varying dimensions:
+    `T(8,128)(2,1)` is ((8, 128), (2, 1)).
     """
 
     dtype: str
@@ -49,6 +53,7 @@ class Shape:
     layout: tuple[int, ...] = ()
     memory_space: int = 0
     elements: tuple[Shape, ...] = ()
+    tiles: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_tuple(self) -> bool:
@@ -77,6 +82,26 @@ class Shape:
             return sum(element.bytes for element in self.elements)
         return (math.prod(self.dims) * BITS.get(self.dtype, 0) + 7) // 8
 
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes of memory in whole tiles; of a tuple, the sum over its leaves."""
+        if self.is_tuple:
+            return sum(element.padded_bytes for element in self.elements)
+        if not self.tiles or not self.layout:
+            return self.bytes
+        # The first tile covers the fastest-varying dimensions, the last of its sizes the fastest.
+        sizes = dict(enumerate(self.dims))
+        tile = self.tiles[0]
+        for dim, block in zip(self.layout, reversed(tile), strict=False):
+            sizes[dim] = -(-sizes[dim] // block) * block
+        missing = math.prod(tile[: max(0, len(tile) - len(self.layout))])
+        return (math.prod(sizes.values()) * missing * BITS.get(self.dtype, 0) + 7) // 8
+
+    @property
+    def memory(self) -> str:
+        """The memory that holds it: `HBM`, `VMEM`, `host`; `S(6)` if its name is not known."""
+        return MEMORIES.get(self.memory_space, f"S({self.memory_space})")
+
     def leaves(self) -> Iterator[Shape]:
         """The arrays of a possibly nested tuple, in order; an array yields itself."""
         if self.is_tuple:
@@ -90,8 +115,10 @@ class Shape:
             return f"({', '.join(map(str, self.elements))})"
         dims = ",".join(map(str, self.dims))
         layout = ",".join(map(str, self.layout))
-        space = f":S({self.memory_space})" if self.memory_space else ""
-        suffix = f"{{{layout}{space}}}" if layout or space else ""
+        tiles = "".join(f"({','.join(map(str, tile))})" for tile in self.tiles)
+        space = f"S({self.memory_space})" if self.memory_space else ""
+        extra = f":{tiles and 'T' + tiles}{space}" if tiles or space else ""
+        suffix = f"{{{layout}{extra}}}" if layout or extra else ""
         return f"{self.dtype}[{dims}]{suffix}"
 
 
@@ -105,6 +132,8 @@ _ARRAY = re.compile(
     re.VERBOSE,
 )
 _SPACE = re.compile(r"S\((\d+)\)")
+_TILES = re.compile(r"T((?:\([\d,]+\))+)")
+_TILE = re.compile(r"\(([\d,]+)\)")
 _INT = re.compile(r"\d+")
 
 
@@ -167,5 +196,11 @@ def _array(text: str) -> Shape:
     # A bounded dynamic dimension `<=8` counts as its bound; an unbounded one `?` is ignored.
     dims = tuple(map(int, _INT.findall(match["dims"] or "")))
     layout = tuple(map(int, _INT.findall(match["layout"] or "")))
-    space = _SPACE.search(match["extra"] or "")
-    return Shape(match["dtype"], dims, layout, int(space[1]) if space else 0)
+    extra = match["extra"] or ""
+    space = _SPACE.search(extra)
+    tiled = _TILES.search(extra)
+    tiles = tuple(
+        tuple(map(int, _INT.findall(tile))) for tile in _TILE.findall(tiled[1] if tiled else "")
+    )
+    number = int(space[1]) if space else 0
+    return Shape(match["dtype"], dims, layout, number, tiles=tiles)

@@ -253,6 +253,10 @@ HloInputOutputAliasProto.AliasEntryProto
 DeviceAssignmentProto
   replica_count 1 int32
   computation_count 2 int32
+  computation_devices 3 DeviceAssignmentProto.ComputationDevice*
+
+DeviceAssignmentProto.ComputationDevice
+  replica_device_ids 1 int64*
 
 StackFrameIndexProto
   file_names 1 string*

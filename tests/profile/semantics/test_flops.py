@@ -3,10 +3,11 @@ from typing import Any
 
 import pytest
 
-from recorded import recorded
-from slipstream.profile.semantics.flops import Work, flops, total_work, work
+from recorded import DATA, recorded
+from slipstream.profile.semantics.categories import category
+from slipstream.profile.semantics.flops import Work, flops, is_product, total_work, work
 from slipstream.profile.semantics.traffic import bytes_accessed
-from slipstream.sources.hlo.reader import program_from_proto, program_from_text
+from slipstream.sources.hlo.reader import program_from_proto, program_from_text, read_program
 
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "same": {"padding": "SAME"},
@@ -144,3 +145,33 @@ def test_an_asynchronous_operation_counts_once() -> None:
     start = program.instruction("dynamic-update-slice-start.1")
     assert work(program, start).bytes == 2 * 16 * 1024 * 4096 * 2 + 16
     assert work(program, program.instruction("dynamic-update-slice-done.1")) == Work()
+
+
+def test_products_of_a_tpu_are_convolutions_and_count_once() -> None:
+    """Four layers and a head, by hand: 4096 tokens a device, in two sequences of 2048."""
+    program = read_program(DATA / "tpu" / "v5e_2slices.hlo.gz")
+    tokens, width, inner, words = 2 * 2048, 2048, 8192, 32000
+    per_layer = width * (3 * width + width + 2 * inner)
+    again = per_layer - inner * width  # remat leaves out the last product, which nothing needs
+    attention = 2 * 2 * 2048 * width * tokens
+    by_hand = 2 * tokens * (4 * (3 * per_layer + again) + 3 * width * words) + 4 * 4 * attention
+    assert total_work(program).flops == pytest.approx(by_hand, rel=0.01)
+    product = program.instruction("convolution-base-dilated.67")
+    assert is_product(program, product)
+    assert category(program, program.instruction("fusion.465")) == "matmul"
+
+
+def test_a_real_convolution_is_no_product() -> None:
+    text = """
+HloModule f, is_scheduled=true
+
+ENTRY main (x: f32[8,32,32,16], k: f32[3,3,16,64]) -> f32[8,32,32,64] {
+  x = f32[8,32,32,16]{3,2,1,0} parameter(0)
+  k = f32[3,3,16,64]{3,2,1,0} parameter(1)
+  ROOT c = f32[8,32,32,64]{3,2,1,0} convolution(x, k), window={size=3x3 pad=1_1x1_1}, \
+dim_labels=b01f_01io->b01f
+}
+"""
+    program = program_from_text(text)
+    assert not is_product(program, program.instruction("c"))
+    assert category(program, program.instruction("c")) == "convolution"

@@ -35,6 +35,8 @@ _NO_WORK = {
     "domain", "add-dependency", "get-dimension-size", "token",
 }  # fmt: skip
 _NO_WORK_TARGETS = {"AllocateBuffer", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}
+# Calls of XLA:TPU that only say something about a value, or name a part of it.
+_NO_WORK_TARGETS |= {"ConcatBitcast", "ZeroCrop", "AssumeGatherIndicesInBound"}
 _COPIES = {"copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "slice", "bitcast"}
 _MOVES = _COPIES | {"parameter", "constant", "tuple", "get-tuple-element", "reshape"}
 _MOVES |= {"compare", "add", "subtract", "multiply", "select", "clamp", "convert", "iota"}

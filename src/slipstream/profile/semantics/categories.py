@@ -16,6 +16,7 @@ from slipstream.profile.attribution.kernels import (
     classify,
 )
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.flops import is_product
 
 _FAMILIES = {
     MATMUL: "matmul",
@@ -55,6 +56,8 @@ def category(program: Program, instruction: Instruction) -> str:
         if name in program.computations:
             inside += program.computations[name].instructions
     opcodes = {i.opcode.removesuffix("-start") for i in inside}
+    if "convolution" in opcodes and _is_product(program, inside):
+        return "matmul"
     for name, found in _OPCODES:
         if opcodes & found:
             return name
@@ -68,6 +71,11 @@ def category(program: Program, instruction: Instruction) -> str:
     if instruction.opcode in ("while", "conditional", "call"):
         return "control flow"
     return "elementwise"
+
+
+def _is_product(program: Program, inside: list[Instruction]) -> bool:
+    """Whether the convolutions are matrix products, as XLA:TPU writes them."""
+    return all(is_product(program, one) for one in inside if one.opcode == "convolution")
 
 
 def kernel_category(name: str) -> str:

@@ -18,6 +18,9 @@ VIEWS = frozenset(
         "all-gather", "optimization-barrier", "copy-start", "copy-done",
     )
 )  # fmt: skip
+VIEW_CALLS = ("ConcatBitcast", "ZeroCrop")
+"""custom calls of XLA:TPU that do nothing: slices that were copied to adjacent places are one
+value, and a value without its padding"""
 # Keys that mean nothing without the one before them.
 _GENERIC = frozenset(
     (
@@ -92,7 +95,11 @@ def _before(
         return (operands[0], index) if _is_invariant(program, value, index) else _NOWHERE
     base = value.opcode.removesuffix("-start").removesuffix("-done")
     if value.is_done and operands:
-        return operands[0], index
+        # Other fusions pass on the state of a TPU's asynchronous collective.
+        start = program.partner(value.name) if "chain_id" in value.attributes else None
+        return start or operands[0], index
+    if value.custom_call_target in VIEW_CALLS and operands:
+        return operands[0], None
     if base == "fusion" and value.called:
         return _through_fusion(program, value, index)
     if base in VIEWS and operands:
@@ -128,9 +135,12 @@ def _is_invariant(program: Program, loop: Instruction, index: int | None) -> boo
     if body.root.opcode != "tuple" or index >= len(operands):
         return False
     value = operands[index]
-    while value.opcode in ("copy", "bitcast") and (inner := body.operands(value)):
+    while value.opcode in _SAME_VALUE and (inner := body.operands(value)):
         value = inner[0]
     return value.opcode == "get-tuple-element" and value.tuple_index == index
+
+
+_SAME_VALUE = ("copy", "bitcast", "copy-start", "copy-done")
 
 
 def _through_fusion(

@@ -19,9 +19,13 @@ from slipstream.profile.semantics.dataflow import (
 )
 from slipstream.profile.semantics.matmuls import matmul
 from slipstream.profile.semantics.op_patterns import pattern_name
+from slipstream.profile.shapes import Shape
 from slipstream.units import format_bytes
 
 SUMS = ("reduce-scatter", "all-reduce")
+RENDEZVOUS = "_xla_host_transfer_rendezvous"
+TRANSFER_TYPE = "_xla_megascale_transfer_type"
+"""attributes of Megascale's sends and receives: the collective they belong to, and its kind"""
 _MOST_NAMES = 4
 _MOST_WORDS = 3
 _known: WeakKeyDictionary[Program, dict[tuple[str, str], str]] = WeakKeyDictionary()
@@ -51,6 +55,8 @@ def _described(program: Program, instruction: Instruction) -> str:
 
 def _collective(program: Program, instruction: Instruction) -> str:
     assert instruction.collective is not None
+    if RENDEZVOUS in instruction.attributes:
+        return _between_slices(program, instruction)
     kind = instruction.collective.kind
     sums = kind in SUMS
     names = [
@@ -59,6 +65,30 @@ def _collective(program: Program, instruction: Instruction) -> str:
     ]
     size = format_bytes(instruction.collective.bytes)
     return " ".join(part for part in (kind, _listed(names), size) if part)
+
+
+def _between_slices(program: Program, instruction: Instruction) -> str:
+    """One end of a collective between slices of TPUs: `send ∂w1 8.39 MB, all-reduce of slices`."""
+    assert instruction.collective is not None
+    stated = str(instruction.attributes.get(TRANSFER_TYPE, "transfer"))
+    kind = stated.lower().replace("_", "-")
+    names = []
+    if kind in SUMS and (received := received_by(program, instruction)) is not None:
+        found = updated_weights(program, received)
+        names = [f"∂{parameter_name(weight.op_name)}" for weight in found]
+    verb = "send" if instruction.opcode == "send" else "receive"
+    size = format_bytes(instruction.collective.bytes)
+    moved = " ".join(part for part in (verb, _listed(names), size) if part)
+    return f"{moved}, {kind} of slices"
+
+
+def received_by(program: Program, instruction: Instruction) -> Instruction | None:
+    """The done of the receive that meets a send (or receive) between slices."""
+    rendezvous = instruction.attributes.get(RENDEZVOUS)
+    for other in program.computations[instruction.computation].instructions:
+        if other.opcode == "recv" and other.attributes.get(RENDEZVOUS) == rendezvous:
+            return program.partner(other.name)
+    return None
 
 
 def moved_arguments(program: Program, instruction: Instruction) -> list[Instruction]:
@@ -97,8 +127,17 @@ def _memory(program: Program, instruction: Instruction) -> str:
     found = origin(program, instruction)
     name = parameter_name(found.op_name) if found is not None and found.op_name else ""
     name = name or _gradient(program, instruction)
+    result = _result(instruction)
     words = {"slice": "slice", "update": "store", "copy": "copy"}
-    return " ".join(part for part in (words[verb], name, size) if part)
+    return " ".join(part for part in (words[verb], name, size, _between(operands, result)) if part)
+
+
+def _between(operands: tuple[Instruction, ...], result: Shape) -> str:
+    """`to VMEM`, `from VMEM` for a copy between a TPU's memories."""
+    origin = operands[0].shape.memory if operands else result.memory
+    if origin == result.memory:
+        return ""
+    return f"to {result.memory}" if result.memory != "HBM" else f"from {origin}"
 
 
 def _moved(program: Program, instruction: Instruction) -> tuple[str, str] | None:
@@ -107,6 +146,8 @@ def _moved(program: Program, instruction: Instruction) -> tuple[str, str] | None
     if base == "copy":
         leaf = next(instruction.shape.leaves())
         return "copy", format_bytes(leaf.bytes)
+    if instruction.opcode == "slice-start":
+        return "slice", format_bytes(_result(instruction).bytes)
     computation = fused(program, instruction)
     inside = computation.instructions if computation is not None else (instruction,)
     kinds = {i.opcode: i for i in inside if i.opcode in _COPIES}
@@ -137,12 +178,16 @@ _MOVES = frozenset(
 
 
 def _result_on_host(instruction: Instruction) -> bool:
+    return _result(instruction).on_host
+
+
+def _result(instruction: Instruction) -> Shape:
     elements = instruction.shape.elements
     if instruction.opcode == "copy-start" and elements:
-        return elements[0].on_host  # (result, operand, context)
+        return elements[0]  # (result, operand, context)
     if instruction.is_start and len(elements) > 1:
-        return elements[1].on_host  # (operands, result, context)
-    return instruction.shape.on_host
+        return elements[1]  # (operands, result, context)
+    return instruction.shape
 
 
 # Computing.

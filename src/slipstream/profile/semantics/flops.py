@@ -149,8 +149,23 @@ def _reduce(program: Program, instruction: Instruction, shapes: list[Shape]) -> 
 
 
 def _reduce_window(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
-    size = math.prod(_window(instruction).get("size", [1]))
+    window = _window(instruction)
+    sizes = window.get("size", [1])
+    if _covers_all(window, shapes[0]):
+        # Every window holds the same values: XLA:TPU writes a reduction so, if it is broadcast.
+        kept = [dim for dim, size in zip(shapes[0].dims, sizes, strict=True) if size == 1]
+        return _reducer(program, instruction) * max(shapes[0].size - math.prod(kept), 0)
+    size = math.prod(sizes)
     return _reducer(program, instruction) * (next(instruction.shape.leaves()).size * (size - 1))
+
+
+def _covers_all(window: dict[str, list[int]], image: Shape) -> bool:
+    """Whether each window is a single element, or all of its dimension, wherever it is."""
+    sizes, pads = window.get("size", []), window.get("pad", [])
+    return len(sizes) == len(image.dims) == len(pads) and all(
+        size == 1 or size == 2 * dim - 1 and pad == dim - 1
+        for size, dim, pad in zip(sizes, image.dims, pads, strict=True)
+    )
 
 
 def _scatter(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:
@@ -196,6 +211,31 @@ def _dot_flops(shapes: list[Shape], dimensions: Mapping[str, tuple[int, ...]]) -
     left, right = shapes
     shared = dimensions.get("rhs_contracting", ()) + dimensions.get("rhs_batch", ())
     return 2 * left.size * (right.size // max(_sized(right, shared), 1))
+
+
+def is_product(program: Program, convolution: Instruction) -> bool:
+    """Whether a convolution is a matrix product, as XLA:TPU writes them.
+
+    In a product, each dimension of the window is a batch, or belongs to one operand only: then no
+    input meets more than one element of the kernel, or no output has more than one position.
+    """
+    shapes = [operand.shape for operand in program.operands(convolution)]
+    labels = dim_labels(convolution)
+    if labels is None or len(shapes) < 2:
+        return False
+    image, result = shapes[0], next(convolution.shape.leaves())
+    window = _window(convolution)
+    for place, size in enumerate(window.get("size", [])):
+        lengths = image.dims[labels[0].index(str(place))], result.dims[labels[2].index(str(place))]
+        if _taps(window, place, *lengths) > max(size, *lengths):
+            return False
+    return True
+
+
+def dim_labels(instruction: Instruction) -> tuple[str, str, str] | None:
+    """What the dimensions of image, kernel and result of a convolution are: `0bf`, `io0`, `0bf`."""
+    found = re.fullmatch(r"(\w+)_(\w+)->(\w+)", str(instruction.attributes.get("dim_labels", "")))
+    return (found[1], found[2], found[3]) if found else None
 
 
 def _convolution(program: Program, instruction: Instruction, shapes: list[Shape]) -> Work:

@@ -14,6 +14,7 @@ from slipstream.profile.semantics.dataflow import (
     parameter_name,
     updated_weights,
 )
+from slipstream.profile.semantics.flops import dim_labels, is_product
 from slipstream.profile.semantics.op_patterns import epilogue
 
 _EINSUM = re.compile(r"([\w.]+,[\w.]+->[\w.]+)")
@@ -100,12 +101,15 @@ def _product(
 ) -> tuple[_Product, Computation | None] | None:
     computation = fused(program, instruction)
     if computation is not None:
-        dots = (i for i in computation.instructions if i.opcode == "dot")
+        dots = (i for i in computation.instructions if i.opcode in ("dot", "convolution"))
         dot = next((i for i in dots if len(computation.operands(i)) > 1), None)
-        return (_dot(computation, dot), computation) if dot is not None else None
+        product = _dot(program, computation, dot) if dot is not None else None
+        return (product, computation) if product is not None else None
     operands = program.operands(instruction)
-    if instruction.opcode == "dot" and len(operands) > 1:
-        return _dot(program.computations[instruction.computation], instruction), None
+    if instruction.opcode in ("dot", "convolution") and len(operands) > 1:
+        around = program.computations[instruction.computation]
+        product = _dot(program, around, instruction)
+        return (product, None) if product is not None else None
     target = instruction.custom_call_target
     if "cublas" not in target or len(operands) < 2:
         return None
@@ -116,8 +120,14 @@ def _product(
     return _Product(operands[0], operands[1], left[0], right[0], batched), None
 
 
-def _dot(computation: Computation, dot: Instruction) -> _Product:
+def _dot(program: Program, computation: Computation, dot: Instruction) -> _Product | None:
     left, right = computation.operands(dot)[:2]
+    if dot.opcode == "convolution":
+        labels = dim_labels(dot)
+        if labels is None or not is_product(program, dot):
+            return None
+        is_batched = "lhs_dilate" in str(dot.attributes.get("window", ""))
+        return _Product(left, right, labels[0].index("f"), labels[1].index("i"), is_batched)
 
     def first(key: str) -> int:
         value = dot.attributes.get(key, ())

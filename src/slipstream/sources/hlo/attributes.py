@@ -29,9 +29,18 @@ _ALGORITHMS = {
     12: "dot_f64_f64_f64",
     13: "dot_bf16_bf16_f32_x9",
 }
-TRANSFER_OPCODES = ("send", "recv", "send-done", "recv-done")
-TRANSFER_ATTRIBUTES = ("_xla_host_transfer_rendezvous", "_xla_megascale_transfer_type")
-"""how Megascale marks transfers between slices, and which collective they belong to"""
+MEGASCALE = "xla_megascale_runtime"
+"""the handler of host transfers between slices"""
+FRONTEND_ATTRIBUTES = (
+    "_xla_host_transfer_rendezvous",
+    "_xla_megascale_transfer_type",
+    "_xla_megascale_reduce_operation",
+    "_xla_megascale_target",
+    "async_collective_name",
+    "chain_id",
+)
+"""frontend attributes that are kept: how Megascale marks transfers between slices and the
+collective that they belong to, and how XLA:TPU marks the parts of asynchronous collectives"""
 _TRIP_COUNT = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)')
 
 
@@ -43,15 +52,20 @@ def trip_count_of(backend_config: str) -> int | None:
 
 def attributes_of(proto: Any) -> dict[str, Attribute]:
     """The attributes of an HloInstructionProto that determine what it computes."""
-    if proto.opcode in TRANSFER_OPCODES:
-        return transfer_attributes(proto.frontend_attributes.map)
     reader = _ATTRIBUTES.get(proto.opcode)
-    return reader(proto) if reader else {}
+    found = reader(proto) if reader else {}
+    frontend = proto.frontend_attributes.map
+    return {**found, **frontend_attributes(frontend)} if frontend else found
 
 
-def transfer_attributes(frontend: Mapping[str, str]) -> dict[str, Attribute]:
-    """The frontend attributes of a send or receive that describe a transfer between slices."""
-    return {key: frontend[key] for key in TRANSFER_ATTRIBUTES if frontend.get(key)}
+def frontend_attributes(frontend: Mapping[str, str]) -> dict[str, Attribute]:
+    """The frontend attributes that describe a collective."""
+    return {key: frontend[key] for key in FRONTEND_ATTRIBUTES if frontend.get(key)}
+
+
+def is_between_slices(frontend: Mapping[str, str]) -> bool:
+    """Whether a host transfer is Megascale's: it ends on another slice, not on the host."""
+    return frontend.get("_xla_host_transfer_handler_name") == MEGASCALE
 
 
 def _dimensions(proto: Any) -> dict[str, Attribute]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from slipstream.profile.program import Collective, Computation, Instruction, Program
 from slipstream.profile.shapes import Shape
-from slipstream.sources.hlo.attributes import attributes_of, trip_count_of
+from slipstream.sources.hlo.attributes import attributes_of, is_between_slices, trip_count_of
+from slipstream.sources.hlo.collective_fusions import with_collective_fusions
 from slipstream.sources.hlo.replica_groups import (
     Groups,
     collective_kind,
@@ -19,6 +20,7 @@ from slipstream.sources.hlo.replica_groups import (
     list_groups,
     mesh_groups,
 )
+from slipstream.sources.hlo.trip_counts import with_trip_counts
 
 # The numbers that XLA gives its element types.
 _DTYPES = {
@@ -60,6 +62,7 @@ class ModuleReader:
             for proto in computation.instructions:
                 self.shape_of[proto.id] = self._shape(proto.shape)
         built = {c.name: self._computation(c) for c in module.computations}
+        built = with_trip_counts(with_collective_fusions(built))
         attributes = module.frontend_attributes.map
         return Program(
             name=module.name,
@@ -74,6 +77,11 @@ class ModuleReader:
                 (tuple(entry.output_shape_index) or (0,))[0]: entry.parameter_number
                 for entry in module.input_output_alias.entries
             },
+            device_ids=tuple(
+                device
+                for partition in module.device_assignment.computation_devices
+                for device in partition.replica_device_ids
+            ),
             unmodelled=self._unmodelled(),
         )
 
@@ -114,6 +122,7 @@ class ModuleReader:
                 tuple(proto.layout.minor_to_major),
                 proto.layout.memory_space,
                 tuple(self._shape(element) for element in proto.tuple_shapes),
+                tuple(tuple(tile.dimensions) for tile in proto.layout.tiles),
             )
         return shape
 
@@ -191,7 +200,7 @@ class ModuleReader:
         if proto.opcode == "async-start":
             inner = self._inner(proto)
             return self._collective(inner, inner.opcode, config)
-        if proto.is_host_transfer:
+        if proto.is_host_transfer and not is_between_slices(proto.frontend_attributes.map):
             return None
         if proto.id not in self.collectives:
             found = describe_collective(

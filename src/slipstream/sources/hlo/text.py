@@ -19,7 +19,12 @@ from slipstream.errors import BadInput
 from slipstream.profile.program import Attribute, Collective, Computation, Instruction, Program
 from slipstream.profile.shapes import Shape
 from slipstream.reading import DAMAGE, describe
-from slipstream.sources.hlo.attributes import transfer_attributes, trip_count_of
+from slipstream.sources.hlo.attributes import (
+    frontend_attributes,
+    is_between_slices,
+    trip_count_of,
+)
+from slipstream.sources.hlo.collective_fusions import with_collective_fusions
 from slipstream.sources.hlo.consistency import check_consistency
 from slipstream.sources.hlo.replica_groups import (
     collective_kind,
@@ -28,6 +33,7 @@ from slipstream.sources.hlo.replica_groups import (
     parse_pairs,
 )
 from slipstream.sources.hlo.scanner import CLOSING, OPENING, PIECE, Scanner
+from slipstream.sources.hlo.trip_counts import with_trip_counts
 
 _OPCODE = re.compile(r"[a-z][\w\-]*")
 # `{3}: (5, {}, may-alias)`: result 3 is written where parameter 5 was.
@@ -106,6 +112,7 @@ class _Reader(Scanner):
             self.fail("a computation that starts with ENTRY")
         built = {draft.name: draft for draft in drafts}
         computations = {draft.name: self.finish(draft, built) for draft in drafts}
+        computations = with_trip_counts(with_collective_fusions(computations))
         frontend = dict(_fields(header.get("frontend_attributes", "")))
         return Program(
             name=name,
@@ -228,6 +235,7 @@ class _Reader(Scanner):
         if (
             collective_kind(instruction.opcode) is None
             or attributes.get("is_host_transfer") == "true"
+            and not is_between_slices(dict(_fields(attributes.get("frontend_attributes", ""))))
         ):
             return None
         try:
@@ -304,8 +312,8 @@ def _attributes(attributes: Mapping[str, str], literal: str | None) -> dict[str,
             found[key] = _value(value)
     if literal is not None:
         found["literal"] = literal
-    if "_xla_" in (frontend := attributes.get("frontend_attributes", "")):
-        found |= transfer_attributes(dict(_fields(frontend)))
+    if frontend := attributes.get("frontend_attributes", ""):
+        found |= frontend_attributes(dict(_fields(frontend)))
     return found
 
 
