@@ -1,14 +1,15 @@
 """Fit the shares in machines/kernels.json to recorded kernels, and say how far they are off.
 
-    python scripts/fit_kernels.py [--write]
+    python scripts/fit_kernels.py [--write] [--only rows]
 
 The recordings are tests/data/accuracy/kernels.json.gz, made by tests/record/record_kernels.py on an
-H200, and variant_kernels.json.gz beside it, kernels of six training steps
+H200, and variant_kernels.json.gz beside it, kernels of eight training steps and of XLA's attention
 (tests/record/variants.py --kernels). First a fifth of the kernels, chosen by name, is left out of
-the fit and only measured against; what is written is then fitted to all of them.
+the fit and only measured against; what is written is then fitted to all of them. With --only, the
+parameters of other kinds of kernels stay as they are.
 The power cap had lowered the clock while products were recorded (CLOCKS); rates are of the clock.
-Models' recordings take no part: they are the test (benchmarks/accuracy.py). The exception are two
-things that none of those kernels does (see SELDOM): they are read off three recordings that are
+Models' recordings take no part: they are the test (benchmarks/accuracy.py). The exception is one
+thing that none of those kernels does (see SELDOM): it is read off three recordings that are
 not among the models of the test.
 """
 
@@ -52,7 +53,10 @@ START = {
     "copy": {**FUSION, "elements": 6.0},
     "reduce": {**FUSION},
     "columns": {**FUSION},
-    "rows": {**FUSION, "registers": 500.0, "spilling": 1.5, "apart": 0.4},
+    "rows": {
+        **FUSION,
+        **{"registers": 500.0, "spilling": 1.5, "apart": 0.4, "scattered": 0.5, "waiting": 2.0},
+    },
     "transpose": {**FUSION, "elements": 0.6, "moved": 6.0},
     "strided": {**FUSION, "elements": 0.6},
     "scatter": {**FUSION, "elements": {"full": 2.0, "half": 0.5, "single": 0.4}},
@@ -92,11 +96,11 @@ FIXED = ("launch", "host_copy")
 """read off the recording, not fitted"""
 OTHERS = ("single", "off_default", "accuracy/gpt_fsdp.default")
 """recordings of steps, each of another model than those of benchmarks/accuracy_parts/models.py"""
-SELDOM = {("rows", "apart"): "apart", ("transpose", "elements"): "strided"}
+SELDOM = {("transpose", "elements"): "strided"}
 """parameters that are fitted to those, and the field of a kernel that says it is concerned"""
 
 
-STEPS_OF = ("gpt", "moe")
+STEPS_OF = ("gpt", "moe", "llama")
 """groups that are training steps"""
 ATTENTION_MEMORY = 0.6
 """least share of the memory's bandwidth: lower ones fit an H200 as well, and are wrong for a GPU
@@ -132,7 +136,7 @@ def seldom(gpu):
         program = hottest_program(profile)
         for cost in costs_of(profile).costs.of(program.fingerprint).values():
             features = kernel_features(program, program.instruction(cost.name))
-            if features.apart > 1 or features.strided:
+            if features.strided:
                 yield features.kind, features, cost.us, False, gpu.at(SELDOM_SHARE)
 
 
@@ -181,13 +185,13 @@ def loss(chosen, parameters):
     return total / max(weight, 1e-9)
 
 
-def fitted(chosen, parameters):
+def fitted(chosen, parameters, only=""):
     by_kind = defaultdict(list)
     for sample in chosen:
         by_kind[sample[0]].append(sample)
     for _ in range(SWEEPS):
         for path in leaves(parameters):
-            if path[0] in FIXED or path in SELDOM:
+            if path[0] in FIXED or path in SELDOM or only not in ("", path[0]):
                 continue
             some = [s for kind in SHARED.get(path[0], (path[0],)) for s in by_kind[kind]]
             if not some:
@@ -215,7 +219,7 @@ def with_seldom(parameters, gpu):
     for path, field in SELDOM.items():
         kernels = {}
         for _, features, us, _, _ in chosen:
-            if getattr(features, field) > (field == "apart"):
+            if getattr(features, field):
                 kernels.setdefault(features, []).append(us)
         best = (math.inf, 0.0)
         for value in (round(0.01 * step, 2) for step in range(1, 200)):
@@ -254,6 +258,7 @@ def rounded(tree):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write kernels.json")
+    parser.add_argument("--only", default="", help="fit this kind of kernels only")
     options = parser.parse_args()
     recording = json.loads(gzip.decompress(RECORDING.read_bytes()))
     gpu = gpus()["H200"]
@@ -262,16 +267,21 @@ def main():
     used = [s for s in everything if not s[3]]
     held = [s for s in everything if s[3]]
     start = read_off(recording, START, gpu)
-    parameters = fitted(used, start)
     errors = {}
+    if options.only:
+        last = json.loads(PARAMETERS.read_text())
+        errors = last["held_out_error"]
+        start = last["parameters"] | {options.only: START[options.only]}
+    parameters = fitted(used, start, options.only)
     print(f"{'kind':12s} {'kernels':>8s} {'mean error':>11s} {'by time':>8s} {'sum':>7s}")
     for title, chosen in (("fitted on", used), ("left out", held)):
         print(title)
         for kind, (count, mean, weighted, total) in table(chosen, parameters).items():
             print(f"{kind:12s} {count:8d} {mean:11.1%} {weighted:8.1%} {total:+7.1%}")
-            if title == "left out":
+            if title == "left out" and options.only in ("", kind):
                 errors[kind] = round(weighted, 3)
-    parameters = with_seldom(rounded(fitted(everything, start)), gpu)
+    parameters = rounded(fitted(everything, start, options.only))
+    parameters = parameters if options.only else with_seldom(parameters, gpu)
     print("fitted on all, as written")
     for kind, (count, mean, weighted, total) in table(everything, parameters).items():
         print(f"{kind:12s} {count:8d} {mean:11.1%} {weighted:8.1%} {total:+7.1%}")

@@ -446,7 +446,8 @@ def read(source, sink):
     found = {"device": "", "jax": "", "groups": [], "copies": [], "launches": {}}
     with zipfile.ZipFile(source) as archive:
         found |= json.loads(archive.read("facts.json"))
-        wall = json.loads(archive.read("launches.json"))
+        has_launches = "launches.json" in archive.namelist()  # not with --only
+        wall = json.loads(archive.read("launches.json")) if has_launches else {}
         for name in archive.namelist():
             stem, _, kind = name.partition(".")
             if kind != "xplane.pb":

@@ -5,10 +5,11 @@
     python tests/record/variants.py --compare predictions.json measured.json
     python tests/record/variants.py --kernels kernels.json.gz           # on an H200
 
-Four models, each with attention of XLA, cuDNN or Pallas; everything, products or nothing kept for
+Six models, each with attention of XLA, cuDNN or Pallas; everything, products or nothing kept for
 the backward pass; layers in a scan or written out; products in bf16 or fp8. The kernels of the GPT
 and the mixture of experts took part in the fit of machines/kernels.json; the Llama and the encoder
-were predicted after it, and measured after that.
+were predicted after it, and measured after that. Kernels of the Llama over rows then took part in a
+second fit, after which the last two models were predicted, and measured.
 `slipstream predict tests/record/variants.py:build`
 takes the first variant.
 """
@@ -55,15 +56,26 @@ VARIANTS = {
     "encoder cudnn none scan": {"scan": True},
     "encoder cudnn dots unrolled": {"remat": "dots"},
     "encoder pallas none unrolled": {"attention": "pallas"},
+    "wide xla none scan": {"attention": "xla", "scan": True},
+    "wide xla full unrolled": {"attention": "xla", "remat": "full"},
+    "wide cudnn none scan": {"scan": True},
+    "wide cudnn dots unrolled": {"remat": "dots"},
+    "wide cudnn full scan": {"remat": "full", "scan": True},
+    "wide pallas none unrolled": {"attention": "pallas"},
+    "wide cudnn none unrolled fp8": {"fp8": True},
+    "parallel xla dots scan": {"attention": "xla", "remat": "dots", "scan": True},
+    "parallel xla none unrolled": {"attention": "xla"},
+    "parallel cudnn none unrolled": {},
+    "parallel cudnn full scan": {"remat": "full", "scan": True},
+    "parallel pallas full unrolled": {"attention": "pallas", "remat": "full"},
 }
 
 
 def build(devices, variant="gpt xla full scan"):
     """(jitted step, abstract arguments) of a variant, as `slipstream.compile` wants them."""
-    if variant.startswith("llama"):
-        return adam_step(Llama, **VARIANTS[variant])
-    if variant.startswith("encoder"):
-        return adam_step(Encoder, **VARIANTS[variant])
+    models = {"llama": Llama, "encoder": Encoder, "wide": Wide, "parallel": Parallel}
+    if (model := models.get(variant.split()[0])) is not None:
+        return adam_step(model, **VARIANTS[variant])
     return training_step(**VARIANTS[variant])
 
 
@@ -112,17 +124,11 @@ def next_word_loss(block, names, count, scan):
     return loss
 
 
-class Llama:
-    """Grouped-query attention, rotary positions, SwiGLU."""
-
-    words, tokens, batch, width, heads, groups, layers, hidden = (
-        49152, 4096, 4, 3072, 24, 8, 8, 8192,
-    )  # fmt: skip
-    head = width // heads
-    shapes = {
+def llama_shapes(width, shared, hidden):
+    return {
         "q": (width, width),
-        "k": (width, groups * head),
-        "v": (width, groups * head),
+        "k": (width, shared),
+        "v": (width, shared),
         "out": (width, width),
         "gate": (width, hidden),
         "up": (width, hidden),
@@ -130,6 +136,16 @@ class Llama:
         "before": (width,),
         "after": (width,),
     }
+
+
+class Llama:
+    """Grouped-query attention, rotary positions, SwiGLU."""
+
+    words, tokens, batch, width, heads, groups, layers, hidden = (
+        49152, 4096, 4, 3072, 24, 8, 8, 8192,
+    )  # fmt: skip
+    head = width // heads
+    shapes = llama_shapes(width, groups * head, hidden)
 
     @classmethod
     def block(cls, attention, matmul, h, p):
@@ -144,6 +160,39 @@ class Llama:
         with jax.named_scope("mlp"):
             y = normed(h) * p["after"]
             return h + matmul(jax.nn.silu(matmul(y, p["gate"])) * matmul(y, p["up"]), p["down"])
+
+
+class Wide(Llama):
+    """The layers of an 8B model, shorter sequences."""
+
+    words, tokens, batch, width, heads, groups, layers, hidden = (
+        64000, 2048, 6, 4096, 32, 8, 5, 14336,
+    )  # fmt: skip
+    head = width // heads
+    shapes = llama_shapes(width, groups * head, hidden)
+
+
+class Parallel:
+    """Attention and MLP side by side, of one norm; heads of 64."""
+
+    words, tokens, batch, width, heads, layers = 50304, 1024, 24, 1536, 24, 14
+    shapes = {
+        "q": (width, width),
+        "k": (width, width),
+        "v": (width, width),
+        "out": (width, width),
+        "up": (width, 4 * width),
+        "down": (4 * width, width),
+        "scale": (width,),
+        "shift": (width,),
+    }
+
+    @classmethod
+    def block(cls, attention, matmul, h, p):
+        y = centred(h) * p["scale"] + p["shift"]
+        q, k, v = (matmul(y, p[n]).reshape(*h.shape[:2], cls.heads, -1) for n in "qkv")
+        mixed = matmul(attend(attention, q, k, v).reshape(h.shape), p["out"])
+        return h + mixed + matmul(jax.nn.gelu(matmul(y, p["up"])), p["down"])
 
 
 class Encoder:

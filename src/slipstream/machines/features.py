@@ -43,10 +43,15 @@ class KernelFeatures:
     is_causal: bool = False
     channels: int = 0
     """input features of a convolution; for a scatter, bits per element, 1 for single elements"""
+    reduced: int = 0
+    """for rows: elements of all rows"""
     pressure: float = 0.0
-    """live values per thread of a Triton kernel: many don't fit in registers"""
+    """for rows: values that a thread keeps while it waits for a row's reduction, of a Triton tile:
+    many leave room for few blocks on an SM, or don't fit in registers"""
     apart: int = 1
-    """separate rows of a tile that share a mask computed from positions (causal attention)"""
+    """for rows: rows of a tile that lie apart in memory and share a mask (causal attention)"""
+    is_scattered: bool = False
+    """for rows: whether the result is transposed, so that few elements are written together"""
     strided: int = 0
     """elements that a transpose reads through another transpose, with a stride"""
     programs: int = 0

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.backend_config import backend_config
 from slipstream.profile.semantics.flops import ARITHMETIC, TRANSCENDENTAL
+from slipstream.profile.shapes import Shape
 
 INTEGER = frozenset(
     (
@@ -19,7 +20,6 @@ REPEATING = INTEGER | ARITHMETIC | TRANSCENDENTAL | frozenset(
     ("broadcast", "bitcast", "reshape", "transpose", "copy")
 )  # fmt: skip
 """operations that read one operand element for each of their own"""
-PLACEHOLDERS = ("parameter", "bitcast", "broadcast", "constant")
 
 
 def contents(program: Program, fusion: Instruction) -> Iterator[Instruction]:
@@ -86,17 +86,48 @@ def reduction(program: Program, inside: list[Instruction], has_rows: bool) -> st
     return "reduce"
 
 
-def pressure(program: Program, fusion: Instruction, inside: list[Instruction]) -> float:
-    """Elements of a tile per thread, times the values computed for each element."""
+def kept(program: Program, fusion: Instruction, inside: list[Instruction]) -> float:
+    """Values that a thread of a Triton kernel keeps until a reduction over its rows is done.
+
+    softmax:   x ── max ── exp(x − max) ── sum ── exp / sum      x over one, exp over the next
+    """
     tile, threads = _tile(fusion)
     if not tile or not threads:
         return 0.0
-    sources = [program.operands(i)[0].shape for i in inside if i.opcode == "reduce"]
-    source = max(sources, key=lambda shape: shape.size)
+    source = rows_of(program, inside)
     row = source.dims[-1] if source.dims else 1
     held = math.prod(tile) * (1 if max(tile) >= row else row)
-    values = sum(i.shape.size >= source.size // 2 and i.opcode not in PLACEHOLDERS for i in inside)
-    return held / threads * values
+    return held / threads * _live(program, inside, source.size // 2)
+
+
+def rows_of(program: Program, inside: list[Instruction]) -> Shape:
+    """The largest array that is reduced."""
+    sources = (program.operands(i)[0].shape for i in inside if i.opcode == "reduce")
+    return max(sources, key=lambda shape: shape.size)
+
+
+def _live(program: Program, inside: list[Instruction], least: int) -> int:
+    """Values of at least that size that something after a later reduction needs again."""
+    reductions: dict[str, int] = {}
+    last_use: dict[str, int] = {}
+    same: dict[str, str] = {}
+    for instruction in inside:  # operands come first
+        operands = [same[o.name] for o in program.operands(instruction) if o.name in same]
+        if instruction.opcode == "bitcast" and operands:
+            same[instruction.name] = operands[0]
+            continue
+        same[instruction.name] = instruction.name
+        before = max((reductions[name] for name in operands), default=0)
+        for name in operands:
+            last_use[name] = max(last_use.get(name, 0), before)
+        reductions[instruction.name] = before + (instruction.opcode == "reduce")
+    return sum(
+        last_use.get(i.name, 0) > reductions[i.name]
+        for i in inside
+        if i.name in reductions
+        and i.shape.size >= least
+        and i.opcode not in ("broadcast", "constant")
+    )
 
 
 def _tile(fusion: Instruction) -> tuple[list[int], int]:
@@ -168,25 +199,44 @@ _FREE_AFTER = ("bitcast", "reshape", "convert", "copy")
 _STEPS = 16
 
 
-def apart(fusion: Instruction, inside: list[Instruction]) -> int:
-    """Contiguous blocks of rows in a tile, if the rows share a mask computed from positions.
+def apart(program: Program, fusion: Instruction, inside: list[Instruction]) -> int:
+    """Rows of a tile, if each lies apart from the others and they share a mask.
 
-    tile 1 × 1 × 16 × row     ████████████████  of one head             1 block
-    tile 1 × 16 × 1 × row     █ · █ · █ · █ ··  one row of 16 heads    16 blocks
+    tile 1 × 1 × 16 × row     ████████████████  of one head             1
+    tile 1 × 16 × 1 × row     █ · █ · █ · █ ··  one row of 16 heads    16
     """
     tile, dims = _tile(fusion)[0], next(fusion.shape.leaves()).dims
-    if len(tile) != len(dims) or not any(i.opcode == "iota" for i in inside):
+    if len(tile) != len(dims) or not _share_a_mask(program, inside):
         return 1
-    if any(i.opcode == "transpose" for i in inside):
-        return 1  # the tile is of the transposed result: neighbouring columns are rows
-    rows = [i.shape.dims for i in inside if i.opcode == "reduce"]
-    outer = list(zip(tile, dims, strict=True))[: max(map(len, rows), default=len(dims))]
-    block = 1
-    for size, whole in reversed(outer):
-        block *= size
-        if size < whole:
-            break
-    return max(math.prod(size for size, _ in outer) // block, 1)
+    outer = list(zip(tile, dims, strict=True))
+    if math.prod(dims) >= rows_of(program, inside).size:
+        outer.pop()  # along the row
+    size, whole = outer[-1] if outer else (1, 1)
+    is_apart = size == 1 and whole > 1
+    return math.prod(size for size, _ in outer) if is_apart else 1
+
+
+def _share_a_mask(program: Program, inside: list[Instruction]) -> bool:
+    """Whether a matrix over rows, computed from positions or read, serves several of them."""
+    row = rows_of(program, inside)
+    for instruction in inside:
+        if instruction.opcode == "iota":
+            return True
+        if instruction.opcode == "broadcast" and instruction.shape.size >= row.size // 2:
+            mask = program.operands(instruction)[0].shape
+            if len(mask.dims) > 1 and mask.dims[-1] == row.dims[-1]:
+                return True
+    return False
+
+
+def is_scattered(program: Program, fusion: Instruction, inside: list[Instruction]) -> bool:
+    """Whether a tile has whole rows, but the result's fastest dimension is another.
+
+    tile 1 × row × 16: of each line of the result, 16 elements are written together
+    """
+    tile = _tile(fusion)[0]
+    row = rows_of(program, inside).dims[-1:]
+    return bool(tile and row) and tile[-1] < row[0] <= max(tile)
 
 
 def strided(program: Program, fusion: Instruction) -> int:

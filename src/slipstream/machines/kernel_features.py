@@ -10,12 +10,14 @@ from slipstream.machines.fusions import (
     changes_order,
     contents,
     evaluations,
+    is_scattered,
     is_untuned,
     keeps_layout,
     keeps_rows,
+    kept,
     largest,
-    pressure,
     reduction,
+    rows_of,
     strided,
     transposed,
     unfused,
@@ -102,6 +104,7 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
     elif any(i.opcode in ("transpose", "copy") and changes_order(program, i) for i in inside):
         # XLA's loop emitter follows one side's layout and strides through the other's.
         kind = "strided" if fusion.fusion_kind == "kLoop" else "transpose"
+    is_rows = kind == "rows"
     return KernelFeatures(
         kind,
         read,
@@ -116,8 +119,10 @@ def _fusion(program: Program, fusion: Instruction, read: int) -> KernelFeatures:
         and is_untuned(fusion, gemm.batch * gemm.m * gemm.n),
         unfused=0 if gemm is None else unfused(program, dots[0], gemm.dtype == "f8"),
         transposed=0 if gemm is None else transposed(program, dots[0], gemm.dtype),
-        pressure=pressure(program, fusion, inside) if kind == "rows" else 0.0,
-        apart=apart(fusion, inside) if kind == "rows" else 1,
+        reduced=rows_of(program, inside).size if is_rows else 0,
+        pressure=kept(program, fusion, inside) if is_rows else 0.0,
+        apart=apart(program, fusion, inside) if is_rows else 1,
+        is_scattered=is_rows and is_scattered(program, fusion, inside),
         strided=strided(program, fusion) if kind == "transpose" and not is_triton else 0,
     )
 

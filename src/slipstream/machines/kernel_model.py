@@ -241,10 +241,6 @@ def _tile_speed(features: KernelFeatures, speeds: Mapping[str, float]) -> float:
 def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
     own = parameters.get(features.kind, parameters["loop"])
     memory = features.bytes / (gpu.memory_bandwidth * own["memory"]) * 1e6
-    if features.pressure:
-        # Values that don't fit in registers spill to memory.
-        pressure = features.pressure * (1 + own["apart"] * math.log2(features.apart))
-        memory *= 1 + (pressure / own["registers"]) ** own["spilling"]
     compute = _arithmetic_us(features, gpu, parameters)
     cycles = gpu.cores * gpu.clock_hz / 1e6
     if features.kind in ("loop", "copy", "strided"):
@@ -260,7 +256,23 @@ def _fusion_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> fl
             "single" if features.channels <= 1 else "half" if features.channels <= 16 else "full"
         )
         compute = features.elements / (cycles * rates[width])
-    return float(own["latency_us"] + _joined(compute, memory, own["overlap"]))
+    busy = _joined(compute, memory, own["overlap"])
+    if waits := _row_cycles(features, own) * features.reduced / cycles:
+        busy = _joined(busy, waits, own["waiting"])
+    return float(own["latency_us"] + busy)
+
+
+def _row_cycles(features: KernelFeatures, own: Mapping[str, float]) -> float:
+    """Cycles of an SM per element of a row kernel in which it neither computes nor loads.
+
+    The more registers a block takes, the fewer others are there to go on while it waits for a
+    reduction; what doesn't fit in registers is written to memory and read again.
+    """
+    cycles = own["scattered"] if features.is_scattered else 0.0
+    if features.pressure:
+        pressure = features.pressure * (1 + own["apart"] * math.log2(features.apart))
+        cycles += (pressure / own["registers"]) ** own["spilling"]
+    return cycles
 
 
 def _arithmetic_us(features: KernelFeatures, gpu: Gpu, parameters: Parameters) -> float:
