@@ -25,8 +25,10 @@ from slipstream.jaxhooks.compat import (
     PrivatePart,
 )
 from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.machines.targets import target_config
+from slipstream.machines.topology import machine
 from slipstream.run.agent import agent as agent_module
-from slipstream.run.agent.request import LAYOUT, PROFILE, Request
+from slipstream.run.agent.request import LAYOUT, LOWER, PROFILE, Request
 from slipstream.run.run_dir import FAILED, STATUS, read_json
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -123,14 +125,15 @@ def test_optimize_takes_ahead_of_time_programs_as_they_are(part, how, fake):
     assert np.array_equal(optimize(lowered.compile())(X), JITTED(X))
 
 
-@of(*IN_AGENT, Feature.LAYOUTS)
+@of(*IN_AGENT, Feature.LAYOUTS, Feature.DRY_RUN)
 def test_the_agent_leaves_the_job_alone_and_says_why(
     part, how, fake, tmp_path, monkeypatch, hook_points
 ):
     monkeypatch.setattr(agent_module, "log_to", lambda path: None)
     before, expected = hook_points(), JITTED(X)
-    mode = LAYOUT if part.feature == Feature.LAYOUTS else PROFILE
-    request = Request(mode, str(tmp_path)).write(tmp_path / "request.json")
+    mode = {Feature.LAYOUTS: LAYOUT, Feature.DRY_RUN: LOWER}.get(part.feature, PROFILE)
+    target = target_config(machine("1xH100")) if mode == LOWER else ""
+    request = Request(mode, str(tmp_path), target=target).write(tmp_path / "request.json")
     fake(part, how)
     agent = agent_module.start(str(request))
     assert np.array_equal(JITTED(X), expected)
@@ -138,7 +141,7 @@ def test_the_agent_leaves_the_job_alone_and_says_why(
     assert hook_points() == before and HOOKS.listeners == []
     status = read_json(tmp_path / STATUS)
     assert status["state"] == "unsupported" and part.name in status["why"]
-    if mode == PROFILE:
+    if mode != LAYOUT:
         assert read_json(tmp_path / FAILED)["why"] == status["why"]
 
 
@@ -171,7 +174,7 @@ USES = {
     "DEVICE_LIST": lambda: compiling.device_list([]),
     "TOPOLOGY_FOR_DEVICES": lambda: compiling.topology_of([]),
     "LOWERED_TO_COMPILE": lambda: compiling.lowered_for(JITTED.lower(X)),
-    "REGISTER_CUSTOM_CALL": lambda: compiling.register_custom_call("f", None),
+    "REGISTER_CUSTOM_CALL": lambda: compiling.register_custom_call("f", None, "CUDA"),
     "HLO_TO_STABLEHLO": lambda: hlo.to_stablehlo(b""),
     "HLO_FROM_TEXT": lambda: hlo.proto_from_text(""),
     "HLO_MODULE": lambda: hlo.text_from_proto(b""),

@@ -38,7 +38,7 @@ class CompileFailed(BadInput):
 
 def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) -> SlipstreamError:
     """The error to raise for a request that failed."""
-    log = _keep_log(failed.log)
+    log = keep_log(failed.log)
     if failed.died:
         return _died(failed, log)
     if failed.answer["error"] in ("JaxChanged", "Missing"):
@@ -55,7 +55,7 @@ def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) 
 
 def explain_import(failed: WorkerFailed, target: Target) -> SlipstreamError:
     """The error to raise if a target's function could not be imported, or its signature read."""
-    log = _keep_log(failed.log)
+    log = keep_log(failed.log)
     if failed.died:
         return _died(failed, log)
     if failed.answer["error"] == "BadInput":
@@ -177,7 +177,7 @@ def _lines_from_the_end(log: str) -> Iterator[str]:
     return (_shortened(line) for line in reversed(log.splitlines()) if line.strip())
 
 
-def _keep_log(log: str) -> Path:
+def keep_log(log: str) -> Path:
     """Keep the log of a failure in the cache."""
     folder = cache_folder()
     file = folder / f"{digest(log)}.failed.log"

@@ -42,6 +42,7 @@ class Feature(StrEnum):
     COMPILING = "compiling for GPUs that are not here"
     INSPECTING = "finding bounds before a compile"
     TARGET_GPU = "lowering cuDNN attention and Pallas kernels for GPUs that are not here"
+    DRY_RUN = "running a job without computing"
     PALLAS = "counting the work of Pallas kernels"
     HLO = "importing and printing HLO"
     TRACEBACKS = "keeping Slipstream out of the job's tracebacks"

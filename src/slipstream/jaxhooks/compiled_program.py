@@ -58,6 +58,11 @@ class CompiledProgram:
         return tuple(sorted({int(device.process_index) for device in self._devices}))
 
     @property
+    def device_ids(self) -> tuple[int, ...]:
+        """The devices that it runs on, in the order of its mesh."""
+        return tuple(int(device.id) for device in self._devices)
+
+    @property
     def platform(self) -> str:
         """`cpu`, `gpu`, `tpu`; empty where unknown."""
         return str(getattr(self._backend, "platform", ""))

@@ -104,10 +104,10 @@ def topology_of(devices: Sequence[Any]) -> Any:
     return private_api.TOPOLOGY_FOR_DEVICES.get()(devices)
 
 
-def register_custom_call(name: str, capsule: Any) -> None:
-    """A function that XLA may call by name on CUDA."""
+def register_custom_call(name: str, capsule: Any, platform: str) -> None:
+    """A function that XLA may call by name."""
     register = private_api.REGISTER_CUSTOM_CALL.get()
-    register(name, capsule, platform="CUDA", api_version=0)
+    register(name, capsule, platform=platform, api_version=0)
 
 
 def lowered_for(lowered: Any) -> tuple[tuple[int, ...], dict[str, str]]:

@@ -1,8 +1,9 @@
 """The private parts of JAX that Slipstream uses, in one table.
 
 Nothing outside `slipstream.jaxhooks` touches them; other rooms call the functions of `compiling`,
-`hlo`, `stages`, `distributed`, `profiler`, `target_gpu` and `hooks`. To support another JAX, run
-tests/jaxhooks with it: a part that is missing or changed fails there by name.
+`custom_calls`, `hlo`, `stages`, `distributed`, `profiler`, `target_gpu`, `dry_run` and `hooks`. To
+support another JAX, run tests/jaxhooks with it: a part that is missing or changed fails there by
+name.
 """
 
 from __future__ import annotations
@@ -211,6 +212,26 @@ LOWERING_BACKEND = PrivatePart(
     "jax._src.interpreters.mlir", "ModuleContext.get_backend", Feature.TARGET_GPU,
     "The client of the GPU that host callbacks ask for and don't use, which is not here.",
     ("self", "optional"), is_called=True,
+)  # fmt: skip
+LOWER_COMPUTATION = PrivatePart(
+    "jax._src.interpreters.pxla", "lower_sharding_computation", Feature.DRY_RUN,
+    "Every function that JAX lowers passes through it; told to lower for another platform.",
+    ("closed_jaxpr", "lowering_platforms"),
+)  # fmt: skip
+LOWERED_COMPUTATION = PrivatePart(
+    "jax._src.interpreters.pxla", "MeshComputation", Feature.DRY_RUN,
+    "A function lowered for another platform, whose program must not be run.",
+    instance_attributes=("_hlo",),
+)  # fmt: skip
+RUN_REPLICATED = PrivatePart(
+    "jax._src.interpreters.pxla", "ExecuteReplicated", Feature.DRY_RUN,
+    "Says what the results of a program are, instead of running it.",
+    attributes=("xla_executable", "out_handler", "mut"),
+)  # fmt: skip
+RESULTS_HANDLER = PrivatePart(
+    "jax._src.interpreters.pxla", "ResultsHandler", Feature.DRY_RUN,
+    "The shapes and shardings of a program's results, and how JAX makes arrays of them.",
+    attributes=("handlers", "out_shardings", "out_avals"),
 )  # fmt: skip
 TRITON_DIALECT = PrivatePart(
     "jaxlib.triton.dialect", "register_dialect", Feature.PALLAS,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from slipstream.compiler.compile import machine_of
 from slipstream.compiler.targets import identify
+from slipstream.compiler.versions import installed_versions
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.plan.measure.measurements import read_measurements
@@ -130,6 +131,7 @@ def _parameters(target: str, options: PlanOptions) -> tuple[Parameter, ...]:
         )
     if options.flags:
         raise BadInput("--flags needs FILE.py:FUNCTION; for a command: slipstream tune")
+    installed_versions()  # without a compiler, each job would be started for nothing
     return command_parameters(options.command, options.vary)
 
 

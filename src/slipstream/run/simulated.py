@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.results.prediction import Prediction
 from slipstream.run.agent.precomputed import coverage_facts
-from slipstream.run.agent.request import LOWER, Request
 from slipstream.run.captured_output import CapturedStream
 from slipstream.run.context import (
     SIGNALLED,
@@ -43,16 +42,18 @@ from slipstream.run.context import (
     signal_name,
     write_receipt,
 )
-from slipstream.run.launcher import job_environment, running
+from slipstream.run.launcher import running
+from slipstream.run.lowered_job import (
+    failure,
+    is_over,
+    lowered_program,
+    lowering_environment,
+    why_nothing,
+)
 from slipstream.run.preflight import Preflight, check_job
 from slipstream.run.run_dir import (
-    DONE,
-    REQUEST,
-    STATUS,
     RunDir,
-    done_facts,
     mark_done,
-    read_json,
     write_json,
 )
 from slipstream.run.settings import Settings
@@ -61,9 +62,6 @@ from slipstream.units import PS_PER_US, format_time
 
 PREDICTED = "predicted"
 PREDICTION = "predicted: nothing ran on a device; XLA compiled, the step was simulated"
-CALLS = 3
-"""of a program until it counts as the step: few, since nothing is timed"""
-DEVICES = "xla_force_host_platform_device_count"
 
 
 @dataclass(frozen=True)
@@ -107,36 +105,28 @@ def _lowered(
     If the job fails before that, this was the job: its output is shown and its exit code counts.
     """
     phase = run_dir.clear(run_dir.profile)
-    request = Request(LOWER, str(phase), CALLS, launcher=os.getpid()).write(phase / REQUEST)
-    environment = job_environment(os.environ, request, preflight.environment)
-    flags = environment.get("XLA_FLAGS", "")
-    environment["XLA_FLAGS"] = f"{flags} --{DEVICES}={machine.devices}".strip()
-    environment["JAX_PLATFORMS"] = "cpu"
+    environment = lowering_environment(os.environ, phase, machine, preflight.environment)
     say("profile…", f"the job runs on the CPU until its step is known; log: {phase}/log.txt")
     with CapturedStream(phase / "output.txt") as output, CapturedStream(phase / "log.txt") as log:
         streams = (output.writing, log.writing)
         with running(settings.command, environment, *streams, ends_with_us=True) as job:
-            code = job.wait(lambda: (phase / DONE).exists())
+            code = job.wait(lambda: is_over(phase))
             if code is None:
                 job.stop()
     asked = job.signals.ending
-    found = done_facts(phase)
-    if found is None and code == 0:
-        # The job is over, and no program ran often enough; take the largest.
-        found = read_json(phase / "candidate.json")
+    found = lowered_program(phase, code)
     if found is not None and not asked:
         return found
     output.replay(sys.stderr if settings.is_json else sys.stdout)
     log.replay(sys.stderr)
-    why = agent_problem(phase) or (
-        f"there is nothing to simulate: {_why_nothing(phase, settings.command)}"
-    )
+    nothing = why_nothing(phase) or how_far(phase, settings.command)
+    known = agent_problem(phase) or failure(phase)
+    why = known or f"there is nothing to simulate: {nothing}"
     if asked:
         code = SIGNALLED + asked[-1] if code is None else code
         why = f"{signal_name(SIGNALLED + asked[-1])} ended the job"
     elif code:
         how = f"{signal_name(code)} ended it" if code > SIGNALLED else f"exit code {code}"
-        known = agent_problem(phase)
         why = f"the job failed before its step was known ({how})" + (f"; {known}" if known else "")
     say("verdict", f"can't tell: {why}")
     receipt = replace(
@@ -147,11 +137,6 @@ def _lowered(
         phases={"simulate": machine.spec, "exit_code": code or 0},
     )
     return RunResult(code or 0, receipt)
-
-
-def _why_nothing(phase: Path, command: Sequence[str]) -> str:
-    status = read_json(phase / STATUS) or {}
-    return str(status.get("why") or how_far(phase, command))
 
 
 class _Simulated:

@@ -1,6 +1,7 @@
 """Programs that are launched: values in their command and configuration, their step compiled."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,8 @@ from slipstream.compiler.time_limit import TimeLimit
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
 from slipstream.plan.plans import PlanOptions, plan
-from slipstream.plan.search.launched import JobSession, command_parameters, filled
+from slipstream.plan.search.evaluation import failed_outcome
+from slipstream.plan.search.launched import JobSession, _unusable, command_parameters, filled
 from slipstream.plan.search.objective import Objective
 
 TRAIN = """
@@ -25,12 +27,12 @@ batch = jnp.ones((batch * jax.device_count(), config["width"]))
 batch = jax.device_put(batch, NamedSharding(mesh, P("data")))
 
 @jax.jit
-def step(weights):
+def step(weights, batch):
     return weights - jax.grad(lambda w: jnp.mean(jnp.tanh(batch @ w) ** 2))(weights)
 
 weights = jnp.ones((config["width"], config["width"]))
 for _ in range(10_000):
-    weights = step(weights)
+    weights = step(weights, batch)
 """
 
 
@@ -61,11 +63,67 @@ def test_a_launched_program_is_planned_by_its_command(command, tmp_path):
 
 def test_places_in_the_command_and_its_configuration_are_filled(command, tmp_path):
     words = filled(command, {"batch": 8, "width": 64, "unused": None}, tmp_path)
-    assert words[2:] == ("--batch=8", str(tmp_path / "config.json"))
-    assert (tmp_path / "config.json").read_text() == '{"width": 64}'
+    copy = tmp_path / "config0" / "config.json"
+    assert words[2:] == ("--batch=8", str(copy)) and copy.read_text() == '{"width": 64}'
+    # Configuration files name others by relative paths.
+    assert (copy.parent / "train.py").read_text() == TRAIN
     assert filled(("python", "{a}{b}", "{}"), {"a": 1, "b": True}, tmp_path) == (
         *("python", "1True", "{}"),
     )
+
+
+ORDERED = """
+import os, pathlib, sys
+os.environ["XLA_FLAGS"] = "--xla_gpu_enable_latency_hiding_scheduler=false"
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+(pathlib.Path(sys.argv[1]) / "checkpoint").write_text("of this combination")
+devices = jax.devices()[::-1] if len(sys.argv) < 3 else jax.devices()[:1]
+batch = jax.device_put(np.ones((8, 8), np.float32), NamedSharding(Mesh(devices, ("x",)), P("x")))
+step = jax.jit(lambda batch: jnp.tanh(batch @ batch))
+while True:
+    batch = step(batch)
+"""
+
+
+def test_the_jobs_own_flags_and_its_order_of_devices_count(tmp_path):
+    command = (sys.executable, "-c", ORDERED, "{folder}")
+    with JobSession(command, machine("2xH100")) as session:
+        target = session.portable_target({})
+    assert target.devices == (1, 0)
+    assert target.options == {"xla_gpu_enable_latency_hiding_scheduler": "false"}
+
+
+def test_a_step_on_some_of_the_devices_is_not_the_machines():
+    command = (sys.executable, "-c", ORDERED, "{folder}", "one")
+    why = "runs on 1 of 2 devices; expected a mesh of all"
+    session = JobSession(command, machine("2xH100"))
+    with session, pytest.raises(CompileFailed, match=why):
+        session.portable_target({})
+
+
+def test_another_jaxlib_is_refused():
+    found = {"jaxlib": "0.9.0", "order": [0], "program": "jit_step"}
+    why = _unusable(found, machine("1xH100"))
+    assert "the job has jaxlib 0.9.0" in why and "install Slipstream where the job's Python" in why
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("raise SystemExit(3)", r"failed before its step was known \(exit code 3\): nothing"),
+        ("import os; os.kill(os.getpid(), 9)", r"\(SIGKILL ended it\)"),
+        ("print('hello')", "the job never imported jax"),
+        ("import json; json.loads('{')", "JSONDecodeError: Expecting property name"),
+    ],
+)
+def test_why_there_is_no_step(code, why):
+    session = JobSession((sys.executable, "-c", code), machine("1xH100"))
+    with session, pytest.raises(CompileFailed, match=why) as failed:
+        session.portable_target({})
+    log = Path(str(failed.value).rpartition("(log: ")[2].rstrip(")"))
+    assert log.is_file() and failed.value.kind == "invalid"
 
 
 def test_what_varies_needs_a_place(command):
@@ -85,11 +143,15 @@ def test_the_work_of_a_command_has_to_be_said(command, tmp_path):
 
 
 def test_a_job_that_hangs_is_ended():
-    session = JobSession((sys.executable, "-c", "import time; time.sleep(600)"), machine("1xH100"))
-    with session, TimeLimit(0.5, session.abort):
+    code = "import time; print('loading data', flush=True); time.sleep(600)"
+    session = JobSession((sys.executable, "-c", code), machine("1xH100"))
+    with session, TimeLimit(2.0, session.abort):
         with pytest.raises(CompileFailed, match="the job was aborted") as failed:
             session.portable_target({})
         assert failed.value.kind == "aborted"
+    outcome = failed_outcome(failed.value, 300.0)
+    assert outcome.note.startswith("it took more than 300 s: the job had not run its step")
+    assert "last said: loading data" in outcome.note and "--timeout 20m" in outcome.note
 
 
 def test_a_command_that_does_not_exist_says_so():

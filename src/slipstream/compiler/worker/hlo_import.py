@@ -9,14 +9,14 @@ Obstacles, and how they are handled:
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from slipstream.jaxhooks import compiling, hlo
+from slipstream.jaxhooks.custom_calls import OF_XLA, plain_calls
 
 _HEADER = re.compile(rb"^\s*(?://[^\n]*\n\s*)*HloModule [^\n]*")
 _COUNT = {
@@ -24,16 +24,6 @@ _COUNT = {
     "replicas": re.compile(rb"\breplica_count=(\d+)"),
 }
 _TILES = re.compile(r'mhlo\.sharding = "\{devices=\[([\d,]+)\]')
-_OF_XLA = re.compile(
-    r"^(Sharding|SPMD\w+|xla\..*|__\w+\$.*|annotate_device_placement|MoveTo\w+|TopK|"
-    r"LayoutConstraint|AllocateBuffer|SliceToDynamic|PadToStatic|ApproxTopK|tpu_custom_call|"
-    r"InspectSharding|Layout|Pin|Unpin|CreateBuffer|X64\w*|ProducesRaggedShardings|mhlo\..*|"
-    r"shape_assertion|stablehlo\..*|chlo\..*|_?[Xx]la\w*Attribute\w*)$"
-)
-_OF_JAX = ("xla_ffi_", "mosaic_gpu")
-"""calls whose functions come with jaxlib"""
-_STATUS_RETURNING = 2
-"""the simplest custom-call API version: the function is not used at compile time"""
 
 
 @dataclass(frozen=True)
@@ -62,39 +52,16 @@ def to_stablehlo(data: bytes) -> ImportedHlo:
             proto.opcode = "reshape"
         elif proto.opcode == "partition-id":
             is_partitioned = True
-        elif proto.opcode == "custom-call" and not _OF_XLA.match(proto.custom_call_target):
+        elif proto.opcode == "custom-call" and not OF_XLA.match(proto.custom_call_target):
             unknown.setdefault(proto.custom_call_target)
     stablehlo = hlo.to_stablehlo(module.SerializeToString())
     if not any(counts.values()):
         counts |= _devices_named(module, stablehlo)
     if unknown:
-        stablehlo = _plain_calls(stablehlo, set(unknown))
+        stablehlo = plain_calls(stablehlo, set(unknown))
     return ImportedHlo(
         stablehlo, **counts, is_partitioned=is_partitioned, unknown_calls=(*unknown,)
     )
-
-
-def with_stubs(stablehlo: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """A program whose calls of other libraries need only a name, and these names."""
-    found: dict[str, None] = {}
-    with compiling.parsed(stablehlo) as (module, ir):
-
-        def visit(op: Any) -> Any:
-            if op.operation.name == "stablehlo.custom_call":
-                name = ir.StringAttr(op.operation.attributes["call_target_name"]).value
-                if not _OF_XLA.match(name) and not name.startswith(_OF_JAX):
-                    found.setdefault(name)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
-    return _plain_calls(stablehlo, set(found)), (*found,)
-
-
-def register_stubs(names: Sequence[str]) -> None:
-    """Register names that XLA can call; they are never run."""
-    for name in names:
-        capsule = _capsule(ctypes.cast(_STUB, ctypes.c_void_p).value or 0)
-        compiling.register_custom_call(name, capsule)
 
 
 def _module(data: bytes, *, is_text: bool) -> Any:
@@ -140,39 +107,3 @@ def _devices_named(module: Any, stablehlo: bytes) -> dict[str, int]:
         for one in _TILES.findall(compiling.stablehlo_text(stablehlo))
     ]
     return {"partitions": max(tiles, default=1)}
-
-
-def _plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
-    """Give unknown calls the simplest API version; their attributes stay, as text, for models."""
-    with compiling.parsed(stablehlo) as (module, ir):
-
-        def visit(op: Any) -> Any:
-            inner = op.operation
-            if inner.name == "stablehlo.custom_call":
-                name = ir.StringAttr(inner.attributes["call_target_name"]).value
-                if name in names:
-                    _make_plain(inner.attributes, ir)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
-        return compiling.bytecode(module)
-
-
-def _make_plain(attributes: Any, ir: Any) -> None:
-    kind = ir.IntegerType.get_signless(32)
-    attributes["api_version"] = ir.IntegerAttr.get(kind, _STATUS_RETURNING)
-    for key in ("mhlo.backend_config", "backend_config"):
-        if key in attributes and not isinstance(attributes[key], ir.StringAttr):
-            text = str(attributes[key])
-            del attributes[key]
-            attributes["backend_config"] = ir.StringAttr.get(text)
-
-
-_STUB = ctypes.CFUNCTYPE(None)(lambda: None)
-
-
-def _capsule(address: int) -> Any:
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return new(address, b"xla._CUSTOM_CALL_TARGET", None)

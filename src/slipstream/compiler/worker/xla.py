@@ -36,7 +36,7 @@ def compile_program(stablehlo: bytes, devices: Sequence[Any], **request: Any) ->
     except JaxRuntimeError as error:
         if _UNREGISTERED not in str(error):
             raise
-    from slipstream.compiler.worker.hlo_import import with_stubs
+    from slipstream.jaxhooks.custom_calls import with_stubs
 
     plain, names = with_stubs(stablehlo)
     return compile_module(plain, devices, **{**request, "unknown_calls": names})
@@ -56,7 +56,7 @@ def compile_module(
 ) -> Compiled:
     """Compile for the first devices of a topology, in the order of the mesh if known."""
     if unknown_calls:
-        from slipstream.compiler.worker.hlo_import import register_stubs
+        from slipstream.jaxhooks.custom_calls import register_stubs
 
         register_stubs(unknown_calls)
     client = devices[0].client

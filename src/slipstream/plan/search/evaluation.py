@@ -192,7 +192,9 @@ class Evaluation(Closing):
 def failed_outcome(error: SlipstreamError, spent_s: float | None) -> Outcome:
     """The outcome of a combination that failed; `spent_s` if it was ended after that time."""
     if spent_s is not None:
-        return Outcome(HANG, note=f"it took more than {spent_s:.0f} s")
+        more = error.reason if isinstance(error, CompileFailed) else str(error)
+        known = f": {more}" if more != str(error) else ""
+        return Outcome(HANG, note=f"it took more than {spent_s:.0f} s{known}")
     if isinstance(error, CompileFailed):
         return Outcome(_KINDS[error.kind], note=error.reason)
     return Outcome(INVALID if isinstance(error, BadInput) else CRASH, note=str(error))

@@ -3,18 +3,15 @@
     python train.py config.yml --batch={batch}     {batch} also in config.yml, which is copied
       └ with as many CPU devices as the machine has GPUs ─► the step's StableHLO ─► compiled for it
 
-The job's model is really initialised, so it has to fit in this machine's memory.
+Large programs are not run (run/lowered_job.py), so the model may be larger than this machine.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,25 +20,32 @@ from typing import Any
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import known_config
-from slipstream.compiler.failures import CompileFailed
+from slipstream.compiler.failures import CompileFailed, keep_log
 from slipstream.compiler.inspection import Inspection
 from slipstream.compiler.session import CompilerSession, Costs
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
 from slipstream.compiler.workers import Workers
 from slipstream.errors import BadInput
+from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.machines.machine import Machine
-from slipstream.plan.space.parameters import Parameter, Value
-from slipstream.run.agent.request import LOWER, Request
-from slipstream.run.launcher import job_environment
-from slipstream.run.run_dir import DONE, REQUEST, done_facts, read_json
-from slipstream.run.simulated import CALLS, DEVICES
+from slipstream.plan.space.parameters import Parameter
+from slipstream.run.context import SIGNALLED, agent_problem, how_far, signal_name
+from slipstream.run.launcher import CantStart, Job, stop_all
+from slipstream.run.lowered_job import (
+    failure,
+    is_over,
+    lowered_program,
+    lowering_environment,
+    why_nothing,
+)
 
 MOST_CONFIG_BYTES = 1_000_000
 """larger files of a command are data, not configuration"""
-PATIENCE_S = 10.0
+FOLDER = "folder"
+"""the place of a folder that a combination may write to, and that is removed"""
+PATIENCE_S = 2.0
 """between asking a job to end and killing it"""
-POLL_S = 0.05
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception|Exit)\b.*:")
 
 
@@ -92,41 +96,39 @@ class JobSession(Closing):
         self._is_aborted.clear()
         with tempfile.TemporaryDirectory(prefix="slipstream-plan-") as made:
             folder = Path(made)
-            command = filled(self._command, keywords, folder)
-            return Target("stablehlo", " ".join(command), self._lowered(command, folder))
+            command = filled(self._command, {FOLDER: folder / FOLDER, **keywords}, folder)
+            (folder / FOLDER).mkdir()
+            found = self._lowered(command, folder)
+            return Target(
+                "stablehlo",
+                "the step of the job",
+                Path(found["stablehlo"]).read_bytes(),
+                devices=tuple(found["order"]),
+                options=_own_flags(found["flags"]),
+            )
 
-    def _lowered(self, command: Sequence[str], folder: Path) -> bytes:
-        request = Request(LOWER, str(folder), CALLS, launcher=os.getpid()).write(folder / REQUEST)
-        environment = job_environment(os.environ, request, {"JAX_PLATFORMS": "cpu"})
-        flags = environment.get("XLA_FLAGS", "")
-        environment["XLA_FLAGS"] = f"{flags} --{DEVICES}={self._machine.devices}".strip()
-        with (folder / "log.txt").open("wb") as log:
+    def _lowered(self, command: Sequence[str], folder: Path) -> dict[str, Any]:
+        log, environment = (
+            folder / "log.txt",
+            lowering_environment(os.environ, folder, self._machine),
+        )
+        with log.open("wb") as out:
             try:
-                job = subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                text = f"{command[0]} can't be started ({error.strerror})"
-                raise CompileFailed(text, "invalid") from None
+                job = Job(command, environment, out, out, ends_with_us=True)
+            except CantStart as error:
+                raise CompileFailed(str(error), "invalid") from None
             try:
-                while job.poll() is None and not (folder / DONE).exists():
-                    if self._is_aborted.is_set():
-                        raise CompileFailed("the job was aborted", "aborted")
-                    time.sleep(POLL_S)
+                code = job.wait(lambda: is_over(folder) or self._is_aborted.is_set())
             finally:
-                _end(job)
-        found = done_facts(folder)
-        if found is None and job.returncode == 0:
-            # The job is over, and no program ran often enough; take the largest.
-            found = read_json(folder / "candidate.json")
-        if found is None:
-            raise CompileFailed(_why(job.returncode, folder / "log.txt"), "invalid")
-        return Path(found["stablehlo"]).read_bytes()
+                stop_all([job], PATIENCE_S)
+        if code is None and self._is_aborted.is_set():
+            raise CompileFailed("the job was aborted", "aborted", _so_far(log))
+        found = lowered_program(folder, code)
+        why = _unusable(found, self._machine) if found else _why_nothing(command, folder, code)
+        if found is None or why:
+            text = log.read_text(errors="replace")
+            raise CompileFailed(f"{why} (log: {keep_log(text)})", "invalid", why)
+        return found
 
     def abort(self) -> None:
         self._is_aborted.set()
@@ -136,19 +138,28 @@ class JobSession(Closing):
         self._workers.close()
 
 
-def filled(command: Sequence[str], values: Mapping[str, Value], folder: Path) -> tuple[str, ...]:
+def filled(command: Sequence[str], values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     """The command with its values; configuration files with places become filled copies."""
     words = list(command)
-    for file in _files(command):
+    for number, file in enumerate(_files(command)):
         text = file.read_text(errors="replace")
         if (made := _fill(text, values)) != text:
-            copy = folder / file.name
+            copy = _beside_the_others(file, folder / f"config{number}")
             copy.write_text(made)
             words = [word.replace(str(file), str(copy)) for word in words]
     return tuple(_fill(word, values) for word in words)
 
 
-def _fill(text: str, values: Mapping[str, Value]) -> str:
+def _beside_the_others(file: Path, folder: Path) -> Path:
+    """A place with the same name, in a folder with the same other files: files name each other."""
+    folder.mkdir()
+    for other in file.absolute().parent.iterdir():
+        if other.name != file.name:
+            (folder / other.name).symlink_to(other)
+    return folder / file.name
+
+
+def _fill(text: str, values: Mapping[str, Any]) -> str:
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
@@ -165,18 +176,58 @@ def _files(command: Sequence[str]) -> list[Path]:
     return found
 
 
-def _end(job: subprocess.Popen[bytes]) -> None:
-    """End a job and all that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(job.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            job.wait(PATIENCE_S)
+def _own_flags(flags: Mapping[str, str]) -> dict[str, str]:
+    """XLA's flags that the job sets itself; those of the environment reach the compiler anyway."""
+    words = os.environ.get("XLA_FLAGS", "").split()
+    return {
+        name: value
+        for name, value in flags.items()
+        if name.startswith("xla_gpu_") and f"--{name}={value}" not in words
+    }
 
 
-def _why(code: int | None, log: Path) -> str:
+def _unusable(found: Mapping[str, Any], machine: Machine) -> str:
+    """Why the program is not the step that would run on the machine; empty if it is."""
+    here = installed_catalogue().jaxlib_version
+    if found["jaxlib"] != here:
+        return (
+            f"the job has jaxlib {found['jaxlib']}, but Slipstream {here}: another XLA would "
+            "compile it; install Slipstream where the job's Python is, and run it from there"
+        )
+    if len(found["order"]) != machine.devices:
+        return (
+            f"{found['program']} runs on {len(found['order'])} of {machine.devices} devices; "
+            "expected a mesh of all of jax.devices()"
+        )
+    return ""
+
+
+def _why_nothing(command: Sequence[str], folder: Path, code: int | None) -> str:
+    if problem := agent_problem(folder) or failure(folder):
+        return problem
+    if not code:
+        return why_nothing(folder) or how_far(folder, command)
+    how = f"{signal_name(code)} ended it" if code > SIGNALLED else f"exit code {code}"
+    return f"the job failed before its step was known ({how}): {_error(folder / 'log.txt')}"
+
+
+def _so_far(log: Path) -> str:
+    return (
+        f"the job had not run its step by then, and last said: {_last(log)}; if it starts slowly, "
+        "give it more: --timeout 20m"
+    )
+
+
+def _error(log: Path) -> str:
     """The last line of the log that looks like an error, or its last line."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if _ERROR.match(line)]
-    last = (errors or lines or ["it printed nothing"])[-1][:200]
-    return f"the job ended with exit code {code} before its step was known: {last}"
+    errors = [line for line in _lines(log) if _ERROR.match(line)]
+    return errors[-1][:200] if errors else _last(log)
+
+
+def _last(log: Path) -> str:
+    return (_lines(log) or ["nothing"])[-1][:200]
+
+
+def _lines(log: Path) -> list[str]:
+    text = log.read_text(errors="replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipstream.compiler.worker.lowering import target_gpu
 from slipstream.errors import Missing
 from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller
@@ -27,6 +28,7 @@ from slipstream.experiment.plan import ExperimentPlan
 from slipstream.jaxhooks.compat import Feature, JaxChanged
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.distributed import override_initialize
+from slipstream.jaxhooks.dry_run import DryRun
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.jaxhooks.private_api import exclude_from_tracebacks, require
 from slipstream.jaxhooks.profiler import before_every_session
@@ -387,7 +389,7 @@ class Agent:
         self._is_over = True
         log.warning("slipstream: %s", why)
         self._say("unsupported", why)
-        if self.request.mode == PROFILE:
+        if self.request.mode in (PROFILE, LOWER):
             self.status.recorded(None, why)  # the launcher waits for it
 
     def leave(self) -> None:
@@ -471,6 +473,8 @@ def _hook_into_jax(agent: Agent) -> None:
     )  # fmt: skip
     if request.mode == LAYOUT:
         override_initialize(request.layout)
+    if request.target:
+        DryRun(target_gpu(request.target)).install()
     HOOKS.add(agent)
     before_every_session(agent.give_way)
 

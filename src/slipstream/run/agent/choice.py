@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.dry_run import cpu_seconds
 from slipstream.run.agent.announcements import Announcements, announcements_for
 from slipstream.run.agent.call_timer import CallTimer
 from slipstream.run.agent.hot_program import HotProgramChooser
@@ -44,6 +45,8 @@ class Choice:
         """Run a call of a program that is not measured, and see how long it takes."""
         if self.is_made_here and self.chooser.is_timed(program):
             result, seconds = self._call_timer.timed(arguments, run)
+            if self._request.target:
+                seconds += cpu_seconds(program.original)
             self.chooser.called(program, seconds)
         else:
             result = self._call_timer.run(run)

@@ -80,6 +80,8 @@ class Request:
     """with `layout`: coordinator, processes, process, devices"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
     """attributes of `jax.profiler.ProfileOptions`"""
+    target: str = ""
+    """with `lower`: the GPU to lower for (text of a GpuTargetConfigProto); empty for the job's"""
     variables: tuple[str, ...] = ()
     """with `time`: environment variables to report as the job sees them"""
 

@@ -163,6 +163,8 @@ class AgentStatus:
                 "content": content_of(program),
                 "stablehlo": str(files["stablehlo"]),
                 "is_sure": is_sure,
+                "order": program.device_ids,
+                "flags": program.flags_in_effect,
                 **job_facts(),
             }
             if is_sure:

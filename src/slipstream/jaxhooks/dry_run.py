@@ -1,0 +1,188 @@
+"""A job that computes nothing: its large programs are lowered for a GPU that is not here, not run.
+
+    has products ─► lowered for the target ─┐
+    large arrays ───────────────────────────┴► compiled for the CPU ─► not run: results are zeros
+    neither ─────────────────────────────────► compiled for the CPU ─► run: keys, counters, indices
+
+The CPU's program only says how results are sharded. Zeros are pages that nobody has touched: they
+take no memory, and a model of any size starts on any machine. Floating-point scalars, such as
+losses, are 1: jobs take their logarithm and divide by them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import mmap
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from slipstream.jaxhooks import private_api
+from slipstream.jaxhooks.compat import Feature
+from slipstream.jaxhooks.compiling import bytecode, parsed
+from slipstream.jaxhooks.custom_calls import compilable_for_cpu
+from slipstream.jaxhooks.target_gpu import TargetGpu, answering_for
+
+PLATFORM = "cuda"
+PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
+"""primitives that a training step has"""
+FLOPS_PER_S = 1e9
+"""of a slow CPU; calls that are run take real time"""
+LARGE_BYTES = 64 << 20
+"""of a call's arguments and results, on all devices, from which it is not run"""
+
+
+class DryRun:
+    """Replaces parts of JAX for the rest of the process, before any other hooks."""
+
+    def __init__(self, target: TargetGpu) -> None:
+        self._answering = answering_for(target)
+        self._modules: list[Any] = []
+        """lowered for the target"""
+        self._executables: list[Any] = []
+        """compiled from these; never run"""
+
+    def install(self) -> None:
+        """JaxChanged, and JAX left as it is, if a private part is not as expected."""
+        private_api.require(Feature.DRY_RUN, Feature.TARGET_GPU, Feature.WATCHING)
+        self._answering.__enter__()  # for good
+        lower = private_api.LOWER_COMPUTATION.get()
+        compile = private_api.COMPILE_OR_GET_CACHED.get()
+        run = private_api.EXECUTE_CALL.get()
+
+        @functools.wraps(lower)
+        def lowering(jaxpr: Any, *arguments: Any, **named: Any) -> Any:
+            return self._lowering(lower, jaxpr, arguments, named)
+
+        @functools.wraps(compile)
+        def compiling(backend: Any, computation: Any, *arguments: Any, **named: Any) -> Any:
+            return self._compiling(compile, backend, computation, arguments, named)
+
+        @functools.wraps(run)
+        def call(replicated: Any, *arguments: Any) -> Any:
+            return self._calling(run, replicated, arguments)
+
+        private_api.LOWER_COMPUTATION.replace(lowering)
+        private_api.COMPILE_OR_GET_CACHED.replace(compiling)
+        private_api.EXECUTE_CALL.replace(call)
+        # The fast paths would run programs without asking.
+        for part in (private_api.FASTPATH_DATA, private_api.CREATE_CPP_CALL):
+            part.replace(functools.wraps(part.get())(lambda *_, **__: None))
+
+    def is_for_target(self, executable: Any) -> bool:
+        return any(executable is one for one in self._executables)
+
+    def _lowering(
+        self, lower: Callable[..., Any], jaxpr: Any, arguments: Sequence[Any], named: dict[str, Any]
+    ) -> Any:
+        if named["lowering_platforms"] is not None or not has_products(jaxpr):
+            return lower(jaxpr, *arguments, **named)
+        lowered = lower(jaxpr, *arguments, **{**named, "lowering_platforms": (PLATFORM,)})
+        self._modules.append(private_api.LOWERED_COMPUTATION.of(lowered)._hlo)
+        return lowered
+
+    def _compiling(
+        self,
+        compile: Callable[..., Any],
+        backend: Any,
+        computation: Any,
+        arguments: Sequence[Any],
+        named: dict[str, Any],
+    ) -> Any:
+        if not any(computation is one for one in self._modules):
+            return compile(backend, computation, *arguments, **named)
+        with parsed(compilable_for_cpu(bytecode(computation))) as (module, _):
+            executable = compile(backend, module, *arguments, **named)
+        self._executables.append(executable)
+        return executable
+
+    def _calling(self, run: Callable[..., Any], replicated: Any, arguments: Sequence[Any]) -> Any:
+        results = private_api.RESULTS_HANDLER.of(replicated.out_handler)
+        executable = replicated.xla_executable
+        is_run = not self.is_for_target(executable) and _bytes(arguments, results) < LARGE_BYTES
+        if is_run:
+            return run(replicated, *arguments)
+        devices = executable.local_devices()
+        kinds = zip(results.handlers, results.out_avals, results.out_shardings, strict=True)
+        made = [handler(_zeros(aval, sharding, devices)) for handler, aval, sharding in kinds]
+        if replicated.mut is None:
+            return made
+        # References keep what they hold.
+        indices = replicated.mut.out_mut
+        return [one for one, index in zip(made, indices, strict=True) if index is None]
+
+
+def cpu_seconds(executable: Any) -> float:
+    """About how long a call that was not run would have taken."""
+    try:
+        return float(executable.cost_analysis().get("flops", 0.0)) / FLOPS_PER_S
+    except (RuntimeError, AttributeError):  # XLA could not tell
+        return 0.0
+
+
+def has_products(jaxpr: Any) -> bool:
+    """Whether a function multiplies matrices, at any depth."""
+    waiting, seen = [jaxpr], set[int]()
+    while waiting:
+        one = waiting.pop()
+        one = getattr(one, "jaxpr", one)  # of a closed one
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        for equation in one.eqns:
+            if equation.primitive.name in PRODUCTS:
+                return True
+            for value in equation.params.values():
+                some = value if isinstance(value, (tuple, list)) else (value,)
+                waiting += [inner for inner in some if _is_jaxpr(inner)]
+    return False
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+def _bytes(arguments: Sequence[Any], results: Any) -> int:
+    """Of a call's arrays, each once for every device that holds all of it."""
+    given = sum(_array_bytes(one, getattr(one, "sharding", None)) for one in arguments)
+    avals = zip(results.out_avals, results.out_shardings, strict=True)
+    return given + sum(_array_bytes(aval, sharding) for aval, sharding in avals)
+
+
+def _array_bytes(array: Any, sharding: Any) -> int:
+    if sharding is None or not hasattr(array, "shape"):
+        return 0
+    shard = int(math.prod(sharding.shard_shape(array.shape)))
+    return shard * int(array.dtype.itemsize) * len(sharding.device_set)
+
+
+def _zeros(aval: Any, sharding: Any, devices: Sequence[Any]) -> list[Any]:
+    """A result as JAX gets it from XLA: an array for each device."""
+    import numpy as np
+
+    jax: Any = import_module("jax")
+    shape = sharding.shard_shape(aval.shape)
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+        # A random key consists of integers.
+        physical = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, aval.dtype))
+        shape, dtype = physical.shape, physical.dtype
+    else:
+        dtype = aval.dtype
+    is_loss = not aval.shape and jax.dtypes.issubdtype(dtype, np.floating)
+    page = np.ones(shape, dtype) if is_loss else _untouched(tuple(shape), np.dtype(dtype))
+    kind = sharding.memory_kind
+    places = [jax.sharding.SingleDeviceSharding(device, memory_kind=kind) for device in devices]
+    return list(jax.device_put([page] * len(places), places))
+
+
+@functools.cache
+def _untouched(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Zeros without memory behind them, until somebody writes."""
+    import numpy as np
+
+    size = math.prod(shape) * dtype.itemsize
+    if size < mmap.PAGESIZE:
+        return np.zeros(shape, dtype)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype)[: math.prod(shape)].reshape(shape)
