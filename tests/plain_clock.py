@@ -128,6 +128,7 @@ class World:
         elif first.node.kind == DONE:
             if first.node.slot not in self.ends:
                 return False
+            self.ended[first.place] = max(self.ends[first.node.slot], self.free)
             if self.ends[first.node.slot] > self.free:
                 self.waited[first.place] = self.ends[first.node.slot] - self.free
                 self.free = self.ends[first.node.slot] + self.wake

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from slipstream.machines.links import LINKS, program_loads
+from slipstream.machines.links import LINKS, link_names, program_loads
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Instruction, Program
@@ -60,7 +60,8 @@ def bounds(program: Program, estimates: Mapping[str, Estimate], machine: Machine
     """Lower bounds of one step, from the cost of each instruction."""
     counted = _Counted(program, estimates, machine)
     computation = counted.of(program.entry.name)
-    times = sorted(zip(LINKS, computation.links, strict=True), key=lambda one: -one[1])
+    named = zip(link_names(machine), computation.links, strict=True)
+    times = sorted(named, key=lambda one: -one[1])
     return Bounds(
         computation.compute,
         computation.path,

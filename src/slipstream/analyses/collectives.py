@@ -19,7 +19,8 @@ from slipstream.analyses.labels import collective_of, found_instruction, label
 from slipstream.analyses.skew import MatchedCollectives, match_collectives
 from slipstream.errors import BadInput
 from slipstream.machines.gpus import gpu
-from slipstream.machines.machine import Gpu
+from slipstream.machines.machine import Gpu, Tpu
+from slipstream.machines.tpus import tpus
 from slipstream.profile.events import Array, distinct, median
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective
@@ -172,6 +173,12 @@ def known_gpu(model: str) -> Gpu | None:
         return gpu(model) if model else None
     except BadInput:
         return None
+
+
+def known_chip(model: str) -> Gpu | Tpu | None:
+    """The GPU or TPU of that name; None if it is not in the catalogue."""
+    named = (tpu for tpu in tpus().values() if tpu.full_name == model)
+    return known_gpu(model) or next(named, None)
 
 
 def bus_factor(kind: str, size: int) -> float:

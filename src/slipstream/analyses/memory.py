@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.analyses.collectives import known_gpu
+from slipstream.analyses.collectives import known_chip
 from slipstream.analyses.labels import Label, label_of
 from slipstream.analyses.liveness import ARGUMENT, CONSTANT, RESULT, Buffer, Liveness
 from slipstream.analyses.summary import programs
@@ -87,7 +87,7 @@ class Memory:
 def memory(profile: Profile) -> Memory:
     """The memory of each program that the profile contains."""
     model = next((device.model for device in profile.devices if device.model), "")
-    hardware = known_gpu(model)
+    hardware = known_chip(model)
     ran = [found.name for found in programs(profile)]
     known = [name for name in ran if name in profile.programs]
     notes = []

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.analyses.collectives import known_gpu
+from slipstream.analyses.collectives import known_chip
 from slipstream.analyses.labels import collective_of, found_instruction
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import step_times
 from slipstream.machines.gemm_model import tensor_dtype
-from slipstream.machines.machine import Gpu
+from slipstream.machines.machine import Gpu, Tpu
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.backend_config import call_attributes
@@ -92,14 +92,14 @@ class Roofline:
     notes: tuple[str, ...] = ()
 
 
-def roofline(profile: Profile, gpu: Gpu | None = None) -> Roofline:
+def roofline(profile: Profile, chip: Gpu | Tpu | None = None) -> Roofline:
     """Every compute op against the roofline, and the step's MFU.
 
-    `gpu` is the GPU whose peaks count; by default, the one that the profile names.
+    `chip` is the GPU or TPU whose peaks count; by default, the one that the profile names.
     """
     found = ops(profile)
     model = next((device.model for device in profile.devices if device.model), "")
-    hardware = gpu or known_gpu(model)
+    hardware = chip or known_chip(model)
     steps = averaged_over(profile, whole=not found.steps)
     rows, counted = [], 0.0
     for op in found.ops:
@@ -114,7 +114,7 @@ def roofline(profile: Profile, gpu: Gpu | None = None) -> Roofline:
 def _result(
     profile: Profile,
     model: str,
-    hardware: Gpu | None,
+    hardware: Gpu | Tpu | None,
     rows: list[RooflineRow],
     counted_steps: int,
     steps: int,
@@ -156,7 +156,7 @@ def _result(
     )
 
 
-def _row(profile: Profile, op: Op, hardware: Gpu | None, steps: int) -> RooflineRow | None:
+def _row(profile: Profile, op: Op, hardware: Gpu | Tpu | None, steps: int) -> RooflineRow | None:
     """None for ops that neither compute nor move data within the device's memory."""
     found = found_instruction(profile, op.program, op.instruction)
     if found is None or not op.total_us:
@@ -189,7 +189,7 @@ def _row(profile: Profile, op: Op, hardware: Gpu | None, steps: int) -> Roofline
     )
 
 
-def _best_us(done: Work, dtype: str, hardware: Gpu | None) -> tuple[float, float] | None:
+def _best_us(done: Work, dtype: str, hardware: Gpu | Tpu | None) -> tuple[float, float] | None:
     """(µs of arithmetic, µs of memory traffic) of one execution at the roofline."""
     if hardware is None:
         return None
@@ -197,7 +197,7 @@ def _best_us(done: Work, dtype: str, hardware: Gpu | None) -> tuple[float, float
     return done.flops / peak * 1e6, done.bytes / hardware.memory_bandwidth * 1e6
 
 
-def _peak(hardware: Gpu, dtype: str) -> float | None:
+def _peak(hardware: Gpu | Tpu, dtype: str) -> float | None:
     peaks = hardware.peak_flops
     # GPUs without tf32 compute f32 products as f32.
     return peaks.get(VECTOR) if dtype == "tf32" and "tf32" not in peaks else peaks.get(dtype)

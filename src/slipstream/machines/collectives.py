@@ -23,6 +23,7 @@ from slipstream.machines.nccl import (
     NcclLinks,
     nccl_time,
 )
+from slipstream.machines.tpu.torus import torus_estimate
 from slipstream.profile.program import Collective, Instruction
 from slipstream.units import format_bytes
 
@@ -71,7 +72,8 @@ def collective_time(
     program_devices: int | None = None,
 ) -> Estimate:
     """The time of one execution: of its slowest group, if all participants arrive at once."""
-    del instruction  # the time doesn't depend on the position in the program
+    if machine.kind == "tpu":
+        return torus_estimate(machine, collective, instruction)
     found = slowest_group(machine, collective, program_devices)
     if found is None:
         return Estimate(0.0, "modelled", KIND, "no data to move")

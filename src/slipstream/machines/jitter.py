@@ -64,13 +64,24 @@ DEFAULT = 1.0
 """error of kernels that no model knows, upwards only: their default is every byte once, and a flash
 attention takes at least three times as long as that"""
 
+TPU = (0.12, 0.2)
+"""of instructions on a TPU, by XLA's cycles or the models here: an assumption, as no recording of a
+TPU was compared"""
+TPU_COLLECTIVES = 0.2
+"""of collectives on a torus and between slices: an assumption, too"""
+
 CONFIDENCE = 0.9
 QUANTILE = 1.94
 """of Student's t at 95% with 6 degrees of freedom: the errors above are seen on eight models"""
 
 
 def slowest(machine: Machine) -> float:
-    """How much longer kernels take on the slowest of a machine's GPUs than on the mean one."""
+    """How much longer kernels take on the slowest of a machine's GPUs than on the mean one.
+
+    TPUs run at one clock.
+    """
+    if machine.kind == "tpu":
+        return 1.0
     # Blom's approximation of the expected largest of N normal values: 0 for one, then 0.59, 1.43,
     # 2.58 and 3.03 standard deviations for 2, 8, 128 and 512.
     rank = (machine.devices - 0.375) / (machine.devices + 0.25)
@@ -134,6 +145,8 @@ def _error_kind(estimate: Estimate) -> str:
 
 def _errors(kind: str, machine: Machine) -> tuple[float, float]:
     """(shared by a kind's kernels, of each kernel's own)."""
+    if machine.kind == "tpu" and kind != "recorded":
+        return (TPU_COLLECTIVES, 0.0) if kind == "collective" else TPU
     if kind in ("recorded", "collective"):
         return RECORDED if kind == "recorded" else COLLECTIVES, 0.0
     shared, own = PALLAS if kind == "kernel" else KERNELS.get(kind, OTHER_KERNELS)

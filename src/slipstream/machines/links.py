@@ -30,12 +30,18 @@ from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import parameters
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.machines.nccl import Wire, channels
+from slipstream.machines.tpu.links import TPU_LINKS, tpu_capacity, tpu_loads
 from slipstream.profile.program import Collective, Instruction, Program
 from slipstream.profile.semantics.signatures import result_shape
 
 LINK_OUT, LINK_IN, NETWORK_OUT, NETWORK_IN, HOST_OUT, HOST_IN = range(6)
 LINKS = ("NVLink out", "NVLink in", "network out", "network in", "host link out", "host link in")
 """names, by number"""
+
+
+def link_names(machine: Machine) -> tuple[str, ...]:
+    """The links of a device, by number."""
+    return TPU_LINKS if machine.kind == "tpu" else LINKS
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,9 @@ class Load:
 
 
 def capacity(machine: Machine, link: int) -> float:
-    """Bytes per second of one link of a GPU, as published."""
+    """Bytes per second of one link of a device, as published."""
+    if machine.kind == "tpu":
+        return tpu_capacity(machine, link)
     if link in (LINK_OUT, LINK_IN):
         return machine.gpu.link_bandwidth
     return machine.network.bandwidth if link in (NETWORK_OUT, NETWORK_IN) else _host(machine)
@@ -58,6 +66,8 @@ def capacity(machine: Machine, link: int) -> float:
 
 def loads(machine: Machine, program: Program, instruction: Instruction) -> tuple[Load, ...]:
     """The loads of one execution of an instruction; of a pair, pass the start."""
+    if machine.kind == "tpu":
+        return tuple(Load(*load) for load in tpu_loads(machine, program, instruction))
     collective = program.collective_of(instruction)
     if collective is not None:
         return collective_loads(machine, collective)

@@ -45,9 +45,14 @@ class _Plane:
         self.plane = plane
         self.stats: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
+        self.names = _STATS + _GRAPH_STATS
 
     def fill(self, profile: Profile, device: int) -> None:
-        model = self.plane.stats.add(metadata_id=self._stat("gpu_device_name"))
+        is_tpu = profile.devices[device].kind == "tpu"
+        key = "device_type_string" if is_tpu else "gpu_device_name"
+        if is_tpu:
+            self.names = (*_STATS[:-1], "run_id", *_GRAPH_STATS)
+        model = self.plane.stats.add(metadata_id=self._stat(key))
         model.str_value = profile.devices[device].model
         for number, lane in enumerate(profile.lanes):
             if lane.device != device:
@@ -73,7 +78,7 @@ class _Plane:
         )
         graph, node = int(events["graph"][row]), int(events["graph_node"][row])
         of_graph = (graph, node and (graph << 32) + node - 1)
-        for name, value in zip(_STATS + _GRAPH_STATS, values + of_graph, strict=True):
+        for name, value in zip(self.names, values + of_graph, strict=True):
             if isinstance(value, str):
                 # A text is stored once, as the name of a stat that events refer to.
                 event.stats.add(metadata_id=self._stat(name), ref_value=self._stat(value))

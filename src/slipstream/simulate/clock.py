@@ -40,6 +40,7 @@ class NodeTimes:
     start_ps: Array
     """-1 for nodes without work: waits"""
     end_ps: Array
+    """of waits, too"""
     wait_ps: Array
     """how long the compute stream waited at this node"""
 
@@ -298,7 +299,10 @@ def _run(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
             if ends[slot] > free:
                 out[_OUT_SIZE * place + _WAITED] = ends[slot] - free
+                out[_OUT_SIZE * place + _ENDED] = ends[slot]
                 free = ends[slot] + wake
+            else:
+                out[_OUT_SIZE * place + _ENDED] = free
         else:
             at = max(free + nodes[row + _GAP] if free else free, launched + latency)
             # Work that is already on the cores, or that could be before, comes first.

@@ -143,6 +143,8 @@ def contentions(
     loads: Mapping[str, tuple[Load, ...]],
 ) -> dict[str, Contention]:
     """Of every instruction that has an estimate, by name; empty if nothing communicates."""
+    if machine.kind == "tpu":
+        return {}  # links and copies have their own engines, which take nothing from the cores
     known = [(i, estimates[i.name]) for i in program.scheduled if i.name in estimates]
     if all(program.collective_of(instruction) is None for instruction, _ in known):
         return {}

@@ -79,6 +79,10 @@ def modelled(
     program: Program, machine: Machine, instruction: Instruction, kernel_time: Model
 ) -> Estimate:
     """The estimate of the machine's models for one instruction."""
+    if machine.kind == "tpu":
+        from slipstream.machines.tpu.instructions import tpu_estimate
+
+        return tpu_estimate(machine, program, instruction)
     from slipstream.machines.collectives import collective_time
 
     collective = program.collective_of(instruction)

@@ -22,6 +22,7 @@ from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds, regions
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.power_cap import StepPower, without_waits
 from slipstream.simulate.streams import (
+    COMPUTE,
     SAME_SIDE,
     TO_DEVICE,
     TO_HOST,
@@ -29,7 +30,8 @@ from slipstream.simulate.streams import (
     direction,
     is_copy,
 )
-from slipstream.simulate.task_graph import DONE, KERNEL, READ, Node, TaskGraph, task_graph
+from slipstream.simulate.task_graph import DONE, KERNEL, MARK, READ, Node, TaskGraph, task_graph
+from slipstream.simulate.tpu_streams import NO_OVERHEADS, TpuStreams
 from slipstream.units import PS_PER_US
 
 HOST = "simulated"
@@ -97,12 +99,14 @@ def simulation(
 
     `source` is the program that the costs were measured on.
     """
-    kinds = captured_kinds(program.flags)
-    if command_buffers is not None:
+    is_tpu = machine.kind == "tpu"
+    kinds = frozenset() if is_tpu else captured_kinds(program.flags)
+    usual = NO_OVERHEADS if is_tpu else Overheads()
+    if command_buffers is not None and not is_tpu:
         kinds = (kinds or DEFAULT_KINDS) if command_buffers else frozenset()
 
     def timed(machine: Machine, estimates: Mapping[str, Estimate]) -> Simulation:
-        return _timed(program, machine, estimates, kinds, overheads or Overheads())
+        return _timed(program, machine, estimates, kinds, overheads or usual)
 
     if estimates is not None:
         return timed(machine, estimates)
@@ -117,7 +121,7 @@ def _at_power_cap(
     timed: Callable[[Machine, Mapping[str, Estimate]], Simulation],
 ) -> Simulation:
     """A step at the clock that its power cap leaves to it: the more it waits, the higher."""
-    if not machine.gpu.power_w:
+    if machine.kind == "tpu" or not machine.gpu.power_w:
         highest = machine.at(1.0)
         return timed(highest, costing(program, highest, None))
 
@@ -151,10 +155,12 @@ def _timed(
     kinds: frozenset[str],
     overheads: Overheads,
 ) -> Simulation:
-    estimates = undisturbed(program, machine, estimates, kinds)
+    is_tpu = machine.kind == "tpu"
+    estimates = estimates if is_tpu else undisturbed(program, machine, estimates, kinds)
     loads = program_loads(machine, program, estimates)
     slowing = contentions(program, machine, estimates, loads)
-    graph = task_graph(program, estimates, kinds, overheads, loads, slowing)
+    streams = TpuStreams(program) if is_tpu else None
+    graph = task_graph(program, estimates, kinds, overheads, loads, slowing, streams)
     times = run(graph, overheads)
     profile = _profile(program, machine, graph, times)
     return Simulation(profile, estimates, _waits(graph, times), _executions(graph), _inline(graph))
@@ -193,29 +199,55 @@ def undisturbed(
 
 
 def _profile(program: Program, machine: Machine, graph: TaskGraph, times: NodeTimes) -> Profile:
+    is_tpu = machine.kind == "tpu"
+    times = _with_waits(graph, times) if is_tpu else times
     rows = np.flatnonzero(times.start_ps >= 0)
-    device = Device("GPU:0", 0, 0, "gpu", machine.gpu.full_name)
-    lanes = tuple(Lane(f"Stream #{i}({name})", 0, 0) for i, name in enumerate(graph.streams))
+    device = Device(f"{machine.kind.upper()}:0", 0, 0, machine.kind, machine.chip.full_name)
+    lanes = tuple(_lane(i, name, is_tpu) for i, name in enumerate(graph.streams))
     name = f"{program.name}({program.program_id or 0})"
     return Profile(
         (Host(HOST, f"simulated for {machine.spec}", _versions(program)),),
         (device,),
         lanes,
-        _events(program, graph, times, rows, name),
+        _events(program, graph, times, rows, name, is_tpu),
         programs=Programs({name: lambda: program}),
         warnings=_warnings(machine, graph),
     )
+
+
+def _lane(number: int, name: str, is_tpu: bool) -> Lane:
+    """As recordings name it."""
+    if not is_tpu:
+        return Lane(f"Stream #{number}({name})", 0, 0)
+    if number == COMPUTE:
+        return Lane("XLA Ops", 0, 0, "ops")
+    return Lane(f"Async XLA Ops ({name})", 0, 0, "async")
+
+
+def _with_waits(graph: TaskGraph, times: NodeTimes) -> NodeTimes:
+    """Times with a start for each wait: on a TPU, a done is an operation that takes that long."""
+    kinds = np.array([node.kind for node in graph.nodes])[graph.order]
+    shown = (kinds == DONE) & ((times.wait_ps > 0) | _between_slices(graph)[graph.order])
+    start = np.where(shown, times.end_ps - times.wait_ps, times.start_ps)
+    return replace(times, start_ps=start)
+
+
+def _between_slices(graph: TaskGraph) -> Array:
+    """Nodes that are shown even if they take no time: the ends of transfers between slices."""
+    return np.array([node.is_communication and node.kind == DONE for node in graph.nodes], bool)
 
 
 def _versions(program: Program) -> dict[str, str]:
     return {"jaxlib_version": program.jaxlib_version} if program.jaxlib_version else {}
 
 
-def _events(program: Program, graph: TaskGraph, times: NodeTimes, rows: Array, name: str) -> Table:
+def _events(
+    program: Program, graph: TaskGraph, times: NodeTimes, rows: Array, name: str, is_tpu: bool
+) -> Table:
     texts = Texts()
     nodes = graph.order[rows]
     labels = texts.map([_label(program, node) for node in graph.nodes])
-    kernels = texts.map([_kernel_name(program, node) for node in graph.nodes])
+    kernels = labels if is_tpu else texts.map([_kernel_name(program, node) for node in graph.nodes])
     order = np.argsort(times.start_ps[rows], kind="stable")
     rows, nodes = rows[order], nodes[order]
     zeros = np.zeros(len(rows), np.int64)
@@ -227,8 +259,9 @@ def _events(program: Program, graph: TaskGraph, times: NodeTimes, rows: Array, n
         "op": labels[nodes],
         "program": np.full(len(rows), texts.index(name)),
         "details": zeros,
-        # Launches are numbered from 1: 0 means that the launch isn't known.
-        "correlation": rows + 1,
+        # Launches are numbered from 1: 0 means that the launch isn't known. A TPU runs a whole
+        # program at once.
+        "correlation": np.ones(len(rows), np.int64) if is_tpu else rows + 1,
         "graph": np.array([node.graph for node in graph.nodes], np.int64)[nodes],
         "graph_node": zeros,
         "instruction": labels[nodes],
@@ -239,8 +272,11 @@ def _events(program: Program, graph: TaskGraph, times: NodeTimes, rows: Array, n
 
 
 def _label(program: Program, node: Node) -> str:
-    """The instruction that a profile would name: for a start, the wrapped operation if known."""
-    if node.kind in (DONE, READ):
+    """The instruction that a profile would name: for a start, the wrapped operation if known.
+
+    Only TPUs have events of waits.
+    """
+    if node.kind == READ:
         return ""
     instruction = node.instruction
     inner = program.wrapped(instruction.name) if instruction.is_start else None
@@ -283,7 +319,7 @@ def _executions(graph: TaskGraph) -> dict[str, int]:
     counts = np.bincount(graph.order, minlength=len(graph.nodes))
     found: dict[str, int] = {}
     for node, count in zip(graph.nodes, counts.tolist(), strict=True):
-        if node.kind not in (DONE, READ):
+        if node.kind not in (DONE, READ, MARK):
             found[node.instruction.name] = found.get(node.instruction.name, 0) + count
     return found
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.machines.links import LINKS, program_loads
+from slipstream.machines.links import link_names, program_loads
 from slipstream.machines.machine import Machine
 from slipstream.profile.events import Array
 from slipstream.profile.program import Program
@@ -54,7 +54,7 @@ def link_use(step: Simulation, program: Program, machine: Machine) -> tuple[Link
     start, duration = events["start_ps"], events["duration_ps"]
     labels = [by_label.get(text, ()) for text in events.texts]
     found = []
-    for link, name in enumerate(LINKS):
+    for link, name in enumerate(link_names(machine)):
         us = np.array([sum(x.us for x in each if x.link == link) for each in labels])
         moved = np.array([sum(x.bytes for x in each if x.link == link) for each in labels])
         rows = np.flatnonzero(us[events["instruction"]])

@@ -57,7 +57,7 @@ def predict(
         idle_us=times.idle_us,
         memory_bytes=memory,
         memory_capacity_bytes=machine.chip.memory_bytes,
-        mfu=roofline(step.profile, machine.gpu).mfu,
+        mfu=roofline(step.profile, machine.chip).mfu,
         bounds=bounds(program, step.estimates, machine),
         basis=basis_shares(step.estimates, step.executions),
         waits=_waits(program, step),

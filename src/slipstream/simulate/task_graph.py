@@ -6,7 +6,7 @@ unrolled, as indices of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,16 +15,18 @@ from slipstream.costs.table import MOST_US
 from slipstream.errors import BadInput
 from slipstream.machines.links import Load
 from slipstream.machines.machine import Estimate
+from slipstream.machines.tpu.slices import RENDEZVOUS, is_slice_transfer
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.events import Array
-from slipstream.profile.program import Computation, Instruction, Program
+from slipstream.profile.program import Attribute, Computation, Instruction, Program
 from slipstream.simulate.contention import NONE, Contention
 from slipstream.simulate.graphs import regions
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import COMPUTE, CORES, NO_ENGINE, Streams, communicates, engine
 
-KERNEL, START, DONE, READ = range(4)
-"""kinds of nodes: work on the compute stream, asynchronous work, a wait, the host's wait"""
+KERNEL, START, DONE, READ, MARK = range(5)
+"""kinds of nodes: work on the compute stream, asynchronous work, a wait, the host's wait, and a
+point in time at which the compute stream only starts or ends something"""
 MOST_NODES = 20_000_000
 """limit of executed instructions in a simulation: about 2 GB"""
 PS_PER_US = 1_000_000
@@ -73,11 +75,19 @@ def task_graph(
     overheads: Overheads | None = None,
     loads: Mapping[str, tuple[Load, ...]] | None = None,
     contentions: Mapping[str, Contention] | None = None,
+    streams: Streams | None = None,
 ) -> TaskGraph:
     """Build the task graph; `kinds` are the commands that CUDA graphs capture, `loads` what
-    instructions move over links, `contentions` how they slow each other."""
+    instructions move over links, `contentions` how they slow each other, `streams` where
+    asynchronous operations run, if not as on a GPU."""
     return _Builder(
-        program, estimates, kinds, overheads or Overheads(), loads or {}, contentions or {}
+        program,
+        estimates,
+        kinds,
+        overheads or Overheads(),
+        loads or {},
+        contentions or {},
+        streams or Streams(program),
     ).build()
 
 
@@ -90,6 +100,7 @@ class _Builder:
         overheads: Overheads,
         loads: Mapping[str, tuple[Load, ...]],
         contentions: Mapping[str, Contention],
+        streams: Streams,
     ) -> None:
         self.program = program
         self.estimates = estimates
@@ -97,10 +108,12 @@ class _Builder:
         self.overheads = overheads
         self.loads = loads
         self.contentions = contentions
-        self.streams = Streams(program)
+        self.streams = streams
         self.graph = TaskGraph(program, self.streams.names)
         self.orders: dict[str, Array] = {}
         self.slots: dict[str, int] = {}
+        self.sends: dict[Attribute, str] = {}
+        """sends between slices, by their rendezvous"""
         self.graphs = 0
 
     def build(self) -> TaskGraph:
@@ -127,15 +140,23 @@ class _Builder:
                 parts += [np.array(loose, np.int32), called]
                 loose = []
                 continue
+            if is_slice_transfer(self._started(instruction)):
+                loose += self._add(self._between_slices(instruction))
+                continue
             graph = graph_of.get(instruction.name, 0)
             node = self._node(instruction, graph and graph + first_graph, graph == last_graph)
             if node is not None:
-                loose.append(len(self.graph.nodes))
-                self.graph.nodes.append(node)
+                loose += self._add((node,))
                 last_graph = graph
         order = np.concatenate([*parts, np.array(loose, np.int32)])
         _refuse_huge(self.program, len(order))
         return order
+
+    def _add(self, nodes: Iterable[Node]) -> range:
+        """The numbers of new nodes."""
+        first = len(self.graph.nodes)
+        self.graph.nodes.extend(nodes)
+        return range(first, len(self.graph.nodes))
 
     # Control flow.
 
@@ -219,6 +240,34 @@ class _Builder:
             contention=contention if is_communication or busy == CORES else NONE,
             links=links,
         )
+
+    def _started(self, instruction: Instruction) -> Instruction:
+        """The start of what a done ends; any other instruction itself."""
+        start = self.program.partner(instruction.name) if instruction.is_done else None
+        return start or instruction
+
+    def _between_slices(self, instruction: Instruction) -> Iterator[Node]:
+        """A transfer begins with its send, and a recv-done waits for it."""
+        start = self._started(instruction)
+        if instruction.opcode == "recv-done":
+            sent = self.sends.get(start.attributes[RENDEZVOUS], "")
+            if sent in self.slots:
+                yield Node(DONE, instruction, slot=self.slots[sent], is_communication=True)
+                return
+        yield Node(MARK, instruction, is_communication=True)
+        if instruction.opcode == "send":
+            self.sends[instruction.attributes[RENDEZVOUS]] = instruction.name
+            estimate = self.estimates.get(instruction.name)
+            duration_ps = _duration_ps(instruction, estimate) if estimate is not None else 0
+            yield Node(
+                START,
+                instruction,
+                duration_ps=duration_ps,
+                stream=self.streams.of[instruction.name],
+                slot=self.slots.setdefault(instruction.name, len(self.slots)),
+                is_communication=True,
+                links=self._links(instruction, duration_ps),
+            )
 
     def _links(self, instruction: Instruction, duration_ps: int) -> tuple[tuple[int, float], ...]:
         loads = self.loads.get(instruction.name, ()) if duration_ps else ()

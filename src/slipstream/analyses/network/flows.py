@@ -17,16 +17,24 @@ from slipstream.analyses.labels import collective_of, found_instruction, label
 from slipstream.machines.collectives import groups_of
 from slipstream.machines.gpus import usual_network
 from slipstream.machines.machine import Machine
+from slipstream.machines.tpu.slices import (
+    TRANSFER_TYPE,
+    buffer_bytes,
+    is_slice_transfer,
+    sent_share,
+    slices_of,
+)
 from slipstream.profile.attribution.kernels import SAME_SIDE, TO_HOST, classify, copy_bytes
 from slipstream.profile.attribution.launch_sequence import launch_of
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
-from slipstream.profile.program import Collective
+from slipstream.profile.program import Collective, Instruction
 from slipstream.profile.semantics.signatures import result_shape
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 
-LINK, NETWORK, HOST, DCN = "link", "network", "host", "dcn"
-"""to the GPUs of the host, to other hosts, to host memory, between TPU slices"""
+LINK, NETWORK, HOST, DCN, ICI = "link", "network", "host", "dcn", "ici"
+"""to the GPUs of the host, to other hosts, to host memory, between TPU slices, between the chips of
+a slice"""
 EACH_WAY, TO_DEVICE_WORDS, TO_HOST_WORDS = "each way", "to device", "to host"
 IN, OUT = "in", "out"
 _EXCHANGES = ("all-to-all", "ragged-all-to-all", "collective-permute", "send", "recv")
@@ -149,6 +157,9 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
     if instruction.is_done:
         return  # only waits for the bytes that its start moves
     start = program.starter(instruction.name) or instruction
+    if is_slice_transfer(start):
+        yield from _sent_to_slices(profile, machine, start, rows)
+        return
     times = program.executions(start.name)
     runs = _runs(profile, rows)
     size = collective.group_size or (machine.devices if machine else 2)
@@ -156,10 +167,30 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
     # The kernels of one execution share its bytes.
     total = each * runs * times if times else each * len(rows)
     off = _off_host(machine, collective) if machine is not None else 0.0
-    for link, share in ((NETWORK, off), (LINK, 1 - off)):
+    inside = ICI if profile.devices[0].kind == "tpu" else LINK
+    for link, share in ((NETWORK, off), (inside, 1 - off)):
         if share > 0:
             part = np.full(len(rows), total / len(rows) * share)
             yield _flow(profile, rows, link, EACH_WAY, part)
+
+
+def _sent_to_slices(
+    profile: Profile, machine: Machine | None, send: Instruction, rows: Array
+) -> Iterator[Flow]:
+    """A simulated transfer between slices; recordings have them as host events (`transfers`).
+
+    The devices of a host do the same, and share its network.
+    """
+    beside = np.array([lane.role == "async" for lane in profile.lanes], bool)
+    rows = rows[beside[profile.events.cells("lane", rows)]]
+    if not len(rows):
+        return
+    kind = str(send.attributes.get(TRANSFER_TYPE, ""))
+    devices = machine.gpus_per_host if machine is not None else 1
+    sent = buffer_bytes(send.shape) * sent_share(kind, slices_of(send) or 2) * devices
+    flow = _flow(profile, rows, DCN, OUT, np.full(len(rows), float(sent)))
+    hosts = np.array([device.host for device in profile.devices], np.int32)
+    yield replace(flow, owner=hosts[flow.owner])
 
 
 def _runs(profile: Profile, rows: Array) -> int:

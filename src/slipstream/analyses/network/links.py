@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from slipstream.analyses.network.flows import DCN, LINK, NETWORK, Flow, Rates
+from slipstream.analyses.network.flows import DCN, ICI, LINK, NETWORK, Flow, Rates
 from slipstream.analyses.network.problems import SATURATED
 from slipstream.machines.machine import Machine
 from slipstream.profile.events import Array, median
@@ -215,10 +215,12 @@ def capacity_of(
 ) -> tuple[float | None, str]:
     """(bytes per second in one direction, where the figure comes from)."""
     if link == DCN:
+        if slices is None and machine is not None and machine.kind == "tpu":
+            return machine.host_network_bandwidth, f"{machine.network.name}, of a host"
         return slices, "as given" if slices else ""
     if machine is None:
         return None, ""
-    if link == LINK:
+    if link in (LINK, ICI):
         return machine.chip.link_bandwidth, f"{machine.chip.name}, {machine.chip.link}"
     if link == NETWORK:
         return machine.network.bandwidth, f"{machine.network.name}, one GPU's part"

@@ -10,6 +10,7 @@ import numpy as np
 from slipstream.analyses.network.flows import (
     DCN,
     HOST,
+    ICI,
     LINK,
     NETWORK,
     Flow,
@@ -22,6 +23,7 @@ from slipstream.analyses.network.links import BINS, Link, Region, Series, StepsW
 from slipstream.analyses.network.problems import NetworkEvidence, NetworkProblem, network_problems
 from slipstream.analyses.network.slack import SliceCollective, slice_collectives
 from slipstream.machines.machine import Machine
+from slipstream.machines.tpu.slices import is_slice_transfer, slices_of
 from slipstream.profile.profile import Profile
 from slipstream.units import format_bytes
 
@@ -102,13 +104,23 @@ def network(
 
 
 def _slices(profile: Profile) -> int | None:
-    """Number of slices that take part in transfers."""
+    """Number of slices that take part in transfers, as recorded or as the program says."""
     table = profile.transfers
     rows = np.flatnonzero(table["has_ids"])
     if not len(rows):
-        return None
+        stated = (
+            slices_of(send)
+            for name in profile.programs
+            for send in profile.programs[name].scheduled
+            if is_slice_transfer(send)
+        )
+        return max((count for count in stated if count), default=None)
     columns = [table[name][rows] for name in ("source_slice", "destination_slice")]
     return len(np.unique(np.concatenate(columns)))
+
+
+def _has_tpus(profile: Profile) -> bool:
+    return any(device.kind == "tpu" for device in profile.devices)
 
 
 def _too_fast(series: Sequence[Series]) -> Iterator[str]:
@@ -134,14 +146,16 @@ def _notes(
     notes = []
     if not flows:
         notes.append("nothing in the steps moves bytes between devices or to host memory")
-    if links & {LINK, NETWORK} and given is None and assumed is not None:
+    if links & {LINK, ICI, NETWORK} and given is None and assumed is not None:
         notes.append(
             f"assuming {assumed.spec}: profiles don't record how many GPUs share a host; name the "
             "machine with --on"
         )
-    if links & {LINK, NETWORK, HOST} and assumed is None:
-        notes.append("this GPU is unknown, and so are its links; name the machine with --on")
-    if DCN in links and slices is None:
+    if links & {LINK, ICI, NETWORK, HOST} and assumed is None:
+        kind = "TPU slice" if _has_tpus(profile) else "GPU"
+        notes.append(f"this {kind} is unknown, and so are its links; name the machine with --on")
+    is_stated = assumed is not None and assumed.kind == "tpu"
+    if DCN in links and slices is None and not is_stated:
         notes.append(
             "profiles don't record the rate of the network between slices; set it with "
             "--slice-gbps to also find bandwidth-bound regions and slow transfers"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.machines.tpu.slices import RENDEZVOUS, TRANSFER_TYPE, sent_share
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -24,8 +25,6 @@ from slipstream.profile.timeline.intervals import IntervalUnion
 
 PARTS = ("send", "send-done", "recv", "recv-done")
 _LABEL = re.compile(r"(send|recv)(-done)?(\.\d+)*$")
-_RENDEZVOUS = "_xla_host_transfer_rendezvous"
-_TYPE = "_xla_megascale_transfer_type"
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,9 @@ class _Operations:
         names = [i for i, text in enumerate(events.texts) if _LABEL.match(text)]
         rows = np.flatnonzero(np.isin(events["instruction"], names))
         rows = rows[steps.of_events(profile)[rows] < len(steps)]
+        # A simulation also shows how long a transfer takes, beside the operations.
+        beside = np.array([lane.role == "async" for lane in profile.lanes], bool)
+        rows = rows[~beside[events.cells("lane", rows)]]
         rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
         columns = (events.cells(c, rows) for c in ("instruction", "start_ps", "duration_ps"))
         instruction, start, duration = columns
@@ -126,7 +128,7 @@ def _collectives(profile: Profile) -> list[tuple[str, _Named]]:
 
 def _rendezvous(instruction: Instruction) -> str:
     """What a send and its receive have in common: their rendezvous, or else their number."""
-    stated = instruction.attributes.get(_RENDEZVOUS)
+    stated = instruction.attributes.get(RENDEZVOUS)
     number = _LABEL.match(instruction.name)
     return str(stated) if stated else (number[3] or "0") if number else instruction.name
 
@@ -169,7 +171,7 @@ class _Occurrences:
         mean = {part: float(np.concatenate(x).mean()) / 1e6 for part, x in self.lengths.items()}
         last = starts["recv-done"] + np.concatenate(self.lengths["recv-done"])
         slack = float(np.concatenate(self.slack).mean()) / 1e6
-        kind = str(self.named.send.attributes.get(_TYPE, ""))
+        kind = str(self.named.send.attributes.get(TRANSFER_TYPE, ""))
         size = self._bytes(kind, slices)
         stall = sum(mean.values())
         return SliceCollective(
@@ -196,15 +198,3 @@ class _Occurrences:
         done = program.instruction(self.named.parts["recv-done"])
         size = max((leaf.bytes for leaf in done.shape.leaves()), default=0)
         return size * sent_share(kind, slices) if size and slices else None
-
-
-def sent_share(kind: str, group: int) -> float:
-    """Bytes that one device sends per byte of its recv-done's buffer."""
-    shares = {
-        "ALL_GATHER": (group - 1) / group,
-        "ALL_REDUCE": 2 * (group - 1) / group,
-        "ALL_TO_ALL": (group - 1) / group,
-        "REDUCE_SCATTER": float(group - 1),
-        "ONE_TO_ONE": float(group),
-    }
-    return shares.get(kind, 1.0)

@@ -32,6 +32,7 @@ LINKS = {
     "network": "network",
     "host": "host memory",
     "dcn": "between slices",
+    "ici": "ICI",
 }
 _LEVELS = " ▁▂▃▄▅▆▇█"
 

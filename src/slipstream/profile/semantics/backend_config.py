@@ -31,6 +31,20 @@ def gemm_dimensions(instruction: Instruction) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def estimated_cycles(instruction: Instruction) -> int | None:
+    """How many cycles XLA:TPU expects an instruction to take; None if it doesn't say."""
+    found = _CYCLES.search(instruction.backend_config)
+    return int(found[1]) if found else None
+
+
+def stated_work(instruction: Instruction) -> dict[str, int]:
+    """What the author of a Pallas kernel for TPUs says it does: `flops`, `bytes_accessed`, …"""
+    config = backend_config(instruction, "custom_call_config")
+    stated = config.get("cost_estimate")
+    numbers = stated.items() if isinstance(stated, dict) else ()
+    return {key: int(n) for key, n in numbers if str(n).isdecimal() and len(str(n)) < 20}
+
+
 def call_attributes(instruction: Instruction) -> dict[str, int | float | bool | str]:
     """The attributes of a typed call, written as MLIR: `{heads = 64 : i64, is_training = true}`.
 
@@ -61,6 +75,9 @@ def call_name(instruction: Instruction) -> str:
     return target or instruction.opcode
 
 
+TPU_KERNEL = "tpu_custom_call"
+"""the target of Pallas kernels for TPUs"""
+_CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d{1,18})\b')
 BLOCK_SCALED = "__cudnn$blockScaledDot"
 """cuDNN's product with a scale for each block of values: … × m × k with … × n × k"""
 PALLAS = ("__gpu$xla.gpu.triton", "mosaic_gpu")

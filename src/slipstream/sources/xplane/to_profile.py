@@ -127,7 +127,8 @@ class ProfileBuilder:
     def _read_tpu(self, plane: XPlane) -> None:
         self._add_device(plane, "tpu", str(plane.stats.get("device_type_string", "TPU")))
         for line in plane.lines:
-            role = _TPU_ROLES.get(line.name)
+            # A simulation has several asynchronous lines: `Async XLA Ops (DMA)`.
+            role = _TPU_ROLES.get(line.name.partition(" (")[0])
             if role in ("ops", "async"):
                 found = self._decode(plane, (line,), _DEVICE_STATS)
                 names = self.texts.map([m.display_name or m.name for m in plane.events])

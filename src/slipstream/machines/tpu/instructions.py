@@ -1,0 +1,122 @@
+"""How long an instruction takes on a TPU's cores, or as a copy between its memories.
+
+XLA:TPU writes the cycles that it expects into most instructions, and its scheduler counts on them.
+What it says nothing about is modelled by what it reads and writes:
+
+    the compiler's cycles     802,820 cycles at 1.50 GHz: most fusions, products, layout changes
+    copies                    to VMEM and back (DMA) at HBM's bandwidth, to the host at its link's
+    Pallas kernels            the FLOPs and bytes that their author states, else their operands
+    scalars, small values     the time that XLA gives to the smallest operations
+    gathers, scatters, sorts  every byte once: a default, which is at least what they take
+"""
+
+from __future__ import annotations
+
+from slipstream.machines.machine import Estimate, Machine
+from slipstream.machines.tpu.slices import is_slice_transfer, slice_estimate
+from slipstream.machines.tpu.torus import torus_estimate
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import (
+    TPU_KERNEL,
+    estimated_cycles,
+    stated_work,
+)
+from slipstream.profile.semantics.categories import category
+from slipstream.profile.semantics.signatures import result_shape
+from slipstream.profile.semantics.traffic import bytes_accessed
+from slipstream.profile.shapes import HOST_MEMORY, Shape
+from slipstream.units import format_bytes
+
+HBM_CYCLES = 2000
+"""of the smallest operations that read or write HBM, by XLA's own estimates (v5e: 1,826 to 2,050
+for 2 bytes to 16 kB)"""
+CORE_CYCLES = 20
+"""of the smallest operations on values in VMEM and SMEM, by XLA's own estimates (17 to 48)"""
+VMEM_RATE = 22.0
+"""bandwidth of VMEM relative to HBM's: jax-ml.github.io/scaling-book/tpus"""
+SMALL_BYTES = 16_384
+"""up to here an operation's time is that of starting it"""
+HBM, VMEM = 0, 1
+_KINDS = {
+    "matmul": "gemm",
+    "convolution": "convolution",
+    "data movement": "copy",
+    "host copy": "copy",
+    "attention": "attention",
+}
+"""kind of the Estimate by category; others are `fusion`"""
+_COPIES = ("copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start")
+_UNKNOWN = ("gather", "scatter", "sort", "random", "custom call")
+
+
+def tpu_estimate(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
+    """The time of one execution of an instruction; of a pair, pass the start."""
+    if is_slice_transfer(instruction):
+        return slice_estimate(machine, program, instruction)
+    collective = program.collective_of(instruction)
+    if collective is not None:
+        return torus_estimate(machine, collective, instruction, program.device_ids)
+    kind = _KINDS.get(category(program, instruction), "fusion")
+    if instruction.opcode in _COPIES:
+        return _copy(machine, program, instruction)
+    cycles = estimated_cycles(instruction)
+    if cycles is not None:
+        clock = machine.tpu.clock_hz
+        why = f"{cycles:,} cycles at {clock / 1e9:.3g} GHz, XLA's estimate"
+        return Estimate(cycles / clock * 1e6, "modelled", kind, why)
+    if instruction.custom_call_target == TPU_KERNEL:
+        return _kernel(machine, program, instruction)
+    return _moved(machine, program, instruction, kind)
+
+
+def _copy(machine: Machine, program: Program, start: Instruction) -> Estimate:
+    """An asynchronous copy or slice, between HBM, VMEM and the host."""
+    result = result_shape(start)
+    sources = [operand.shape for operand in program.operands(start)[:1]]
+    spaces = {leaf.memory_space for shape in (result, *sources) for leaf in shape.leaves()}
+    is_host = HOST_MEMORY in spaces
+    rate = machine.tpu.host_bandwidth if is_host else machine.tpu.memory_bandwidth
+    # From HBM to HBM, every byte is read and written.
+    passes = 2 if spaces == {HBM} else 1
+    moved = result.padded_bytes * passes
+    us = moved / rate * 1e6 + HBM_CYCLES / machine.tpu.clock_hz * 1e6
+    over = "the host's link" if is_host else "HBM"
+    return Estimate(us, "modelled", "copy", f"{format_bytes(moved)} over {over}")
+
+
+def _kernel(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
+    """A Pallas kernel: what its author states, else its bytes."""
+    stated = stated_work(instruction)
+    tpu = machine.tpu
+    moved = stated.get("bytes_accessed") or bytes_accessed(program, instruction)
+    flops = stated.get("flops", 0)
+    seconds = max(flops / tpu.peak_flops["bf16"], moved / tpu.memory_bandwidth)
+    us = seconds * 1e6 + HBM_CYCLES / tpu.clock_hz * 1e6
+    if not flops:
+        why = f"a Pallas kernel of unknown work: {format_bytes(moved)}, every byte once"
+        return Estimate(us, "default", "kernel", why)
+    why = f"a Pallas kernel: {flops / 1e9:.3g} GFLOP and {format_bytes(moved)}, as it states"
+    return Estimate(us, "modelled", "kernel", why)
+
+
+def _moved(machine: Machine, program: Program, instruction: Instruction, kind: str) -> Estimate:
+    """By the bytes in each memory."""
+    tpu = machine.tpu
+    shapes = [result_shape(instruction)]
+    shapes += [operand.shape for operand in program.operands(instruction)]
+    total = bytes_accessed(program, instruction)
+    in_hbm = sum(_bytes_in(shape, HBM) for shape in shapes)
+    everywhere = sum(shape.bytes for shape in shapes) or 1
+    # A slice of a large buffer reads only the slice: keep the proportion of the memories.
+    from_hbm = total * in_hbm / everywhere
+    cycles = HBM_CYCLES if in_hbm > SMALL_BYTES else CORE_CYCLES
+    seconds = from_hbm / tpu.memory_bandwidth
+    seconds += (total - from_hbm) / (tpu.memory_bandwidth * VMEM_RATE)
+    us = seconds * 1e6 + cycles / tpu.clock_hz * 1e6
+    is_known = total <= SMALL_BYTES or category(program, instruction) not in _UNKNOWN
+    why = f"{format_bytes(from_hbm)} in HBM, {format_bytes(total - from_hbm)} in VMEM"
+    return Estimate(us, "modelled" if is_known else "default", kind, why)
+
+
+def _bytes_in(shape: Shape, space: int) -> int:
+    return sum(leaf.bytes for leaf in shape.leaves() if leaf.memory_space == space)

@@ -1,0 +1,103 @@
+"""Transfers between slices of TPUs, by Megascale: device → host → network → host → device.
+
+    send ──► host memory ═══ data-centre network ═══► host memory ──► recv-done
+             PCIe            one device's part         PCIe
+
+The three stages work on chunks at once, so the slowest decides.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from slipstream.machines.machine import Estimate, Machine
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.shapes import Shape
+from slipstream.units import format_bytes
+
+RENDEZVOUS = "_xla_host_transfer_rendezvous"
+TRANSFER_TYPE = "_xla_megascale_transfer_type"
+TARGET = "_xla_megascale_target"
+
+
+@dataclass(frozen=True)
+class SliceTransfer:
+    """What one device sends to other slices, and how long each stage takes."""
+
+    bytes: float
+    host_us: float
+    network_us: float
+    latency_us: float
+
+    @property
+    def us(self) -> float:
+        return max(self.host_us, self.network_us) + self.latency_us
+
+
+def is_slice_transfer(instruction: Instruction) -> bool:
+    """Whether it is a send or receive of Megascale, or the end of one."""
+    return RENDEZVOUS in instruction.attributes
+
+
+def receive_of(program: Program, send: Instruction) -> Instruction | None:
+    """The receive that a send meets."""
+    rendezvous = send.attributes.get(RENDEZVOUS)
+    for other in program.computations[send.computation].instructions:
+        if other.opcode == "recv" and other.attributes.get(RENDEZVOUS) == rendezvous:
+            return other
+    return None
+
+
+def slice_transfer(machine: Machine, program: Program, send: Instruction) -> SliceTransfer:
+    """The transfer that a send begins."""
+    kind = str(send.attributes.get(TRANSFER_TYPE, ""))
+    buffer = buffer_bytes((receive_of(program, send) or send).shape)
+    sent = buffer * sent_share(kind, machine.slices)
+    return SliceTransfer(
+        bytes=sent,
+        host_us=1e6 * sent / machine.tpu.host_bandwidth,
+        network_us=1e6 * sent / machine.network.bandwidth,
+        latency_us=machine.network.latency_us,
+    )
+
+
+def slice_estimate(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
+    """The time of a transfer, at its send; its receive has none of its own."""
+    if instruction.opcode != "send":
+        return Estimate(0.0, "modelled", "collective", "arrives with its send")
+    found = slice_transfer(machine, program, instruction)
+    over = "the host's link" if found.host_us > found.network_us else machine.network.name
+    why = f"{format_bytes(found.bytes)} to other slices, over {over}"
+    return Estimate(found.us, "modelled", "collective", why)
+
+
+def slices_of(instruction: Instruction) -> int | None:
+    """How many slices a transfer is between: 2 for `{1,2}x{0:15}`; None if it doesn't say."""
+    stated = re.match(r"\{([\d,:]+)\}x", str(instruction.attributes.get(TARGET, "")))
+    if stated is None:
+        return None
+    count = 0
+    for part in stated[1].split(","):
+        first, _, last = part.partition(":")
+        if not first:
+            return None
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def buffer_bytes(shape: Shape) -> int:
+    """Of a send or receive: (buffer, context, token)."""
+    return max((leaf.bytes for leaf in shape.leaves()), default=0)
+
+
+def sent_share(kind: str, group: int) -> float:
+    """Bytes that one device sends per byte of its recv-done's buffer, as XProf counts them."""
+    shares = {
+        "ALL_GATHER": (group - 1) / group,
+        "ALL_REDUCE": 2 * (group - 1) / group,
+        "ALL_TO_ALL": (group - 1) / group,
+        "REDUCE_SCATTER": float(group - 1),
+        "ONE_TO_ONE": float(group),
+    }
+    return shares.get(kind, 1.0)
