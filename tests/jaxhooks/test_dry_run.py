@@ -11,6 +11,7 @@ JOB = """
 import json, resource
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from slipstream.jaxhooks.custom_calls import compilable_elsewhere
 from slipstream.jaxhooks.dry_run import DryRun, cpu_seconds
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.jaxhooks.target_gpu import TargetGpu
@@ -53,6 +54,10 @@ found = {
     "product": [product.shape, float(abs(product).max()), list(product.sharding.spec)],
     "calls": len(step_of),
     "is_for_gpu": b"CustomSPMDPartitioning" in step_of[0].stablehlo,
+    "elsewhere": [
+        name in compilable_elsewhere(step_of[0].stablehlo)
+        for name in (b"CustomSPMDPartitioning", b"Slipstream.Partitioned")
+    ],
     "cpu_seconds": cpu_seconds(step_of[0].original),
     "run": int(jax.jit(lambda n: n * 7)(6)),
     "ahead_of_time": float(step.lower(weights, x, key, 0).compile()(weights, x, key, 0)[1]),
@@ -94,3 +99,7 @@ def test_small_programs_are_run(found):
 
 def test_programs_compiled_ahead_of_time_are_not_run_either(found):
     assert found["ahead_of_time"] == 1
+
+
+def test_a_program_saved_for_another_process_holds_how_calls_are_divided(found):
+    assert found["elsewhere"] == [False, True]

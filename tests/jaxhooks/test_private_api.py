@@ -16,7 +16,14 @@ from slipstream.compiler.failures import explain
 from slipstream.compiler.worker.process import WorkerFailed
 from slipstream.consensus.consensus import NoConsensus, consensus_for
 from slipstream.errors import Missing
-from slipstream.jaxhooks import compat, compiling, hlo, private_api, profiler
+from slipstream.jaxhooks import (
+    compat,
+    compiling,
+    custom_partitioning,
+    hlo,
+    private_api,
+    profiler,
+)
 from slipstream.jaxhooks.compat import (
     NEWEST_TESTED,
     OLDEST_SUPPORTED,
@@ -167,6 +174,14 @@ def test_the_profiler_is_left_alone(part, how, fake, hook_points):
     with pytest.raises(JaxChanged):
         profiler.before_every_session(lambda: None)
     assert hook_points() == before
+
+
+@of(Feature.PARTITIONING)
+def test_calls_that_python_divides_need_all_of_it(part, how, fake):
+    fake(part, how)
+    for register in (custom_partitioning.record, custom_partitioning.replay):
+        with pytest.raises(JaxChanged, match="dividing cuDNN attention of launched programs"):
+            register.__wrapped__()
 
 
 USES = {

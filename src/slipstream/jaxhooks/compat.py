@@ -43,6 +43,7 @@ class Feature(StrEnum):
     INSPECTING = "finding bounds before a compile"
     TARGET_GPU = "lowering cuDNN attention and Pallas kernels for GPUs that are not here"
     DRY_RUN = "running a job without computing"
+    PARTITIONING = "dividing cuDNN attention of launched programs among devices"
     PALLAS = "counting the work of Pallas kernels"
     HLO = "importing and printing HLO"
     TRACEBACKS = "keeping Slipstream out of the job's tracebacks"

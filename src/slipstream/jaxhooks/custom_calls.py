@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slipstream.jaxhooks import compiling
+from slipstream.jaxhooks import compiling, custom_partitioning
+from slipstream.jaxhooks.custom_partitioning import ANSWERED, ASKING
 
 OF_XLA = re.compile(
-    r"^(Sharding|(Custom)?SPMD\w+|xla\..*|__\w+\$.*|annotate_device_placement|MoveTo\w+|TopK|"
+    r"^(Sharding|(Custom)?SPMD\w+|Slipstream\..*|xla\..*|__\w+\$.*|annotate_device_placement|MoveTo\w+|TopK|"
     r"LayoutConstraint|AllocateBuffer|SliceToDynamic|PadToStatic|ApproxTopK|tpu_custom_call|"
     r"InspectSharding|Layout|Pin|Unpin|CreateBuffer|X64\w*|ProducesRaggedShardings|mhlo\..*|"
     r"shape_assertion|stablehlo\..*|chlo\..*|_?[Xx]la\w*Attribute\w*)$"
@@ -30,6 +31,7 @@ _CUDNN_ATTENTION = tuple(
 _STATUS_RETURNING = 2
 """the simplest custom-call API version: the function is not used at compile time"""
 CUDA, CPU = "CUDA", "cpu"
+_NAME = "call_target_name"
 
 
 def with_stubs(stablehlo: bytes) -> tuple[bytes, tuple[str, ...]]:
@@ -44,9 +46,29 @@ def compilable_for_cpu(stablehlo: bytes) -> bytes:
     """A program for a GPU that the CPU's compiler takes; it must not be run."""
     with compiling.parsed(stablehlo) as (module, ir):
         names = {name for name, _ in _calls(module, ir)}
+        if ASKING in names:
+            custom_partitioning.record()
+            for name, operation in _calls(module, ir):
+                if name == ASKING:
+                    operation.attributes[_NAME] = ir.StringAttr.get(ANSWERED)
+            stablehlo = compiling.bytecode(module)
     unknown = {name for name in names if not OF_XLA.match(name) or name.startswith(_OF_GPU)}
     register_stubs((*unknown, *_CUDNN_ATTENTION), CPU)
     return plain_calls(stablehlo, unknown)
+
+
+def compilable_elsewhere(stablehlo: bytes) -> bytes:
+    """A program that was compiled for this process's CPU, without addresses in this process."""
+    if ASKING.encode() not in stablehlo:
+        return stablehlo
+    with compiling.parsed(stablehlo) as (module, ir):
+        for name, operation in _calls(module, ir):
+            asked = operation.attributes["backend_config"] if name == ASKING else None
+            answer = custom_partitioning.answer_to(asked.value) if asked is not None else None
+            if answer is not None:
+                operation.attributes[_NAME] = ir.StringAttr.get(ANSWERED)
+                operation.attributes["backend_config"] = ir.StringAttr.get(answer)
+        return compiling.bytecode(module)
 
 
 def plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
@@ -73,7 +95,7 @@ def _calls(module: Any, ir: Any) -> Iterator[tuple[str, Any]]:
     def visit(op: Any) -> Any:
         inner = op.operation
         if inner.name == "stablehlo.custom_call":
-            found.append((ir.StringAttr(inner.attributes["call_target_name"]).value, inner))
+            found.append((ir.StringAttr(inner.attributes[_NAME]).value, inner))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

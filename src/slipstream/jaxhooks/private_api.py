@@ -1,9 +1,9 @@
 """The private parts of JAX that Slipstream uses, in one table.
 
 Nothing outside `slipstream.jaxhooks` touches them; other rooms call the functions of `compiling`,
-`custom_calls`, `hlo`, `stages`, `distributed`, `profiler`, `target_gpu`, `dry_run` and `hooks`. To
-support another JAX, run tests/jaxhooks with it: a part that is missing or changed fails there by
-name.
+`custom_calls`, `custom_partitioning`, `hlo`, `stages`, `distributed`, `profiler`, `target_gpu`,
+`dry_run` and `hooks`. To support another JAX, run tests/jaxhooks with it: a part that is missing or
+changed fails there by name.
 """
 
 from __future__ import annotations
@@ -232,6 +232,36 @@ RESULTS_HANDLER = PrivatePart(
     "jax._src.interpreters.pxla", "ResultsHandler", Feature.DRY_RUN,
     "The shapes and shardings of a program's results, and how JAX makes arrays of them.",
     attributes=("handlers", "out_shardings", "out_avals"),
+)  # fmt: skip
+PARTITION_RULE = PrivatePart(
+    "jax._src.custom_partitioning", "_custom_partitioning_partition", Feature.PARTITIONING,
+    "How a call of a library is divided among devices, asked while XLA partitions a program.",
+    ("arg_shapes", "arg_shardings", "result_shape", "result_sharding", "backend_string"),
+    is_called=True,
+)  # fmt: skip
+PROPAGATE_RULE = PrivatePart(
+    "jax._src.custom_partitioning", "_custom_partitioning_propagate_user_sharding",
+    Feature.PARTITIONING,
+    "The sharding of such a call, from that of its users.",
+)  # fmt: skip
+INFER_RULE = PrivatePart(
+    "jax._src.custom_partitioning", "_custom_partitioning_infer_sharding_from_operands",
+    Feature.PARTITIONING,
+    "The sharding of such a call, from those of its arguments.",
+)  # fmt: skip
+REGISTER_PARTITIONER = PrivatePart(
+    "jaxlib.xla_client", "register_custom_call_partitioner", Feature.PARTITIONING,
+    "Tells XLA whom to ask about calls of one name.",
+)  # fmt: skip
+REGISTER_WITH_PLUGINS = PrivatePart(
+    "jax._src.xla_bridge", "register_plugin_callbacks", Feature.PARTITIONING,
+    "Tells XLA in the GPU plugin, too.",
+    ("callback",), is_called=True,
+)  # fmt: skip
+HLO_SHARDING = PrivatePart(
+    "jaxlib.xla_client", "HloSharding", Feature.PARTITIONING,
+    "A sharding as XLA has it, from text.",
+    attributes=("from_string",),
 )  # fmt: skip
 TRITON_DIALECT = PrivatePart(
     "jaxlib.triton.dialect", "register_dialect", Feature.PALLAS,

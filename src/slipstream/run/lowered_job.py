@@ -18,6 +18,8 @@ from slipstream.run.agent.request import LOWER, Request
 from slipstream.run.launcher import job_environment
 from slipstream.run.run_dir import DONE, FAILED, REQUEST, STATUS, done_facts, read_json
 
+_QUICK = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
+"""the CPU's programs are compiled to learn shardings, or run once"""
 CALLS = 3
 """of a program until it counts as the step: few, since nothing is timed"""
 
@@ -33,6 +35,7 @@ def lowering_environment(
     environment["JAX_PLATFORMS"] = "cpu"
     # Unlike a flag of XLA's, it survives a script that sets XLA_FLAGS.
     environment["JAX_NUM_CPU_DEVICES"] = str(machine.devices)
+    environment["XLA_FLAGS"] = " ".join([environment.get("XLA_FLAGS", ""), *_QUICK]).strip()
     return environment
 
 

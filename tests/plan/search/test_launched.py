@@ -23,12 +23,16 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 mesh = Mesh(np.array(jax.devices()), ("data",))
-batch = jnp.ones((batch * jax.device_count(), config["width"]))
+batch = jnp.ones((batch * jax.device_count(), 64, config["width"]), jnp.bfloat16)
 batch = jax.device_put(batch, NamedSharding(mesh, P("data")))
+
+def loss(weights, batch):
+    heads = (batch @ weights.astype(batch.dtype)).reshape(*batch.shape[:2], -1, 64)
+    return jnp.mean(jax.nn.dot_product_attention(heads, heads, heads, implementation="cudnn") ** 2)
 
 @jax.jit
 def step(weights, batch):
-    return weights - jax.grad(lambda w: jnp.mean(jnp.tanh(batch @ w) ** 2))(weights)
+    return weights - jax.grad(loss)(weights, batch)
 
 weights = jnp.ones((config["width"], config["width"]))
 for _ in range(10_000):
@@ -56,8 +60,10 @@ def test_a_launched_program_is_planned_by_its_command(command, tmp_path):
     (planned,) = found.machines
     by_batch = {one.choices["batch"]: one for one in planned.candidates}
     assert planned.best.choices == {"batch": 64, "width": 128} and planned.best.work == 128
-    # Weights and the batch of one device, in float32.
+    # Weights and the batch of one device.
     assert by_batch[64].memory_bytes > by_batch[1].memory_bytes > 128 * 128 * 4
+    # cuDNN's kernel, for the batch of one device.
+    assert planned.best.parts_us["attention"] > 0
     assert by_batch[3].status == "invalid" and "ValueError: three is odd" in by_batch[3].why
 
 

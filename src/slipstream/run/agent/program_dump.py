@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.compiling import stablehlo_text
+from slipstream.jaxhooks.custom_calls import compilable_elsewhere
 from slipstream.writing import atomic_write, file_name
 
 _CONTENTS: WeakKeyDictionary[CompiledProgram, str] = WeakKeyDictionary()
@@ -33,7 +34,7 @@ def save_program(program: CompiledProgram, folder: Path) -> dict[str, Path]:
     name = file_name(program.name)
     (module, *_) = program.original.hlo_modules()
     contents = {
-        "stablehlo": (f"{name}.stablehlo", program.stablehlo),
+        "stablehlo": (f"{name}.stablehlo", compilable_elsewhere(program.stablehlo)),
         "program": (f"{name}.hlo.pb", module.as_serialized_hlo_module_proto()),
         "options": (f"{name}.options.pb", program.options),
     }
