@@ -138,6 +138,22 @@ def external() -> Path:
     return folder
 
 
+@pytest.fixture
+def refused_compiles(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """The options of every compile from now on; none of them takes place."""
+    from slipstream.compiler.failures import CompileFailed
+    from slipstream.compiler.workers import Workers
+
+    asked: list[dict[str, str]] = []
+
+    def refuse(self: Workers, job: Any, do: str, **request: Any) -> Any:
+        asked.append(request["options"])
+        raise CompileFailed("refused", "refused")
+
+    monkeypatch.setattr(Workers, "ask", refuse)
+    return asked
+
+
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Inputs that once crashed, hung or misled Slipstream; their README says how."""

@@ -36,7 +36,6 @@ def combinations(
     on: str | Machine,
     *,
     target_config: str | None = None,
-    shares_kernels: bool = True,
     progress: Progress | None = None,
     workers: Workers | None = None,
 ) -> Combinations:
@@ -55,7 +54,6 @@ def combinations(
         found,
         machine,
         config,
-        shares_kernels=shares_kernels,
         progress=progress,
         workers=workers,
     )
@@ -70,14 +68,12 @@ class Combinations(Closing):
         machine: Machine,
         target_config: str,
         *,
-        shares_kernels: bool = True,
         progress: Progress | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.target = target
         self.machine = machine
         self._config = target_config
-        self._shares_kernels = shares_kernels
         self._progress = progress
         self.inputs = TargetInputs()
         """what the target has read so far"""
@@ -118,8 +114,7 @@ class Combinations(Closing):
             self.machine,
             self._config,
             progress=self._progress,
-            shares_kernels=self._shares_kernels,
-            assembles=False,
+            program_only=True,
             workers=self._workers,
         )
 

@@ -70,11 +70,12 @@ def compiler(
     target_config: str | None = None,
     use_gpu: bool = False,
     progress: Progress | None = None,
-    shares_kernels: bool = False,
+    program_only: bool = False,
+    reads_cache: bool = True,
 ) -> CompilerSession:
     """A session for several compiles of one target; use it in a `with` statement.
 
-    With `shares_kernels`, compiles reuse each other's machine code, if this XLA can.
+    With `program_only`, no machine code is made: its schedule and its memory are the same.
     """
     machine = machine_of(on)
     if isinstance(target, (str, os.PathLike)) and os.fspath(target).endswith(".zip"):
@@ -95,7 +96,8 @@ def compiler(
         autotuning=autotuning,
         use_gpu=use_gpu,
         progress=progress,
-        shares_kernels=shares_kernels,
+        program_only=program_only,
+        reads_cache=reads_cache,
     )
 
 

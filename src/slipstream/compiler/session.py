@@ -66,10 +66,14 @@ class CompilerSession(Closing):
         autotuning: str | os.PathLike[str] | None = None,
         use_gpu: bool = False,
         progress: Progress | None = None,
-        shares_kernels: bool = False,
-        assembles: bool = True,
+        program_only: bool = False,
+        reads_cache: bool = True,
         workers: Workers | None = None,
     ) -> None:
+        """`program_only`: nobody runs what is compiled, so its machine code is left out.
+
+        Without `reads_cache` everything is compiled anew, such as to time it.
+        """
         self.target = target
         self.machine = machine
         self.versions = installed_versions()
@@ -81,14 +85,14 @@ class CompilerSession(Closing):
         self._has_own_workers = workers is None
         self._workers = workers or Workers(use_gpu=use_gpu, progress=progress)
         self._module: _Module | None = None
-        self._shares_kernels = shares_kernels
-        self._assembles = assembles or use_gpu
+        self._program_only = program_only and not use_gpu
+        self._reads_cache = reads_cache
 
     def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
         """The program with these flags and costs, from the cache if possible."""
         options = split_flags(flags)
         costs_path = self._costs_path(costs)
-        found = cache.find(self._key(options, costs_path))
+        found = cache.find(self._key(options, costs_path)) if self._reads_cache else None
         if found is not None:
             with suppress(*DAMAGE):  # not what `keep` wrote: compile again
                 return self._compilation(found, is_cached=True)
@@ -189,16 +193,21 @@ class CompilerSession(Closing):
         if self._use_gpu:
             # Sharded autotuning would wait for processes on other hosts, which don't exist.
             given.setdefault("xla_gpu_shard_autotuning", "False")
-        if self._shares_kernels and _KERNELS_FLAG in installed_catalogue().flags:
-            # Candidates share most kernels, so compile each only once. The program doesn't depend
-            # on it, so the key doesn't either.
-            given[_KERNELS_FLAG] = str(self._workers.kernels)
-        if not self._assembles and not has_own_kernels(module.path.read_bytes()):
-            # Nor does it depend on machine code, which takes longer than everything before it.
-            given.setdefault(_OPTIMIZATION_FLAG, "0")
-            if (tools := stand_in(self._workers.tools, self.versions)) is not None:
-                given.setdefault(FOLDER_FLAG, str(tools))
+        if self._program_only:
+            given |= self._without_machine_code(module, given)
         return given
+
+    def _without_machine_code(self, module: _Module, given: Mapping[str, str]) -> dict[str, str]:
+        """Options that leave out most of a compile; the program, and so the key, is the same."""
+        own = {}
+        if _KERNELS_FLAG in installed_catalogue().flags:
+            # Candidates share most kernels, so compile each only once.
+            own[_KERNELS_FLAG] = str(self._workers.kernels)
+        if not has_own_kernels(module.path.read_bytes()):
+            own[_OPTIMIZATION_FLAG] = given.get(_OPTIMIZATION_FLAG, "0")
+            if (tools := stand_in(self._workers.tools, self.versions)) is not None:
+                own[FOLDER_FLAG] = given.get(FOLDER_FLAG, str(tools))
+        return own
 
     def _job(self, flags: SplitFlags) -> Job:
         text = flags.text

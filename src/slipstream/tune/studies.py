@@ -111,7 +111,7 @@ def start(
     costs_path = options.costs or own_costs
     with compiler(program_or_path, on=machine, progress=progress) as session:
         lowered = session.portable_target()
-    with compiler(lowered, on=machine, progress=progress) as session:
+    with compiler(lowered, on=machine, progress=progress, program_only=True) as session:
         program = session.compile().program
     progress("looking for knobs")
     traits = traits_of(program, machine)
@@ -277,8 +277,7 @@ def _screens(
         costs,
         config.most_memory_bytes,
         config.timeout_s,
-        # When compile time is the objective, no compile may reuse another's kernels.
-        shares_kernels=config.objective != "compile",
+        times_compiles=config.objective == "compile",
     )
     if ray is None:
         yield lambda: spec.runner(seen), lambda: jobs or min(os.cpu_count() or 1, MOST_JOBS)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.compiler.failures import CompileFailed
+from slipstream.compiler.targets import Target
 from slipstream.compiler.time_limit import TimeLimit
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
@@ -165,3 +166,12 @@ def test_a_command_that_does_not_exist_says_so():
         with pytest.raises(CompileFailed, match="no-such-program can't be started") as failed:
             session.portable_target({})
         assert failed.value.kind == "invalid"
+
+
+def test_no_machine_code_is_made(refused_compiles, monkeypatch):
+    lowered = Target("stablehlo", "train.py", b"module")
+    monkeypatch.setattr(JobSession, "portable_target", lambda self, keywords: lowered)
+    job = JobSession(("python", "train.py"), machine("4xH100"))
+    with job as session, pytest.raises(CompileFailed):
+        session.compile({})
+    assert "xla_gpu_cuda_data_dir" in refused_compiles[0]

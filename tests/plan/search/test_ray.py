@@ -13,7 +13,14 @@ import pytest
 
 from on_ray import busy_worker
 from race_lost import RaceLost
+from slipstream.compiler.targets import Target
+from slipstream.machines.topology import machine
 from slipstream.plan.plans import PlanOptions, resume, start
+from slipstream.plan.search.bounds import LowerBounds
+from slipstream.plan.search.evaluation import LoweredTask
+from slipstream.plan.search.facts import EvaluationSpec, Facts
+from slipstream.plan.search.objective import Objective
+from slipstream.plan.search.ray import NodeSpec
 
 TARGET = f"{Path(__file__).parents[1] / 'choices_target.py'}:build"
 
@@ -48,3 +55,11 @@ def test_a_plan_on_ray_finds_what_it_finds_here(ray_nodes, ray_environment, tmp_
 
 def _figures(candidate):
     return tuple(candidate[name] for name in ("status", "step_us", "memory_bytes"))
+
+
+def test_nodes_make_no_machine_code(refused_compiles):
+    spec = EvaluationSpec(Target("stablehlo", "step", b"module"), machine("4xH100"), Objective())
+    with NodeSpec(spec).runner({}) as node:
+        outcome = node.evaluate(LoweredTask(spec.target, Facts(LowerBounds(0.0, "", 0, ""))))
+    assert (outcome.status, len(refused_compiles)) == ("refused", 1)
+    assert "xla_gpu_cuda_data_dir" in refused_compiles[0]

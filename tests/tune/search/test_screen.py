@@ -299,3 +299,15 @@ def test_a_study_of_another_jaxlib_is_not_resumed(target, tmp_path):
     assert read_study(folder).jaxlib == "0.4.1"
     with pytest.raises(BadInput, match="holds no study"):
         show(tmp_path)
+
+
+def test_whole_compiles_are_for_timing_them(compiled, request):
+    """A compile in the cache may have left out what takes most of the time."""
+    with Screen(compiled[1], machine_of(MACHINE)) as screen:
+        screen.evaluate({})
+    asked = request.getfixturevalue("refused_compiles")
+    for times_compiles in (False, True):
+        with Screen(compiled[1], machine_of(MACHINE), times_compiles=times_compiles) as screen:
+            screen.evaluate({})
+            screen.evaluate({GATHER: "77"})
+    assert ["xla_gpu_cuda_data_dir" in options for options in asked] == [True, False, False]

@@ -87,7 +87,7 @@ class JobSession(Closing):
             self._machine,
             known_config(self._machine),
             workers=self._workers,
-            shares_kernels=True,
+            program_only=True,
         ) as session:
             return session.compile(costs=costs)
 

@@ -23,7 +23,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.plan.search.evaluation import Evaluation, Known, LoweredTask, failed_outcome
 from slipstream.plan.search.facts import EvaluationSpec
 from slipstream.plan.search.simulated_step import simulated_step
-from slipstream.plan.space.search_space import Settings
+from slipstream.plan.space.search_space import Settings, combination_of
 from slipstream.tune.outcome import Outcome
 from slipstream.tune.ray.cluster import Cluster
 
@@ -56,7 +56,7 @@ class NodeEvaluation(Closing):
                     spec.machine,
                     known_config(spec.machine),
                     workers=self._workers,
-                    shares_kernels=True,
+                    program_only=True,
                 ) as session,
             ):
                 table = spec.costs.for_scheduler if spec.costs is not None else None
@@ -86,7 +86,7 @@ class RayEvaluation:
             self._local.put(evaluation)
         if isinstance(found, Outcome):
             return found
-        outcome = self._cluster.evaluate(found)
+        outcome = self._cluster.evaluate(found, str(combination_of(settings)))
         self._known.add(settings, outcome)
         return outcome
 

@@ -102,10 +102,10 @@ class Cluster:
         finally:
             self._stop()
 
-    def evaluate(self, settings: Any) -> Outcome:
+    def evaluate(self, settings: Any, name: str = "its candidate") -> Outcome:
         """Evaluate a candidate, as its runners understand it, on another worker if one dies.
 
-        NoWorker if none is free in time.
+        Progress calls it by its name. NoWorker if none is free in time.
         """
         reason = ""
         for _ in range(TRIES):
@@ -117,7 +117,7 @@ class Cluster:
                 reason = f"{_short(error)} [on {worker.host}]"
                 if self._is_closed.is_set():
                     raise NoWorker from None
-                self._progress(f"lost a worker on {worker.host}; another one takes its candidate")
+                self._progress(f"lost a worker on {worker.host}; another one takes {name}")
             else:
                 self._release(worker)
                 return outcome

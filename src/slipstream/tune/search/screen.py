@@ -60,7 +60,8 @@ class ScreenSpec:
     costs: RecordedCosts | None = None
     most_memory_bytes: int | None = None
     timeout_s: float = TIMEOUT_S
-    shares_kernels: bool = True
+    times_compiles: bool = False
+    """whole compiles, of which nothing is known or left out: their time is the objective"""
 
     def runner(self, seen: dict[str, Outcome] | None = None) -> Screen:
         """`seen`: outcomes of programs that were already simulated, by hash."""
@@ -70,7 +71,7 @@ class ScreenSpec:
             costs=self.costs,
             most_memory_bytes=self.most_memory_bytes,
             timeout_s=self.timeout_s,
-            shares_kernels=self.shares_kernels,
+            times_compiles=self.times_compiles,
             seen=seen,
         )
 
@@ -86,7 +87,7 @@ class Screen(Closing):
         costs: RecordedCosts | None = None,
         most_memory_bytes: int | None = None,
         timeout_s: float = TIMEOUT_S,
-        shares_kernels: bool = True,
+        times_compiles: bool = False,
         seen: dict[str, Outcome] | None = None,
     ) -> None:
         self._machine = machine
@@ -94,7 +95,9 @@ class Screen(Closing):
         self._most_memory_bytes = most_memory_bytes
         self._timeout_s = timeout_s
         self._seen = seen if seen is not None else {}
-        self._session = compiler(target, on=machine, shares_kernels=shares_kernels)
+        self._session = compiler(
+            target, on=machine, program_only=not times_compiles, reads_cache=not times_compiles
+        )
 
     def evaluate(self, settings: Mapping[str, str]) -> Outcome:
         """Compile and simulate one candidate; failures are outcomes, not errors."""
