@@ -11,6 +11,7 @@ import pytest
 from recorded import DATA
 from slipstream.analyses.bounds import bounds
 from slipstream.analyses.network.network import network
+from slipstream.analyses.slack import slack
 from slipstream.analyses.summary import step_times
 from slipstream.machines.machine import Machine
 from slipstream.machines.topology import machine
@@ -122,6 +123,20 @@ def test_collectives_on_other_axes_run_beside_each_other() -> None:
         ran.append((start, start + length))
     (first, ended), (second, _) = sorted(ran)
     assert first <= second < ended
+
+
+def test_slack_is_that_of_transfers_not_of_the_operations_that_await_them() -> None:
+    program, _, step = step_of(*SLICES)
+    found = {row.instruction: row for row in slack(step.profile).rows}
+    # The done of a chain decides, not the fusions that carry its state.
+    assert found["async-collective-start.4"].limit == "fusion.485"
+    # What a send brings arrives with the recv-done of the same collective.
+    assert found["send.10"].limit == "convert_dynamic-update-slice_fusion.6"
+    assert found["send.10"].is_zero
+    assert found["send.6"].slack_us > 50_000
+    waits = [name for name in found if program.instruction(name).is_done]
+    assert not waits
+    assert not [name for name in found if name.startswith("recv")]
 
 
 def test_a_written_timeline_is_the_same_step(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from slipstream.machines.tpu.slices import is_slice_transfer, receive_of
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction, Program
 
@@ -55,7 +56,7 @@ class DefUse:
     def _find(self, name: str) -> Users:
         found: set[str] = set()
         is_result = False
-        begin = self.program.starter(name) or self.program.instruction(name)
+        begin = self._result(self.program.starter(name) or self.program.instruction(name))
         queue: list[tuple[str, int | None]] = [(begin.name, None)]
         seen = set(queue)
         while queue:
@@ -69,6 +70,18 @@ class DefUse:
                     seen.add((user, part))
                     queue.append((user, part))
         return Users(frozenset(found - {name}), is_result)
+
+    def _result(self, begin: Instruction) -> Instruction:
+        """Where the result of an operation on a TPU arrives, if its own users only pass it on.
+
+        Fusions between start and done carry the state of a collective; what a send to other slices
+        brings arrives with the recv-done of the same collective.
+        """
+        if begin.opcode == "send" and is_slice_transfer(begin):
+            begin = receive_of(self.program, begin) or begin
+        elif "chain_id" not in begin.attributes or not begin.is_start:
+            return begin
+        return self.program.partner(begin.name) or begin
 
     def _event(self, name: str) -> str | None:
         """The name of an instruction in profiles; None if it has no events."""

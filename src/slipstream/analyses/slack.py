@@ -21,6 +21,7 @@ from slipstream.analyses.def_use import DefUse
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.errors import BadInput
+from slipstream.machines.tpu.slices import is_slice_transfer
 from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.intervals import IntervalUnion
@@ -174,7 +175,7 @@ class _Timeline:
         self.def_use = DefUse(program, self.places.keys())
 
     def rows(self) -> tuple[SlackRow, ...]:
-        movable = np.flatnonzero(self.kind != COMPUTE)
+        movable = np.flatnonzero((self.kind != COMPUTE) & ~self._waits())
         limits = _Limits(*self._latest(movable), *self._earliest(movable))
         exposed = self._exposed()
         groups: dict[str, list[int]] = {}
@@ -193,6 +194,21 @@ class _Timeline:
         )
         return tuple(found)
 
+    def _waits(self) -> Array:
+        """Operations of a TPU that only start or await what its asynchronous lanes show."""
+        beside = np.array([lane.role == "async" for lane in self.profile.lanes], bool)
+        found = np.zeros(len(self.start), bool)
+        if not beside.any() or self.program_name not in self.profile.programs:
+            return found
+        program = self.profile.programs[self.program_name]
+        shown = {self._text(place) for place in np.flatnonzero(beside[self.lane]).tolist()}
+        for name, places in self.places.items():
+            one = program.instruction(name)
+            start = program.partner(name) if one.is_done else one
+            if start is not None and (start.name in shown or is_slice_transfer(start)):
+                found[places] = ~beside[self.lane[places]]
+        return found
+
     def _slack(self, at: Array, latest: Array) -> Array:
         """Time between ends and latest ends; 0 if it is only the latency of the waiting kernel."""
         room = latest[at] - self.end[at]
@@ -209,6 +225,9 @@ class _Timeline:
         order = np.lexsort((np.arange(len(self.start)), self.start, self.lane))
         following = np.full(len(self.start), -1, np.int64)
         same = self.lane[order][1:] == self.lane[order][:-1]
+        # Operations on an asynchronous lane of a TPU run beside each other.
+        roles = np.array([lane.role != "async" for lane in self.profile.lanes], bool)
+        same &= roles[self.lane[order][1:]]
         following[order[:-1][same]] = order[1:][same]
         return following
 
@@ -217,6 +236,8 @@ class _Timeline:
         latest = np.full(len(self.start), self.finish, np.int64)
         limit: dict[int, int] = {}
         following = self._next_on_lane()
+        moving = np.zeros(len(self.start), bool)
+        moving[movable] = True
         # From the last to the first by start: whatever limits an event starts after it, so its
         # own latest end is known by then.
         for place in movable[np.argsort(self.start[movable], kind="stable")][::-1].tolist():
@@ -224,8 +245,8 @@ class _Timeline:
             for other in (int(following[place]), *self._users(place)):
                 if other < 0:
                     continue
-                # Compute stays where it is; anything else may itself move.
-                moves = 0 if self.kind[other] == COMPUTE else latest[other] - self.end[other]
+                # Compute and waits stay where they are; anything else may itself move.
+                moves = latest[other] - self.end[other] if moving[other] else 0
                 if self.start[other] + moves < best:
                     best, by = int(self.start[other] + moves), other
             latest[place] = max(best, int(self.end[place]))

@@ -1,7 +1,11 @@
 """What calls of fused attention compute."""
 
+import pytest
+
 from slipstream.profile.semantics.attention import Attention, attention_of
-from slipstream.profile.semantics.flops import work
+from slipstream.profile.semantics.categories import category
+from slipstream.profile.semantics.descriptions import describe
+from slipstream.profile.semantics.flops import flops, work
 from slipstream.sources.hlo.reader import program_from_text
 
 TE = (
@@ -69,3 +73,34 @@ def test_a_call_without_dimensions_is_unknown():
     assert found("te_fused_attn_forward_ffi", "{qk_head_dim = 128 : i64}") is None
     assert found("__cudnn$fmhaSoftmax", "{}") is None
     assert found("custom", TE) is None
+
+
+PALLAS = """
+HloModule f, is_scheduled=true
+
+ENTRY main (q: bf16[2,16,2048,128], k: bf16[2,16,1024,128]) -> bf16[2,16,2048,128] {{
+  q = bf16[2,16,2048,128]{{3,2,1,0:T(8,128)(2,1)}} parameter(0)
+  k = bf16[2,16,1024,128]{{3,2,1,0:T(8,128)(2,1)}} parameter(1)
+  ROOT {name} = bf16[2,16,2048,128]{{3,2,1,0}} custom-call(q, k, k), \
+custom_call_target="tpu_custom_call"
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "products", "said"),
+    [
+        ("flash_attention.3", 2, "flash attention"),
+        ("splash_mha_fwd_residuals.1", 2, "flash attention"),
+        ("flash_mha_bwd_dq_block_q_major_512.1", 3, "flash attention′"),
+        ("flash_mha_bwd_dkv_block_q_512.1", 4, "flash attention′"),
+        ("splash_mha_bwd.7", 5, "flash attention′"),
+        ("ragged_dot.2", 0, "ragged dot (Pallas)"),
+    ],
+)
+def test_attention_of_pallas_kernels_for_tpus(name: str, products: int, said: str) -> None:
+    program = program_from_text(PALLAS.format(name=name))
+    call = program.instruction(name)
+    assert flops(program, call) == products * 2 * 2 * 16 * 2048 * 1024 * 128
+    assert describe(program, call) == said
+    assert category(program, call) == ("attention" if products else "custom call")

@@ -16,6 +16,7 @@ from slipstream.machines.machine import Estimate, Machine
 from slipstream.machines.tpu.slices import is_slice_transfer, slice_estimate
 from slipstream.machines.tpu.torus import torus_estimate
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.attention import Attention, attention_of
 from slipstream.profile.semantics.backend_config import (
     TPU_KERNEL,
     estimated_cycles,
@@ -34,6 +35,11 @@ CORE_CYCLES = 20
 """of the smallest operations on values in VMEM and SMEM, by XLA's own estimates (17 to 48)"""
 VMEM_RATE = 22.0
 """bandwidth of VMEM relative to HBM's: jax-ml.github.io/scaling-book/tpus"""
+VECTOR_LANES = 8 * 128 * 4
+"""results of a core's vector unit in a cycle: jax-ml.github.io/scaling-book/tpus"""
+SCORE_OPERATIONS = 10
+"""vector operations on each score of attention forward, an assumption: scale, mask, maximum,
+difference, exponential, sum, cast, and what they are loaded and stored with"""
 SMALL_BYTES = 16_384
 """up to here an operation's time is that of starting it"""
 HBM, VMEM = 0, 1
@@ -85,7 +91,11 @@ def _copy(machine: Machine, program: Program, start: Instruction) -> Estimate:
 
 
 def _kernel(machine: Machine, program: Program, instruction: Instruction) -> Estimate:
-    """A Pallas kernel: what its author states, else its bytes."""
+    """A Pallas kernel: what its author states, attention by its shapes, or its bytes."""
+    shapes = [operand.shape for operand in program.operands(instruction)]
+    attention = attention_of(instruction, shapes)
+    if attention is not None:
+        return _attention(machine, attention)
     stated = stated_work(instruction)
     tpu = machine.tpu
     moved = stated.get("bytes_accessed") or bytes_accessed(program, instruction)
@@ -97,6 +107,21 @@ def _kernel(machine: Machine, program: Program, instruction: Instruction) -> Est
         return Estimate(us, "default", "kernel", why)
     why = f"a Pallas kernel: {flops / 1e9:.3g} GFLOP and {format_bytes(moved)}, as it states"
     return Estimate(us, "modelled", "kernel", why)
+
+
+def _attention(machine: Machine, attention: Attention) -> Estimate:
+    """Products of blocks, and vector operations on their scores, one after the other."""
+    tpu = machine.tpu
+    products = attention.flops / tpu.peak_flops.get(attention.dtype, tpu.peak_flops["bf16"])
+    scores = attention.pairs * SCORE_OPERATIONS * attention.products / 2
+    vectors = scores / (tpu.cores * VECTOR_LANES * tpu.clock_hz)
+    us = (products + vectors) * 1e6 + HBM_CYCLES / tpu.clock_hz * 1e6
+    share = products / (us / 1e6)
+    why = (
+        f"attention, {attention.batch} × {attention.queries} × {attention.keys}, head dimension "
+        f"{attention.head}, without a mask, at {share:.0%} of the peak"
+    )
+    return Estimate(us, "modelled", "attention", why)
 
 
 def _moved(machine: Machine, program: Program, instruction: Instruction, kind: str) -> Estimate:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.profile.program import Instruction
-from slipstream.profile.semantics.backend_config import backend_config, call_attributes
+from slipstream.profile.semantics.backend_config import (
+    TPU_KERNEL,
+    backend_config,
+    call_attributes,
+)
 from slipstream.profile.shapes import Shape
 
+_PALLAS_NAMES = ("flash", "splash", "attention", "mha")
+_PALLAS_PARTS = {"dkv": 4, "dq": 3, "bwd": 5}
+"""matmuls of kernels of the backward pass: both parts compute the scores and their gradients"""
 _TE_FUSED = "te_fused_attn_"
 _TE_CAUSAL = (2, 3, 4, 5)
 """NVTE_Mask_Type: causal and padded causal, aligned to the top left or to the bottom right"""
@@ -29,11 +37,13 @@ class Attention:
     is_causal: bool = False
     window: int = 0
     """keys that a query attends to at most (sliding window); 0 if all"""
+    part: int = 0
+    """matmuls of a kernel that does only a part of the backward pass; 0 if it does all of it"""
 
     @property
     def products(self) -> int:
         """Matmuls: two forward; five backward, one of which recomputes the scores."""
-        return 5 if self.is_backward else 2
+        return self.part or (5 if self.is_backward else 2)
 
     @property
     def pairs(self) -> int:
@@ -60,7 +70,33 @@ def attention_of(call: Instruction, operands: Sequence[Shape]) -> Attention | No
         return _of_cudnn(call, operands[0])
     if target.startswith(_TE_FUSED):
         return _of_transformer_engine(call, operands[0])
+    if target == TPU_KERNEL:
+        return _of_pallas(call, operands)
     return None
+
+
+def _of_pallas(call: Instruction, operands: Sequence[Shape]) -> Attention | None:
+    """JAX's flash and splash attention for TPUs, by the names of their kernels.
+
+    They don't say what they mask.
+    """
+    name = f"{call.op_name} {call.name}".lower()
+    shapes = [shape for shape in operands if len(shape.dims) in (3, 4) and shape.is_float]
+    if not any(word in name for word in _PALLAS_NAMES) or len(shapes) < 3:
+        return None
+    queries, keys = shapes[0].dims, shapes[1].dims
+    if len(queries) != len(keys) or queries[-1] != keys[-1]:
+        return None
+    parts = [count for word, count in _PALLAS_PARTS.items() if word in call.name.lower()]
+    return Attention(
+        math.prod(queries[:-2]),
+        queries[-2],
+        keys[-2],
+        head=queries[-1],
+        dtype=shapes[0].dtype,
+        is_backward=bool(parts),
+        part=parts[0] if parts else 0,
+    )
 
 
 def _of_cudnn(call: Instruction, queries: Shape) -> Attention | None:

@@ -16,6 +16,7 @@ from slipstream.profile.attribution.kernels import (
     classify,
 )
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import TPU_KERNEL
 from slipstream.profile.semantics.flops import is_product
 
 _FAMILIES = {
@@ -95,6 +96,8 @@ def _custom_call(instruction: Instruction) -> str:
     if "conv" in target:
         return "convolution"
     if any(part in target for part in ("fmha", "attention", "fused_attn")):
+        return "attention"
+    if target == TPU_KERNEL and any(part in instruction.name for part in ("attention", "mha")):
         return "attention"
     if any(part in target for part in ("cublas", "gemm", "matmul", "dot")):
         return "matmul"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.attention import attention_of
+from slipstream.profile.semantics.backend_config import TPU_KERNEL
 from slipstream.profile.semantics.dataflow import (
     fused,
     is_weight,
@@ -239,12 +241,23 @@ def _call(program: Program, instruction: Instruction) -> str:
         return ""
     if instruction.custom_call_target == "AllocateBuffer":
         return f"allocate {format_bytes(instruction.shape.bytes)}"
+    if instruction.custom_call_target == TPU_KERNEL:
+        return _tpu_kernel(program, instruction)
     target = instruction.custom_call_target.removeprefix("__")
     if target.startswith("cudnn$conv"):
         return _convolution(program, instruction)
     if target.startswith("cudnn$fmha"):
         return "flash attention′" if "Backward" in target else "flash attention"
     return target.replace("$", " ").replace("_", " ") or "custom call"
+
+
+def _tpu_kernel(program: Program, instruction: Instruction) -> str:
+    """A Pallas kernel for TPUs: attention, or its name, from which XLA names the instruction."""
+    shapes = [operand.shape for operand in program.operands(instruction)]
+    attention = attention_of(instruction, shapes)
+    if attention is not None:
+        return "flash attention′" if attention.is_backward else "flash attention"
+    return f"{instruction.name.partition('.')[0].replace('_', ' ')} (Pallas)"
 
 
 def _convolution(program: Program, instruction: Instruction) -> str:
