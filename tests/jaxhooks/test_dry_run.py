@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from slipstream.jaxhooks.custom_calls import compilable_elsewhere
 from slipstream.jaxhooks.dry_run import DryRun, cpu_seconds
 from slipstream.jaxhooks.hooks import HOOKS
-from slipstream.jaxhooks.target_gpu import TargetGpu
+from slipstream.jaxhooks.target_device import TargetGpu
 
 class Listener:
     calls = []

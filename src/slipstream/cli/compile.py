@@ -21,7 +21,7 @@ def compile(
     ],
     on: Annotated[
         str,
-        typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, 4x8xH100, or a TOML file."),
+        typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, v5p-128, FILE.toml."),
     ] = "8xH200",
     flags: Annotated[
         str | None,

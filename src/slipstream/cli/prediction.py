@@ -22,7 +22,7 @@ DEFAULT_MACHINE = "8xH200"
 
 MachinesOption = Annotated[
     str,
-    typer.Option("--on", metavar="SPEC[,SPEC…]", help="Machines: 8xH200, 4x8xH100, FILE.toml."),
+    typer.Option("--on", metavar="SPEC[,SPEC…]", help="Machines: 8xH200, 2xv5e-256, FILE.toml."),
 ]
 CostsOption = Annotated[
     str | None,

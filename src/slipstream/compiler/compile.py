@@ -1,4 +1,4 @@
-"""Compile for any machine without a GPU: the real XLA GPU compiler, in a separate process."""
+"""Compile for any machine without its devices: XLA's real compilers, in a separate process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from slipstream.compiler.options import Flags
 from slipstream.compiler.session import CompilerSession, Costs
 from slipstream.compiler.targets import identify
 from slipstream.compiler.workers import Progress
+from slipstream.errors import BadInput
 from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
 
@@ -47,7 +48,8 @@ def compilation(
     """Compile a target: a function and its arguments, `train.py:build`, StableHLO or HLO.
 
     `target_config` replaces the built-in configuration of the machine's GPU (text of a
-    GpuTargetConfigProto). With `use_gpu`, it and autotuning come from the local GPU.
+    GpuTargetConfigProto). With `use_gpu`, it and autotuning come from the local GPU. For TPUs,
+    libtpu must be installed.
     """
     with compiler(
         target,
@@ -78,12 +80,15 @@ def compiler(
     With `program_only`, no machine code is made: its schedule and its memory are the same.
     """
     machine = machine_of(on)
+    if machine.kind == "tpu" and (use_gpu or autotuning):
+        raise BadInput(f"{machine.spec} has TPUs, which need no autotuning; omit the option")
     if isinstance(target, (str, os.PathLike)) and os.fspath(target).endswith(".zip"):
         archived = read_archived(os.fspath(target))
         target = archived.target
         # Arguments override what the archive recorded.
-        target_config = target_config or archived.target_config
-        autotuning = autotuning or archived.autotuning
+        if machine.kind == "gpu":
+            target_config = target_config or archived.target_config
+            autotuning = autotuning or archived.autotuning
     if use_gpu:
         from slipstream.compiler.local_gpu import check_same_model
 

@@ -13,10 +13,15 @@ from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput, Missing, SlipstreamError
 from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.machines.machine import Machine
+from slipstream.machines.tpus import slices_with
 
 _STATUS = re.compile(r"^(?:jax\.errors\.)?(?:JaxRuntimeError|XlaRuntimeError): (?:[A-Z_]+: )?")
 _UNKNOWN_FLAG = re.compile(r"Unknown flags? in XLA_FLAGS: ([^\n]+)")
 _BYTES = re.compile(r"(?:allocate|requires|exceeds|needs)[^\d]{0,40}([\d.]+ ?[KMGT]?i?B)")
+_TPU_BYTES = re.compile(r"\(([\d.]+[KMGT])\) exceeds available HBM \(([\d.]+[KMGT])\)")
+_NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
+_BAD_OPTION = re.compile(r"Failed to parse '(.*)' into flag (\w+)")
+_GPU_CALL = re.compile(r"(__gpu\$[\w.]+|__cudnn\$\w+|mosaic_gpu\w*|__cublas\$\w+)")
 
 
 class CompileFailed(BadInput):
@@ -89,6 +94,11 @@ def _start(failed: WorkerFailed, target: Target, machine: Machine, log: Path) ->
         return Missing(
             f"jax can't be imported ({text}); install it with: pip install 'slipstream[compiler]'"
         )
+    if machine.kind == "tpu":
+        return BadInput(
+            f"libtpu can't build the topology {machine.topology}, for {machine.spec}: "
+            f"{_plain(text)} (log: {log})"
+        )
     if "nknown backend" in text or "No such plugin" in text or "not in the list" in text:
         return Missing(
             f"JAX can't load its GPU plugin ({_plain(text)}); reinstall it with: "
@@ -109,6 +119,8 @@ def _raised(failed: WorkerFailed, target: Target, log: Path) -> SlipstreamError:
     answer = failed.answer
     if answer["error"] == "WrongTarget":
         return CompileFailed(f"{target.label} {answer['text']}", "invalid")
+    if answer["error"] == "GpuOnly":
+        return CompileFailed(_gpu_only(target, answer["text"]), "invalid")
     if answer["error"] == "AttributeError" and target.function in answer["text"]:
         names = answer["names"]
         known = ", ".join(name for name in names if not name.startswith("_")) or "no function"
@@ -139,9 +151,13 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
             "invalid",
         )
     line = answer["line"]
+    if machine.kind == "tpu" and (refused := _refused_by_libtpu(line, target)) is not None:
+        return refused
     if is_out_of_memory(line):
         size = _BYTES.search(line)
         needs = f" (it needs {size[1]})" if size else ""
+        if on_tpu := _TPU_BYTES.search(line):
+            needs = f" (it needs {on_tpu[1]}iB of {on_tpu[2]}iB)"
         return CompileFailed(
             f"{target.label} does not fit in the memory of one {machine.chip.name}{needs}: reduce "
             "the batch size, checkpoint more layers, or shard over more devices; XLA's error: "
@@ -157,7 +173,27 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
     return CompileFailed(text, "refused")
 
 
+def _refused_by_libtpu(line: str, target: Target) -> SlipstreamError | None:
+    if unknown := _NO_OPTION.search(line):
+        return BadInput(f"libtpu has no flag {unknown[1]}; check its name, or omit it")
+    if unread := _BAD_OPTION.search(line):
+        return BadInput(f"flag {unread[2]} is {unread[1]!r}, which libtpu can't read")
+    call = _GPU_CALL.search(line)
+    if call is not None:
+        return CompileFailed(_gpu_only(target, f"the call {call[1]}"), "invalid")
+    return None
+
+
+def _gpu_only(target: Target, what: str) -> str:
+    return (
+        f"{target.label} has {what}, which is for GPUs only; on TPUs use what XLA compiles for "
+        'both (`implementation="xla"`), or a Pallas kernel for TPUs'
+    )
+
+
 def _bigger(machine: Machine, devices: int) -> str:
+    if machine.kind == "tpu":
+        return slices_with(machine.tpu, devices)
     hosts = -(-devices // machine.gpus_per_host)
     if devices % machine.gpus_per_host or hosts == 1:
         return f"{devices}x{machine.chip.name}"

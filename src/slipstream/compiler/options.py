@@ -1,6 +1,6 @@
 """Split flags by how they reach XLA.
 
-compiler options   for each compile: most flags
+compiler options   for each compile: most flags, and all of XLA:TPU
 XLA_FLAGS          for the whole process: maps, messages, `+NAME` and `-NAME` in lists, aliases
 """
 
@@ -75,6 +75,26 @@ def split_flags(flags: Flags, catalogue: Catalogue | None = None) -> SplitFlags:
         else:
             options[name] = _checked(flag, value, known.jaxlib_version, is_option=True)
     return SplitFlags(options, for_process)
+
+
+def tpu_flags(flags: Flags) -> SplitFlags:
+    """Flags of XLA:TPU, which libtpu checks; BadInput for those of other places."""
+    options: dict[str, str] = {}
+    for name, value in _parsed(flags).items():
+        if name in EFFORTS:
+            options[name] = _number(name, value)
+        elif name.startswith("xla_gpu_"):
+            raise BadInput(f"{name} is a flag for GPUs and changes nothing on TPUs; omit it")
+        elif name.startswith("megascale_"):
+            raise BadInput(
+                f"{name} is read when a job starts, and changes no program; set it in the job's "
+                f"environment: LIBTPU_INIT_ARGS=--{name}={value}"
+            )
+        elif not name.startswith("xla_"):
+            raise BadInput(f"there is no flag {name}; flags of XLA:TPU are called xla_tpu_…")
+        else:
+            options[name] = value
+    return SplitFlags(options)
 
 
 def _parsed(flags: Flags) -> dict[str, str]:

@@ -22,7 +22,7 @@ from slipstream.compiler.assembler import FOLDER_FLAG, has_own_kernels, stand_in
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import Compilation, MemoryUse
 from slipstream.compiler.messages import CompilerMessage, parse_messages
-from slipstream.compiler.options import Flags, SplitFlags, split_flags
+from slipstream.compiler.options import Flags, SplitFlags, split_flags, tpu_flags
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
 from slipstream.compiler.versions import installed_versions
@@ -76,7 +76,7 @@ class CompilerSession(Closing):
         """
         self.target = target
         self.machine = machine
-        self.versions = installed_versions()
+        self.versions = installed_versions(machine.kind)
         self._config = target_config
         self._autotuning = _existing(autotuning) if autotuning else None
         self._use_gpu = use_gpu
@@ -90,7 +90,7 @@ class CompilerSession(Closing):
 
     def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
         """The program with these flags and costs, from the cache if possible."""
-        options = split_flags(flags)
+        options = self._split(flags)
         costs_path = self._costs_path(costs)
         found = cache.find(self._key(options, costs_path)) if self._reads_cache else None
         if found is not None:
@@ -115,6 +115,9 @@ class CompilerSession(Closing):
         if self._has_own_workers:
             self._workers.close()
         self._folder.cleanup()
+
+    def _split(self, flags: Flags) -> SplitFlags:
+        return tpu_flags(flags) if self.machine.kind == "tpu" else split_flags(flags)
 
     # Cache keys.
 
@@ -154,6 +157,11 @@ class CompilerSession(Closing):
     def _costs_path(self, costs: Costs) -> Path | None:
         if costs is None:
             return None
+        if self.machine.kind == "tpu":
+            raise BadInput(
+                f"XLA:TPU takes no costs, and {self.machine.spec} has TPUs; omit them, or "
+                "compile for GPUs"
+            )
         if isinstance(costs, CostTable):
             path = Path(self._folder.name) / "costs.pb"
             costs.write(path)
@@ -188,6 +196,8 @@ class CompilerSession(Closing):
         self, module: _Module, options: SplitFlags, costs: Path | None
     ) -> dict[str, str]:
         given = {**module.options, **options.compiler_options}
+        if self.machine.kind == "tpu":
+            return given
         if costs is not None:
             given[_COSTS_FLAG] = str(costs)
         if self._use_gpu:
@@ -230,7 +240,7 @@ class CompilerSession(Closing):
             request, log = self._convert(options, path)
         else:
             path.write_bytes(self.target.content)
-        own = split_flags(own).compiler_options
+        own = self._split(own).compiler_options
         self._module = _Module(path, request, own, log, time.monotonic() - began)
         return self._module
 
@@ -284,7 +294,8 @@ def _own_messages(
     found = []
     gpu = machine.chip.name
     planned = memory.planned_bytes(int(set_flags.get(_SLOP_FACTOR, 95)))
-    if memory.fits and memory.temporaries_bytes > NEAR_LIMIT * planned:
+    has_limit = machine.kind == "gpu"
+    if has_limit and memory.fits and memory.temporaries_bytes > NEAR_LIMIT * planned:
         text = (
             f"temporaries of {format_bytes(memory.temporaries_bytes)} are at the limit of XLA's "
             f"scheduler, {format_bytes(round(planned))}: a little more, in another version or with "
@@ -304,8 +315,11 @@ def _own_messages(
             "its shardings use no more"
         )
         found.append(CompilerMessage("few-devices", text, "warning"))
-    if flags := os.environ.get("XLA_FLAGS"):
-        found.append(CompilerMessage("environment", f"XLA_FLAGS is also applied: {flags}", "info"))
+    variables = ["XLA_FLAGS", *(["LIBTPU_INIT_ARGS"] if machine.kind == "tpu" else [])]
+    for name in variables:
+        if flags := os.environ.get(name):
+            text = f"{name} is also applied: {flags}"
+            found.append(CompilerMessage("environment", text, "info"))
     return found
 
 

@@ -17,9 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from slipstream.compiler.worker.process import TPU_VARIABLES
+
 ALWAYS = ("JAX_", "XLA_", "LIBTPU_", "NVTE_", "TF_")
 """prefixes of variables that always count as inputs"""
-_OURS = frozenset(("JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE"))
+_OURS = frozenset(("JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE", *TPU_VARIABLES))
 """variables that we set for the worker, whatever the user's values"""
 _NOT_INPUTS = ("/proc/", "/sys/", "/dev/", "/etc/")
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from slipstream.compiler.worker.keywords import as_json
 from slipstream.errors import BadInput
+from slipstream.machines.targets import tpu_config
 from slipstream.reading import read_input, unreadable
 
 BYTECODE = b"ML\xefR"
@@ -47,7 +48,7 @@ class Target:
 
 
 def identify(target: Any, args: Any = None, target_config: str = "") -> Target:
-    """Recognise a target; functions are lowered immediately, for a GPU as described."""
+    """Recognise a target; functions are lowered immediately, for a device as described."""
     if isinstance(target, Target):
         return target
     if callable(target) or hasattr(target, "compiler_ir"):
@@ -65,7 +66,7 @@ def _function(target: Callable[..., Any], args: Any, target_config: str) -> Targ
     from slipstream.compiler.versions import installed_versions
     from slipstream.compiler.worker.lowering import lower
 
-    installed_versions()
+    installed_versions("tpu" if tpu_config(target_config) else "gpu")
     arguments = args if isinstance(args, (tuple, list)) else () if args is None else (args,)
     found = lower(target, tuple(arguments), target_config)
     label = getattr(target, "__name__", "a function")

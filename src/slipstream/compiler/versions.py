@@ -11,23 +11,29 @@ from slipstream.errors import Missing, missing_extra
 from slipstream.jaxhooks.compat import warn_if_untested
 
 PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
-_PURPOSE = "compiling for GPUs"
+TPU_PLUGIN = "libtpu"
 
 
-@lru_cache(maxsize=1)
-def installed_versions() -> dict[str, str]:
-    """Versions of Python, jax, jaxlib and the GPU plugin; Missing if one is not installed."""
+@lru_cache(maxsize=2)
+def installed_versions(kind: str = "gpu") -> dict[str, str]:
+    """Versions of Python, jax, jaxlib and the plugin for GPUs or TPUs; Missing if one is absent."""
+    extra, purpose = {
+        "gpu": ("compiler", "compiling for GPUs"),
+        "tpu": ("tpu", "compiling for TPUs"),
+    }[kind]
     found = {"python": platform.python_version()}
     for package in ("jax", "jaxlib"):
         release = _release(package)
         if release is None:
-            raise missing_extra(package, "compiler", _PURPOSE)
+            raise missing_extra(package, extra, purpose)
         found[package] = release
-    plugin = next((name for name in PLUGINS if _release(name)), None)
+    plugins = (TPU_PLUGIN,) if kind == "tpu" else PLUGINS
+    plugin = next((name for name in plugins if _release(name)), None)
     if plugin is None:
-        raise missing_extra(PLUGINS[0], "compiler", _PURPOSE)
+        raise missing_extra(plugins[0], extra, purpose)
     found[plugin] = _release(plugin) or ""
-    _check_fit(found["jaxlib"], plugin, found[plugin])
+    if kind == "gpu":
+        _check_fit(found["jaxlib"], plugin, found[plugin])
     warn_if_untested(found["jax"])
     return found
 

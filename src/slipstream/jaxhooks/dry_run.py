@@ -1,4 +1,4 @@
-"""A job that computes nothing: its large programs are lowered for a GPU that is not here, not run.
+"""A job that computes nothing: its large programs are lowered for another device, not run.
 
     has products ─► lowered for the target ─┐
     large arrays ───────────────────────────┴► compiled for the CPU ─► not run: results are zeros
@@ -22,9 +22,8 @@ from slipstream.jaxhooks import private_api
 from slipstream.jaxhooks.compat import Feature
 from slipstream.jaxhooks.compiling import bytecode, parsed
 from slipstream.jaxhooks.custom_calls import compilable_for_cpu
-from slipstream.jaxhooks.target_gpu import TargetGpu, answering_for
+from slipstream.jaxhooks.target_device import TargetGpu, TargetTpu, answering_for
 
-PLATFORM = "cuda"
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 """primitives that a training step has"""
 FLOPS_PER_S = 1e9
@@ -36,8 +35,9 @@ LARGE_BYTES = 64 << 20
 class DryRun:
     """Replaces parts of JAX for the rest of the process, before any other hooks."""
 
-    def __init__(self, target: TargetGpu) -> None:
+    def __init__(self, target: TargetGpu | TargetTpu) -> None:
         self._answering = answering_for(target)
+        self._platform = target.lowering_platform
         self._modules: list[Any] = []
         """lowered for the target"""
         self._executables: list[Any] = []
@@ -78,7 +78,7 @@ class DryRun:
     ) -> Any:
         if named["lowering_platforms"] is not None or not has_products(jaxpr):
             return lower(jaxpr, *arguments, **named)
-        lowered = lower(jaxpr, *arguments, **{**named, "lowering_platforms": (PLATFORM,)})
+        lowered = lower(jaxpr, *arguments, **{**named, "lowering_platforms": (self._platform,)})
         self._modules.append(private_api.LOWERED_COMPUTATION.of(lowered)._hlo)
         return lowered
 

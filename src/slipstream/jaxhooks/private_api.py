@@ -1,7 +1,7 @@
 """The private parts of JAX that Slipstream uses, in one table.
 
 Nothing outside `slipstream.jaxhooks` touches them; other rooms call the functions of `compiling`,
-`custom_calls`, `custom_partitioning`, `hlo`, `stages`, `distributed`, `profiler`, `target_gpu`,
+`custom_calls`, `custom_partitioning`, `hlo`, `stages`, `distributed`, `profiler`, `target_device`,
 `dry_run` and `hooks`. To support another JAX, run tests/jaxhooks with it: a part that is missing or
 changed fails there by name.
 """

@@ -1,15 +1,18 @@
-"""GPU target configurations for XLA's compiler, as text.
+"""Target configurations: what XLA's compiler must know of a device, as text.
 
-They only use fields that every supported plugin knows (jaxlib 0.10.2 to 0.12.0.1): a plugin rejects
-the whole configuration because of a single unknown field.
+GPU   a GpuTargetConfigProto; only with fields that every supported plugin knows (jaxlib 0.10.2 to
+      0.12.0.1), because a plugin rejects the whole configuration for a single unknown field
+TPU   JSON: options of JAX's topology, and the device kind
 """
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from slipstream.errors import BadInput
-from slipstream.machines.machine import Gpu, Machine
+from slipstream.machines.machine import Gpu, Machine, Tpu
 
 CUDA_MAJOR = 13
 DNN_VERSION = (9, 19)
@@ -25,9 +28,11 @@ ARCHITECTURES = {
 
 
 def target_config(machine: Machine | Gpu, exact: str | None = None) -> str:
-    """GpuTargetConfigProto as text; `exact`, a local GPU's own configuration, takes precedence."""
+    """A configuration; `exact`, a local GPU's own, takes precedence."""
     if exact is not None:
         return exact
+    if isinstance(machine, Machine) and machine.kind == "tpu":
+        return _tpu_config(machine)
     gpu = machine.gpu if isinstance(machine, Machine) else machine
     architecture = ARCHITECTURES.get(gpu.compute_capability)
     if architecture is None:
@@ -74,6 +79,39 @@ def target_config(machine: Machine | Gpu, exact: str | None = None) -> str:
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tpu_config(machine: Machine) -> str:
+    tpu, torus = machine.tpu, machine.torus
+    assert torus is not None
+    host = tpu.host_shape if torus.chips > 1 else (1,) * len(torus.shape)
+    options = {
+        "topology_name": f"{tpu.name}:{torus}",
+        "num_slices": machine.slices,
+        "chip_config_name": "megacore" if _is_megacore(tpu) else "default",
+        "chips_per_host_bounds": _three(host, 1),
+        "wrap": _three(torus.wraps, False),
+    }
+    device = {"device_kind": tpu.full_name, "cores": tpu.cores}
+    return json.dumps({"platform": "tpu", **device, "options": options})
+
+
+def _is_megacore(tpu: Tpu) -> bool:
+    """Whether two cores of a chip act as one device."""
+    return tpu.cores > 1
+
+
+def _three(values: tuple[Any, ...], rest: Any) -> list[Any]:
+    """JAX's options have three axes, always."""
+    return [*values, *[rest] * (3 - len(values))]
+
+
+def tpu_config(config: str) -> dict[str, Any] | None:
+    """`device_kind`, `cores` and JAX's `options` of a TPU's configuration; None for a GPU's."""
+    if not config.startswith("{"):
+        return None
+    found: dict[str, Any] = json.loads(config)
+    return found
 
 
 def capability_of(config: str) -> tuple[int, int]:

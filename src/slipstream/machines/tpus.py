@@ -154,9 +154,8 @@ def _of_type(size: str, name: str, spec: str) -> tuple[int, ...]:
         raise BadInput(f"{spec!r}: write a topology with a colon: {name}:{size}")
     if not size.isdigit():
         raise BadInput(f"{spec!r} has no number of {_counted(name)}; {_examples(name)}")
-    facts, number = _facts()[name], int(size)
-    per_chip = facts["cores"] if facts["type_counts"] == "cores" else 1
-    chips, rest = divmod(number, per_chip)
+    number = int(size)
+    chips, rest = divmod(number, _per_chip(name))
     found = None if rest or not chips else _topology(chips, name)
     if found is None:
         near = min(_sizes(name), key=lambda one: abs(one - number))
@@ -194,11 +193,28 @@ def _boxes(count: int) -> Iterator[tuple[int, int, int]]:
 def _sizes(name: str) -> list[int]:
     """The numbers of all accelerator types of a TPU."""
     facts = _facts()[name]
-    per_chip = facts["cores"] if facts["type_counts"] == "cores" else 1
     if len(facts["host"]) == 2:
         return [*_FLAT]
     cube = facts["cube"] ** 3
-    return [chips * per_chip for chips in (*_SMALL, *range(cube, facts["pod_chips"] + 1, cube))]
+    whole = range(cube, facts["pod_chips"] + 1, cube)
+    return [chips * _per_chip(name) for chips in (*_SMALL, *whole)]
+
+
+def _per_chip(name: str) -> int:
+    """What a chip adds to the number of an accelerator type."""
+    facts = _facts()[name]
+    return int(facts["cores"]) if facts["type_counts"] == "cores" else 1
+
+
+def slices_with(tpu: Tpu, devices: int) -> str:
+    """The smallest slice with so many devices, or several of the largest: `v5e-64`, `2xv5e-256`."""
+    of_size = {
+        number: number // _per_chip(tpu.name) * tpu.devices_per_chip for number in _sizes(tpu.name)
+    }
+    large = max(of_size)
+    if devices > of_size[large]:
+        return f"{-(-devices // of_size[large])}x{tpu.name}-{large}"
+    return f"{tpu.name}-{min(number for number in of_size if of_size[number] >= devices)}"
 
 
 def _counted(name: str) -> str:

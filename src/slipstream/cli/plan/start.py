@@ -32,7 +32,7 @@ def start(
         ),
     ],
     on: Annotated[
-        str, typer.Option("--on", metavar="SPEC[,SPEC…]", help="Machines: 8xH100,64xH100.")
+        str, typer.Option("--on", metavar="SPEC[,SPEC…]", help="Machines: 64xH100,2xv5e-256.")
     ] = "8xH200",
     vary: Annotated[
         list[str] | None,

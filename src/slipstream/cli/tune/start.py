@@ -39,7 +39,7 @@ def start(
     ],
     command: CommandArgument = None,
     on: Annotated[
-        str, typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, FILE.toml.")
+        str, typer.Option("--on", metavar="SPEC", help="Machine: 8xH200, v5p-128, FILE.toml.")
     ] = "8xH200",
     objective: Annotated[
         str, typer.Option(metavar="NAME", help="Objective to minimise: step, memory or compile.")

@@ -20,7 +20,7 @@ Operands = tuple[str, ...]
 def estimates_of(traced: Any) -> dict[Operands, str]:
     """`flops,transcendentals` of the Pallas calls that state them, by the types of operands."""
     found = {}
-    for equation in _equations(traced.jaxpr):
+    for equation in equations(traced.jaxpr):
         stated = equation.params.get("cost_estimate")
         if equation.primitive.name == "pallas_call" and stated is not None:
             operands = tuple(_text(value.aval.shape, value.aval.dtype) for value in equation.invars)
@@ -48,7 +48,7 @@ def with_estimates(stablehlo: bytes, estimates: Mapping[Operands, str]) -> bytes
         return compiling.bytecode(module)
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
     """All equations of a jaxpr, and of those inside them; not those of kernels."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         yield equation
@@ -57,7 +57,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
         for value in equation.params.values():
             for inner in value if isinstance(value, (tuple, list)) else (value,):
                 if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
-                    yield from _equations(inner)
+                    yield from equations(inner)
 
 
 def _text(shape: Any, dtype: Any) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from slipstream.compiler.inspection import Inspection, StepWork
 from slipstream.compiler.worker.least_work import LeastWork, byte_size, least_work
-from slipstream.compiler.worker.lowering import built_function, target_gpu, traced
-from slipstream.jaxhooks.target_gpu import answering_for
+from slipstream.compiler.worker.lowering import built_function, target_device, traced
+from slipstream.jaxhooks.target_device import answering_for
 from slipstream.jaxhooks.tracing import argument_shardings
 
 HOST = ("pinned_host", "unpinned_host")
@@ -30,7 +30,7 @@ def inspect_built(
 ) -> dict[str, Any]:
     """An Inspection, as JSON, of what a target's function returns."""
     began = time.monotonic()
-    with answering_for(target_gpu(target_config)):
+    with answering_for(target_device(target_config)):
         function, arguments = built_function(build, devices, keywords)
     found = _arguments_only(function, arguments, len(devices))
     if traces and not hasattr(function, "compiler_ir"):

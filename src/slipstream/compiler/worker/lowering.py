@@ -1,6 +1,6 @@
-"""Lower functions to StableHLO for GPUs, on any platform.
+"""Lower functions to StableHLO for GPUs and TPUs, on any platform.
 
-plain function ──jit──► jitted ──trace──► jaxpr ──lower for cuda──► StableHLO, device ids
+plain function ──jit──► jitted ──trace──► jaxpr ──lower for cuda or tpu──► StableHLO, device ids
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from slipstream.compiler.worker.cost_estimates import estimates_of, with_estimates
+from slipstream.compiler.worker.cost_estimates import equations, estimates_of, with_estimates
 from slipstream.compiler.worker.keywords import typed_keywords
 from slipstream.jaxhooks.compiling import bytecode, lowered_for
-from slipstream.jaxhooks.target_gpu import (
+from slipstream.jaxhooks.target_device import (
     TargetGpu,
+    TargetTpu,
     abstract_device,
     answering_for,
     needs_abstract_device,
 )
-from slipstream.machines.targets import capability_of, cores_of, cudnn_of, model_of
+from slipstream.machines.targets import capability_of, cores_of, cudnn_of, model_of, tpu_config
 
-PLATFORM = "cuda"
 T = TypeVar("T")
 
 
@@ -39,34 +39,45 @@ class WrongTarget(Exception):
     """A target function that returns something that can't be compiled."""
 
 
+class GpuOnly(Exception):
+    """A function with kernels that can't be lowered for TPUs."""
+
+
 def lower(function: Any, arguments: tuple[Any, ...], target_config: str) -> Lowered:
     """Lower a function, jitted or not, or the result of its `.lower()` or `.trace()`.
 
-    `target_config` describes the GPU that it is lowered for (text of a GpuTargetConfigProto).
+    `target_config` describes the device that it is lowered for (see `machines.targets`).
     """
     if hasattr(function, "compiler_ir"):
         return _as_lowered(function)
-    return _for_gpu(target_config, lambda: _lower(_trace(function, arguments)))
+    platform = target_device(target_config).lowering_platform
+    return _for_target(target_config, lambda: _lower(_trace(function, arguments), platform))
 
 
 def traced(function: Any, arguments: tuple[Any, ...], target_config: str) -> Any:
     """Trace a function, jitted or not, as `lower` does."""
-    return _for_gpu(target_config, lambda: _trace(function, arguments))
+    return _for_target(target_config, lambda: _trace(function, arguments))
 
 
-def _for_gpu(target_config: str, make: Callable[[], T]) -> T:
-    gpu = target_gpu(target_config)
-    with answering_for(gpu):
+def _for_target(target_config: str, make: Callable[[], T]) -> T:
+    target = target_device(target_config)
+    with answering_for(target):
         try:
             return make()
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
+            if isinstance(target, TargetTpu) and "cuDNN" in str(error):
+                raise GpuOnly("cuDNN's attention") from error
             if not needs_abstract_device(error):
                 raise
-        with abstract_device(gpu):
+        with abstract_device(target):
             return make()
 
 
-def target_gpu(config: str) -> TargetGpu:
+def target_device(config: str) -> TargetGpu | TargetTpu:
+    """What JAX may ask about the device of a target configuration."""
+    tpu = tpu_config(config)
+    if tpu is not None:
+        return TargetTpu(tpu["device_kind"], tpu["cores"])
     return TargetGpu(model_of(config), capability_of(config), cores_of(config), cudnn_of(config))
 
 
@@ -79,8 +90,22 @@ def _trace(function: Any, arguments: tuple[Any, ...]) -> Any:
     return jitted.trace(*jax.tree.map(_abstract, arguments))
 
 
-def _lower(traced: Any) -> Lowered:
-    return _as_lowered(traced.lower(lowering_platforms=(PLATFORM,)), estimates_of(traced))
+def _lower(traced: Any, platform: str) -> Lowered:
+    if platform == "tpu":
+        _check_kernels(traced)
+        # JAX itself keeps the estimates of kernels for TPUs.
+        return _as_lowered(traced.lower(lowering_platforms=(platform,)))
+    return _as_lowered(traced.lower(lowering_platforms=(platform,)), estimates_of(traced))
+
+
+def _check_kernels(traced: Any) -> None:
+    """Raise GpuOnly for Pallas kernels of Triton or Mosaic GPU, which JAX just fails to assert."""
+    for equation in equations(traced.jaxpr):
+        if equation.primitive.name == "pallas_call":
+            made_for = type(equation.params.get("compiler_params")).__module__
+            for compiler, name in (("triton", "Triton"), ("mosaic_gpu", "Mosaic GPU")):
+                if f".{compiler}." in made_for:
+                    raise GpuOnly(f"a Pallas kernel for {name}")
 
 
 def _as_lowered(lowered: Any, estimates: Mapping[tuple[str, ...], str] | None = None) -> Lowered:
@@ -104,7 +129,7 @@ def call_builder(
 ) -> Lowered:
     """Lower what a target's function returns."""
     # Building may trace too, as `jax.eval_shape` does.
-    with answering_for(target_gpu(target_config)):
+    with answering_for(target_device(target_config)):
         function, arguments = built_function(build, devices, keywords)
     return lower(function, arguments, target_config)
 

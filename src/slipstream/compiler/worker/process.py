@@ -13,6 +13,14 @@ from typing import Any
 
 VLOG = "gpu_hlo_schedule=1,autotuner_pass=1,config_assigner_pass=1"
 """makes XLA log which estimator its scheduler uses, and whether it used autotuning results"""
+TPU_VARIABLES = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+"""lets libtpu compile in any number of processes without a TPU: it neither looks for one in Cloud's
+metadata (whatever type it assumes, the topology decides) nor locks it"""
 _SOURCES = str(Path(__file__).resolve().parents[3])
 
 
@@ -107,6 +115,7 @@ def _environment(xla_flags: str, use_gpu: bool) -> dict[str, str]:
         **os.environ,
         # Without a GPU, the plugin's own checks fail unless the CPU is selected.
         "JAX_PLATFORMS": "cuda,cpu" if use_gpu else "cpu",
+        **TPU_VARIABLES,
         "XLA_FLAGS": f"{theirs} {xla_flags}".strip(),
         "TF_CPP_MIN_LOG_LEVEL": "0",
         "TF_CPP_VMODULE": VLOG,

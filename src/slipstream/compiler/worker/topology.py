@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from slipstream.compiler.worker.process import TPU_VARIABLES
 from slipstream.jaxhooks.compiling import topology_of
 from slipstream.machines.machine import Machine
+from slipstream.machines.targets import tpu_config
 
 PLATFORM = "cuda"
 
@@ -19,8 +22,11 @@ def devices(on: str | Machine) -> list[Any]:
     from slipstream.compiler.versions import installed_versions
     from slipstream.machines.targets import target_config
 
-    installed_versions()
     machine = machine_of(on)
+    installed_versions(machine.kind)
+    if machine.kind == "tpu":
+        for name, value in TPU_VARIABLES.items():
+            os.environ.setdefault(name, value)
     return list(describe(machine.topology, target_config(machine)).devices)
 
 
@@ -28,6 +34,9 @@ def describe(topology: str, target_config: str) -> Any:
     """XLA's description of a topology; JaxRuntimeError if it is invalid."""
     from jax.experimental import topologies
 
+    tpu = tpu_config(target_config)
+    if tpu is not None:
+        return topologies.get_topology_desc(platform="tpu", **tpu["options"])
     return topologies.get_topology_desc(
         topology_name="", platform=PLATFORM, topology=topology, target_config=target_config
     )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.compiler.worker.lowering import target_gpu
+from slipstream.compiler.worker.lowering import target_device
 from slipstream.errors import Missing
 from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller
@@ -474,7 +474,7 @@ def _hook_into_jax(agent: Agent) -> None:
     if request.mode == LAYOUT:
         override_initialize(request.layout)
     if request.target:
-        DryRun(target_gpu(request.target)).install()
+        DryRun(target_device(request.target)).install()
     HOOKS.add(agent)
     before_every_session(agent.give_way)
 

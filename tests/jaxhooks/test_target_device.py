@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from slipstream.jaxhooks import compat, private_api
-from slipstream.jaxhooks.target_gpu import TargetGpu, abstract_device, answering_for
+from slipstream.jaxhooks.target_device import TargetGpu, abstract_device, answering_for
 
 pytestmark = pytest.mark.usefixtures("fresh")
 PARTS = (

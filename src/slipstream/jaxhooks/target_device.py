@@ -1,7 +1,8 @@
-"""Questions that JAX asks about the local GPU while it traces, answered for another GPU.
+"""Questions that JAX asks about the local device while it traces, answered for another one.
 
     jax.nn.dot_product_attention(implementation="cudnn")    version of cuDNN, compute capability
     Pallas kernels                                          compute capability, number of SMs
+    Pallas kernels for TPUs                                 device kind, number of cores
     jax.pure_callback, jax.debug.print                      the client of the GPU, which none uses
 
 Where nothing is installed that could answer, tracing fails, although lowering needs none of it.
@@ -30,18 +31,34 @@ class TargetGpu:
     cudnn: int
     """version of cuDNN, as cuDNN writes it: 91900"""
     platform: str = "gpu"
+    lowering_platform: str = "cuda"
 
     @property
     def compute_capability(self) -> str:
         return ".".join(map(str, self.capability))
 
 
+@dataclass(frozen=True)
+class TargetTpu:
+    """A TPU as JAX's devices describe theirs."""
+
+    device_kind: str
+    """`TPU v5 lite`"""
+    core_count: int
+    """TensorCores"""
+    platform: str = "tpu"
+    lowering_platform: str = "tpu"
+
+
 @contextmanager
-def answering_for(target: TargetGpu) -> Iterator[None]:
-    """Trace and lower as on this GPU.
+def answering_for(target: TargetGpu | TargetTpu) -> Iterator[None]:
+    """Trace and lower as on this device.
 
     On a JAX that asks in another way, functions that don't ask are lowered as before.
     """
+    if isinstance(target, TargetTpu):  # its kernels ask the abstract device
+        yield
+        return
 
     def at_least(capability: str) -> bool:
         return target.capability >= _pair(capability)
@@ -76,14 +93,17 @@ def answering_for(target: TargetGpu) -> Iterator[None]:
             part.replace(function)
 
 
-def needs_abstract_device(error: RuntimeError) -> bool:
-    """Whether a Pallas kernel can't be lowered without an abstract device (from JAX 0.12 on)."""
-    return "AbstractDevice" in str(error)
+def needs_abstract_device(error: Exception) -> bool:
+    """Whether a Pallas kernel can't be lowered without an abstract device.
+
+    Kernels for TPUs ask for it if they depend on the kind of TPU, others from JAX 0.12 on.
+    """
+    return "AbstractDevice" in str(error) or "Unsupported TPU device kind" in str(error)
 
 
 @contextmanager
-def abstract_device(target: TargetGpu) -> Iterator[None]:
-    """Lower below a mesh without axes that names the GPU."""
+def abstract_device(target: TargetGpu | TargetTpu) -> Iterator[None]:
+    """Lower below a mesh without axes that names the device."""
     import jax
 
     sharding: Any = jax.sharding
