@@ -182,13 +182,18 @@ def test_a_front_is_one_candidate_for_each_memory() -> None:
 
 @pytest.fixture(scope="module")
 def variant_pairs() -> list[tuple[Candidate, Candidate, float]]:
+    """Pairs of variants whose errors the error of a pair was set by."""
+    return pairs_of("variants_today.json", "variants.json", "later_variants.json")
+
+
+def pairs_of(predicted: str, *measurements: str) -> list[tuple[Candidate, Candidate, float]]:
     """Pairs of variants of one model as simulated, and the logarithm of their measured ratio.
 
     `python tests/record/variants.py --predict FILE` writes the simulated ones.
     """
-    simulated = json.loads((ACCURACY / "variants_today.json").read_text(encoding="utf-8"))
+    simulated = json.loads((ACCURACY / predicted).read_text(encoding="utf-8"))
     measured: dict[str, float] = {}
-    for name in ("variants.json", "later_variants.json"):
+    for name in measurements:
         recorded = json.loads((ACCURACY / name).read_text(encoding="utf-8"))["variants"]
         measured |= {variant: found["step_ms"] for variant, found in recorded.items()}
     steps = {
@@ -217,6 +222,23 @@ def test_the_error_of_a_pair_is_that_of_measured_variants(
     assert math.sqrt(sum(error**2 for error in relative) / len(relative)) == pytest.approx(
         1, abs=0.1
     )
+
+
+def test_the_error_of_a_pair_holds_for_variants_that_were_measured_later() -> None:
+    pairs = pairs_of("last_variants_predicted.json", "last_variants.json")
+    relative = [
+        (math.log((one.step_us or 0) / (other.step_us or 1)) - measured) / pair_error(one, other)
+        for one, other, measured in pairs
+    ]
+    assert len(relative) == 31
+    assert sum(abs(error) > QUANTILE for error in relative) <= 0.1 * len(relative)
+    wrong = [
+        (one.choices, other.choices)
+        for one, other, measured in pairs
+        if abs(math.log((one.step_us or 0) / (other.step_us or 1))) > math.log1p(margin(one, other))
+        and ((one.step_us or 0) < (other.step_us or 0)) != (measured < 0)
+    ]
+    assert not wrong
 
 
 @pytest.mark.parametrize("models", [("gpt", "moe", "llama", "encoder"), ("llama", "encoder")])
