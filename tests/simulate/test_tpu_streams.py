@@ -10,11 +10,14 @@ import pytest
 
 from recorded import DATA
 from slipstream.analyses.bounds import bounds
+from slipstream.analyses.diff.diff import diff
 from slipstream.analyses.network.network import network
 from slipstream.analyses.slack import slack
 from slipstream.analyses.summary import step_times
+from slipstream.diagnosis.diagnose import diagnose
 from slipstream.machines.machine import Machine
 from slipstream.machines.topology import machine
+from slipstream.outputs.html.sections.network import network_section
 from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.profile.program import Program
 from slipstream.profile.semantics.backend_config import estimated_cycles
@@ -137,6 +140,17 @@ def test_slack_is_that_of_transfers_not_of_the_operations_that_await_them() -> N
     waits = [name for name in found if program.instruction(name).is_done]
     assert not waits
     assert not [name for name in found if name.startswith("recv")]
+
+
+def test_what_reads_profiles_reads_a_simulated_step_of_a_tpu() -> None:
+    _, on, step = step_of(*SLICES)
+    compared = diff(step.profile, step.profile)
+    assert (compared.reordered, compared.before.step_us) == (0, compared.after.step_us)
+    assert "ICI" in str(network_section(network(step.profile, on)).body)
+    found = diagnose(step.profile)
+    assert found.findings[0].rule == "zero-slack"
+    # XLA:TPU takes no costs, so nothing may advise to measure them.
+    assert all("slipstream run" not in one.text for f in found.findings for one in f.changes)
 
 
 def test_a_written_timeline_is_the_same_step(tmp_path: Path) -> None:

@@ -50,14 +50,17 @@ class StepSamples:
 
 
 def step_samples(profile: Profile) -> tuple[StepSamples, ...]:
-    """Every op of the steps (of the whole recording, if there are none), longest first."""
+    """Every op of the steps (of the whole recording, if there are none), longest first.
+
+    Ops that take no time, as some of a TPU, are left out.
+    """
     found = ops(profile)
     seen = _Times(profile)
     rows = max(len(profile.steps), 1)
     return tuple(
         StepSamples(op, *seen.of(_key(op)), op.count / rows, seen.is_inline(_key(op)))
         for op in found.ops
-        if op.count
+        if op.count and _key(op) in seen.rows
     )
 
 

@@ -85,7 +85,8 @@ def _sentence(row: SlackRow) -> str:
 
 def _changes(evidence: Evidence, rows: list[SlackRow], earlier_us: float) -> tuple[Remedy, ...]:
     changes = []
-    if earlier_us:
+    # XLA:TPU takes no measured costs.
+    if earlier_us and evidence.is_gpu:
         note = "gives the scheduler measured costs, so that it can start these earlier"
         changes.append(Remedy("command", "slipstream run -- python train.py", note))
     if any(row.kind == "communication" for row in rows):

@@ -31,6 +31,7 @@ KINDS = {
     "link": "communication",
     "network": "communication",
     "dcn": "communication",
+    "ici": "communication",
     "host": "copy",
 }
 
