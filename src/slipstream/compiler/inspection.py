@@ -41,6 +41,8 @@ class Inspection:
     """of one device: donated arguments that may be gone by then"""
     moved_bytes: int = 0
     """of one device: arguments that are read completely, and outputs that are written"""
+    gradients_bytes: int = 0
+    """of one device, an estimate: an array like each weight of the state"""
     work: StepWork = field(default_factory=StepWork)
     seconds: float = 0.0
     """that the inspection took in the worker"""

@@ -85,6 +85,8 @@ class Candidate:
     """the most that was allocated on a device while it was measured"""
     accumulate: int = 1
     """steps whose gradients are added up for one global batch"""
+    accumulator_bytes: int = 0
+    """the part of `memory_bytes` that their sum takes"""
     limits: tuple[Limit, ...] = ()
     """the largest first"""
     parts_us: Mapping[str, float] = field(default_factory=dict)
@@ -101,6 +103,11 @@ class Candidate:
     @property
     def is_fitting(self) -> bool:
         return self.status in FITTING
+
+    @property
+    def step_memory_bytes(self) -> int | None:
+        """The peak of a step alone, as it can be measured."""
+        return self.memory_bytes - self.accumulator_bytes if self.memory_bytes else None
 
     @property
     def exposed_us(self) -> float:

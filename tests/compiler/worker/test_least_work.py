@@ -178,6 +178,23 @@ def test_what_is_read_and_written_completely():
     assert work.is_written == [True, False, False]
 
 
+def test_weights_are_what_the_model_uses_not_what_the_optimizer_keeps():
+    def step(params, first, frozen, batch):
+        def loss(params):
+            hidden = jax.checkpoint(lambda x, w: jnp.tanh(x @ w))(batch @ frozen, params["in"])
+            return jnp.sum(jax.lax.scan(lambda x, w: (x @ w, None), hidden, params["layers"])[0])
+
+        gradients = jax.grad(loss)(params)
+        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradients)))
+        first = jax.tree.map(lambda m, g: 0.9 * m + g / norm, first, gradients)
+        # Muon multiplies its momentum with itself, after the gradient was added.
+        change = jax.tree.map(lambda m: m @ jnp.swapaxes(m, -1, -2), first)
+        return jax.tree.map(jnp.subtract, params, change), first, frozen
+
+    params = {"in": F32, "layers": jnp.zeros((3, N, N))}
+    assert found(step, params, params, F32, F32).is_weight == [True] * 2 + [False] * 3 + [True]
+
+
 def test_types_below_a_byte_are_packed():
     assert byte_size((3, 4), jnp.dtype(jnp.int4)) == 6
     assert byte_size((3, 4), jnp.dtype(jnp.bfloat16)) == 24

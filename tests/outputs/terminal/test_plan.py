@@ -207,11 +207,14 @@ def test_a_measured_candidate_and_its_flags() -> None:
         flags={"xla_gpu_enable_x": "true"},
         flags_step_us=380e3,
         accumulate=2,
+        accumulator_bytes=2 * 10**9,
     )
     shown = render_plan(small_plan(best, THIRD), 80).plain
     assert "step 400 ms (380 … 424), measured (predicted 390 ms)" in shown
     assert "  with these flags, the step takes 380 ms:\n  --xla_gpu_enable_x=true" in shown
-    assert "  gradients of 2 steps are added up for one global batch" in shown
+    assert (
+        "  gradients of 2 steps are added up for one global batch, in 2 GB of that memory" in shown
+    )
     assert re.search(r"measured .*simulated", shown, re.DOTALL)
 
 

@@ -126,6 +126,12 @@ def test_memory(changes, memory, text):
     assert found.memory_bytes == memory * GB and found.memory_text.startswith(text)
 
 
+def test_gradients_of_several_steps_count():
+    found = lower_bounds(STEP, machine(ON), accumulator_bytes=10 * GB)
+    assert found.memory_bytes == 104 * GB
+    assert found.memory_text.endswith("104 GB of 84.9 GB, 10 GB of it to add up gradients")
+
+
 def test_a_step_without_products_moves_its_arguments():
     found = lower_bounds(Inspection(**{**STEP.__dict__, "flops": {}}), machine(ON))
     assert found.step_text.startswith("reading its arguments and writing its results takes")

@@ -12,6 +12,7 @@ from slipstream.plan.search.facts import EvaluationSpec
 from slipstream.plan.search.objective import Objective
 from slipstream.plan.space.search_space import settings_of
 from slipstream.plan.space.space import Combination
+from slipstream.results.planning import TIME
 from slipstream.tune.outcome import Outcome
 
 TARGET = identify(f"{Path(__file__).parents[1] / 'choices_target.py'}:build")
@@ -62,6 +63,26 @@ def test_more_work_than_what_does_not_fit_does_not_fit(evaluation, monkeypatch):
     found = evaluation.evaluate(settings(batch=3))
     assert found.status == "does not fit"
     assert found.note.startswith("batch=2 does less and needs 90 GB of ")
+
+
+def test_gradients_of_several_steps_need_a_sum():
+    """The weights are 256 × 256 float32; a step of batch 2 does 64 tokens."""
+    summed, plain = Objective(TIME, global_batch=128.0), Objective(TIME, global_batch=64.0)
+    found = []
+    for objective in (plain, summed):
+        with Evaluation(replace(SPEC, objective=objective)) as evaluation:
+            found.append(evaluation.evaluate(settings(batch=2)))
+    assert [one.details["accumulator_bytes"] for one in found] == [0, 256 * 256 * 4]
+    assert found[1].memory_bytes - found[0].memory_bytes == 256 * 256 * 4
+    assert found[0].step_us == found[1].step_us
+
+
+def test_more_work_in_a_step_may_need_no_sum(evaluation, monkeypatch):
+    details = {"work": 64.0, "accumulator_bytes": 20 * 10**9}
+    unfit = Outcome("does not fit", memory_bytes=90 * 10**9, details=details)
+    known = replace(evaluation._known, best=None, unfit=[(settings(batch=2), unfit)])
+    monkeypatch.setattr(evaluation, "_known", known)
+    assert evaluation.evaluate(settings(batch=3)).status == "ok"
 
 
 def test_less_work_or_two_other_choices_say_nothing():

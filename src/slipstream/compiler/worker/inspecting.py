@@ -64,6 +64,11 @@ def _traced(
     donated = [info.donated for info in infos]
     work = _least_work(found.jaxpr, donated, len(outputs))
     used = [size if is_used else 0 for size, is_used in zip(sizes, work.is_used, strict=True)]
+    is_state = _is_state(tree, infos, found.out_info)
+    weights = [
+        is_it and state and "float" in str(info.dtype)
+        for is_it, state, info in zip(work.is_weight, is_state, infos, strict=True)
+    ]
 
     def total(which: Sequence[bool], of: Sequence[float]) -> int:
         return math.floor(sum(size for size, is_it in zip(of, which, strict=True) if is_it))
@@ -78,7 +83,8 @@ def _traced(
         stacked_bytes=work.stacked_bytes,
         reusable_bytes=total(work.is_reusable, used),
         moved_bytes=total(work.is_read, used) + total(work.is_written, results),
-        work=_work(tree, infos, found.out_info),
+        gradients_bytes=total(weights, used),
+        work=_work(tree, infos, is_state),
     )
 
 
@@ -110,20 +116,29 @@ def _on_one_device(value: Any, sharding: Any, devices: int) -> float:
 # The batch: arguments that are not state.
 
 
-def _work(tree: Any, infos: Sequence[Any], results: Any) -> StepWork:
+def _is_state(tree: Any, infos: Sequence[Any], results: Any) -> list[bool]:
+    """Of each leaf: whether its argument is donated, or returned with other values."""
     import jax
 
     returned = {_signature(one) for one in (results, *_members(results))}
+    found: list[bool] = []
+    for child in tree.children():
+        leaves = list(infos[len(found) : len(found) + child.num_leaves])
+        whole = jax.tree.unflatten(child, leaves)
+        is_state = any(leaf.donated for leaf in leaves) or _signature(whole) in returned
+        found += [is_state] * len(leaves)
+    return found
+
+
+def _work(tree: Any, infos: Sequence[Any], is_state: Sequence[bool]) -> StepWork:
     batch: list[tuple[int, Any]] = []
     place = 0
     for number, child in enumerate(tree.children()):
-        leaves = list(infos[place : place + child.num_leaves])
+        leaves = range(place, place + child.num_leaves)
         place += child.num_leaves
-        whole = jax.tree.unflatten(child, leaves)
-        is_state = any(leaf.donated for leaf in leaves) or _signature(whole) in returned
-        arrays = [leaf for leaf in leaves if leaf.shape and not _is_key(leaf)]
+        arrays = [infos[n] for n in leaves if infos[n].shape and not _is_key(infos[n])]
         # Everything in a batch has one leading dimension; weights don't.
-        if not is_state and len({leaf.shape[0] for leaf in arrays}) == 1:
+        if not any(is_state[n] for n in leaves) and len({leaf.shape[0] for leaf in arrays}) == 1:
             batch += [(number, leaf) for leaf in arrays]
     if not batch:
         return StepWork(text="no argument looks like a batch: all are state, keys or numbers")

@@ -44,6 +44,13 @@ VIEWS = frozenset(
     )
 )  # fmt: skip
 """what XLA can move behind a product, to multiply the narrower values in front of it"""
+WEIGHTED = frozenset(
+    (
+        "dot_general", "ragged_dot_general", "ragged_dot", "conv_general_dilated", "gather",
+        "slice", "dynamic_slice", "scan", "shard_map", "pallas_call",
+    )
+)  # fmt: skip
+"""what a model does with its weights, and an optimizer hardly with its own state"""
 
 
 @dataclass
@@ -57,6 +64,8 @@ class LeastWork:
     """donated, and not needed after the loop that stacks most"""
     is_read: list[bool]
     """read completely"""
+    is_weight: list[bool]
+    """changed, and used by products, lookups or loops"""
     is_written: list[bool]
 
     @staticmethod
@@ -64,7 +73,7 @@ class LeastWork:
         """If nothing but the arguments can be told."""
         is_used = _used_arguments(_plain(closed_jaxpr))
         no = [False] * len(is_used)
-        return LeastWork({}, 0, is_used, no, no, [False] * outputs)
+        return LeastWork({}, 0, is_used, no, no, no, [False] * outputs)
 
 
 def least_work(closed_jaxpr: Any, donated: Sequence[bool]) -> LeastWork:
@@ -79,12 +88,14 @@ def least_work(closed_jaxpr: Any, donated: Sequence[bool]) -> LeastWork:
     stack = max(entry.stacks, key=lambda one: one.bytes, default=None)
     later = _needed_after(counter, entry, stack) if stack is not None else set()
     read, is_written = _moved(counter, results, set(arguments))
+    weights = _weights(counter)
     return LeastWork(
         flops={dtype: flops for dtype, flops in entry.flops.items() if flops},
         stacked_bytes=stack.bytes if stack is not None else 0,
         is_used=is_used,
         is_reusable=[d and a not in later for d, a in zip(donated, arguments, strict=True)],
         is_read=[one in read for one in arguments],
+        is_weight=[one in weights and one not in results for one in arguments],
         is_written=is_written,
     )
 
@@ -137,6 +148,11 @@ class _Counter:
             dtype = getattr(aval, "dtype", None)
             self._expressions.append(_Expression(primitive, tuple(operands), shape, dtype))
         return self._numbers[key]
+
+    @property
+    def expressions(self) -> Sequence[_Expression]:
+        """All of them, those inside loops too."""
+        return self._expressions
 
     def expression(self, number: int) -> _Expression:
         return self._expressions[number]
@@ -353,6 +369,20 @@ def _needed_after(counter: _Counter, entry: _Computation, stack: _Stack) -> set[
 
 def _width(one: _Expression) -> float:
     return byte_size((), one.dtype) if one.dtype is not None else 0.0
+
+
+def _weights(counter: _Counter) -> set[int]:
+    """What WEIGHTED primitives use, directly or cast, scaled or in another shape."""
+    waiting = [n for one in counter.expressions if one.primitive in WEIGHTED for n in one.operands]
+    found: set[int] = set()
+    while waiting:
+        number = waiting.pop()
+        one = counter.expression(number)
+        if number not in found:
+            found.add(number)
+            # Barriers have no primitive.
+            waiting += one.operands if one.primitive in VIEWS or not one.primitive else ()
+    return found
 
 
 def _moved(

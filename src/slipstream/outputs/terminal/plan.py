@@ -178,6 +178,8 @@ def _best(plan: Plan, machine: MachinePlan, width: int) -> list[Line]:
     lines += [(line, "") for line in wrap(chosen, width, separator=" ", indent="  ")]
     if best.accumulate > 1:
         said = f"gradients of {best.accumulate} steps are added up for one global batch"
+        if best.accumulator_bytes:
+            said += f", in {format_bytes(best.accumulator_bytes)} of that memory"
         lines += [(line, "") for line in paragraph(said, width, "  ", "  ")]
     if best.flags and best.flags_step_us is not None:
         said = f"with these flags, the step takes {time_text(best.flags_step_us)}:"

@@ -38,9 +38,9 @@ def _row(one: Candidate, names: Sequence[str]) -> list[str]:
         time_text(one.predicted_us) if one.predicted_us else "–",
         time_text(one.step_us) if one.step_us else "–",
         _error(one.predicted_us, one.step_us),
-        format_bytes(one.memory_bytes) if one.memory_bytes else "–",
+        format_bytes(one.step_memory_bytes) if one.step_memory_bytes else "–",
         format_bytes(one.measured_memory_bytes) if one.measured_memory_bytes else "–",
-        _error(one.memory_bytes, one.measured_memory_bytes),
+        _error(one.step_memory_bytes, one.measured_memory_bytes),
         " ".join(f"{name}={one.choices.get(name, '–')}" for name in names),
     ]
 

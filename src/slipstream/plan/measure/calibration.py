@@ -107,9 +107,9 @@ def agreement(candidates: Sequence[Candidate], by: Calibration, note: str = "") 
         return None
     errors = [abs(_predicted(one) / (one.step_us or 1.0) - 1) for one in known]
     memory = [
-        abs(one.memory_bytes / one.measured_memory_bytes - 1)
+        abs(one.step_memory_bytes / one.measured_memory_bytes - 1)
         for one in known
-        if one.memory_bytes and one.measured_memory_bytes
+        if one.step_memory_bytes and one.measured_memory_bytes
     ]
     found = Agreement(
         measured=len(known),

@@ -111,6 +111,7 @@ def candidate_of(number: int, settings: Settings, outcome: Outcome) -> Candidate
         memory_bytes=outcome.memory_bytes,
         basis=SIMULATED if outcome.program else BOUND,
         accumulate=accumulate,
+        accumulator_bytes=int(details.get("accumulator_bytes", 0)),
         limits=tuple(Limit(**one) for one in details.get("limits", ())),
         parts_us=outcome.parts_us or {},
         why=outcome.note,

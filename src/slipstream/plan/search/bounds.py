@@ -29,15 +29,22 @@ class LowerBounds:
     """`its arguments alone take 94 GB of 80 GB`"""
 
 
-def lower_bounds(found: Inspection, machine: Machine) -> LowerBounds:
-    """Bounds from what an inspection found."""
+def lower_bounds(found: Inspection, machine: Machine, accumulator_bytes: int = 0) -> LowerBounds:
+    """Bounds from what an inspection found, and what gradients of several steps need for a sum."""
     step_us, what = _least_step(found, machine)
     text = (
         f"{what} {format_time(step_us * PS_PER_US)}" if step_us else "nothing is known of its step"
     )
-    needed = found.memory_bytes
+    needed = found.memory_bytes + accumulator_bytes
     has = format_bytes(machine.chip.memory_bytes)
-    return LowerBounds(step_us, text, needed, f"{_filling(found)} {format_bytes(needed)} of {has}")
+    memory = f"{_filling(found)} {format_bytes(needed)} of {has}"
+    return LowerBounds(step_us, text, needed, memory + accumulator_text(accumulator_bytes))
+
+
+def accumulator_text(accumulator_bytes: int) -> str:
+    if not accumulator_bytes:
+        return ""
+    return f", {format_bytes(accumulator_bytes)} of it to add up gradients"
 
 
 def _least_step(found: Inspection, machine: Machine) -> tuple[float, str]:

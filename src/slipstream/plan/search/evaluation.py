@@ -171,8 +171,9 @@ class Evaluation(Closing):
             note = f"{bounds.memory_text}, {format_bytes(limit)} with the margin"
             return facts.outcome(NO_FIT, memory_bytes=bounds.memory_bytes, note=note)
         smaller = self._known.smaller_unfit(settings, facts.work)
-        if smaller is not None and smaller[1].memory_bytes is not None:
-            needed = smaller[1].memory_bytes
+        # With less work in a step there are more steps, whose gradients may need a sum.
+        needed = _step_memory(smaller[1]) + facts.accumulator_bytes if smaller is not None else 0
+        if smaller is not None and needed > limit:
             note = (
                 f"{smaller[0]} does less and needs {format_bytes(needed)} of {format_bytes(limit)}"
             )
@@ -202,6 +203,10 @@ def failed_outcome(error: SlipstreamError, spent_s: float | None) -> Outcome:
 
 def _key(settings: Settings) -> Key:
     return tuple(settings.items())
+
+
+def _step_memory(outcome: Outcome) -> int:
+    return (outcome.memory_bytes or 0) - int(_detail(outcome, "accumulator_bytes"))
 
 
 def _detail(outcome: Outcome, name: str) -> float:

@@ -45,6 +45,8 @@ class Facts:
     """of a step; 0 if its arguments alone ruled it out"""
     unit: str = ""
     accumulate: int = 1
+    accumulator_bytes: int = 0
+    """of one device: gradients that are added up over several steps"""
 
     @staticmethod
     def of(keywords: Mapping[str, Any], inspected: Inspection, spec: EvaluationSpec) -> Facts:
@@ -52,16 +54,24 @@ class Facts:
         seen = batch.tokens if batch.tokens is not None else batch.samples
         work = objective.work_in(keywords, spec.machine, seen)
         unit = "tokens" if batch.tokens is not None else "samples"
+        accumulate = objective.accumulated(work)
+        accumulator = inspected.gradients_bytes if accumulate > 1 else 0
         return Facts(
-            lower_bounds(inspected, spec.machine),
+            lower_bounds(inspected, spec.machine, accumulator),
             work,
             objective.unit or ("units" if objective.work else unit),
-            objective.accumulated(work),
+            accumulate,
+            accumulator,
         )
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"work": self.work or None, "unit": self.unit, "accumulate": self.accumulate}
+        return {
+            "work": self.work or None,
+            "unit": self.unit,
+            "accumulate": self.accumulate,
+            "accumulator_bytes": self.accumulator_bytes,
+        }
 
     def value(self, step_us: float) -> float:
         """Microseconds for a unit of work."""

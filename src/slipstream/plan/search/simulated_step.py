@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 from slipstream.compiler.compilation import Compilation
 from slipstream.plan.report.limits import limits_of
+from slipstream.plan.search.bounds import accumulator_text
 from slipstream.plan.search.facts import EvaluationSpec, Facts
 from slipstream.results.tuning import NO_FIT, OK
 from slipstream.simulate.prediction import predict
@@ -31,12 +32,14 @@ def simulated_step(
         source=costs.source if costs is not None else None,
         compilation=compiled,
     )
+    memory, limit = compiled.memory.peak_bytes + facts.accumulator_bytes, spec.memory_limit
+    prediction = replace(prediction, memory_bytes=memory)
     limits, parts = limits_of(prediction, compiled.program, spec.machine)
-    memory, limit = compiled.memory.peak_bytes, spec.memory_limit
     # What does not fit is simulated nevertheless: it shows what more memory would give.
     status, note = OK, ""
     if memory > limit:
         status, note = NO_FIT, f"needs {format_bytes(memory)} of {format_bytes(limit)}"
+        note += accumulator_text(facts.accumulator_bytes)
     return facts.outcome(
         status,
         step_us=prediction.step_us,
