@@ -429,7 +429,7 @@ def check_heads(model, ways):
 
 def runnable(attention, devices):
     """cuDNN needs a GPU, which need not be here."""
-    return "xla" if devices[0].platform == "cpu" else attention
+    return "xla" if devices[0].platform in ("cpu", "tpu") else attention
 
 
 # Training on the devices that are here.

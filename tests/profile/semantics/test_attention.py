@@ -102,5 +102,8 @@ def test_attention_of_pallas_kernels_for_tpus(name: str, products: int, said: st
     program = program_from_text(PALLAS.format(name=name))
     call = program.instruction(name)
     assert flops(program, call) == products * 2 * 2 * 16 * 2048 * 1024 * 128
+    itself = program_from_text(PALLAS.format(name=name).replace("1024", "2048"))
+    # A causal mask, by assumption: half of the pairs.
+    assert flops(itself, itself.instruction(name)) == flops(program, call)
     assert describe(program, call) == said
     assert category(program, call) == ("attention" if products else "custom call")

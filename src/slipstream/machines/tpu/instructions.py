@@ -40,6 +40,8 @@ VECTOR_LANES = 8 * 128 * 4
 SCORE_OPERATIONS = 10
 """vector operations on each score of attention forward, an assumption: scale, mask, maximum,
 difference, exponential, sum, cast, and what they are loaded and stored with"""
+BLOCK = 512
+"""queries and keys of a block, usually"""
 SMALL_BYTES = 16_384
 """up to here an operation's time is that of starting it"""
 HBM, VMEM = 0, 1
@@ -112,14 +114,16 @@ def _kernel(machine: Machine, program: Program, instruction: Instruction) -> Est
 def _attention(machine: Machine, attention: Attention) -> Estimate:
     """Products of blocks, and vector operations on their scores, one after the other."""
     tpu = machine.tpu
+    # Blocks on the diagonal are computed completely.
+    whole = 1.0 + min(1.0, BLOCK / attention.keys) if attention.is_causal else 1.0
     products = attention.flops / tpu.peak_flops.get(attention.dtype, tpu.peak_flops["bf16"])
     scores = attention.pairs * SCORE_OPERATIONS * attention.products / 2
     vectors = scores / (tpu.cores * VECTOR_LANES * tpu.clock_hz)
-    us = (products + vectors) * 1e6 + HBM_CYCLES / tpu.clock_hz * 1e6
-    share = products / (us / 1e6)
+    us = whole * (products + vectors) * 1e6 + HBM_CYCLES / tpu.clock_hz * 1e6
+    mask = "causal by assumption" if attention.is_causal else "without a mask"
     why = (
         f"attention, {attention.batch} × {attention.queries} × {attention.keys}, head dimension "
-        f"{attention.head}, without a mask, at {share:.0%} of the peak"
+        f"{attention.head}, {mask}, at {1e6 * products / us:.0%} of the peak"
     )
     return Estimate(us, "modelled", "attention", why)
 

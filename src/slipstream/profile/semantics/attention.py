@@ -78,7 +78,8 @@ def attention_of(call: Instruction, operands: Sequence[Shape]) -> Attention | No
 def _of_pallas(call: Instruction, operands: Sequence[Shape]) -> Attention | None:
     """JAX's flash and splash attention for TPUs, by the names of their kernels.
 
-    They don't say what they mask.
+    They don't say what they mask: from a sequence to itself, a causal mask is assumed, as decoders
+    have it.
     """
     name = f"{call.op_name} {call.name}".lower()
     shapes = [shape for shape in operands if len(shape.dims) in (3, 4) and shape.is_float]
@@ -95,6 +96,7 @@ def _of_pallas(call: Instruction, operands: Sequence[Shape]) -> Attention | None
         head=queries[-1],
         dtype=shapes[0].dtype,
         is_backward=bool(parts),
+        is_causal=queries[-2] == keys[-2],
         part=parts[0] if parts else 0,
     )
 
