@@ -101,3 +101,11 @@ def test_what_keeps_its_bytes_is_no_trouble(lines):
     found = entry(*lines)
     assert found.is_sound and not found.bitcasts
     assert (found.text, found.seen) == ("", "")
+
+
+def test_arrays_in_tiles_may_be_padded():
+    """As XLA:TPU writes them: a scalar fills a tile of 128."""
+    assert entry(
+        "%sum = f32[]{:T(128)} parameter(0)",
+        "%row = f32[1,1,128]{2,1,0:T(1,128)} bitcast(%sum)",
+    ).is_sound

@@ -15,6 +15,7 @@ from slipstream.compiler.worker.process import WorkerProcess
 from slipstream.compiler.workers import Workers
 from slipstream.errors import BadInput, Missing
 from slipstream.machines.topology import machine
+from slipstream.outputs.terminal.compile import render_compile
 
 KERNELS = """
 import jax, jax.numpy as jnp
@@ -65,6 +66,7 @@ def test_two_slices(step):
     kinds = {one.opcode for one in found.program.instructions}
     assert {"send", "recv"} <= kinds  # through the hosts, by Megascale
     assert found.log.read_text() == ""
+    assert f"libtpu {found.versions['libtpu']}, no TPU needed" in str(render_compile(found, 80))
     assert [one.code for one in found.messages] == []
     assert compilation(f"{step}:build", on="2xv5e-4").is_cached
 

@@ -117,7 +117,7 @@ class Soundness:
 
 
 def soundness(program: Program) -> Soundness:
-    """Check a program for GPUs or CPUs; TPU layouts are padded, so their sizes may differ."""
+    """Check a program; arrays in tiles, as on TPUs, are padded, so their sizes may differ."""
     found = []
     for computation in program.computations.values():
         for one in computation.instructions:
@@ -134,12 +134,12 @@ def soundness(program: Program) -> Soundness:
 
 
 def _bytes(shape: Shape) -> int | None:
-    """Bytes of an array; None if unknown.
+    """Bytes of an array; None if unknown: whole tiles may hold more than the array.
 
     Whether types smaller than a byte are packed depends on layouts that are not kept here.
     """
     bits = BITS.get(shape.dtype, 0)
-    return None if shape.is_tuple or bits < 8 else shape.bytes
+    return None if shape.is_tuple or bits < 8 or shape.tiles else shape.bytes
 
 
 def _plain(shape: Shape) -> str:

@@ -59,9 +59,14 @@ def _header(found: Compilation) -> list[str]:
         f"{plural(found.devices, 'device')} of {found.machine.spec}",
         plural(count, "instruction"),
         f"fingerprint {(found.program.fingerprint or 'unknown')[:8]}",
-        f"jaxlib {found.versions.get('jaxlib', 'unknown')}, no GPU needed",
+        f"{_compiler(found)}, no {found.machine.kind.upper()} needed",
         took,
     ]
+
+
+def _compiler(found: Compilation) -> str:
+    package = "libtpu" if found.machine.kind == "tpu" else "jaxlib"
+    return f"{package} {found.versions.get(package, 'unknown')}"
 
 
 def _collectives(found: Compilation) -> list[dict[str, Any]]:
