@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 
 from slipstream.machines.kernel_model import calibrated_scales, parameters
-from slipstream.machines.machine import Gpu, Machine
+from slipstream.machines.machine import Gpu, Machine, Tpu
 from slipstream.machines.power import highest_share, product_joules
 
 BITS = {"f4": 4, "f8": 8, "s8": 8, "bf16": 16, "f16": 16, "tf32": 32, "f32": 32, "f64": 64}
-"""types that GPUs have rates for"""
+"""types that devices have rates for"""
 KINDS = ("gemm", "convolution", "attention", "fusion", "kernel")
 """what XLA may make of a product"""
 CAP_ERROR = 0.01
@@ -26,8 +26,14 @@ def least_products_us(machine: Machine, flops: Mapping[str, float]) -> float:
 
     A product runs at the best rate of any type that is not narrower than its operands: XLA may
     widen them. The clock is the highest at which these products alone stay below the power cap,
-    and a step does more than these.
+    and a step does more than these. A TPU's clock is fixed, and its peak the best that it can do.
     """
+    if isinstance(machine.chip, Tpu):
+        peaks = machine.chip.peak_flops
+        return sum(
+            count / max(peaks[name] for name in _types(machine.chip, dtype)) * 1e6
+            for dtype, count in flops.items()
+        )
     gpu = machine.gpu.at(1.0)
     fastest_s = sum(count / _rate(gpu, dtype) for dtype, count in flops.items())
     joules = sum(
@@ -43,6 +49,8 @@ def least_products_us(machine: Machine, flops: Mapping[str, float]) -> float:
 
 def least_traffic_us(machine: Machine, moved_bytes: float) -> float:
     """Bytes that one device reads from its memory or writes there."""
+    if isinstance(machine.chip, Tpu):
+        return moved_bytes / machine.chip.memory_bandwidth * 1e6
     reached = max(
         own["memory"] for own in parameters().values() if isinstance(own.get("memory"), float)
     )
@@ -65,13 +73,13 @@ def _rate(gpu: Gpu, dtype: str) -> float:
     )
 
 
-def _types(gpu: Gpu, dtype: str) -> list[str]:
+def _types(chip: Gpu | Tpu, dtype: str) -> list[str]:
     bits = re.search(r"\d+", dtype)
     width = int(bits[0]) if bits else 8
     if dtype.startswith("complex"):
         width //= 2
-    found = [name for name in gpu.peak_flops if BITS[name] >= width]
-    return found or ["f64" if "f64" in gpu.peak_flops else "f32"]
+    found = [name for name in chip.peak_flops if BITS[name] >= width]
+    return found or ["f64" if "f64" in chip.peak_flops else "f32"]
 
 
 def _least_scale(machine: Machine) -> float:

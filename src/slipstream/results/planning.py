@@ -31,7 +31,8 @@ EXPOSED, COPIES, IDLE, BUBBLE, MEMORY = (
 )
 """kinds of limits"""
 NVLINK, PCIE, NETWORK = "exposed NVLink", "exposed PCIe", "exposed network"
-COMMUNICATION_PARTS = (NVLINK, PCIE, NETWORK)
+ICI = "exposed ICI"
+COMMUNICATION_PARTS = (NVLINK, PCIE, ICI, NETWORK)
 """exposed communication, by the slowest link that it crosses"""
 PARTS = (
     PRODUCTS, ATTENTION, TRAFFIC, OTHER_KERNELS, RECOMPUTATION, BUBBLE, *COMMUNICATION_PARTS,

@@ -32,8 +32,10 @@ from slipstream.profile.timeline.segments import kind_mask
 from slipstream.results.planning import (
     ATTENTION,
     BUBBLE,
+    COMMUNICATION_PARTS,
     COPIES,
     EXPOSED,
+    ICI,
     IDLE,
     MEMORY,
     NETWORK,
@@ -57,7 +59,12 @@ _KERNELS = {
     "attention": ATTENTION,
     "custom call": OTHER_KERNELS,
 }
-_NETWORKS = {"infiniband": "InfiniBand", "ethernet": "Ethernet", "efa": "EFA", "sockets": "TCP"}
+_NETWORKS = {
+    "infiniband": "InfiniBand", "ethernet": "Ethernet", "efa": "EFA", "sockets": "TCP",
+    "dcn": "the data-centre network",
+}  # fmt: skip
+_INSIDE = {"nvlink": NVLINK, "nvswitch": NVLINK, "pcie": PCIE, "ici": ICI}
+"""parts by the link of a chip"""
 _MOST_NAMES = 4
 
 
@@ -180,7 +187,7 @@ def _communication(
         return _Time(NETWORK, us, "communication", link_name(machine, is_network=True))
     slowest = slowest_group(machine, collective)
     is_network = slowest is not None and slowest[0].domains > 1
-    inside = PCIE if machine.chip.link == "pcie" else NVLINK
+    inside = _INSIDE.get(machine.chip.link, NVLINK)
     # The operands of an asynchronous collective belong to the operation that it wraps.
     inner = program.wrapped(start.name) or start
     described = start if start.collective is not None else inner
@@ -197,12 +204,12 @@ def _communication(
 
 
 def link_name(machine: Machine, is_network: bool) -> str:
-    """`InfiniBand (400 Gb/s)` between hosts, `NVLink` within one."""
+    """`InfiniBand (400 Gb/s)` between hosts, `NVLink` within one, `ICI` within a slice."""
     if is_network:
         network = machine.network
         name = _NETWORKS.get(network.name, network.name)
         return f"{name} ({network.bandwidth * 8 / 1e9:,.3g} Gb/s)"
-    return "PCIe" if machine.chip.link == "pcie" else "NVLink"
+    return _INSIDE.get(machine.chip.link, NVLINK).removeprefix("exposed ")
 
 
 def _moved(program: Program, instruction: Instruction) -> tuple[str, tuple[str, ...]]:
@@ -238,7 +245,7 @@ def _of_parts(
     for part, us in parts.items():
         share = us / prediction.step_us
         own = by_part[part]
-        if part in (NVLINK, PCIE, NETWORK):
+        if part in COMMUNICATION_PARTS:
             yield from _exposed(own, prediction.step_us)
         elif share >= NOTICEABLE:
             yield Limit(part, share, us, _text(part, own, us))
