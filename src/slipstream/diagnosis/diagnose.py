@@ -17,6 +17,7 @@ from slipstream.diagnosis.rules import (
     offload,
     remat,
     scheduling,
+    slice_transfers,
     stragglers,
     transfers,
     wrong_results,
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     *idling.RULES,
     *stragglers.RULES,
     megascale.RULE,
+    slice_transfers.RULE,
 )
 """every rule, in no particular order"""
 

@@ -6,6 +6,7 @@ from slipstream.analyses.slack import SlackRow
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.diagnosis.rules.host_copies import explained
+from slipstream.machines.tpu.slices import is_slice_transfer
 from slipstream.results.diagnosis import Exhibit, Finding, Gain, Remedy
 from slipstream.simulate.streams import SAME_SIDE, direction, is_copy
 from slipstream.units import format_time
@@ -39,12 +40,15 @@ def check(evidence: Evidence) -> RuleResults:
 
 
 def _critical(evidence: Evidence) -> list[SlackRow]:
-    """Rows without slack that are noticeably exposed; `host_copies` covers captured copies."""
+    """Rows without slack that are noticeably exposed.
+
+    `host_copies` covers captured copies, `slice_transfers` what goes to other slices.
+    """
     covered = explained(evidence)
     found = []
     for row in evidence.slack.rows:
         start = evidence.start(row.instruction)
-        is_covered = start is not None and start.name in covered
+        is_covered = start is not None and (start.name in covered or is_slice_transfer(start))
         if row.is_zero and not is_covered and row.exposed_us >= evidence.noticeable_us:
             found.append(row)
     return found
