@@ -65,3 +65,12 @@ def test_a_calibration_that_is_faster_counts():
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int4", "complex64", "float64", "float4_e2m1fn"])
 def test_every_type_has_a_rate(dtype):
     assert all(least_products_us(one, {dtype: 1e12}) > 0 for one in UNCAPPED.values())
+
+
+def test_a_tpu_does_no_better_than_its_peaks():
+    v5p, half = machine("v5p-8"), machine("tpu7x-8")
+
+    assert least_products_us(v5p, {"bfloat16": 459e12, "float32": 459e12}) == pytest.approx(2e6)
+    assert least_products_us(v5p, {"int8": 918e12}) == pytest.approx(1e6)
+    assert least_products_us(half, {"float8_e4m3fn": 2307e12}) == pytest.approx(1e6)
+    assert least_traffic_us(v5p, 2.765e12) == pytest.approx(1e6)

@@ -10,6 +10,7 @@ from recorded import protos
 from slipstream.profile.profile import Profile
 from slipstream.simulate.recorded import hottest_program
 from slipstream.simulate.streams import Streams, post_order
+from slipstream.sources.hlo.reader import program_from_text
 from slipstream.sources.load import load
 from slipstream.sources.proto_schema import message
 
@@ -55,3 +56,28 @@ def test_post_order_is_the_order_in_which_xla_lists_instructions(data: Path) -> 
             assert ours == listed
             compared += 1
     assert compared >= 3
+
+
+def test_loops_that_the_root_does_not_depend_on_have_streams_too() -> None:
+    """As on TPUs of several slices: what a loop computes is only sent."""
+    program = program_from_text(
+        """HloModule jit_step, is_scheduled=true
+%body (s: f32[8]) -> f32[8] {
+  %s = f32[8] parameter(0)
+  %token = token[] after-all()
+  %send.1 = (f32[8], u32[], token[]) send(%s, %token), channel_id=1, is_host_transfer=true
+  %sent = token[] send-done(%send.1), channel_id=1, is_host_transfer=true
+  ROOT %same = f32[8] negate(%s)
+}
+%condition (s: f32[8]) -> pred[] {
+  %s = f32[8] parameter(0)
+  ROOT %less = pred[] constant(true)
+}
+ENTRY main {
+  %x = f32[8] parameter(0)
+  %loop = f32[8] while(%x), condition=%condition, body=%body
+  ROOT %y = f32[8] negate(%x)
+}
+"""
+    )
+    assert set(Streams(program).of) == {"send.1"}

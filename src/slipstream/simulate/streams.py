@@ -122,7 +122,8 @@ def _outwards(program: Program) -> Iterator[Computation]:
     while queue:
         computation = queue.pop(0)
         yield computation
-        for instruction in post_order(computation):
+        # The root doesn't depend on a loop whose results are only sent: such loops come last.
+        for instruction in (*post_order(computation), *computation.instructions):
             if instruction.opcode in ("while", "conditional", "call"):
                 for name in instruction.called:
                     if name in program.computations and name not in found:

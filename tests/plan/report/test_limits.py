@@ -6,8 +6,9 @@ import pytest
 
 from schedules import MACHINE
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
-from slipstream.plan.report.limits import limits_of
-from slipstream.profile.program import Program
+from slipstream.machines.topology import machine
+from slipstream.plan.report.limits import _is_network, limits_of, link_name
+from slipstream.profile.program import Collective, Program
 from slipstream.results.planning import COMMUNICATION_PARTS, Limit
 from slipstream.results.prediction import Prediction
 from slipstream.simulate.prediction import predict
@@ -129,3 +130,15 @@ def test_the_bubble_of_a_pipeline_is_taken_from_what_its_loop_does(program: Prog
     assert parts["pipeline bubble"] == pytest.approx(prediction.step_us / 4, rel=0.05)
     (bubble,) = (limit for limit in limits if limit.kind == "pipeline bubble")
     assert bubble.text == "1 of 4 turns of a pipeline of 2 stages have no microbatch to work on"
+
+
+def test_links_are_called_what_they_are():
+    names = [(spec, link_name(machine(spec), False)) for spec in ("8xH200", "A100-PCIe", "v5p-8")]
+    assert names == [("8xH200", "NVLink"), ("A100-PCIe", "PCIe"), ("v5p-8", "ICI")]
+    assert link_name(machine("2xv5e-256"), True) == "the data-centre network (25 Gb/s)"
+
+
+def test_between_slices_of_tpus_there_is_the_network():
+    slices = machine("2xv5e-4")
+    sent = Collective("send", 10**6, 2, ((0, 4),))
+    assert _is_network(slices, sent) and not _is_network(slices, replace(sent, kind="all-reduce"))

@@ -21,7 +21,7 @@ from slipstream.machines.machine import Machine
 from slipstream.plan.report.pipeline_loops import PipelineLoop, pipeline_loops
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
-from slipstream.profile.program import Instruction, Program
+from slipstream.profile.program import Collective, Instruction, Program
 from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.dataflow import is_weight, parameter_name
 from slipstream.profile.semantics.descriptions import SUMS, moved_arguments
@@ -185,8 +185,7 @@ def _communication(
     collective = program.collective_of(start)
     if collective is None:
         return _Time(NETWORK, us, "communication", link_name(machine, is_network=True))
-    slowest = slowest_group(machine, collective)
-    is_network = slowest is not None and slowest[0].domains > 1
+    is_network = _is_network(machine, collective)
     inside = _INSIDE.get(machine.chip.link, NVLINK)
     # The operands of an asynchronous collective belong to the operation that it wraps.
     inner = program.wrapped(start.name) or start
@@ -201,6 +200,13 @@ def _communication(
         names,
         loop.trip_count if loop is not None else None,
     )
+
+
+def _is_network(machine: Machine, collective: Collective) -> bool:
+    if machine.kind == "tpu":  # between slices, by Megascale
+        return collective.kind in ("send", "recv")
+    slowest = slowest_group(machine, collective)
+    return slowest is not None and slowest[0].domains > 1
 
 
 def link_name(machine: Machine, is_network: bool) -> str:
