@@ -1,15 +1,18 @@
 """Predictions of small programs, whole, and as people and programs see them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from schedules import MACHINE, gather, gathered, kernel, program
 from slipstream.analyses.roofline import roofline
+from slipstream.compiler.messages import CompilerMessage
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.machines.power import Power
 from slipstream.machines.topology import machine
 from slipstream.outputs.terminal.predict import prediction_json, render_predictions
+from slipstream.results.prediction import Prediction
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import simulation
 from slipstream.simulate.prediction import _slowed, predict
@@ -242,3 +245,20 @@ def test_a_hidden_collective_has_no_part_in_the_band() -> None:
     recorded = predict(PROGRAM, MACHINE, costs(g=1, b=10_000, d=1), command_buffers=False)
     assert hidden.high_us / hidden.step_us == pytest.approx(recorded.high_us / recorded.step_us)
     assert shown.high_us / shown.step_us > hidden.high_us / hidden.step_us
+
+
+def test_at_the_memory_limit_the_band_reaches_to_a_step_that_hides_nothing() -> None:
+    """A gather of 900 µs is hidden behind a kernel of 1,000 µs; another compile may not hide it."""
+
+    def predicted(*codes: str) -> Prediction:
+        messages = tuple(CompilerMessage(code, "", "warning") for code in codes)
+        compiled = SimpleNamespace(messages=messages, memory=SimpleNamespace(peak_bytes=1))
+        timed = costs(g=900, b=1000, d=100)
+        return predict(PROGRAM, MACHINE, timed, compilation=compiled, command_buffers=False)
+
+    roomy, at_limit = predicted("spilling"), predicted("memory-limit")
+    assert roomy.waits == at_limit.waits == ()
+    assert (roomy.step_us, roomy.low_us) == (at_limit.step_us, at_limit.low_us)
+    assert at_limit.high_us - roomy.high_us == pytest.approx(
+        900 * roomy.high_us / roomy.step_us, rel=0.05
+    )

@@ -13,6 +13,9 @@ from slipstream.machines.machine import Machine
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 
+MEMORY_LIMIT = "memory-limit"
+"""code of the message about temporaries at the limit of XLA's scheduler"""
+
 
 @dataclass(frozen=True)
 class MemoryUse:

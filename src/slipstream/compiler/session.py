@@ -20,7 +20,7 @@ from typing import Any
 from slipstream.compiler import cache
 from slipstream.compiler.assembler import FOLDER_FLAG, has_own_kernels, stand_in
 from slipstream.compiler.closing import Closing
-from slipstream.compiler.compilation import Compilation, MemoryUse
+from slipstream.compiler.compilation import MEMORY_LIMIT, Compilation, MemoryUse
 from slipstream.compiler.messages import CompilerMessage, parse_messages
 from slipstream.compiler.options import Flags, SplitFlags, split_flags, tpu_flags
 from slipstream.compiler.source_tracking import TargetInputs
@@ -301,7 +301,7 @@ def _own_messages(
             f"scheduler, {format_bytes(round(planned))}: a little more, in another version or with "
             "other shapes, and it recomputes or overlaps less"
         )
-        found.append(CompilerMessage("memory-limit", text, "warning"))
+        found.append(CompilerMessage(MEMORY_LIMIT, text, "warning"))
     if not memory.fits:
         needs, has = format_bytes(memory.peak_bytes), format_bytes(memory.capacity_bytes)
         text = (

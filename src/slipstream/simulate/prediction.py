@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.analyses.bounds import bounds
 from slipstream.analyses.roofline import roofline
 from slipstream.analyses.summary import step_times
-from slipstream.compiler.compilation import Compilation
+from slipstream.compiler.compilation import MEMORY_LIMIT, Compilation
 from slipstream.costs.table import CostTable
 from slipstream.machines.jitter import spread
 from slipstream.machines.machine import Machine
@@ -40,7 +40,7 @@ def predict(
     """
     step = simulation(program, machine, costs, source=source, command_buffers=command_buffers)
     times = step_times(step.profile)
-    low, high = band(program, machine, step)
+    low, high = band(program, machine, step, is_at_memory_limit=_is_at_limit(compilation))
     memory = compilation.memory.peak_bytes if compilation is not None else None
     return Prediction(
         machine=machine.spec,
@@ -68,8 +68,14 @@ def predict(
     )
 
 
-def band(program: Program, machine: Machine, step: Simulation) -> tuple[float, float]:
-    """The ends of the step's 90% band, relative to its time: (0.93, 1.08)."""
+def band(
+    program: Program, machine: Machine, step: Simulation, *, is_at_memory_limit: bool = False
+) -> tuple[float, float]:
+    """The ends of the step's 90% band, relative to its time: (0.93, 1.08).
+
+    At the limit of its memory, XLA's scheduler may as well have hidden nothing: small differences
+    between two compiles of one program decide. The upper end is then that of such a step.
+    """
     waited = {wait.instruction for wait in step.waits if wait.us > 0} | step.inline
     # An asynchronous operation that is hidden may take longer, and the step is the same.
     counted = {
@@ -77,7 +83,24 @@ def band(program: Program, machine: Machine, step: Simulation) -> tuple[float, f
         for name, count in step.executions.items()
         if name in waited or not program.instruction(name).is_start
     }
-    return spread(step.estimates, counted, machine, _slowed(program, step))
+    low, high = spread(step.estimates, counted, machine, _slowed(program, step))
+    return low, high * (_without_overlap(step) if is_at_memory_limit else 1.0)
+
+
+def _is_at_limit(compilation: Compilation | None) -> bool:
+    messages = compilation.messages if compilation is not None else ()
+    return any(message.code == MEMORY_LIMIT for message in messages)
+
+
+def _without_overlap(step: Simulation) -> float:
+    """The step with everything one after the other, relative to its time; at least 1."""
+    times = step_times(step.profile)
+    alone_us = times.idle_us + sum(
+        step.estimates[name].us * count
+        for name, count in step.executions.items()
+        if name in step.estimates
+    )
+    return max(1.0, alone_us / times.wall_us) if times.wall_us else 1.0
 
 
 def _slowed(program: Program, step: Simulation) -> float:
