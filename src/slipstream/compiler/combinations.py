@@ -86,7 +86,8 @@ class Combinations(Closing):
         Without `traces`, only its arguments are known, which takes milliseconds.
         """
         job = Job(self._with(keywords), self.machine, self._config)
-        answer, _ = self._workers.ask_python(job, "inspect", traces=traces)
+        domain = self.machine.link_domain
+        answer, _ = self._workers.ask_python(job, "inspect", traces=traces, domain=domain)
         self.inputs = self.inputs.joined(TargetInputs.from_json(answer["inputs"]))
         return Inspection.from_json(answer)
 

@@ -41,6 +41,10 @@ class Inspection:
     """of one device: donated arguments that may be gone by then"""
     moved_bytes: int = 0
     """of one device: arguments that are read completely, and outputs that are written"""
+    received_bytes: int = 0
+    """of one device: what arrays that it has in pieces lack where they are stated to be whole"""
+    network_bytes: int = 0
+    """of one link domain, over the network: the same for its devices together"""
     gradients_bytes: int = 0
     """of one device, an estimate: an array like each weight of the state"""
     work: StepWork = field(default_factory=StepWork)

@@ -58,6 +58,15 @@ def least_traffic_us(machine: Machine, moved_bytes: float) -> float:
     return seconds * _least_scale(machine) * 1e6
 
 
+def least_gathers_us(machine: Machine, received_bytes: float, network_bytes: float) -> float:
+    """Bytes that one device receives, and those of a link domain that come over the network."""
+    if machine.calibration:
+        return 0.0  # its links may be faster than published
+    network = machine.network.bandwidth
+    own_s = received_bytes / (machine.chip.link_bandwidth + network)
+    return max(own_s, network_bytes / (network * machine.link_domain)) * 1e6
+
+
 def _rate(gpu: Gpu, dtype: str) -> float:
     """FLOPs per second of a library's best tiles, without an incomplete wave, or of attention."""
     gemm = parameters()["gemm"]

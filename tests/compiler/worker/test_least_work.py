@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from slipstream.compiler.worker.least_work import byte_size, least_work
@@ -193,6 +193,31 @@ def test_weights_are_what_the_model_uses_not_what_the_optimizer_keeps():
 
     params = {"in": F32, "layers": jnp.zeros((3, N, N))}
     assert found(step, params, params, F32, F32).is_weight == [True] * 2 + [False] * 3 + [True]
+
+
+def test_arrays_whose_sharding_is_stated_twice_in_a_row():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("fsdp",))
+    in_pieces, whole = (NamedSharding(mesh, spec) for spec in (P("fsdp"), P()))
+
+    def gathered(weight):
+        small = jax.lax.with_sharding_constraint(weight.astype(jnp.bfloat16), in_pieces)
+        return jax.lax.with_sharding_constraint(small.astype(jnp.bfloat16), whole)
+
+    def step(layers, weight, x):
+        # The same in all iterations, so XLA moves it out of the loop.
+        def layer(x, one):
+            return x @ gathered(one) @ gathered(weight), None
+
+        x, _ = jax.lax.scan(layer, x, layers)
+        return x @ gathered(weight) + gathered(weight)
+
+    x = jnp.zeros((N, N), jnp.bfloat16)
+    work = found(step, jnp.zeros((3, N, N)), F32, x)
+    assert [(one.shape, one.bits, one.times) for one in work.gathers] == [
+        ((N, N), 16, 3),
+        ((N, N), 16, 1),
+    ]
+    assert {(one.before, one.after) for one in work.gathers} == {(in_pieces, whole)}
 
 
 def test_types_below_a_byte_are_packed():

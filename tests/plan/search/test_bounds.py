@@ -8,6 +8,7 @@ from slipstream.compiler.combinations import combinations
 from slipstream.compiler.inspection import Inspection, StepWork
 from slipstream.compiler.workers import Workers
 from slipstream.machines.kernel_features import kernel_features
+from slipstream.machines.least_time import least_gathers_us
 from slipstream.machines.topology import machine
 from slipstream.plan.search.bounds import lower_bounds
 from slipstream.simulate.costing import working
@@ -58,30 +59,34 @@ def priced_flops(program):
 
 
 @pytest.mark.parametrize(
-    ("example", "keywords", "least"),
+    ("example", "keywords", "least", "on"),
     [
-        ("llama", {"remat": "none", "batch": 4}, (0.99, 0.6)),
-        ("llama", {"remat": "full", "tensor": 2, "attention": "xla"}, (0.99, 0.2)),
-        ("llama", {"remat": "full", "layers": "unrolled"}, (0.99, 0.2)),
-        ("moe", {"remat": "dots", "expert": 4}, (0.7, 0.2)),
-        ("gpt", {}, (0.99, 0.2)),
+        ("llama", {"remat": "none", "batch": 4}, (0.99, 0.6), ON),
+        ("llama", {"remat": "full", "tensor": 2, "attention": "xla"}, (0.99, 0.2), "2x2xH100"),
+        ("llama", {"remat": "full", "layers": "unrolled"}, (0.99, 0.2), ON),
+        ("moe", {"remat": "dots", "expert": 4}, (0.7, 0.2), ON),
+        ("gpt", {}, (0.99, 0.2), ON),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
 )
-def test_a_compile_never_needs_less(example, keywords, least, workers):
+def test_a_compile_never_needs_less(example, keywords, least, on, workers):
     """`least`: shares of the compiled FLOPs and memory that the bounds reach, so that they rule out
     something."""
-    with combinations(f"{EXAMPLES}/{example}.py:build", ON, workers=workers) as session:
+    with combinations(f"{EXAMPLES}/{example}.py:build", on, workers=workers) as session:
         quick = session.inspect(keywords, traces=False)
         found = session.inspect(keywords)
         compiled = session.compile(keywords, QUICK)
     memory = compiled.memory
     assert quick.arguments_bytes == found.arguments_bytes == memory.arguments_bytes
     assert (quick.is_traced, found.devices) == (False, 4)
-    bounds = lower_bounds(found, machine(ON))
+    bounds = lower_bounds(found, machine(on))
     assert least[1] * memory.peak_bytes <= bounds.memory_bytes <= memory.peak_bytes
-    prediction = predict(compiled.program, machine(ON), compilation=compiled)
+    prediction = predict(compiled.program, machine(on), compilation=compiled)
     assert 0 < bounds.step_us <= prediction.step_us
+    if example == "llama":
+        assert (found.received_bytes > 0, found.network_bytes > 0) == (True, on != ON)
+    gathers_us = least_gathers_us(machine(on), found.received_bytes, found.network_bytes)
+    assert gathers_us <= max(prediction.bounds.links_us.values())
     each, priced = sum(found.flops.values()) / found.devices, priced_flops(compiled.program)
     # Products of a vector become reductions, which have no tensor cores.
     assert least[0] * priced <= each <= priced * 1.000001
@@ -136,6 +141,13 @@ def test_a_step_without_products_moves_its_arguments():
     found = lower_bounds(Inspection(**{**STEP.__dict__, "flops": {}}), machine(ON))
     assert found.step_text.startswith("reading its arguments and writing its results takes")
     assert 0.5e3 < found.step_us < 1e3
+
+
+def test_weights_that_come_over_the_network():
+    """A host of four H100 has 4 × 50 GB/s."""
+    changes = {"received_bytes": 10 * GB, "network_bytes": 2000 * GB}
+    found = lower_bounds(Inspection(**{**STEP.__dict__, **changes}), machine("2x4xH100"))
+    assert (found.step_us, found.step_text) == (1e7, "gathering its weights takes at least 10 s")
 
 
 def test_nothing_is_known_of_a_step_that_was_not_traced():

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.compiler.inspection import Inspection, StepWork
+from slipstream.compiler.worker.gathers import HOST, received_bytes
 from slipstream.compiler.worker.least_work import LeastWork, byte_size, least_work
 from slipstream.compiler.worker.lowering import built_function, target_device, traced
 from slipstream.jaxhooks.target_device import answering_for
 from slipstream.jaxhooks.tracing import argument_shardings
 
-HOST = ("pinned_host", "unpinned_host")
-"""kinds of memory that are not on a device"""
 TOKEN_TYPES = ("int32", "int64", "uint32", "uint16")
 
 
@@ -27,14 +26,18 @@ def inspect_built(
     target_config: str,
     *,
     traces: bool,
+    domain: int = 1,
 ) -> dict[str, Any]:
-    """An Inspection, as JSON, of what a target's function returns."""
+    """An Inspection, as JSON, of what a target's function returns.
+
+    `domain` is the number of consecutive devices that need no network between them.
+    """
     began = time.monotonic()
     with answering_for(target_device(target_config)):
         function, arguments = built_function(build, devices, keywords)
     found = _arguments_only(function, arguments, len(devices))
     if traces and not hasattr(function, "compiler_ir"):
-        found = _traced(function, arguments, target_config, found)
+        found = _traced(function, arguments, target_config, found, domain)
     answer = found.to_json()
     answer["seconds"] = time.monotonic() - began
     return answer
@@ -48,7 +51,11 @@ def _arguments_only(function: Any, arguments: tuple[Any, ...], most: int) -> Ins
 
 
 def _traced(
-    function: Any, arguments: tuple[Any, ...], target_config: str, untraced: Inspection
+    function: Any,
+    arguments: tuple[Any, ...],
+    target_config: str,
+    untraced: Inspection,
+    domain: int,
 ) -> Inspection:
     import jax
 
@@ -63,6 +70,7 @@ def _traced(
     results = [_on_one_device(one, one.sharding, devices) for one in outputs]
     donated = [info.donated for info in infos]
     work = _least_work(found.jaxpr, donated, len(outputs))
+    received, over_network = received_bytes(work.gathers, domain)
     used = [size if is_used else 0 for size, is_used in zip(sizes, work.is_used, strict=True)]
     is_state = _is_state(tree, infos, found.out_info)
     weights = [
@@ -83,6 +91,8 @@ def _traced(
         stacked_bytes=work.stacked_bytes,
         reusable_bytes=total(work.is_reusable, used),
         moved_bytes=total(work.is_read, used) + total(work.is_written, results),
+        received_bytes=received,
+        network_bytes=over_network,
         gradients_bytes=total(weights, used),
         work=_work(tree, infos, is_state),
     )

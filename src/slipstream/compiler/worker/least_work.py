@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slipstream.compiler.worker.gathers import Gather
 from slipstream.compiler.worker.products import bits, product_flops, rounds_operands
 from slipstream.jaxhooks.tracing import without_dead_code
 
@@ -67,6 +68,7 @@ class LeastWork:
     is_weight: list[bool]
     """changed, and used by products, lookups or loops"""
     is_written: list[bool]
+    gathers: list[Gather] = field(default_factory=list)
 
     @staticmethod
     def unknown(closed_jaxpr: Any, outputs: int) -> LeastWork:
@@ -97,6 +99,7 @@ def least_work(closed_jaxpr: Any, donated: Sequence[bool]) -> LeastWork:
         is_read=[one in read for one in arguments],
         is_weight=[one in weights and one not in results for one in arguments],
         is_written=is_written,
+        gathers=entry.gathers,
     )
 
 
@@ -130,6 +133,7 @@ class _Computation:
 
     flops: Counter[str] = field(default_factory=Counter)
     stacks: list[_Stack] = field(default_factory=list)
+    gathers: list[Gather] = field(default_factory=list)
     equations: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
     """operands by results"""
 
@@ -139,6 +143,8 @@ class _Counter:
         self._numbers: dict[Any, int] = {}
         self._expressions: list[_Expression] = []
         self._narrowest: dict[int, str] = {}
+        self._placed: dict[int, Any] = {}
+        """stated shardings, by expression"""
 
     def new(self, key: Any, aval: Any, primitive: str = "", operands: Iterable[int] = ()) -> int:
         """The number of an expression; a key that is known has its number already."""
@@ -178,7 +184,7 @@ class _Counter:
         name = equation.primitive.name
         if name in CALLS and CALLS[name] in equation.params:
             return self._call(equation, operands, into)
-        inner, counted, stacked = self._inside(equation)
+        inner, counted, stacked, gathers = self._inside(equation)
         if name == "optimization_barrier":
             inner = (id(equation),)  # XLA merges nothing across it
         key = (name, _parameters(equation.params), inner, *operands)
@@ -190,6 +196,9 @@ class _Counter:
             return results
         into.equations[tuple(results)] = tuple(operands)
         into.flops.update(counted)
+        into.gathers += gathers
+        if name == "sharding_constraint":
+            into.gathers += self._gather(equation.params["sharding"], operands[0], results[0])
         if stacked:
             into.stacks.append(_Stack(stacked, tuple(results)))
         if flops := product_flops(equation):
@@ -211,30 +220,38 @@ class _Counter:
                 into.equations[(fresh,)] = self.expression(fresh).operands
         return self.run(_plain(inner), operands, into)
 
-    def _inside(self, equation: Any) -> tuple[tuple[Any, ...], Counter[str], int]:
-        """The body of a loop or branch: what identifies it, its FLOPs, and what it stacks."""
+    def _gather(self, sharding: Any, operand: int, result: int) -> list[Gather]:
+        self._placed[result] = sharding
+        if operand not in self._placed:
+            return []
+        shape, width = self.expression(operand).shape, bits(self._narrow(operand))
+        return [Gather(shape, width, self._placed[operand], sharding, number=result)]
+
+    def _inside(self, equation: Any) -> tuple[tuple[Any, ...], Counter[str], int, list[Gather]]:
+        """The body of a loop or branch: what identifies it, its FLOPs, what it stacks, gathers."""
         name, parameters = equation.primitive.name, equation.params
         if name == "scan":
             body, results = self._body(parameters["jaxpr"])
             stacked = self._stacked(equation, results)
             within = max((one.bytes for one in body.stacks), default=0)
-            return tuple(results), _times(body.flops, parameters["length"]), max(stacked, within)
+            flops = _times(body.flops, parameters["length"])
+            return tuple(results), flops, max(stacked, within), self._repeated(equation, body)
         if name == "while":
             body, results = self._body(parameters["body_jaxpr"])
-            return tuple(results), body.flops, 0
+            return tuple(results), body.flops, 0, []
         if name == "cond":
             bodies = [self._body(branch) for branch in parameters["branches"]]
             least = Counter(bodies[0][0].flops)
             for body, _ in bodies[1:]:
                 least &= body.flops  # the smaller of both counts
-            return tuple(tuple(results) for _, results in bodies), least, 0
+            return tuple(tuple(results) for _, results in bodies), least, 0, []
         if name == "shard_map":
             body, results = self._body(parameters["jaxpr"])
             sizes = dict(parameters["mesh"].shape)
             copies = math.prod(sizes[axis] for axis in _manual_axes(parameters))
             stacked = max((one.bytes for one in body.stacks), default=0)
-            return tuple(results), _times(body.flops, copies), copies * stacked
-        return (), Counter(), 0
+            return tuple(results), _times(body.flops, copies), copies * stacked, []
+        return (), Counter(), 0, []
 
     def _body(self, jaxpr: Any) -> tuple[_Computation, list[int]]:
         inner = _plain(jaxpr)
@@ -248,6 +265,18 @@ class _Counter:
             for place, variable in enumerate(jaxpr.invars)
         ]
 
+    def _repeated(self, equation: Any, body: _Computation) -> list[Gather]:
+        """A loop's gathers; not those that are the same in all iterations, which XLA moves out."""
+        inner = _plain(equation.params["jaxpr"])
+        varying = {*self._inputs(inner)[_first_varying(equation, inner) :]}
+        return [
+            replace(one, number=None, times=one.times * equation.params["length"])
+            if one.number is not None
+            else one
+            for one in body.gathers
+            if one.number is None or self._depends(one.number, varying)
+        ]
+
     def _stacked(self, equation: Any, results: Sequence[int]) -> int:
         """Bytes of a scan's stacked results; not of those that XLA could get from elsewhere."""
         length, unroll = equation.params["length"], equation.params["unroll"]
@@ -258,7 +287,7 @@ class _Counter:
         # differently.
         sliced = _differ(equation.invars, inner.invars)
         stacked = _differ(equation.outvars, inner.outvars)
-        first = len(inner.invars) - sum(sliced) - (len(stacked) - sum(stacked))
+        first = _first_varying(equation, inner)
         inputs = self._inputs(inner)
         slices = {one for one, is_it in zip(inputs, sliced, strict=True) if is_it}
         kept = {
@@ -312,6 +341,13 @@ def _differ(outer: Sequence[Any], inner: Sequence[Any]) -> list[bool]:
     """Whether values have another number of dimensions outside a loop than inside."""
     pairs = zip(outer, inner, strict=True)
     return [len(one.aval.shape) != len(other.aval.shape) for one, other in pairs]
+
+
+def _first_varying(scan: Any, inner: Any) -> int:
+    """Inputs of a scan's body from this one on differ between iterations: carried or sliced."""
+    sliced = _differ(scan.invars, inner.invars)
+    stacked = _differ(scan.outvars, inner.outvars)
+    return len(inner.invars) - sum(sliced) - (len(stacked) - sum(stacked))
 
 
 def _manual_axes(parameters: Any) -> Iterable[Any]:

@@ -1,7 +1,7 @@
 """The process in which XLA runs; requests and answers are lines of JSON.
 
     start    {topology, target_config, use_gpu}                  → {}
-    inspect  {module, function, keywords, traces}                 → {devices, arguments_bytes, …}
+    inspect  {module, function, keywords, traces, domain}         → {devices, arguments_bytes, …}
     lower    {module, function, keywords, out}                    → {devices, options, inputs, …}
     convert  {path, out}                                          → {partitions, …}
     compile  {path, options, devices, out, …}                     → {memory, seconds, devices}
@@ -46,7 +46,7 @@ class Worker:
         return {"model": model, "devices": len(self.devices)}
 
     def inspect(
-        self, module: str, function: str, keywords: Mapping[str, Any], traces: bool
+        self, module: str, function: str, keywords: Mapping[str, Any], traces: bool, domain: int
     ) -> Answer:
         from slipstream.compiler.worker.inspecting import inspect_built
 
@@ -54,7 +54,7 @@ class Worker:
             module,
             function,
             lambda build: inspect_built(
-                build, self.devices, keywords, self.target_config, traces=traces
+                build, self.devices, keywords, self.target_config, traces=traces, domain=domain
             ),
         )
 

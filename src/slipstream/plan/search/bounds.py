@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slipstream.compiler.inspection import Inspection
-from slipstream.machines.least_time import least_products_us, least_traffic_us
+from slipstream.machines.least_time import least_gathers_us, least_products_us, least_traffic_us
 from slipstream.machines.machine import Machine
 from slipstream.units import PS_PER_US, format_bytes, format_time
 
@@ -51,10 +51,18 @@ def _least_step(found: Inspection, machine: Machine) -> tuple[float, str]:
     # SPMD: all devices do the same, so each does its share of what all must do at least.
     each = {dtype: flops / found.devices for dtype, flops in found.flops.items()}
     products_us = least_products_us(machine, each)
-    traffic_us = least_traffic_us(machine, found.moved_bytes)
-    if products_us >= traffic_us:
-        return products_us, "its products alone take at least"
-    return traffic_us, "reading its arguments and writing its results takes at least"
+    return max(
+        (products_us, "its products alone take at least"),
+        (
+            least_traffic_us(machine, found.moved_bytes),
+            "reading its arguments and writing its results takes at least",
+        ),
+        (
+            least_gathers_us(machine, found.received_bytes, found.network_bytes),
+            "gathering its weights takes at least",
+        ),
+        key=lambda one: one[0],
+    )
 
 
 def _filling(found: Inspection) -> str:
