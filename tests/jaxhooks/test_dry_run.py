@@ -59,6 +59,8 @@ found = {
         for name in (b"CustomSPMDPartitioning", b"Slipstream.Partitioned")
     ],
     "cpu_seconds": cpu_seconds(step_of[0].original),
+    "platform": [jax.default_backend(), jax.devices()[0].platform, jax.device_count("gpu")],
+    "kind": jax.local_devices(backend="cuda")[0].device_kind,
     "run": int(jax.jit(lambda n: n * 7)(6)),
     "ahead_of_time": float(step.lower(weights, x, key, 0).compile()(weights, x, key, 0)[1]),
 }
@@ -103,3 +105,7 @@ def test_programs_compiled_ahead_of_time_are_not_run_either(found):
 
 def test_a_program_saved_for_another_process_holds_how_calls_are_divided(found):
     assert found["elsewhere"] == [False, True]
+
+
+def test_devices_look_like_the_targets(found):
+    assert found["platform"] == ["gpu", "gpu", 4] and found["kind"] == "NVIDIA H200"

@@ -6,7 +6,7 @@
 
 The CPU's program only says how results are sharded. Zeros are pages that nobody has touched: they
 take no memory, and a model of any size starts on any machine. Floating-point scalars, such as
-losses, are 1: jobs take their logarithm and divide by them.
+losses, are 1: jobs take their logarithm and divide by them. Devices say that they are the target's.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class DryRun:
     """Replaces parts of JAX for the rest of the process, before any other hooks."""
 
     def __init__(self, target: TargetGpu | TargetTpu) -> None:
+        self._target = target
         self._answering = answering_for(target)
         self._platform = target.lowering_platform
         self._modules: list[Any] = []
@@ -47,6 +48,7 @@ class DryRun:
         """JaxChanged, and JAX left as it is, if a private part is not as expected."""
         private_api.require(Feature.DRY_RUN, Feature.TARGET_GPU, Feature.WATCHING)
         self._answering.__enter__()  # for good
+        _show_devices_as(self._target)
         lower = private_api.LOWER_COMPUTATION.get()
         compile = private_api.COMPILE_OR_GET_CACHED.get()
         run = private_api.EXECUTE_CALL.get()
@@ -111,6 +113,32 @@ class DryRun:
         # References keep what they hold.
         indices = replicated.mut.out_mut
         return [one for one, index in zip(made, indices, strict=True) if index is None]
+
+
+def _show_devices_as(target: TargetGpu) -> None:
+    """Jobs ask for the platform: to refuse a CPU, or to choose sizes and kernels."""
+    device = private_api.DEVICE.get()
+    for name in ("platform", "device_kind", "core_count", "compute_capability"):
+        setattr(device, name, _constant(getattr(target, name)))
+    jax: Any = import_module("jax")
+    jax.default_backend = lambda: target.platform
+    for name in ("devices", "local_devices", "device_count", "local_device_count"):
+        setattr(jax, name, _of_any_platform(getattr(jax, name), (target.platform, PLATFORM)))
+
+
+def _constant(value: Any) -> property:
+    return property(lambda device: value)
+
+
+def _of_any_platform(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """`jax.devices("gpu")` is `jax.devices()`."""
+
+    @functools.wraps(function)
+    def asked(*arguments: Any, **named: Any) -> Any:
+        plain = [None if one in names else one for one in arguments]
+        return function(*plain, **{k: None if v in names else v for k, v in named.items()})
+
+    return asked
 
 
 def cpu_seconds(executable: Any) -> float:

@@ -233,6 +233,11 @@ RESULTS_HANDLER = PrivatePart(
     "The shapes and shardings of a program's results, and how JAX makes arrays of them.",
     attributes=("handlers", "out_shardings", "out_avals"),
 )  # fmt: skip
+DEVICE = PrivatePart(
+    "jaxlib._jax", "Device", Feature.DRY_RUN,
+    "A device, which names the target as its kind.",
+    attributes=("platform", "device_kind"),
+)  # fmt: skip
 PARTITION_RULE = PrivatePart(
     "jax._src.custom_partitioning", "_custom_partitioning_partition", Feature.PARTITIONING,
     "How a call of a library is divided among devices, asked while XLA partitions a program.",
