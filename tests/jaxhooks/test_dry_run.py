@@ -12,7 +12,7 @@ import json, resource
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from slipstream.jaxhooks.custom_calls import compilable_elsewhere
-from slipstream.jaxhooks.dry_run import DryRun, cpu_seconds
+from slipstream.jaxhooks.dry_run import DryRun
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.jaxhooks.target_device import TargetGpu
 
@@ -24,7 +24,8 @@ class Listener:
         self.calls.append(program)
         return run()
 
-DryRun(TargetGpu("NVIDIA H200", (9, 0), 132, 91900)).install()
+dry = DryRun(TargetGpu("NVIDIA H200", (9, 0), 132, 91900))
+dry.install()
 HOOKS.add(Listener())
 cut = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), P("data"))
 host_mb = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
@@ -58,7 +59,7 @@ found = {
         name in compilable_elsewhere(step_of[0].stablehlo)
         for name in (b"CustomSPMDPartitioning", b"Slipstream.Partitioned")
     ],
-    "cpu_seconds": cpu_seconds(step_of[0].original),
+    "flops": 1e9 * dry.cpu_seconds(step_of[0].original),
     "platform": [jax.default_backend(), jax.devices()[0].platform, jax.device_count("gpu")],
     "kind": jax.local_devices(backend="cuda")[0].device_kind,
     "run": int(jax.jit(lambda n: n * 7)(6)),
@@ -92,7 +93,8 @@ def test_results_have_their_shapes_and_shardings_and_plain_values(found):
 
 def test_programs_with_products_are_lowered_for_the_target_and_seen_at_every_call(found):
     assert found["is_for_gpu"] and found["calls"] == 4
-    assert found["cpu_seconds"] > 0
+    # The product of (4, 4096) and (4096, 4096), each element a multiplication and an addition.
+    assert found["flops"] == pytest.approx(2 * 4 * 4096 * 4096)
 
 
 def test_small_programs_are_run(found):

@@ -4,7 +4,8 @@
     large arrays ───────────────────────────┴► compiled for the CPU ─► not run: results are zeros
     neither ─────────────────────────────────► compiled for the CPU ─► run: keys, counters, indices
 
-The CPU's program only says how results are sharded. Zeros are pages that nobody has touched: they
+The CPU's program only says how results are sharded; where that is clear without compiling all of
+it, a stand-in is compiled. Zeros are pages that nobody has touched: they
 take no memory, and a model of any size starts on any machine. Floating-point scalars, such as
 losses, are 1: jobs take their logarithm and divide by them. Devices say that they are the target's.
 """
@@ -22,6 +23,8 @@ from slipstream.jaxhooks import private_api
 from slipstream.jaxhooks.compat import Feature
 from slipstream.jaxhooks.compiling import bytecode, parsed
 from slipstream.jaxhooks.custom_calls import compilable_for_cpu
+from slipstream.jaxhooks.custom_partitioning import ASKING
+from slipstream.jaxhooks.stand_in import stand_in
 from slipstream.jaxhooks.target_device import TargetGpu, TargetTpu, answering_for
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
@@ -38,10 +41,9 @@ class DryRun:
     def __init__(self, target: TargetGpu | TargetTpu) -> None:
         self._target = target
         self._answering = answering_for(target)
-        self._platform = target.lowering_platform
-        self._modules: list[Any] = []
-        """lowered for the target"""
-        self._executables: list[Any] = []
+        self._modules: list[tuple[Any, float]] = []
+        """lowered for the target, and their FLOPs"""
+        self._executables: list[tuple[Any, float]] = []
         """compiled from these; never run"""
 
     def install(self) -> None:
@@ -72,16 +74,19 @@ class DryRun:
         for part in (private_api.FASTPATH_DATA, private_api.CREATE_CPP_CALL):
             part.replace(functools.wraps(part.get())(lambda *_, **__: None))
 
-    def is_for_target(self, executable: Any) -> bool:
-        return any(executable is one for one in self._executables)
+    def cpu_seconds(self, executable: Any) -> float:
+        """About how long a call that was not run would have taken."""
+        return (_of(self._executables, executable) or 0.0) / FLOPS_PER_S
 
     def _lowering(
         self, lower: Callable[..., Any], jaxpr: Any, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Any:
-        if named["lowering_platforms"] is not None or not has_products(jaxpr):
+        flops = product_flops(jaxpr)
+        if named["lowering_platforms"] is not None or not flops:
             return lower(jaxpr, *arguments, **named)
-        lowered = lower(jaxpr, *arguments, **{**named, "lowering_platforms": (self._platform,)})
-        self._modules.append(private_api.LOWERED_COMPUTATION.of(lowered)._hlo)
+        platforms = (self._target.lowering_platform,)
+        lowered = lower(jaxpr, *arguments, **{**named, "lowering_platforms": platforms})
+        self._modules.append((private_api.LOWERED_COMPUTATION.of(lowered)._hlo, flops))
         return lowered
 
     def _compiling(
@@ -92,18 +97,22 @@ class DryRun:
         arguments: Sequence[Any],
         named: dict[str, Any],
     ) -> Any:
-        if not any(computation is one for one in self._modules):
+        flops = _of(self._modules, computation)
+        if flops is None:
             return compile(backend, computation, *arguments, **named)
-        with parsed(compilable_for_cpu(bytecode(computation))) as (module, _):
+        stablehlo = bytecode(computation)
+        # Those that ask Python while they are partitioned have to be.
+        quick = None if ASKING.encode() in stablehlo else stand_in(stablehlo)
+        with parsed(quick or compilable_for_cpu(stablehlo)) as (module, _):
             executable = compile(backend, module, *arguments, **named)
-        self._executables.append(executable)
+        self._executables.append((executable, flops))
         return executable
 
     def _calling(self, run: Callable[..., Any], replicated: Any, arguments: Sequence[Any]) -> Any:
         results = private_api.RESULTS_HANDLER.of(replicated.out_handler)
         executable = replicated.xla_executable
-        is_run = not self.is_for_target(executable) and _bytes(arguments, results) < LARGE_BYTES
-        if is_run:
+        is_for_target = _of(self._executables, executable) is not None
+        if not is_for_target and _bytes(arguments, results) < LARGE_BYTES:
             return run(replicated, *arguments)
         devices = executable.local_devices()
         kinds = zip(results.handlers, results.out_avals, results.out_shardings, strict=True)
@@ -115,15 +124,21 @@ class DryRun:
         return [one for one, index in zip(made, indices, strict=True) if index is None]
 
 
-def _show_devices_as(target: TargetGpu) -> None:
+def _of(pairs: Sequence[tuple[Any, float]], one: Any) -> float | None:
+    return next((value for other, value in pairs if other is one), None)
+
+
+def _show_devices_as(target: TargetGpu | TargetTpu) -> None:
     """Jobs ask for the platform: to refuse a CPU, or to choose sizes and kernels."""
     device = private_api.DEVICE.get()
     for name in ("platform", "device_kind", "core_count", "compute_capability"):
-        setattr(device, name, _constant(getattr(target, name)))
+        if hasattr(target, name):
+            setattr(device, name, _constant(getattr(target, name)))
     jax: Any = import_module("jax")
     jax.default_backend = lambda: target.platform
     for name in ("devices", "local_devices", "device_count", "local_device_count"):
-        setattr(jax, name, _of_any_platform(getattr(jax, name), (target.platform, PLATFORM)))
+        names = (target.platform, target.lowering_platform)
+        setattr(jax, name, _of_any_platform(getattr(jax, name), names))
 
 
 def _constant(value: Any) -> property:
@@ -141,30 +156,21 @@ def _of_any_platform(function: Callable[..., Any], names: Sequence[str]) -> Call
     return asked
 
 
-def cpu_seconds(executable: Any) -> float:
-    """About how long a call that was not run would have taken."""
-    try:
-        return float(executable.cost_analysis().get("flops", 0.0)) / FLOPS_PER_S
-    except (RuntimeError, AttributeError):  # XLA could not tell
-        return 0.0
-
-
-def has_products(jaxpr: Any) -> bool:
-    """Whether a function multiplies matrices, at any depth."""
-    waiting, seen = [jaxpr], set[int]()
-    while waiting:
-        one = waiting.pop()
-        one = getattr(one, "jaxpr", one)  # of a closed one
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        for equation in one.eqns:
-            if equation.primitive.name in PRODUCTS:
-                return True
-            for value in equation.params.values():
-                some = value if isinstance(value, (tuple, list)) else (value,)
-                waiting += [inner for inner in some if _is_jaxpr(inner)]
-    return False
+def product_flops(jaxpr: Any) -> float:
+    """About as many as the products of a function have, at any depth; 0 if it has none."""
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)  # of a closed one
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in PRODUCTS:
+            left, right, *_ = (variable.aval for variable in equation.invars)
+            # Each is read once for each element of what only the other has.
+            sizes = (math.prod(one.shape) for one in (left, right, equation.outvars[0].aval))
+            total += 2.0 * math.sqrt(math.prod(map(float, sizes)))
+        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            some = value if isinstance(value, (tuple, list)) else (value,)
+            total += sum(times * product_flops(inner) for inner in some if _is_jaxpr(inner))
+    return total
 
 
 def _is_jaxpr(value: Any) -> bool:

@@ -233,6 +233,16 @@ RESULTS_HANDLER = PrivatePart(
     "The shapes and shardings of a program's results, and how JAX makes arrays of them.",
     attributes=("handlers", "out_shardings", "out_avals"),
 )  # fmt: skip
+FUNC_DIALECT = PrivatePart(
+    "jaxlib.mlir.dialects", "func", Feature.DRY_RUN,
+    "Makes a program that computes nothing.",
+    attributes=("ReturnOp",),
+)  # fmt: skip
+STABLEHLO_DIALECT = PrivatePart(
+    "jaxlib.mlir.dialects", "stablehlo", Feature.DRY_RUN,
+    "Makes a program that computes nothing.",
+    attributes=("ConstantOp",),
+)  # fmt: skip
 DEVICE = PrivatePart(
     "jaxlib._jax", "Device", Feature.DRY_RUN,
     "A device, which names the target as its kind.",

@@ -123,6 +123,11 @@ class Agent:
         """The measurement of the hot program."""
         return self.measurements.get(id(self.hot))
 
+    def run_dry(self, dry: DryRun) -> None:
+        """From now on, the job computes nothing."""
+        dry.install()
+        self._choice.seconds_not_run = lambda program: dry.cpu_seconds(program.original)
+
     # Called by HOOKS.
 
     def on_compile(self, program: CompiledProgram) -> None:
@@ -474,7 +479,7 @@ def _hook_into_jax(agent: Agent) -> None:
     if request.mode == LAYOUT:
         override_initialize(request.layout)
     if request.target:
-        DryRun(target_device(request.target)).install()
+        agent.run_dry(DryRun(target_device(request.target)))
     HOOKS.add(agent)
     before_every_session(agent.give_way)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.dry_run import cpu_seconds
 from slipstream.run.agent.announcements import Announcements, announcements_for
 from slipstream.run.agent.call_timer import CallTimer
 from slipstream.run.agent.hot_program import HotProgramChooser
@@ -26,6 +25,8 @@ class Choice:
         self.chooser = HotProgramChooser(max(request.start - 1, 1), request.functions)
         self.is_reconsidered = request.mode in RECONSIDERED
         self._request = request
+        self.seconds_not_run: Callable[[CompiledProgram], float] = lambda program: 0.0
+        """what a call would take that is not really run"""
         self._call_timer = CallTimer()
         self._others: Announcements | None = None
         """what ranks tell each other; None for a process on its own"""
@@ -45,9 +46,7 @@ class Choice:
         """Run a call of a program that is not measured, and see how long it takes."""
         if self.is_made_here and self.chooser.is_timed(program):
             result, seconds = self._call_timer.timed(arguments, run)
-            if self._request.target:
-                seconds += cpu_seconds(program.original)
-            self.chooser.called(program, seconds)
+            self.chooser.called(program, seconds + self.seconds_not_run(program))
         else:
             result = self._call_timer.run(run)
             self.chooser.called(program)
