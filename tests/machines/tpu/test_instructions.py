@@ -18,6 +18,12 @@ ENTRY main (x: bf16[4096,8192], i: s32[1024]) -> bf16[4096,8192] {
   part = bf16[8,128]{1,0:T(8,128)(2,1)S(1)} slice(x), slice={[0:8], [0:128]}
   known = bf16[8,128]{1,0} fusion(part), kind=kLoop, calls=fused, \
 backend_config={"window_config":{"estimated_cycles":"1750000","cost_model_type":"CLASSIC"}}
+  adding = bf16[4096,8192]{1,0:T(8,128)(2,1)} add(x, x), \
+backend_config={"window_config":{"estimated_cycles":"999999","cost_model_type":\
+"COST_MODEL_TYPE_INVALID"}}
+  quick = bf16[4096,8192]{1,0:T(8,128)(2,1)} add(x, x), \
+backend_config={"window_config":{"estimated_cycles":"17500","cost_model_type":\
+"COST_MODEL_TYPE_INVALID"}}
   fetch = (bf16[4096,8192]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,8192]{1,0:T(8,128)(2,1)}, u32[]) \
 copy-start(x)
   fetched = bf16[4096,8192]{1,0:T(8,128)(2,1)S(1)} copy-done(fetch)
@@ -49,7 +55,10 @@ HBM, PCIE = 2.765e12, 16e9
         ("fetch", SIZE / HBM * 1e6, "modelled", "copy"),
         ("within", 2 * SIZE / HBM * 1e6, "modelled", "copy"),
         ("out", SIZE / PCIE * 1e6, "modelled", "copy"),
-        ("rows", 2 * 1024 * 8192 * 2 / HBM * 1e6, "default", "fusion"),
+        ("rows", 2 * 1024 * 8192 * 2 / HBM / 0.9 * 1e6, "default", "fusion"),
+        # Cycles without a model are at most what an operation takes.
+        ("adding", 3 * SIZE / HBM / 0.9 * 1e6, "modelled", "fusion"),
+        ("quick", 10, "modelled", "fusion"),
         ("stated", 1000, "modelled", "kernel"),
         ("silent", 2 * SIZE / HBM * 1e6, "default", "kernel"),
         ("scalar", 0, "modelled", "fusion"),

@@ -37,6 +37,11 @@ def estimated_cycles(instruction: Instruction) -> int | None:
     return int(found[1]) if found else None
 
 
+def has_cost_model(instruction: Instruction) -> bool:
+    """Whether XLA:TPU's estimate is that of a model; without one it follows the elements alone."""
+    return "COST_MODEL_TYPE_INVALID" not in instruction.backend_config
+
+
 def stated_work(instruction: Instruction) -> dict[str, int]:
     """What the author of a Pallas kernel for TPUs says it does: `flops`, `bytes_accessed`, …"""
     config = backend_config(instruction, "custom_call_config")
