@@ -82,13 +82,12 @@ def report(
     options = PlanOptions(
         on=tuple(machines), vary=VARY, where=WHERE, folder=folder, ray=address, budget_s=BUDGET_S
     )
-    lost: list[str] = []
     begin, cpu_before_s = time.perf_counter(), cpu_seconds()
     found = plan(
         TARGET,
         options,
         on_result=lambda machine, candidate, outcome: cluster and cluster.count(outcome),
-        progress=lambda text: lost.append(text) if text.startswith("lost ") else None,
+        progress=lambda text: text.startswith("lost ") and print(f"  {text}", flush=True),
     )
     seconds = time.perf_counter() - begin
     cpu_s = cpu_seconds() - cpu_before_s
@@ -106,9 +105,6 @@ def report(
                 f"    {best.work_per_s:,.0f} {found.unit}/s, step {best.step_us / 1e3:,.0f} ms, "
                 f"{(best.memory_bytes or 0) / 1e9:.1f} GB: {choices_text(best.choices)}"
             )
-    if cluster is not None:
-        print("\n".join(f"  {text}" for text in [*cluster.events, *lost]))
-    print(end="", flush=True)
     return found
 
 

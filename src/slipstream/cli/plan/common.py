@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-import threading
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.common import note, show, show_json
+from slipstream.cli.common import show, show_json
+from slipstream.cli.live_lines import LiveLines
 from slipstream.errors import BadInput
-from slipstream.outputs.formatting import printable_lines
 
 if TYPE_CHECKING:
     from slipstream.machines.machine import Machine
@@ -26,7 +24,6 @@ FlagsOption = Annotated[
     int,
     typer.Option("--flags", metavar="N", min=0, help="Then tune the flags of the best N layouts."),
 ]
-MAX_ROWS = 15
 LINE = 120
 """columns of a live row"""
 
@@ -70,17 +67,8 @@ def show_plan(plan: Plan, top: int | None, html: str | None, json: bool) -> None
     show(lambda width: render_plan(plan, width, top), html)
 
 
-class LiveCandidates:
-    """Results as they arrive, on stderr: a live table on a terminal, one line each elsewhere."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lines: list[str] = []
-        self._live: Any = None
-
-    def progress(self, text: str) -> None:
-        with self._lock:
-            self._show(f"… {text}")
+class LiveCandidates(LiveLines):
+    """A line for each candidate."""
 
     def add(self, machine: Machine, candidate: Candidate, outcome: Outcome) -> None:
         from slipstream.outputs.terminal.plan import candidate_line
@@ -88,26 +76,4 @@ class LiveCandidates:
 
         found = candidate_of(candidate.number, candidate.settings, outcome)
         unit = str((outcome.details or {}).get("unit", ""))
-        with self._lock:
-            self._show(candidate_line(found, unit, LINE))
-
-    def _show(self, line: str) -> None:
-        if self._live is None:
-            return note(line)
-        from rich.text import Text
-
-        self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-MAX_ROWS:]
-        self._live.update(Text(printable_lines("\n".join(self._lines)), no_wrap=True))
-
-    def __enter__(self) -> LiveCandidates:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(console=Console(stderr=True), transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self.show(candidate_line(found, unit, LINE))

@@ -15,15 +15,12 @@ from slipstream.cli.plan.common import (
     PlanArgument,
     show_plan,
 )
-from slipstream.cli.tune.common import JobsOption, RayOption, seconds
+from slipstream.cli.tune.common import JobsOption, MoreTimeOption, RayOption, seconds
 
 
 def resume(
     study: PlanArgument,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Time for the search.  [default: as at the start]"),
-    ] = None,
+    budget: MoreTimeOption = None,
     trials: Annotated[
         int | None,
         typer.Option(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.common import note
+from slipstream.cli.live_lines import LiveLines
 from slipstream.errors import BadInput
-from slipstream.outputs.formatting import printable_lines
 
 if TYPE_CHECKING:
     from slipstream.tune.outcome import Outcome
@@ -74,12 +71,17 @@ TimeoutOption = Annotated[
         "--timeout", metavar="TIME", help="Time after which a compile or run counts as hung."
     ),
 ]
+MoreTimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--budget", metavar="TIME", help="Time for the search.  [default: as at the start]"
+    ),
+]
 TrialsOption = Annotated[
     int, typer.Option("--trials", metavar="N", min=1, help="Maximum number of candidates.")
 ]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "": 1}
 _BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "": 1}
-MAX_ROWS = 15
 
 
 def seconds(text: str) -> float:
@@ -123,53 +125,24 @@ def job_to_measure(
     return job_spec(target, command, *parse_capture(capture)) if is_measured else None
 
 
-class LiveTable:
-    """Results as they arrive, on stderr: a live table on a terminal, one line each elsewhere."""
+class LiveTable(LiveLines):
+    """A row for each candidate, with its change from the default."""
 
     def __init__(self, baseline_us: float | None = None) -> None:
-        self._lock = threading.Lock()
-        self._lines: list[str] = []
+        super().__init__()
         self._first = baseline_us
-        self._live: Any = None
-
-    def progress(self, text: str) -> None:
-        with self._lock:
-            self._show(f"… {text}", is_kept=False)
 
     def add(self, candidate: Candidate, outcome: Outcome) -> None:
         from slipstream.outputs.terminal.tune import row_line
         from slipstream.results.tuning import TrialResult
 
-        with self._lock:
-            if not candidate.settings:
-                self._first = outcome.step_us
-            change = None
-            if outcome.step_us is not None and self._first:
-                change = outcome.step_us / self._first - 1
-            tried = TrialResult(
-                candidate.number, candidate.settings, outcome.status, candidate.origin,
-                outcome.step_us, change=outcome.change if outcome.change is not None else change,
-            )  # fmt: skip
-            self._show(row_line(tried), is_kept=True)
-
-    def _show(self, line: str, *, is_kept: bool) -> None:
-        if self._live is None:
-            note(line)
-            return
-        from rich.text import Text
-
-        self._lines = [*(one for one in self._lines if one[:1] != "…"), line][-MAX_ROWS:]
-        self._live.update(Text(printable_lines("\n".join(self._lines))))
-
-    def __enter__(self) -> LiveTable:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(console=Console(stderr=True), transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        if not candidate.settings:
+            self._first = outcome.step_us
+        change = None
+        if outcome.step_us is not None and self._first:
+            change = outcome.step_us / self._first - 1
+        tried = TrialResult(
+            candidate.number, candidate.settings, outcome.status, candidate.origin,
+            outcome.step_us, change=outcome.change if outcome.change is not None else change,
+        )  # fmt: skip
+        self.show(row_line(tried))

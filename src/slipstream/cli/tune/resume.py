@@ -8,15 +8,19 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption, show, show_json
-from slipstream.cli.tune.common import JobsOption, LiveTable, RayOption, StudyArgument, seconds
+from slipstream.cli.tune.common import (
+    JobsOption,
+    LiveTable,
+    MoreTimeOption,
+    RayOption,
+    StudyArgument,
+    seconds,
+)
 
 
 def resume(
     study: StudyArgument,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Time for the search.  [default: as at the start]"),
-    ] = None,
+    budget: MoreTimeOption = None,
     trials: Annotated[
         int | None,
         typer.Option(
