@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from accuracy_parts import mocked, models, offload, pax, variants  # noqa: E402
+from accuracy_parts import mocked, models, offload, pax, plans, variants  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HEAD = """# How accurate predictions are
@@ -41,6 +41,7 @@ def main() -> None:
         pax.page(Path(options.external)),
         models.page(data),
         variants.page(data / "accuracy"),
+        plans.page(data / "accuracy" / "plans.json"),
         mocked.page(data / "accuracy"),
     ]
     Path(options.output).write_text("\n".join([HEAD, *parts]).rstrip() + "\n", encoding="utf-8")

@@ -3,13 +3,13 @@
     python tests/record/plan.py --plan FOLDER                  # needs no GPU; FOLDER/gpt, …
     python tests/record/plan.py --measure FOLDER OUT.json      # on one H200
     python tests/record/plan.py --table OUT.json
+    python tests/record/plan.py --read OUT.json tests/data/accuracy/plans.json
 
 `--only gpt` takes one of the models (gpt, llama, moe). Measuring is resumed where it was
 interrupted, and each model is written to OUT.json as soon as it is done. Results of plans that were
 bounded away have no prediction but the bound; they are measured too, and listed.
 
-It has not run on a GPU yet. A compile may take 10 to 20 s there, eight at a time, and a visit of a
-combination, of which there are three for each of them and the reference, 1 or 2 s.
+36 combinations of the GPT take three minutes on an H200, compiles included.
 """
 
 import argparse
@@ -30,6 +30,10 @@ MODELS = {
     "moe": ("moe.py:build", {"MOE_SIZE": "1b"}, ("batch=2,4,8",)),
 }
 ROUNDS, STEPS = 2, 3
+KEPT = (
+    *("choices", "status", "predicted_us", "step_us", "work_per_s", "memory_bytes"),
+    *("measured_memory_bytes", "why"),
+)
 DATE = "planned.txt"
 """when a plan was finished; the times of files may not survive a copy"""
 
@@ -50,14 +54,20 @@ def make_plans(folder, names):
         print(f"{name}: {machine.counts}; recommended {best}", flush=True)
 
 
-def measure_plans(folder, out, names, use_gpu=None):
+def measure_plans(folder, out, names, is_all=True, use_gpu=None):
     found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
     for name in names:
         os.environ.update(MODELS[name][1])
         made = (folder / name / DATE).read_text()
         before = plan_json(show(folder / name))
         options = MeasureOptions(
-            is_all=True, rounds=ROUNDS, steps=STEPS, budget_s=540.0, records=False
+            best=1000,
+            bad=0,
+            is_all=is_all,
+            rounds=ROUNDS,
+            steps=STEPS,
+            budget_s=540.0,
+            records=False,
         )
         after = measure(
             folder / name,
@@ -105,6 +115,26 @@ def table_of(name, found):
     yield f"{agreement['text']}; memory off by {agreement['memory_worst_error'] or 0:.1%} at most"
 
 
+def read(out, kept):
+    """What the pages need of a measurement; models that were kept before stay."""
+    found = json.loads(Path(kept).read_text()) if Path(kept).exists() else {}
+    for name, one in json.loads(Path(out).read_text()).items():
+        before, result = one["plan"], one["result"]
+        found[name] = {
+            "planned": one["planned"],
+            "measured": one["measured"],
+            "jaxlib": before["jaxlib"],
+            "recommended": before["best"]["choices"],
+            "unit": result["unit"],
+            "candidates": [
+                {key: row[key] for key in KEPT}
+                for row in result["candidates"]
+                if row["basis"] == "measured"
+            ],
+        }
+    Path(kept).write_text(json.dumps(found, indent=1) + "\n")
+
+
 def _ms(us):
     return f"{us / 1e3:9.2f} ms" if us else f"{'–':>12}"
 
@@ -126,13 +156,19 @@ def main():
     parser.add_argument("--plan", metavar="FOLDER", type=Path)
     parser.add_argument("--measure", nargs=2, metavar=("FOLDER", "OUT"))
     parser.add_argument("--table", metavar="OUT")
+    parser.add_argument(
+        "--predicted", action="store_true", help="measure only what was not bounded away"
+    )
+    parser.add_argument("--read", nargs=2, metavar=("OUT", "KEPT"))
     parser.add_argument("--only", choices=MODELS)
     options = parser.parse_args()
     names = [options.only] if options.only else list(MODELS)
     if options.plan:
         make_plans(options.plan, names)
     if options.measure:
-        measure_plans(Path(options.measure[0]), options.measure[1], names)
+        measure_plans(Path(options.measure[0]), options.measure[1], names, not options.predicted)
+    if options.read:
+        read(*options.read)
     if options.table:
         for name, found in json.loads(Path(options.table).read_text()).items():
             print("\n".join(table_of(name, found)))

@@ -69,6 +69,14 @@ def test_a_combination_that_hangs_is_ended(model):
         assert arms.visit("fine", 1).is_finite
 
 
+def test_after_a_restart_those_that_ran_are_compiled_together(model):
+    with Arms(model, "build", use_gpu=False, timeout_s=120) as arms:
+        arms.prepare({"one": {}, "other": {}, "raises": {"trouble": "raises"}})
+        arms.close()
+        arms.visit("other", 1)
+        assert set(arms._compiled) == {"one", "other"}
+
+
 def test_a_target_that_can_t_be_imported_is_an_error(tmp_path):
     (tmp_path / "broken.py").write_text("import no_such_module\n")
     with (

@@ -99,6 +99,8 @@ class Arms(Closing):
         """in the current process: what the compile said"""
         self._visited: set[str] = set()
         """in the current process"""
+        self._running: set[str] = set()
+        """that ran, in whichever process"""
 
     @property
     def here(self) -> Here:
@@ -152,14 +154,18 @@ class Arms(Closing):
         self._ensure_compiled(name)
         self._visited.add(name)
         answer = self._ask("time", name=name, warm=WARM, steps=steps)
+        self._running.add(name)
         return Visit(tuple(answer["seconds"]), answer["is_finite"], answer["peak_bytes"])
 
     def _ensure_compiled(self, name: str) -> None:
         self._ensure_process()
-        if name not in self._compiled:
-            outcome = self._compile([name])[name]
-            if isinstance(outcome, ArmFailed):
-                raise outcome
+        if name in self._compiled:
+            return
+        # After a restart, those that will be visited next are compiled with it, several at once.
+        others = self._running - self._compiled.keys() if name in self._running else set()
+        outcome = self._compile([name, *sorted(others - {name})])[name]
+        if isinstance(outcome, ArmFailed):
+            raise outcome
 
     def _compile_all(
         self, combinations: Mapping[str, Keywords]

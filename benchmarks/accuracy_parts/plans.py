@@ -1,0 +1,89 @@
+"""Plans of three models made without a GPU; every combination was measured on an H200 later."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from accuracy_parts.measuring import error, signed, table
+
+TEXT = """## Plans, and every combination measured
+
+`slipstream plan` of examples/gpt.py, examples/llama.py (1b) and examples/moe.py (1b) for one H200,
+made without a GPU; then every combination was timed there, two visits of three steps each
+(`tests/record/plan.py`). *Memory* is what XLA plans with, and the peak of JAX's allocator.
+"""
+HEADS = ["model", "combinations", "planned", "measured", "step, mean error", "worst", "Spearman",
+         "recommended is behind the best by", "memory, worst error"]  # fmt: skip
+
+
+def page(file: Path) -> str:
+    if not file.is_file():
+        return ""
+    models = json.loads(file.read_text(encoding="utf-8"))
+    parts = [TEXT, table(HEADS, [summary(name, one) for name, one in models.items()]), ""]
+    for name, one in models.items():
+        parts += [f"### {name}", "", rows(one), ""]
+    return "\n".join(parts)
+
+
+def summary(name: str, found: dict[str, Any]) -> list[str]:
+    """A row of the table: what was found for a model."""
+    ran = ranked(found)
+    steps = [abs(error(one["predicted_us"], one["step_us"])) for one in ran]
+    memory = [abs(error(one["memory_bytes"], one["measured_memory_bytes"])) for one in ran]
+    predicted = [one["work_per_s"] * one["step_us"] / one["predicted_us"] for one in ran]
+    correlation = spearmanr(predicted, [one["work_per_s"] for one in ran]).statistic
+    return [
+        name,
+        str(len(ran)),
+        when(found["planned"]),
+        when(found["measured"]),
+        f"{statistics.mean(steps):.1%}",
+        f"{max(steps):.1%}",
+        f"{correlation:.3f}",
+        f"{behind(found):.1%}",
+        f"{max(memory):.1%}",
+    ]
+
+
+def behind(found: dict[str, Any]) -> float:
+    """How much slower the recommended combination is than the best measured."""
+    best, *_ = ran = ranked(found)
+    own = next(one for one in ran if one["choices"] == found["recommended"])
+    return float(best["work_per_s"] / own["work_per_s"] - 1)
+
+
+def ranked(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Combinations that have a prediction and ran, the best first."""
+    ran = [one for one in found["candidates"] if one["status"] == "ok" and one["predicted_us"]]
+    return sorted(ran, key=lambda one: -one["work_per_s"])
+
+
+def rows(found: dict[str, Any]) -> str:
+    ran = ranked(found)
+    varying = [key for key in ran[0]["choices"] if len({str(r["choices"][key]) for r in ran}) > 1]
+    lines = [
+        [
+            " ".join(f"{key}={one['choices'][key]}" for key in varying),
+            f"{one['work_per_s']:,.0f}",
+            f"{one['predicted_us'] / 1e3:.2f}",
+            f"{one['step_us'] / 1e3:.2f}",
+            signed(error(one["predicted_us"], one["step_us"])),
+            f"{one['memory_bytes'] / 1e9:.1f}",
+            f"{one['measured_memory_bytes'] / 1e9:.1f}",
+            signed(error(one["memory_bytes"], one["measured_memory_bytes"])),
+        ]
+        for one in ran
+    ]
+    heads = ["choices, the best measured first", f"{found['unit']}/s", "predicted, ms",
+             "measured, ms", "error", "memory, GB", "measured, GB", "error"]  # fmt: skip
+    return table(heads, lines)
+
+
+def when(text: str) -> str:
+    return text[:16].replace("T", " ")
