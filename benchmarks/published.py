@@ -86,6 +86,11 @@ Why the 405B row is so far off is not known. What was found about it:
   with 8 × 200 Gb/s, Mixtral on two hosts would be predicted 57% too long (10% with 400). It could
   be a network that 64 hosts share, but 16 and 32 hosts show no sign of it (70B in bf16: −2% and
   −1%, if compiled by XLA of October 2025).
+- *The clock may be lower.* It is taken as that at which a step's mean power is the cap, waits
+  included. If the cap acts within milliseconds, waits of 5 to 25 ms leave no power to the kernels
+  between them. Then it would be 1,746 instead of 1,970 MHz, and the prediction 20% too short (13%
+  with products of Triton, 8% without the scheduler); the rows above would be +5.2%, +3.6%, −1.0%
+  and −5.8%. How fast a cap acts after a wait was not measured.
 - *NCCL's choice of protocol is worth 6 points at most.* By its tuner's formula it takes LL128 for
   rings of 512 GPUs up to about 6 GB. At the rate that LL128 reaches between two B200 hosts in a
   published table (128 GB/s), the program with Triton's products would be predicted 14% too short
