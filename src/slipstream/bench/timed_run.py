@@ -135,7 +135,8 @@ def _failure(
         )
     status = read_json(folder / STATUS) or {}
     last = said[-1].strip()[:200] if said and code else ""
-    why = status.get("why") or agent_problem(folder) or last or how_far(folder, command)
+    # A job that fails says why; that nothing was timed follows from it.
+    why = agent_problem(folder) or last or status.get("why") or how_far(folder, command)
     return TimedRunFailed(DIED, f"the job {ended}: {why}; {place}")
 
 

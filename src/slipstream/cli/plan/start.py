@@ -127,7 +127,7 @@ def start(
         command=command,
     )
     if is_measured:
-        check_measurable(options.folder, command)
+        check_measurable(options.folder)
     with LiveCandidates() as live:
         found = plan(target, options, on_result=live.add, progress=live.progress)
         if is_measured:

@@ -17,6 +17,7 @@ from slipstream.compiler.source_tracking import ALWAYS, TargetInputs
 from slipstream.errors import BadInput, Missing
 from slipstream.machines.machine import Machine
 from slipstream.plan.measure.arms import Arms, Here
+from slipstream.plan.measure.launched_arms import LaunchedArms
 from slipstream.plan.measure.measuring import Measuring, OnMeasured, Progress
 from slipstream.plan.measure.recording import simulate_again
 from slipstream.plan.measure.selection import MeasureOptions, to_simulate_again
@@ -47,20 +48,17 @@ def measure(
     """
     options = options or MeasureOptions()
     config = read_plan(folder)
-    check_function(config.command)
     check_same_target(folder, config)
     use_gpu = use_gpu is not False
-    module, _, function = config.target.rpartition(":")
     progress("starting JAX on the devices that are here")
-    cache = folder / CACHE
-    with Arms(module, function, use_gpu=use_gpu, timeout_s=options.timeout_s, cache=cache) as arms:
+    with _arms(folder, config, use_gpu, options.timeout_s) as arms:
         machine = machine_here(config, folder, arms.here, needs_gpu=use_gpu)
         plan = next(one for one in show(folder).machines if one.machine == machine.spec)
         measuring = Measuring(folder, config, machine, arms, options, on_result, progress)
         measuring.run(plan)
         best = min(measuring.measured, key=lambda pair: pair[0], default=None)
         recording = None
-        if use_gpu and options.records and best is not None:
+        if isinstance(arms, Arms) and use_gpu and options.records and best is not None:
             progress("recording the best candidate")
             recording = _record(arms, best[1], folder / RECORDINGS / file_name(machine.spec))
     if best is not None and recording is not None:
@@ -73,6 +71,13 @@ def measure(
     return show(folder)
 
 
+def _arms(folder: Path, config: PlanConfig, use_gpu: bool, timeout_s: float) -> Arms | LaunchedArms:
+    if config.command:
+        return LaunchedArms(config.command, folder, use_gpu=use_gpu, timeout_s=timeout_s)
+    module, _, function = config.target.rpartition(":")
+    return Arms(module, function, use_gpu=use_gpu, timeout_s=timeout_s, cache=folder / CACHE)
+
+
 def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
     """The folder of a recording of one candidate; None if the profiler fails."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
@@ -83,28 +88,13 @@ def _record(arms: Arms, candidate: Candidate, folder: Path) -> Path | None:
     return folder / now
 
 
-def check_function(command: tuple[str, ...]) -> None:
-    """BadInput if the plan is of a command."""
-    if command:
-        raise BadInput(
-            "a plan of a command can't be measured here; time its commands: slipstream tune TARGET "
-            "--measure -- CMD, with the places that vary as knobs (--add)"
-        )
-
-
-def check_measurable(folder: Path, command: tuple[str, ...]) -> None:
-    """BadInput or Missing if nothing can be measured once the plan is made."""
-    check_function(command)
+def check_measurable(folder: Path) -> None:
+    """Missing if nothing can be measured once the plan is made."""
     if visible_gpu() is None:
         raise Missing(
             "no GPU is visible to measure on; make the plan without --measure, copy its folder to "
             f"the machine that it is for, and run there: slipstream plan measure {folder}"
         )
-
-
-def _is_place(value: str | None) -> bool:
-    """Whether a variable is unset, a path, or a list of them: those differ between machines."""
-    return not value or all(Path(part).is_absolute() for part in value.split(os.pathsep) if part)
 
 
 def check_same_target(folder: Path, config: PlanConfig) -> None:
@@ -132,6 +122,11 @@ def check_same_target(folder: Path, config: PlanConfig) -> None:
                 f"{file} has changed since the plan in {folder} was made; make a new one: "
                 f"slipstream plan {config.target} --on {','.join(config.machines)} --study DIR"
             )
+
+
+def _is_place(value: str | None) -> bool:
+    """Whether a variable is unset, a path, or a list of them: those differ between machines."""
+    return not value or all(Path(part).is_absolute() for part in value.split(os.pathsep) if part)
 
 
 def machine_here(config: PlanConfig, folder: Path, here: Here, *, needs_gpu: bool) -> Machine:

@@ -24,6 +24,7 @@ from slipstream.errors import BadInput
 from slipstream.experiment.stats import CONFIDENCE
 from slipstream.machines.machine import Machine
 from slipstream.plan.measure.arms import Arms, Prepared
+from slipstream.plan.measure.launched_arms import LaunchedArms
 from slipstream.plan.measure.measured import (
     MEASURED_WITH,
     Key,
@@ -66,7 +67,7 @@ class Measuring:
         folder: Path,
         config: PlanConfig,
         machine: Machine,
-        arms: Arms,
+        arms: Arms | LaunchedArms,
         options: MeasureOptions,
         on_result: OnMeasured,
         progress: Progress,

@@ -96,8 +96,7 @@ class JobSession(Closing):
         self._is_aborted.clear()
         with tempfile.TemporaryDirectory(prefix="slipstream-plan-") as made:
             folder = Path(made)
-            command = filled(self._command, {FOLDER: folder / FOLDER, **keywords}, folder)
-            (folder / FOLDER).mkdir()
+            command = job_command(self._command, keywords, folder)
             found = self._lowered(command, folder)
             return Target(
                 "stablehlo",
@@ -136,6 +135,14 @@ class JobSession(Closing):
 
     def close(self) -> None:
         self._workers.close()
+
+
+def job_command(
+    command: Sequence[str], keywords: Mapping[str, Any], folder: Path
+) -> tuple[str, ...]:
+    """The command of a combination, whose files are in the folder as long as it runs."""
+    (folder / FOLDER).mkdir()
+    return filled(command, {FOLDER: folder / FOLDER, **keywords}, folder)
 
 
 def filled(command: Sequence[str], values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
