@@ -69,13 +69,13 @@ def test_invalid_input_is_refused_with_the_reason(line, seen, tmp_path, monkeypa
         CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
 
 
-def won_by(settings: dict[str, str]) -> Tuning:
+def won_by(settings: dict[str, str], machine: str = "8xH200") -> Tuning:
     default, best = (
         TrialResult(0, {}, "ok", "default", 2.0),
         TrialResult(1, settings, "ok", "search", 1.0),
     )
     return Tuning(
-        "t", "8xH200", "p", "step", installed_catalogue().jaxlib_version, default, best,
+        "t", machine, "p", "step", installed_catalogue().jaxlib_version, default, best,
         (default, best), (), {}, (), None, None, "", 0.0, "folder",
     )  # fmt: skip
 
@@ -92,3 +92,15 @@ def test_applied_settings_are_spelled_for_xla_flags():
     known = installed_catalogue()
     ((name, value),) = winning_settings(won_by(settings)).xla_flags.items()
     assert flag_value_error(known.flags[name], value, known.jaxlib_version) is None
+
+
+def test_flags_of_tpus_go_into_libtpus_variable():
+    settings = {"xla_tpu_rwb_fusion": "false", "xla_latency_hiding_scheduler_rerun": "2"}
+    won = won_by(settings, "v5p-8")
+    found = winning_settings(won)
+    assert (found.xla_flags, found.variables) == (
+        {},
+        {"LIBTPU_INIT_ARGS": "--xla_tpu_rwb_fusion=false --xla_latency_hiding_scheduler_rerun=2"},
+    )
+    assert "no step of a TPU was measured" in " ".join(render_tuning(won, 80).plain.split())
+    assert "no step of a TPU was measured" not in render_tuning(won_by({}), 80).plain

@@ -10,10 +10,12 @@ from slipstream.flags.catalogue.catalogue import Catalogue, default_catalogue
 from slipstream.flags.catalogue.values import flag_value_error, repaired_value
 from slipstream.flags.presets.definitions import HERE, PresetEntry
 from slipstream.flags.presets.presets import ComposedPresets, ResolvedEntry
+from slipstream.machines.topology import machine
 from slipstream.results.tuning import Tuning
 from slipstream.tune.space.knob import COSTS
 
 COSTS_FILE = "costs.pb"
+LIBTPU_VARIABLE = "LIBTPU_INIT_ARGS"
 _PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 
 
@@ -39,8 +41,22 @@ def winning_settings(
     for own, (name, value) in zip(settings, written.items(), strict=True):
         entry = PresetEntry(name, value, whys.get(own, ""), HERE)
         chosen.append(ResolvedEntry(entry, "tune", "found", name, value))
+    if machine(tuning.machine).kind == "tpu":
+        chosen = _for_libtpu(chosen)
     gpu = tuning.machine
     return ComposedPresets((f"tune {tuning.target}",), tuning.jaxlib, gpu, tuple(chosen))
+
+
+def _for_libtpu(chosen: list[ResolvedEntry]) -> list[ResolvedEntry]:
+    """Flags of XLA:TPU as the one variable that libtpu reads them from."""
+    flags = [one for one in chosen if one.name.startswith("xla_")]
+    if not flags:
+        return chosen
+    value = " ".join(f"--{one.name}={one.value}" for one in flags)
+    why = " ".join(dict.fromkeys(one.entry.reason for one in flags))
+    entry = PresetEntry(LIBTPU_VARIABLE, value, why, HERE)
+    rest = [one for one in chosen if one not in flags]
+    return [ResolvedEntry(entry, "tune", "found", LIBTPU_VARIABLE, value), *rest]
 
 
 def as_flags(

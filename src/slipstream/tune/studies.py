@@ -121,6 +121,7 @@ def start(
         is_measured=True,
         is_launched=True,
         has_costs=costs_path is not None,
+        is_tpu=machine.kind == "tpu",
         options=options.space,
     )
     if not space.knobs:

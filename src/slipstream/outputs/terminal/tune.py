@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from slipstream.machines.tpus import is_slice
 from slipstream.outputs.formatting import band_text, plural, time_text
 from slipstream.outputs.terminal.layout import (
     WIDTH,
@@ -229,6 +230,11 @@ def study_notes(tuning: Tuning) -> list[str]:
         found.append(
             f"simulated steps are off by {trust.margin:.1%} on average ({trust.basis}); the best "
             f"gain is {gain}{ties}"
+        )
+    if is_slice(tuning.machine) and best is not None and best.basis == "simulated":
+        found.append(
+            "no step of a TPU was measured: these are XLA's own cycles and a model of the links "
+            "with published figures; time the best on the TPUs before you rely on it"
         )
     if (floor := tuning.noise_floor) is not None:
         found.append(

@@ -12,9 +12,11 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue
 from slipstream.flags.catalogue.values import normalized
 from slipstream.flags.presets.presets import compose
+from slipstream.machines.tpus import tpus
 from slipstream.tune.space.knob import COSTS, Knob
 from slipstream.tune.space.program_traits import ProgramTraits
 from slipstream.tune.space.space import Space
+from slipstream.tune.space.tpu_knobs import TPU_SETS
 
 DEFAULT, LAYERS, PROBE, SEARCH, SIMPLIFY = "default", "layers", "probe", "search", "simplify"
 
@@ -28,10 +30,10 @@ class Suggestion:
 
 
 def seeds(
-    space: Space, traits: ProgramTraits, catalogue: Catalogue, gpu: str, most_probes: int
+    space: Space, traits: ProgramTraits, catalogue: Catalogue, chip: str, most_probes: int
 ) -> list[Suggestion]:
     """The seeds in the order to try them, without duplicates."""
-    proposed = [Suggestion({}, DEFAULT), *_from_presets(space, traits, catalogue, gpu)]
+    proposed = [Suggestion({}, DEFAULT), *_from_presets(space, traits, catalogue, chip)]
     if layers := _layers(space, traits):
         proposed.append(Suggestion(layers, LAYERS))
     if space.knob(COSTS) is not None:
@@ -61,11 +63,16 @@ def presets_for(traits: ProgramTraits) -> list[str]:
 
 
 def _from_presets(
-    space: Space, traits: ProgramTraits, catalogue: Catalogue, gpu: str
+    space: Space, traits: ProgramTraits, catalogue: Catalogue, chip: str
 ) -> Iterator[Suggestion]:
+    if chip in tpus():
+        for name, wanted in TPU_SETS.items():
+            if settings := fitted(space, wanted, catalogue):
+                yield Suggestion(settings, name)
+        return
     for name in presets_for(traits):
         try:
-            composed = compose([name], catalogue, gpu)
+            composed = compose([name], catalogue, chip)
         except BadInput:
             continue  # the preset's settings conflict in this jaxlib
         settings = fitted(space, {**composed.xla_flags, **composed.variables}, catalogue)

@@ -63,6 +63,7 @@ NEEDS: dict[str, tuple[Callable[[ProgramTraits], bool], str]] = {
     "matmuls": (lambda t: t.matmuls > 0, "no matmuls"),
     "NCCL": (
         lambda t: t.has_collectives and t.devices > 1, "no collectives between several devices"),
+    "slices": (lambda t: "send" in t.collectives, "no transfers between slices"),
     "hosts": (lambda t: t.hosts > 1 and t.has_collectives, "no collectives between hosts"),
     "anything": (lambda t: True, ""),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from slipstream.compiler.options import tpu_flags
 from slipstream.did_you_mean import did_you_mean, no_such
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue
@@ -18,6 +19,7 @@ from slipstream.flags.catalogue.values import normalized, option_value_error
 from slipstream.tune.space.knob import COSTS, Knob
 from slipstream.tune.space.knob_catalogue import KNOBS, NEEDS, KnobSpec, sentence
 from slipstream.tune.space.program_traits import ProgramTraits
+from slipstream.tune.space.tpu_knobs import LEFT_ALONE, TPU_KNOBS
 
 UNSET = "(unset)"
 """the value of a variable that is not set"""
@@ -96,6 +98,7 @@ def space_of(
     is_measured: bool = False,
     is_launched: bool = False,
     has_costs: bool = False,
+    is_tpu: bool = False,
     options: SpaceOptions = SpaceOptions(),  # noqa: B008
 ) -> Space:
     """The knobs for one program.
@@ -105,8 +108,11 @@ def space_of(
     """
     left_out: dict[str, str] = {}
     knobs = []
-    for spec in KNOBS:
-        knob, reason = _matched(spec, traits, catalogue, is_measured, is_launched)
+    for spec in TPU_KNOBS if is_tpu else KNOBS:
+        if is_tpu:
+            knob, reason = _matched_tpu(spec, traits)
+        else:
+            knob, reason = _matched(spec, traits, catalogue, is_measured, is_launched)
         if knob is not None:
             knobs.append(knob)
         else:
@@ -116,10 +122,12 @@ def space_of(
         knobs.append(Knob(COSTS, ("off", "on"), why))
     for name, values in options.added.items():
         knobs = [knob for knob in knobs if knob.name != name]
-        is_placeholder = name in options.placeholders
-        knobs.append(
-            _placeholder(name, values) if is_placeholder else _added(name, values, catalogue)
-        )
+        if name in options.placeholders:
+            knobs.append(_placeholder(name, values))
+        elif is_tpu:
+            knobs.append(_added_tpu(name, values))
+        else:
+            knobs.append(_added(name, values, catalogue))
         left_out.pop(name, None)
     return _restricted(knobs, left_out, options)
 
@@ -165,6 +173,20 @@ def _matched(
         return None, f"jaxlib {catalogue.jaxlib_version} accepts no other value"
     why = sentence(spec, traits)
     return Knob(spec.name, values, why, spec.seen_by, spec.is_ordered), ""
+
+
+def _matched_tpu(spec: KnobSpec, traits: ProgramTraits) -> tuple[Knob | None, str]:
+    is_needed, lacking = NEEDS[spec.needs]
+    if not is_needed(traits):
+        return None, f"the program has {lacking}"
+    values = (LEFT_ALONE, *spec.values_for(traits))
+    return Knob(spec.name, values, sentence(spec, traits), spec.seen_by), ""
+
+
+def _added_tpu(name: str, values: Sequence[str]) -> Knob:
+    """A knob added with --add; libtpu checks its name and values."""
+    tpu_flags(dict.fromkeys([name], values[0] if values else ""))
+    return Knob(name, _with(LEFT_ALONE, values), "Added with --add.")
 
 
 def _default(name: str, catalogue: Catalogue) -> tuple[str | None, str]:
