@@ -34,7 +34,7 @@ VARY = ("batch=1,2,4", "attention=cudnn", "layers=scan")
 WHERE = "data == 1 or tensor * context * pipeline == 1"
 BUDGET_S = 3600.0
 """on a busy machine too, both plans should come to their end"""
-LOST_AFTER = 20
+LOST_AFTER = 10
 """compiles on the cluster before a node is killed"""
 
 

@@ -30,7 +30,11 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         # A short path, since it holds sockets.
         self._folder = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
-        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder.name}
+        os.environ |= {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": self._folder.name,
+            "RAY_worker_niceness": "0",  # as nice as the plan without a cluster
+        }
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 0, "no_monitor": True, **SMALL}
