@@ -12,6 +12,7 @@ from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine, write_machine
 from slipstream.machines.gpus import gpu
 from slipstream.machines.power import static_w
+from slipstream.machines.topology import machine
 
 NEW = """
 gpus_per_host = 4
@@ -131,3 +132,34 @@ def test_what_is_written_is_read_again(data: dict[str, object]) -> None:
         write_machine(file, data, "two\nlines")
         assert file.read_text().startswith("# two\n# lines\n")
         assert tomllib.loads(file.read_text()) == data
+
+
+def test_slices_of_tpus_with_another_network(tmp_path: Path) -> None:
+    file = tmp_path / "slices.toml"
+    file.write_text('tpu = "2xv5e-256"\n[network]\nhost_gbps = 50\nlatency_us = 2000\n')
+    found = machine(str(file))
+    assert (found.topology, found.spec) == ("2xv5e:16x16", str(file))
+    assert (found.host_network_bandwidth, found.network.latency_us) == (6.25e9, 2000)
+    assert found.network.sources == (str(file),)
+    with pytest.raises(BadInput, match="write the number of slices in the file"):
+        machine(f"4x{file}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tpu = 7", 'expected slices such as "2xv5e-256"'),
+        ('tpu = "H200"', 'expected slices such as "2xv5e-256"'),
+        ('tpu = "v5e-7"', "the nearest is v5e-8"),
+        ('tpu = "v5e-8"\nhosts = 2', "has the key 'hosts'; known: tpu, network"),
+        ('tpu = "v5e-8"\nnetwork = "ndr"', "expected a table"),
+        ('tpu = "v5e-8"\nnetwork = {gbps = 1}', "has the key 'gbps'; did you mean host_gbps?"),
+        ('tpu = "v5e-8"\nnetwork = {host_gbps = 0}', "expected a number above 0"),
+    ],
+)
+def test_bad_files_of_tpus(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "slices.toml"
+    file.write_text(text)
+    with pytest.raises(BadInput) as raised:
+        machine(str(file))
+    assert message in str(raised.value)

@@ -7,6 +7,11 @@ base = "H200"
 [network]                        properties that override those of `base` (ndr, hdr, efa, …)
 base = "ethernet"
 gbps = 200
+
+tpu = "2xv5e-256"                slices of TPUs instead
+[network]                        between the slices
+host_gbps = 50                   of a host, in one direction
+latency_us = 2000
 [[calibration.collectives]]      curves from `slipstream machines calibrate`
 [[calibration.calls]]            custom calls that it measured, by name and operand shapes
 """
@@ -27,6 +32,7 @@ from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
 from slipstream.machines.machine import Fabric, Gpu, Machine
 from slipstream.machines.measured_calls import MeasuredCall, call_from, rows_of
 from slipstream.machines.power import static_w
+from slipstream.machines.tpus import is_slice, tpu_machine
 from slipstream.reading import DAMAGE, describe, read_input
 from slipstream.writing import atomic_write
 
@@ -74,7 +80,7 @@ _GPU_TYPES = {
 }  # fmt: skip
 _NETWORK_TYPES = {
     "base": _TEXT, "name": _TEXT, "bandwidth": _POSITIVE, "gbps": _POSITIVE,
-    "latency_us": _POSITIVE,
+    "latency_us": _POSITIVE, "host_gbps": _POSITIVE,
 }  # fmt: skip
 
 
@@ -82,6 +88,8 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
     """The machine that a TOML file describes."""
     file = Path(path)
     data = _load(file)
+    if "tpu" in data:
+        return _tpu_machine(data, file)
     _check_keys(data, _KEYS, f"{file}")
     model = _gpu(data.get("gpu"), file)
     return Machine(
@@ -93,6 +101,27 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
         gpus_per_host=_count(data, "gpus_per_host", file),
         calibration=_calibration(data.get("calibration", {}), file),
     )
+
+
+def _tpu_machine(data: Mapping[str, Any], file: Path) -> Machine:
+    """Slices of TPUs with another network between them."""
+    _check_keys(data, ("tpu", "network"), f"{file}")
+    spec, stated = data["tpu"], data.get("network", {})
+    if not isinstance(spec, str) or not is_slice(spec):
+        raise BadInput(
+            f'tpu of {file} is {spec!r:.60}; expected slices such as "2xv5e-256"; {NEXT}'
+        )
+    if not isinstance(stated, dict):
+        raise BadInput(f"network of {file} is {stated!r:.60}; expected a table; {NEXT}")
+    place = f"[network] of {file}"
+    _check_keys(stated, ("host_gbps", "latency_us"), place)
+    _check_types(stated, _NETWORK_TYPES, place)
+    found = tpu_machine(spec)
+    facts: dict[str, Any] = {key: stated[key] for key in ("latency_us",) if key in stated}
+    if "host_gbps" in stated:
+        facts["bandwidth"] = stated["host_gbps"] * 1e9 / 8 / found.gpus_per_host
+    network = replace(found.network, **facts, sources=(str(file),)) if facts else found.network
+    return replace(found, spec=str(file), network=network)
 
 
 def with_calls(path: str | os.PathLike[str], calls: Iterable[MeasuredCall]) -> dict[str, Any]:

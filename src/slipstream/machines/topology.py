@@ -51,6 +51,8 @@ def _described(name: str, is_counted: bool) -> Machine:
     """One GPU by name, or the machine in a file."""
     if name.endswith(".toml") or Path(name).is_file():
         found = read_machine(name)
+        if is_counted and found.kind == "tpu":
+            raise BadInput(f"{name} has TPUs; write the number of slices in the file")
         return replace(found, slices=1, hosts=1, gpus_per_host=1) if is_counted else found
     model = gpu(name)
     return Machine(spec=name, chip=model, network=usual_network(model.name))

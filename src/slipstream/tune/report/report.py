@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream.machines.tpus import is_slice
+from slipstream.machines.topology import machine
 from slipstream.results.tuning import (
     OK,
     RUNNING,
@@ -57,7 +57,7 @@ def report(folder: Path, config: StudyConfig, study: Study) -> Tuning:
         left_out=dict(study.space.left_out),
         reasons=why,
         trust=error_margin(trials, found_best, config.costs is not None)
-        if _is_step(config) and not is_slice(config.machine)
+        if _is_step(config) and machine(config.machine).kind == "gpu"
         else None,
         noise_floor=None,
         stopped_because=study.notes().get("stopped_because", ""),
