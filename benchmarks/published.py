@@ -82,10 +82,10 @@ Why the 405B row is so far off is not known. What was found about it:
 - *It is not overlap alone.* If nothing overlaps, the prediction is still 15% too short.
 - *It is rather communication than products.* In fp8, products take little more than half the time,
   and the prediction lacks about as much: 6 to 10 s, against 3 to 14 s in bf16, by compile.
-- *Half of the network's rate would explain most of it* in bf16; in fp8, by compile. It can't be the cards:
-  with 8 × 200 Gb/s, Mixtral on two hosts would be predicted 57% too long (10% with 400). It could
-  be a network that 64 hosts share, but 16 and 32 hosts show no sign of it (70B in bf16: −2% and
-  −1%, if compiled by XLA of October 2025).
+- *Half of the network's rate would explain most of it* in bf16; in fp8, by compile. It can't be
+  the cards: with 8 × 200 Gb/s, Mixtral on two hosts would be predicted 57% too long (10% with
+  400). It could be a network that 64 hosts share, but 16 and 32 hosts show no sign of it (70B in
+  bf16: −2% and −1%, if compiled by XLA of October 2025).
 - *The clock may be lower.* It is taken as that at which a step's mean power is the cap, waits
   included. If the cap acts within milliseconds, waits of 5 to 25 ms leave no power to the kernels
   between them. Then it would be 1,746 instead of 1,970 MHz, and the prediction 20% too short (13%
