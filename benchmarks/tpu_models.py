@@ -152,7 +152,7 @@ def build(devices):
         return NamedSharding(mesh, P(*spec))
 
     def keep(array):
-        return jax.lax.with_sharding_constraint(array, place(BATCH, None, None))
+        return jax.lax.with_sharding_constraint(array, place(BATCH, None, "tensor"))
 
     def run(hidden, weights):
         return layer(mesh, model, keep, hidden, weights), None
