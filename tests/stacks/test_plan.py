@@ -10,6 +10,9 @@ from stacks.table import MAXTEXT_TINY, SCRIPTS, STACKS
 
 ON_GPUS = "hardware=gpu attention=cudnn_flash_jax head_dim=64 ici_tensor_parallelism={tensor}"
 JOBS = {
+    # An evaluation, or a look at the data, comes before the training.
+    "evaluation": ("1xH100", "evaluation.py --steps 100000", {}),
+    "data loader": ("1xH100", "data_loader.py --steps 100000", {}),
     "Optax": ("1xH100", "optax_loop.py --steps 10000", {}),
     "Flax NNX": ("1xH100", "flax_nnx.py --steps 10000", {}),
     "Levanter": ("8xH100", "levanter_lm.py --steps 100", {}),

@@ -78,9 +78,12 @@ class CompiledProgram:
     @property
     def is_repeatable(self) -> bool:
         """Whether a failed run can be repeated: it donates nothing and calls no host code."""
-        if not self.stablehlo or len(self._callbacks):
-            return False
-        return not any(mark in self.stablehlo for mark in _DONATED)
+        return bool(self.stablehlo) and not len(self._callbacks) and not self.donates
+
+    @property
+    def donates(self) -> bool:
+        """Whether it may overwrite arguments, as training steps do."""
+        return any(mark in self.stablehlo for mark in _DONATED)
 
     def recompile(self, flags: Mapping[str, str], costs: bytes | None = None) -> Executable:
         """The same program compiled with other flags, or with costs for XLA's scheduler."""

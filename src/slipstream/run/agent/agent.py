@@ -64,6 +64,9 @@ log = logging.getLogger("slipstream")
 
 LONGEST_WAIT_S = 600.0
 """for compiles that still run when the job ends"""
+QUIET_S, UNSURE_S = 2.0, 6.0
+"""without a compile until a program counts as the step of a job that runs dry: one that overwrites
+its arguments, and another, which may be an evaluation before the training"""
 KNOWN_PROGRAM_CALLS = 2
 """calls before a program counts as hot if an earlier run found it to be"""
 
@@ -190,6 +193,8 @@ class Agent:
             known = self._expected.get(id(program))
             return known in self._known and program.calls >= KNOWN_PROGRAM_CALLS
         if self.request.mode == AUTO and self._recompiled.first_of(program) is None:
+            return False
+        if self.request.target and self._choice.chooser.quiet_s < _patience_s(program):
             return False
         return self._choice.is_next(program)
 
@@ -482,6 +487,10 @@ def _hook_into_jax(agent: Agent) -> None:
         agent.run_dry(DryRun(target_device(request.target)))
     HOOKS.add(agent)
     before_every_session(agent.give_way)
+
+
+def _patience_s(program: CompiledProgram) -> float:
+    return QUIET_S if program.donates else UNSURE_S
 
 
 def _hide_from_tracebacks() -> None:

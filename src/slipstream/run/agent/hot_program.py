@@ -194,6 +194,11 @@ class HotProgramChooser:
                     self._queue.add(other)
 
     @property
+    def quiet_s(self) -> float:
+        """How long no program was compiled."""
+        return self._clock() - self._compiled_s
+
+    @property
     def has_more(self) -> bool:
         """Whether programs wait to be measured that the job is known to call."""
         with self._lock:
