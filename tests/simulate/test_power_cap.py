@@ -141,7 +141,8 @@ def test_clocks_of_training_steps_are_met(data: Path) -> None:
     clocks = {
         group["name"]: clock_mhz(simulation(program_from_text(group["hlo"]), H200))
         for group in groups["groups"]
-        if "pallas" not in group["name"]  # its work is not in the program's text
+        # The work of Pallas kernels is not in the program's text.
+        if group["name"] in measured and "pallas" not in group["name"]
     }
     assert len(clocks) == 5
     expected = {name: measured[name]["clock_mhz"] for name in clocks}

@@ -79,7 +79,7 @@ def test_costs_go_from_triton_s_kernels_to_cublas_s_and_back(
     estimates = costing(program, where, costs.costs, costs.source)
     step = simulation(program, where, estimates=estimates, command_buffers=True)
     predicted = step_times(step.profile).wall_us / 1e3
-    assert predicted == pytest.approx(measured_ms(profile, program), rel=0.025)
+    assert predicted == pytest.approx(measured_ms(profile, program), rel=0.035)
     assert costs.source is not None
     is_faster = predicted < measured_ms(own, costs.source)
     assert is_faster == (target == "cublas")
