@@ -18,9 +18,7 @@ def _compared(here: MachinePlan, there: MachinePlan) -> Iterator[str]:
     known, found = _by_choices(here), _by_choices(there)
     both = [(known[text], found[text]) for text in known if text in found]
     simulated = [pair for pair in both if all(one.basis == SIMULATED for one in pair)]
-    differ = [
-        (one, other) for one, other in both if not _is_bounded(one, other) and _differ(one, other)
-    ]
+    differ = [pair for pair in both if _differ(*pair)]
     best = [choices_text(one.best.choices) if one.best else "none" for one in (here, there)]
     yield (
         f"  {here.machine}: {len(both)} of {len(known)} combinations are in both plans, "
@@ -35,16 +33,11 @@ def _by_choices(plan: MachinePlan) -> dict[str, Candidate]:
     return {choices_text(one.choices): one for one in plan.candidates}
 
 
-def _is_bounded(one: Candidate, other: Candidate) -> bool:
-    """Whether one of them was found to be behind the best before it was compiled.
-
-    That depends on the best by then, so on which compile ends first.
-    """
-    return CANNOT_WIN in (one.status, other.status)
-
-
 def _differ(one: Candidate, other: Candidate) -> bool:
-    return _figures(one) != _figures(other)
+    """What bounds settle depends on what is known by then, so on which compile ends first."""
+    if one.basis == other.basis == SIMULATED:
+        return _figures(one) != _figures(other)
+    return one.status != other.status and CANNOT_WIN not in (one.status, other.status)
 
 
 def _figures(candidate: Candidate) -> tuple[str, float | None, int | None]:
