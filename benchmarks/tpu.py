@@ -4,8 +4,8 @@
 
 The rows are those of the README of AI-Hypercomputer/maxtext in July 2024: model TFLOP/s per chip,
 without recomputation.  The models (`tpu_models.py`) are plain JAX with MaxText's sizes, layouts and
-flags; the compiler is today's.  A row compiles for some minutes.  The first row was seen while the
-model was made (docs/simulate.md); the others were not.
+flags; the compiler is today's.  A row compiles for about a minute.  The first row was seen while
+the model was made (docs/simulate.md); the others were not.
 """
 
 from __future__ import annotations
