@@ -103,17 +103,7 @@ def render_list(
         ]
         for gpu in gpus.values()
     ]
-    columns = (
-        TextColumn("GPU"),
-        TextColumn("memory", right=True),
-        TextColumn("TB/s", right=True),
-        TextColumn("bf16, T", right=True),
-        TextColumn("f8, T", right=True),
-        TextColumn("link GB/s", right=True),
-        TextColumn("host GB/s", right=True),
-        TextColumn("link", min_width=6),
-    )
-    lines = [*table(columns, rows, width), "", *_tpu_lines(tpus, width), ""]
+    lines = [*table(_chip_columns("GPU"), rows, width), "", *_tpu_lines(tpus, width), ""]
     network_rows = [
         [key, network.name, f"{network.bandwidth / 1e9:g}", f"{network.latency_us:g}"]
         for key, network in networks.items()
@@ -134,6 +124,19 @@ def render_list(
     return Text("\n".join(lines))
 
 
+def _chip_columns(kind: str) -> tuple[TextColumn, ...]:
+    return (
+        TextColumn(kind),
+        TextColumn("memory", right=True),
+        TextColumn("TB/s", right=True),
+        TextColumn("bf16, T", right=True),
+        TextColumn("f8, T", right=True),
+        TextColumn("link GB/s", right=True),
+        TextColumn("host GB/s", right=True),
+        TextColumn("link", min_width=6),
+    )
+
+
 def _tpu_lines(tpus: Mapping[str, Tpu], width: int) -> list[str]:
     """All known TPUs; figures are of a chip."""
     rows = [
@@ -151,17 +154,7 @@ def _tpu_lines(tpus: Mapping[str, Tpu], width: int) -> list[str]:
         ]
         for tpu in tpus.values()
     ]
-    columns = (
-        TextColumn("TPU"),
-        TextColumn("memory", right=True),
-        TextColumn("TB/s", right=True),
-        TextColumn("bf16, T", right=True),
-        TextColumn("f8, T", right=True),
-        TextColumn("link GB/s", right=True),
-        TextColumn("host GB/s", right=True),
-        TextColumn("link", min_width=6),
-    )
-    return table(columns, rows, width)
+    return table(_chip_columns("TPU"), rows, width)
 
 
 def render_overview(found: MachineOverview, width: int = 80) -> Text:
