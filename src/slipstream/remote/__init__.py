@@ -1,0 +1,1 @@
+"""Files in buckets: `gs://`, `s3://` and every other URL that fsspec supports."""
