@@ -1,0 +1,68 @@
+"""TensorBoard: a run of its own beside the job's, and profiles where XProf's plugin finds them.
+
+    LOGDIR/slipstream/events.out.tfevents…          scalars and texts
+    LOGDIR/plugins/profile/slipstream_before_…/     the recording before, and the one after
+
+A second event file in the job's own run would hide what the job writes later: TensorBoard reads
+the newest file of a folder only.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.errors import BadInput
+from slipstream.run.trackers.event_file import write_events
+from slipstream.run.trackers.tracked import PREFIX, Tracked
+from slipstream.writing import make_folder
+
+WRITERS = {
+    "tensorboardX.writer": ("SummaryWriter", "logdir"),
+    "tensorboard.summary.writer.event_file_writer": ("EventFileWriter", "_logdir"),
+}
+"""by module: a class that writes event files, and which of its attributes has the folder; PyTorch
+uses TensorBoard's. Those of TensorFlow, which Flax and CLU use, keep no folder"""
+
+
+@dataclass(frozen=True)
+class TensorBoard:
+    """One log folder."""
+
+    folder: str
+
+    @property
+    def text(self) -> str:
+        return f"TensorBoard in {self.folder}"
+
+    def log(self, tracked: Tracked) -> None:
+        if "://" in self.folder:
+            raise BadInput(f"{self.folder} is not a folder of this machine")
+        folder = Path(self.folder)
+        texts = {f"{PREFIX}/{name}": text for name, text in tracked.texts.items()}
+        write_events(folder / PREFIX, tracked.metrics, texts)
+        for when, recording in tracked.profiles.items():
+            for file in recording.rglob("*.xplane.pb"):
+                # JAX's folder is the time of the recording: several runs may share a LOGDIR.
+                name = f"{PREFIX}_{when}_{file.parent.name}"
+                target = make_folder(folder / "plugins" / "profile" / name)
+                shutil.copyfile(file, target / file.name)
+
+
+def writer_of_this_process() -> TensorBoard | None:
+    """The log folder of a writer that the job has; None if it has none."""
+    classes = {
+        getattr(sys.modules[module], name, None): attribute
+        for module, (name, attribute) in WRITERS.items()
+        if module in sys.modules
+    }
+    if not classes:
+        return None
+    for one in gc.get_objects():
+        folder = getattr(one, classes[type(one)], None) if type(one) in classes else None
+        if folder:
+            return TensorBoard(str(folder))
+    return None
