@@ -1,0 +1,1 @@
+"""PROGRAM + COSTS → ORDER: a better schedule than XLA's, searched against the simulator."""
