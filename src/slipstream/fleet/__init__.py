@@ -1,0 +1,1 @@
+"""Profiles of many hosts, read one after the other."""
