@@ -5,6 +5,9 @@ PYTHON ?= python3
 # Levanter and MaxText, of `make test-stacks`, want it.
 PYTHON312 ?= python3.12
 VENV ?= .venv
+# The environments of `make test-stacks`, and whether it writes its table into docs/stacks.md.
+STACKS ?= .venv-stacks
+STACKS_PAGE ?= --write
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
 SYSTEM_PACKAGES ?= chromium postgresql openmpi-bin
 # Of `make fuzz`, over all readers.
@@ -15,15 +18,15 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 # Tests with the lowest versions: files in, numbers and pages out, without the files that need an extra.
 LOWEST_TESTS ?= $(addprefix tests/,analyses costs outputs profile serve sources)
 NEED_EXTRAS := analyses/diff/test_diff_compiled analyses/test_collectives analyses/test_hosts analyses/test_overlap \
-               costs/test_compiled costs/test_coverage costs/test_nsight outputs/test_sql outputs/test_tables \
+               costs/test_compiled costs/test_coverage costs/test_nsight outputs/test_schemas outputs/test_sql outputs/test_tables \
                profile/test_events sources/nsys/test_archive sources/test_load
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/native/warmup.py
 
-.PHONY: help install demo packages environment test test-loop test-lowest test-stacks fuzz check docs format \
-        bench lock sbom clean system-packages
+.PHONY: help install demo packages environment test test-loop test-lowest test-stacks test-integrations test-newest \
+        fuzz check docs site format bench lock sbom man dist test-dist clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -31,15 +34,21 @@ help:
 	@echo "make demo      set up, compile a GPT for 8 H200 with no GPU, predict its step"
 	@echo "make test      the test suite, import contracts included"
 	@echo "make test-loop only the tests of slipstream run, which start many jobs"
+	@echo "make test-integrations  trainers and trackers with the real libraries (docs/trainers.md)"
 	@echo "make test-stacks  training scripts of Flax, Keras, MaxText and others (docs/stacks.md)"
+	@echo "make test-newest  the same with the newest versions of all of them"
 	@echo "make fuzz      readers and native code on damaged inputs: make fuzz EXECUTIONS=10000000"
 	@echo "make test-lowest  a core selection, with the lowest versions that pyproject.toml allows"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"
+	@echo "make site      the docs as a site that needs no server: build/site/index.html"
 	@echo "make format    format the code"
 	@echo "make bench     every script in benchmarks/"
 	@echo "make lock      rewrite requirements/, the locked versions with hashes (needs uv)"
 	@echo "make sbom      dist/slipstream.cdx.json: what Slipstream depends on, as CycloneDX"
+	@echo "make man       a man page for each command, in build/man/man1"
+	@echo "make dist      the wheel and the sdist, in dist/"
+	@echo "make test-dist both installed into empty environments, on every Python that is here"
 	@echo "make clean     remove environments and caches"
 
 install: $(VENV)/.stamp-core
@@ -72,19 +81,40 @@ test-lowest: $(VENV)-lowest/.stamp
 	$(VENV)-lowest/bin/python -m slipstream.native.warmup
 	$(VENV)-lowest/bin/python -m pytest -n 2 $(LOWEST_TESTS) $(NEED_EXTRAS:%=--ignore=tests/%.py)
 
+# Trainers and trackers with the real libraries that agree on one JAX; Levanter and MaxText take `make test-stacks`.
+test-integrations: .venv-stacks-libraries/.stamp
+	.venv-stacks-libraries/bin/python -m pytest tests/stacks/test_trainers.py tests/stacks/test_trackers.py \
+	  tests/stacks/test_llama_nnx.py
+
 # Each set of libraries has an environment of its own: they don't agree on a JAX.
-test-stacks: .venv-stacks-libraries/.stamp .venv-stacks-levanter/.stamp .venv-stacks-maxtext/.stamp
+test-stacks: $(STACKS)-libraries/.stamp $(STACKS)-levanter/.stamp $(STACKS)-maxtext/.stamp
 	rm -rf build/stacks
-	@failed=0; run() { STACKS_ROWS=build/stacks .venv-stacks-$$1/bin/python -m pytest tests/stacks -k "$$2" || failed=1; }; \
+	@failed=0; run() { STACKS_ROWS=build/stacks $(STACKS)-$$1/bin/python -m pytest tests/stacks -k "$$2" || failed=1; }; \
 	run libraries "not Levanter and not MaxText"; run levanter Levanter; run maxtext MaxText; \
-	.venv-stacks-libraries/bin/python tests/stacks/rows.py build/stacks --write; exit $$failed
+	$(STACKS)-libraries/bin/python tests/stacks/rows.py build/stacks $(STACKS_PAGE); exit $$failed
+
+# The same with the newest of everything, which leaves docs/stacks.md as it is.
+test-newest:
+	rm -rf .venv-newest-* build/newest-*.txt
+	$(MAKE) test-stacks STACKS=.venv-newest STACKS_PAGE=
 
 .venv-stacks-%/.stamp: tests/stacks/requirements-%.txt pyproject.toml
-	$(if $(filter libraries,$*),$(PYTHON),$(PYTHON312)) -m venv .venv-stacks-$*
-	.venv-stacks-$*/bin/python -m pip install --disable-pip-version-check -q --editable . \
-	  --requirement $< pytest pytest-rerunfailures hypothesis
-	.venv-stacks-$*/bin/python -m slipstream.native.warmup
-	@touch $@
+	$(call stack-environment)
+
+.venv-newest-%/.stamp: build/newest-%.txt pyproject.toml
+	$(call stack-environment)
+
+build/newest-%.txt: tests/stacks/requirements-%.txt
+	@mkdir -p build
+	sed '/# stays/!s/==[^ ]*//' $< > $@
+
+define stack-environment
+$(if $(filter libraries,$*),$(PYTHON),$(PYTHON312)) -m venv $(@D)
+$(@D)/bin/python -m pip install --disable-pip-version-check -q --editable . \
+  --requirement $< pytest pytest-rerunfailures hypothesis
+$(@D)/bin/python -m slipstream.native.warmup
+@touch $@
+endef
 
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
@@ -95,6 +125,11 @@ check: $(VENV)/.stamp-test
 
 docs: $(VENV)/.stamp-test
 	$(BIN)/python docs/generate.py
+
+# A link that leads nowhere is an error.
+site: $(VENV)/.stamp-test
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	@echo "build/site/index.html"
 
 format: $(VENV)/.stamp-test
 	$(BIN)/ruff check --fix .
@@ -116,13 +151,28 @@ sbom: $(VENV)/.stamp-test
 	$(PIP) --dry-run --ignore-installed --require-hashes -r requirements/core.txt --report dist/pip-report.json
 	$(BIN)/python scripts/sbom.py dist/pip-report.json dist/slipstream.cdx.json
 
+man: $(VENV)/.stamp-core
+	$(BIN)/python -m slipstream.cli.man_pages build/man/man1
+
+dist: $(VENV)/.stamp-test
+	rm -f dist/slipstream-*.whl dist/slipstream-*.tar.gz
+	$(BIN)/python -m hatchling build --directory dist
+
+# make test-dist DIST_PYTHONS=3.13    one of them, and the wheel only
+DIST_PYTHONS ?= 3.11 3.12 3.13 3.14
+test-dist: dist
+	$(BIN)/python scripts/check_dist.py dist/slipstream-*.whl --where-found $(DIST_PYTHONS:%=--python %)
+	$(if $(filter 3.11,$(DIST_PYTHONS)),$(BIN)/python scripts/check_dist.py dist/slipstream-*.tar.gz --python 3.11)
+
 clean:
-	rm -rf .venv .venv3* .venv-lowest .venv-stacks-* build dist .hypothesis .import_linter_cache .mypy_cache \
+	rm -rf .venv .venv3* .venv-lowest .venv-stacks-* .venv-newest-* build dist .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find src tests docs examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environment: one stamp for each set of packages, out of date when its lock file or pyproject.toml
 # changes. pip accepts only files whose hashes are in the lock file, and builds nothing from elsewhere.
+# A lock file is complete, so pip resolves nothing: asked to, it takes the newest release for a name
+# with an extra (`etils[epath]`) and then refuses it, because its hash is not in the file.
 
 $(VENV)/.stamp-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -131,13 +181,13 @@ $(VENV)/.stamp-venv:
 	@touch $@
 
 $(VENV)/.stamp-core $(VENV)/.stamp-demo $(VENV)/.stamp-test: $(VENV)/.stamp-%: $(VENV)/.stamp-venv pyproject.toml requirements/%.txt
-	$(PIP) --require-hashes --requirement requirements/$*.txt
+	$(PIP) --require-hashes --no-deps --requirement requirements/$*.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.stamp-core
 
 $(VENV)-lowest/.stamp: pyproject.toml requirements/lowest.txt
 	$(PYTHON) -m venv --clear $(VENV)-lowest
-	$(VENV)-lowest/bin/python -m pip install --disable-pip-version-check -q --require-hashes -r requirements/lowest.txt
+	$(VENV)-lowest/bin/python -m pip install --disable-pip-version-check -q --require-hashes --no-deps -r requirements/lowest.txt
 	$(VENV)-lowest/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation --editable .
 	@touch $@
 

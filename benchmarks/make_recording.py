@@ -11,15 +11,18 @@ from slipstream.sources.proto_schema import message
 DATA = Path(__file__).parent.parent / "tests" / "data"
 
 
-def make_recording(source: Path, target: Path, events: int) -> int:
-    """Write a recording with at least `events` device events; returns how many there are."""
+def make_recording(source: Path, target: Path, events: int, period_ps: int | None = None) -> int:
+    """Write a recording with at least `events` device events; returns how many there are.
+
+    Its steps repeat after `period_ps`; by default, as soon as they can.
+    """
     space = message("XSpace").FromString(gzip.decompress(source.read_bytes()))
     device = next(plane for plane in space.planes if plane.name.startswith("/device:GPU"))
     host = next(plane for plane in space.planes if plane.name == "/host:CPU")
     lines = [(device, line) for line in device.lines]
     one = sum(len(line.events) for _, line in lines)
     times = -(-events // one)
-    period_ps = _period_ps(device)
+    period_ps = period_ps or _period_ps(device)
     launches = 1 + max(_launches(device))
     with target.open("wb") as file:
         for plane in space.planes:

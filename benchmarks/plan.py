@@ -23,7 +23,7 @@ from pathlib import Path
 from plan_parts.comparison import compared
 from plan_parts.local_cluster import LocalCluster
 
-from slipstream.outputs.terminal.plan import choices_text
+from slipstream.outputs.terminal.compiled.plan import choices_text
 from slipstream.plan.plans import PlanOptions, plan
 from slipstream.results.planning import Plan
 

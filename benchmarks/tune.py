@@ -25,7 +25,7 @@ from pathlib import Path
 from slipstream.cli.tune.common import LiveTable, seconds
 from slipstream.compiler.compile import machine_of
 from slipstream.experiment.stats import Comparison, compare
-from slipstream.outputs.terminal.tune import settings_text, tuning_json
+from slipstream.outputs.terminal.compiled.tune import settings_text, tuning_json
 from slipstream.results.tuning import Tuning
 from slipstream.tune.measure.ab_window import BASELINE, NULL, ArmFailed, outcome_of, run_ab_window
 from slipstream.tune.measure.in_process import InProcess

@@ -1,4 +1,4 @@
-"""Writes the generated parts of the pages in docs/: command help and column tables.
+"""Writes the generated parts of docs/: command help, tables, and JSON Schemas.
 
     python docs/generate.py            rewrite what is out of date
     python docs/generate.py --check    change nothing; exit 1 if something is out of date
@@ -9,8 +9,13 @@ A page marks where they go; everything around the marks is written by people:
                        <!-- help:end -->                       the commands below it in a group
     docs/columns.md    <!-- columns:EVENT_COLUMNS:begin -->    a tuple of slipstream.profile.events
                        <!-- columns:EVENT_COLUMNS:end -->
+    docs/glossary.md   <!-- glossary:begin -->                 and others: see generated_tables.py
+                       <!-- glossary:end -->
+
+docs/schemas/ is generated as a whole: what each command prints with `--json` (json_schema.py).
 """
 
+import json
 import os
 import re
 import sys
@@ -23,14 +28,19 @@ for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(name, None)
 os.environ |= {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
 
+import generated_tables  # noqa: E402
+import json_schema  # noqa: E402
 import typer.main  # noqa: E402
+from json_shapes import PRINTED  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
+from slipstream.cli.command_tree import command_tree  # noqa: E402
 from slipstream.cli.main import app  # noqa: E402
 from slipstream.profile import events  # noqa: E402
 
 DOCS = Path(__file__).resolve().parent
 COLUMNS_PAGE = "columns.md"
+SCHEMAS = "schemas"
 
 
 class PageError(Exception):
@@ -59,7 +69,49 @@ def main(arguments: list[str]) -> int:
         else:
             (DOCS / page).write_text(after, encoding="utf-8")
             print(f"docs/{page} rewritten")
-    return int(failed)
+    return int(write_schemas(check) or failed)
+
+
+def write_schemas(check: bool) -> bool:
+    """Write or check docs/schemas/; whether something is wrong that a person must see."""
+    troubles = [f"docs/json_shapes.py lacks {name}" for name in with_json() - set(PRINTED)]
+    wanted = {}
+    for command, printed in PRINTED.items():
+        schema = json_schema.schema_of(command, printed)
+        troubles += json_schema.disagreements(command, printed, schema)
+        text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+        wanted[DOCS / SCHEMAS / schema_file(command)] = text
+    (DOCS / SCHEMAS).mkdir(exist_ok=True)
+    there = {path: path.read_text(encoding="utf-8") for path in (DOCS / SCHEMAS).iterdir()}
+    for path in sorted({*wanted, *there}):
+        if wanted.get(path) == there.get(path):
+            continue
+        if check:
+            troubles.append(f"docs/{SCHEMAS}/{path.name} is out of date; run: make docs")
+        elif path in wanted:
+            path.write_text(wanted[path], encoding="utf-8")
+            print(f"docs/{SCHEMAS}/{path.name} rewritten")
+        else:
+            path.unlink()
+            print(f"docs/{SCHEMAS}/{path.name} removed")
+    for trouble in troubles:
+        print(trouble, file=sys.stderr)
+    return bool(troubles)
+
+
+def with_json() -> set[str]:
+    """The commands that have `--json`, as they are typed, and the help itself."""
+    found, nodes = {"--help"}, [command_tree(typer.main.get_command(app), ["slipstream"])]
+    for node in nodes:
+        nodes.extend(node["commands"])
+        if any("--json" in one["flags"] for one in node["parameters"]):
+            found.add(node["command"].removeprefix("slipstream "))
+    return found
+
+
+def schema_file(command: str) -> str:
+    """`flags-lint.json` for `flags lint`."""
+    return f"{command.strip('-').replace(' ', '-')}.json"
 
 
 def pages() -> dict[str, dict[str, str]]:
@@ -73,7 +125,7 @@ def pages() -> dict[str, dict[str, str]]:
         found[COLUMNS_PAGE] = {
             f"columns:{name}": column_table(columns) for name, columns in tables.items()
         }
-    return found
+    return found | generated_tables.pages(command_tree(root, ["slipstream"]))
 
 
 def subcommands(command: Any) -> Iterator[tuple[str, Any]]:
@@ -116,7 +168,7 @@ def read(page: str) -> str:
 
 def fill(page: str, text: str, blocks: dict[str, str]) -> str:
     """`text` with each block between its marks; marks and blocks must match one to one."""
-    marks = re.findall(r"^<!-- ((?:help|columns:\w+)):begin -->$", text, flags=re.MULTILINE)
+    marks = re.findall(r"^<!-- (\w+(?::\w+)?):begin -->$", text, flags=re.MULTILINE)
     for unknown in set(marks) - set(blocks):
         raise PageError(f"docs/{page}: nothing is called {unknown}; known: {', '.join(blocks)}")
     for mark, block in blocks.items():

@@ -4,13 +4,14 @@ import gzip
 import os
 import signal
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("on_ray",)
+pytest_plugins = ("on_ray", "s3_server")
 REPOSITORY = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 # How the reasons of skips begin that continuous integration accepts.
@@ -46,6 +47,8 @@ LONGEST = (
     "compiler/test_llama.py",  # 30
     "run/test_run.py",  # 35
     "run/test_jobs.py",  # 33
+    "run/trackers/test_tracking.py",  # 16
+    "test_clusters.py",  # 15
     "flags/presets/test_preset_effects.py",  # 31
     "run/test_job_python.py",  # 25
     "tune/search/test_screen.py",  # 25
@@ -63,7 +66,10 @@ LONGEST = (
     "compiler/test_model_kernels.py",  # 15
     "tune/measure/test_in_process.py",  # 14
     "tune/test_command.py",  # 13
+    "run/test_bucket.py",  # 14
     "run/test_layouts.py",  # 11
+    "browser/test_notebook.py",  # 11
+    "fleet/test_ray.py",  # 12
 )
 
 
@@ -83,6 +89,21 @@ def no_simulated_link_carries_too_much() -> Generator[None]:
     engine.run = checked
     yield
     engine.run = plain
+
+
+@pytest.fixture(autouse=True, scope="session")
+def all_json_is_as_documented() -> Generator[None]:
+    """Everything that a command prints with `--json` in a test is what its schema says."""
+    if find_spec("jsonschema") is None:  # `make test-lowest` and `make test-stacks` have less
+        yield
+        return
+    from json_contract import checked
+    from slipstream.outputs import json
+
+    plain = json.dumps
+    json.dumps = checked(plain)
+    yield
+    json.dumps = plain
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,7 +16,7 @@ BLOCK = re.compile(
 
 
 def examples():
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         # A command may go on in the next line.
         text = re.sub(r" \\\n\s*", " ", page.read_text())
         for command, shown in BLOCK.findall(text):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -86,3 +88,10 @@ def test_the_lowest_versions_are_those_of_pyproject() -> None:
     for one in declared(None):
         (bound,) = [part.version for part in one.specifier if part.operator == ">="]
         assert Version(found[canonicalize_name(one.name)]) == Version(bound), one
+
+
+def test_what_is_installed_has_all_that_it_needs() -> None:
+    """Packages are installed from the lock files without being resolved: nothing may be missing."""
+    command = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout

@@ -12,7 +12,7 @@ import pytest
 import slipstream
 
 ROOT = Path(__file__).resolve().parent.parent
-INNER_ANALYSES = {"exposures", "latency", "step_samples"}
+INNER_ANALYSES = {"exposures", "latency", "op_groups", "step_samples", "structure"}
 """what other analyses are made of"""
 
 

@@ -13,7 +13,7 @@ from slipstream.experiment.stats import compare
 
 TEXT = """Ranks. Most settings change a step by less than its noise, and no prediction can rank what
 the measurement cannot. So only pairs that the interleaved wall-clock steps distinguish are counted,
-by the rule with which `slipstream optimize` calls a program faster: the whole 95% interval of the
+by the rule with which `slipstream.optimize` calls a program faster: the whole 95% interval of the
 paired ratio (Hodges-Lehmann) is on one side of zero. Each pair is predicted from the costs of every
 setting. The correlation over such pairs is Goodman and Kruskal's gamma: correct minus wrong pairs,
 divided by all. Spearman's covers all settings of a model, noise included, averaged over the sources

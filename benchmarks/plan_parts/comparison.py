@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.outputs.terminal.plan import choices_text
+from slipstream.outputs.terminal.compiled.plan import choices_text
 from slipstream.results.planning import CANNOT_WIN, SIMULATED, Candidate, MachinePlan, Plan
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from slipstream.inline import Inline
+
 if TYPE_CHECKING:
     from slipstream.analyses.bounds import Bounds, bounds
     from slipstream.analyses.collectives import Collectives, collectives
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from slipstream.analyses.hosts import Hosts, hosts
     from slipstream.analyses.memory import Memory, memory
     from slipstream.analyses.network.network import Network, network
+    from slipstream.analyses.op_groups import OpGroup
     from slipstream.analyses.ops import Op, Ops, ops
     from slipstream.analyses.overlap import Overlap, overlap
     from slipstream.analyses.roofline import Roofline, roofline
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from slipstream.analyses.soundness import Soundness, soundness
     from slipstream.analyses.summary import Summary, summary
     from slipstream.api.capture import capture
+    from slipstream.api.notebook_progress import NotebookProgress
     from slipstream.api.optimize import optimize
     from slipstream.compiler.compile import compile
+    from slipstream.compiler.order import Order, read_order
     from slipstream.costs.coverage import Coverage
     from slipstream.costs.extract import extract_costs
     from slipstream.costs.files import read_costs
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
     from slipstream.diagnosis.diagnose import diagnose
     from slipstream.errors import BadInput, CheckFailed, Missing, SlipstreamError
     from slipstream.experiment.receipt import Receipt
+    from slipstream.fleet.fleet import Fleet
+    from slipstream.fleet.read import read_fleet
     from slipstream.machines.machine import Machine
     from slipstream.machines.topology import machine
     from slipstream.outputs.perfetto.trace import write_perfetto
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from slipstream.profile.program import Program
     from slipstream.results.diagnosis import Diagnosis
     from slipstream.results.prediction import Prediction
+    from slipstream.scheduling.comparison import schedule
     from slipstream.simulate.engine import Simulation, simulation
     from slipstream.simulate.prediction import predict
     from slipstream.sources.hlo.reader import read_program
@@ -57,14 +65,18 @@ _HOMES = {
     "Diagnosis": "results.diagnosis",
     "Diff": "analyses.diff.diff",
     "Divisor": "plan.space.annotations",
+    "Fleet": "fleet.fleet",
     "Gaps": "analyses.gaps",
     "Hosts": "analyses.hosts",
     "Machine": "machines.machine",
     "Memory": "analyses.memory",
     "Missing": "errors",
     "Network": "analyses.network.network",
+    "NotebookProgress": "api.notebook_progress",
     "Op": "analyses.ops",
+    "OpGroup": "analyses.op_groups",
     "Ops": "analyses.ops",
+    "Order": "compiler.order",
     "Overlap": "analyses.overlap",
     "Prediction": "results.prediction",
     "Profile": "profile.profile",
@@ -95,8 +107,11 @@ _HOMES = {
     "overlap": "analyses.overlap",
     "predict": "simulate.prediction",
     "read_costs": "costs.files",
+    "read_fleet": "fleet.read",
+    "read_order": "compiler.order",
     "read_program": "sources.hlo.reader",
     "roofline": "analyses.roofline",
+    "schedule": "scheduling.comparison",
     "simulation": "simulate.engine",
     "slack": "analyses.slack",
     "soundness": "analyses.soundness",
@@ -114,14 +129,18 @@ __all__ = [
     "Diagnosis",
     "Diff",
     "Divisor",
+    "Fleet",
     "Gaps",
     "Hosts",
     "Machine",
     "Memory",
     "Missing",
     "Network",
+    "NotebookProgress",
     "Op",
+    "OpGroup",
     "Ops",
+    "Order",
     "Overlap",
     "Prediction",
     "Profile",
@@ -152,8 +171,11 @@ __all__ = [
     "overlap",
     "predict",
     "read_costs",
+    "read_fleet",
+    "read_order",
     "read_program",
     "roofline",
+    "schedule",
     "simulation",
     "slack",
     "soundness",
@@ -162,10 +184,26 @@ __all__ = [
 ]
 
 
+_TRAINERS = ("keras", "levanter", "maxtext")
+"""modules that import the library of the same name"""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _TRAINERS:
+        return import_module(f"slipstream.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
     return getattr(import_module(f"slipstream.{_HOMES[name]}"), name)
+
+
+def _draw(result: object) -> str | None:
+    """A result as HTML, for notebooks."""
+    from slipstream.outputs.html.inline import inline_html
+
+    return inline_html(result)
+
+
+Inline.draw = staticmethod(_draw)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """Input files: regular files only, unpacked within a limit, damage reported as bad input.
 
 open_input      a file to read; a FIFO, device or folder is refused without waiting for it
+open_ranges     the same for a reader that needs a part: no more is transferred from a bucket
 read_input      its content, unpacked if it is compressed
 read_object     its content as a JSON object
 object_or_none  the same, where the file may be missing or damaged
@@ -14,9 +15,10 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from slipstream.errors import BadInput
+from slipstream.remote.paths import RANGE_BYTES, RemotePath, any_path
 from slipstream.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,8 +55,12 @@ _KINDS = (
 
 
 def open_input(path: AnyPath, expected: str) -> BinaryIO:
-    """Open a regular file to read; `expected` says in an error what should be there."""
+    """Open a regular file to read; `expected` says in an error what should be there.
+
+    Of a URL, the local copy is opened.
+    """
     try:
+        path = any_path(path)
         # Opening a FIFO must not wait for a writer.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
         file = os.fdopen(os.open(path, flags | getattr(os, "O_BINARY", 0)), "rb")
@@ -64,14 +70,29 @@ def open_input(path: AnyPath, expected: str) -> BinaryIO:
     if not stat.S_ISREG(mode):
         file.close()
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "not a file")
-        raise BadInput(f"{os.fspath(path)} is {kind}; expected {expected}, in a file")
+        raise BadInput(f"{path} is {kind}; expected {expected}, in a file")
     return file
+
+
+def open_ranges(path: AnyPath, expected: str) -> BinaryIO:
+    """Open a file of which a part is read; in a bucket, only that part is transferred.
+
+    A small file comes as a whole, and stays in the cache for whoever reads the rest.
+    """
+    try:
+        found = any_path(path)
+        if isinstance(found, RemotePath) and found.has_ranges:
+            is_large = found.stat().st_size > RANGE_BYTES
+            return cast(BinaryIO, found.open("rb")) if is_large else open_input(found, expected)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, expected) from None
+    return open_input(found, expected)
 
 
 def unreadable(path: AnyPath, error: Exception, expected: str) -> BadInput:
     """The error for a path that the system refuses: no permission, a name too long, and so on."""
     reason = (getattr(error, "strerror", None) or str(error)).lower()
-    name = os.fspath(path)
+    name = str(path)
     shown = name if len(name) < 200 else f"{name[:80]}…{name[-40:]}"
     return BadInput(f"can't read {shown}: {reason}; expected {expected}")
 
@@ -147,7 +168,7 @@ def read_object(path: AnyPath, expected: str) -> dict[str, Any]:
         found = json.loads(data)
         if isinstance(found, dict):
             return found
-    raise BadInput(f"{os.fspath(path)} has {_json_kind(found)}; expected {expected}, a JSON object")
+    raise BadInput(f"{path} has {_json_kind(found)}; expected {expected}, a JSON object")
 
 
 def object_or_none(path: AnyPath) -> dict[str, Any] | None:

@@ -7,6 +7,9 @@ What is already under a name decides how it is written:
     a pipe, a terminal,   the bytes go into it once they are complete; it is never replaced
     /dev/null, /dev/fd/1
     anything else         refused: a folder, a disk, a socket
+
+A URL (`s3://bucket/name`) gets the file once it is complete. If it can't be uploaded, the file
+stays where it is, and the error says where.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from slipstream.errors import BadInput
+from slipstream.errors import BadInput, SlipstreamError
+from slipstream.remote.paths import RemotePath, any_path
 
 PRIVATE = 0o600
 """the mode of files that hold a command or an environment"""
@@ -42,7 +46,11 @@ def atomic_write(path: str | os.PathLike[str], *, is_private: bool = False) -> I
     A file that exists keeps its mode and, if we may give it away, its owner. A private file is
     readable by its owner only.
     """
-    target = Path(path)
+    target = any_path(path)
+    if isinstance(target, RemotePath):
+        with _uploaded(target) as temporary:
+            yield temporary
+        return
     try:
         through = _special(target)
         real = Path(os.path.realpath(target))
@@ -62,6 +70,26 @@ def atomic_write(path: str | os.PathLike[str], *, is_private: bool = False) -> I
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _uploaded(target: RemotePath) -> Iterator[Path]:
+    """A temporary file that is uploaded at the end; it stays if only that fails."""
+    from slipstream.remote.upload import upload
+
+    folder = Path(tempfile.mkdtemp(prefix="slipstream-"))
+    temporary = folder / (target.name or "file")
+    temporary.touch(PRIVATE)
+    try:
+        yield temporary
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    try:
+        upload(temporary, target)
+    except SlipstreamError as error:
+        raise type(error)(f"{error}; what was written is in {temporary}") from None
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_private(path: Path) -> BinaryIO:

@@ -32,6 +32,8 @@ def test_by_instruction():
     dot = {"phase": "other", "category": "matmul", "description": "x @ y"}
     reduce = {"phase": "other", "category": "all-reduce", "description": "all-reduce 32 B"}
     copy = {"phase": "other", "category": "data movement", "description": "copy 32 B"}
+    dot["shapes"] = "f32[8], f32[8] → f32[8]"
+    reduce["shapes"] = copy["shapes"] = "f32[8] → f32[8]"
     assert ops(steps().build()) == Ops(
         by="instruction",
         steps=2,

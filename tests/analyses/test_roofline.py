@@ -79,7 +79,7 @@ def test_a_device_that_we_do_not_know(external: Path):
     assert (found.mfu, found.peak_flops) == (None, None)
     assert {row.bound for row in found.rows} == {""}
     assert found.flops > 0
-    assert "is not in the GPU catalogue" in found.notes[0]
+    assert "is not in the catalogue" in found.notes[0]
 
 
 @pytest.mark.parametrize("name", ["off_default", "attention_plain", "convolution_plain"])

@@ -135,7 +135,7 @@ def test_a_hook_called_in_a_way_that_we_do_not_know_still_records(tmp_path, said
     hook = slipstream.capture(tmp_path, start=2, steps=2, announce=said.append)
     for _ in range(6):
         captured_step(jnp.eye(16)).block_until_ready()
-        hook("epoch", None, {"loss": 1.0}, force=True)
+        hook("epoch", None, {"loss": 1.0}, verbose=True)
     hook.wait()
     assert recorded_steps(tmp_path) == 2 and len(said) == 1
     assert "'epoch' that it was called with is no step number" in hook.problem
@@ -148,6 +148,21 @@ def test_a_levanter_style_hook_records_its_steps(tmp_path, said):
         hook(StepInfo(number))
     hook.wait()
     assert recorded_steps(tmp_path) == 3 and hook.problem is None
+
+
+def test_levanters_last_call_ends_the_recording(tmp_path, said, caplog):
+    """Its hooks are called with `force`, and once more after the last step, with `force=True`."""
+    hook = slipstream.capture(tmp_path, start=2, steps=20, announce=said.append)
+    for number in range(4):
+        hook(StepInfo(number), force=False)
+        captured_step(jnp.eye(16)).block_until_ready()
+    hook(StepInfo(3), force=True)
+    hook.wait()
+    assert recorded_steps(tmp_path) == 2 and len(said) == 1 and hook.problem is None
+    late = slipstream.capture(tmp_path / "late", start=9)
+    late(StepInfo(0), force=False)
+    late(StepInfo(0), force=True)
+    assert "there were 1 steps, and recording starts with step 9" in late.problem
 
 
 def test_a_hook_inside_a_jitted_function_does_not_raise():
@@ -202,8 +217,8 @@ def test_a_block_that_ends_early_is_saved_or_says_why_not(tmp_path, said, caplog
     assert recorded_steps(tmp_path) == 1 and hook.problem is None
     with slipstream.capture(tmp_path / "short") as hook:
         run_steps(hook, 3)
-    assert "the block ended after 3 steps, and recording starts with step 5" in hook.problem
-    assert "the block ended" in caplog.text
+    assert "there were 3 steps, and recording starts with step 5" in hook.problem
+    assert "there were 3 steps" in caplog.text
 
 
 def test_a_url_gets_a_copy(tmp_path, said):

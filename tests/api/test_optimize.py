@@ -19,7 +19,7 @@ from slipstream.errors import BadInput
 from slipstream.experiment import prepare as preparing
 from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import read_receipt
-from slipstream.experiment.variants import Variant
+from slipstream.experiment.variants import SCHEDULE, Variant
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.jaxhooks.profiler import ProfilerSession
@@ -136,6 +136,30 @@ def test_a_compiled_program_whose_lowering_is_gone_is_refused(tmp_path):
         optimized(compiled, tmp_path)
     with pytest.raises(BadInput, match=r"write optimize\(jax.jit\(f\)\)"):
         optimized(f, tmp_path)
+
+
+class FilterJit:
+    """As `eqx.filter_jit` wraps: it can be lowered, and has the jitted function as an attribute."""
+
+    def __init__(self, function):
+        self.__name__ = function.__name__
+        self._cached = jax.jit(function)
+
+    def __call__(self, *arguments):
+        return self._cached(*arguments)
+
+    def lower(self, *arguments):
+        return self._cached.lower(*arguments)
+
+
+def test_a_librarys_wrapper_of_a_jitted_function_even_if_it_ran_before(tmp_path):
+    function = FilterJit(f)
+    for _ in range(3):  # so that JAX has its fast path
+        before = function(matrix(), matrix(1))
+    step = optimized(function, tmp_path)
+    assert_bitwise(settle(step, matrix(), matrix(1))[0], before)
+    (receipt,) = step.receipts()
+    assert (receipt.verdict, receipt.chosen) == ("faster", "no fusion")
 
 
 def test_a_pmapped_function_runs_as_it_is_and_says_so(tmp_path, caplog):
@@ -437,6 +461,17 @@ def test_a_bug_of_ours_while_compiling_is_not_one_arm_less(tmp_path, monkeypatch
     assert "Traceback" in caplog.text
 
 
+def test_without_an_order_that_arm_is_left_out_and_says_why(tmp_path):
+    timer = planted({"original": 1.0, "no fusion": 0.9})
+    step = optimized(jax.jit(f), tmp_path, timer, variants=(OTHER, SCHEDULE))
+    settle(step, matrix(), matrix(1))
+    (receipt,) = step.receipts()
+    arms = {arm["name"]: arm for arm in receipt.arms}
+    assert "an order is for GPUs, and this program runs on cpu" in arms["schedule"]["error"]
+    assert arms["schedule"]["uses_order"] and arms["schedule"]["is_obeyed"] is None
+    assert not arms["no fusion"]["error"]
+
+
 def test_an_arm_that_does_not_fit_is_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr(preparing, "free_bytes", lambda watched: -1)
     step = optimized(jax.jit(f), tmp_path)
@@ -510,3 +545,10 @@ def test_the_public_name_writes_a_receipt_where_it_was_told(tmp_path):
     ]  # fmt: skip
     assert step.lower(matrix(), matrix(1)).as_text()
     assert "still measured" in slipstream.optimize(jax.jit(f)).report()
+
+
+def test_a_url_is_refused_not_made_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="optimize works in a local folder, and s3://b/x"):
+        slipstream.optimize(jax.jit(lambda x: x), folder="s3://b/x")
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ import gc
 import jax
 import pytest
 
+from slipstream.bench import combinations as combinations_module
 from slipstream.bench.combinations import Combinations
 from slipstream.sources.load import load
 
@@ -64,6 +65,20 @@ def test_a_failure_is_about_one_combination(combinations):
     assert found["raises"]["line"] == "ValueError: width must divide 64"
     assert "xla_no_such_flag" in found["refused"]["line"]
     assert combinations.time("fine", warm=0, steps=1)["is_finite"]
+
+
+def test_it_runs_for_some_seconds_before_the_steps_that_count(combinations, monkeypatch):
+    combinations.add({"fine": {}})
+    clock, ran, times = iter(range(100)), [], combinations._benches["fine"].times
+    monkeypatch.setattr(combinations_module.time, "monotonic", lambda: next(clock))
+
+    def count(name, steps):
+        ran.append(steps)
+        return times(name, steps)
+
+    monkeypatch.setattr(combinations._benches["fine"], "times", count)
+    combinations.time("fine", warm=2, steps=4, warm_s=3.0)
+    assert ran == [2, 2, 2, 4]
 
 
 def test_steps_that_return_no_number_are_timed_and_said_to(combinations):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.bench.bench import Bench
-from slipstream.bench.synthetic_inputs import synthetic_inputs
+from slipstream.bench.synthetic_inputs import RECIPES, synthetic_inputs
 
 STEP = """
 import jax, jax.numpy as jnp
@@ -49,6 +49,22 @@ def test_of_subtrees_that_are_alike_only_the_weights_keep_both_signs():
         }
         assert found == signed
         assert all(np.isfinite(array).all() for array in arrays)
+
+
+@pytest.mark.parametrize("name", ["norm1", "ln_f", "scale", "layernorm"])
+def test_scales_of_norms_are_near_one_and_their_moments_are_not(name):
+    one = jax.ShapeDtypeStruct((40,), jnp.float32)
+    weights = {name: {"weight": one, "bias": one}, "dense": one}
+    state = {"params": weights, "mu": weights, "nu": weights}
+    paths, _ = jax.tree_util.tree_flatten_with_path(state)
+    for recipe in range(RECIPES):
+        made = synthetic_inputs(state, recipe)
+        near_one = {
+            tuple(part.key for part in path)
+            for (path, _), leaf in zip(paths, made, strict=True)
+            if np.abs(np.asarray(leaf.on_devices()) - 1).max() < 0.1
+        }
+        assert near_one == {("params", name, "weight")}
 
 
 @pytest.mark.parametrize(

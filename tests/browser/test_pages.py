@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from scheduling_results import made_up_scheduling
 from slipstream.cli.main import app
 from slipstream.outputs.html.receipt import receipt_page
+from slipstream.outputs.html.schedule import write_schedule
 from slipstream.outputs.html.study import study_page
 from slipstream.results.tuning import HANG, ErrorMargin, KnobEffect, TrialResult, Tuning
 
@@ -61,6 +63,58 @@ def study(tmp_path_factory) -> str:
     return path.as_uri()
 
 
+@pytest.fixture(scope="module")
+def schedule(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("schedule") / "schedule.html"
+    write_schedule(made_up_scheduling(), path)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("diff") / "diff.html"
+    sides = [str(ROOT / f"tests/data/nccl2_{name}_r0.xplane.pb.gz") for name in ("nolhs", "lhs")]
+    done = CliRunner().invoke(app, ["diff", *sides, "--html", str(path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    return path.as_uri()
+
+
+def test_a_comparison(page, comparison):
+    page.goto(comparison)
+    page.locator("#timeline-view[data-ready]").wait_for()
+    assert page.locator("h1").inner_text() == "jit_train_step: faster"
+    said = page.locator("#diff").inner_text()
+    assert "The step takes 3.47 s instead of 3.98 s: exposed communication −508 ms" in said
+    assert "Neither recording contains the XLA flags" in page.locator("#flags").inner_text()
+    assert page.evaluate(CONTRAST) == []
+    # A slice of the first step leads to what it was matched with in the second.
+    view = "SlipstreamDiff.view"
+    page.fill("#timeline input[type=search]", "all-to-all.10.1")
+    page.keyboard.press("Enter")
+    page.locator("#timeline .tl-panel dt", has_text="in the other step").wait_for()
+    lanes = page.evaluate(f"[{view}.selected.lane, {view}.partner.lane]")
+    assert sorted(lane[:2] for lane in lanes) == ["0/", "1/"]
+    page.get_by_role("button", name="Go to its partner").click()
+    assert page.evaluate(f"{view}.selected.lane") == lanes[1]
+    assert page.evaluate(f"{view}.strips") == 2
+
+
+def test_a_schedule(page, schedule):
+    page.goto(schedule)
+    assert page.locator("h1").inner_text() == "Schedule: jit_step"
+    assert "closes 83% of the gap" in page.locator("#orders").inner_text()
+    assert page.locator("#orders tbody tr").count() == 4
+    # One turn in XLA's order and in ours, on one axis: the later end is that of XLA's.
+    boxes = page.locator("#layer .lane-row rect, #layer .lane-row span[style], #layer rect")
+    assert boxes.count() >= 5
+    assert "gather <W>" in page.locator("#layer").inner_html().replace("&lt;", "<").replace(
+        "&gt;", ">"
+    )
+    assert page.locator("#moved tbody tr").count() == 1
+    assert page.locator("#programs tbody tr").count() == 3
+    assert page.evaluate(CONTRAST) == []
+
+
 def test_a_study(page, study):
     page.goto(study)
     assert page.locator("h1").inner_text() == "jit_step"
@@ -95,13 +149,13 @@ def test_a_prediction(page, prediction):
     page.locator("#timeline-view[data-ready]").wait_for()
 
 
-def test_on_a_phone(phone, receipt, prediction, study):
-    for address in (receipt, prediction, study):
+def test_on_a_phone(phone, receipt, prediction, study, schedule):
+    for address in (receipt, prediction, study, schedule):
         phone.goto(address)
         assert phone.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_in_the_dark(dark, receipt, prediction, study):
-    for address in (receipt, prediction, study):
+def test_in_the_dark(dark, receipt, prediction, study, schedule):
+    for address in (receipt, prediction, study, schedule):
         dark.goto(address)
         assert dark.evaluate(CONTRAST) == []

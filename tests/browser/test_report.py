@@ -93,7 +93,7 @@ def assert_is_whole(page, found: Results, without: frozenset[str] | set[str] = f
     expected = [getattr(times, f"{name}_us") for name in names]
     assert parts == [time_text(us) for us in expected if us > 0]
 
-    page.evaluate("SlipstreamReport.opsTable.limit = 1e6; SlipstreamReport.opsTable.draw()")
+    page.evaluate("SlipstreamReport.opsTable.limit = 1e6; SlipstreamReport.opsTable.list(true)")
     rows = page.eval_on_selector_all(
         "#ops-table tbody tr",
         "all => all.map(row => [row.querySelector('.name').firstChild.textContent,"
@@ -120,8 +120,8 @@ def test_a_tpu_between_slices(page, pages, tmp_path):
     found = results(read, path.name, diagnosis=diagnose(read))
     opened(page, pages("tpu", found))
     assert_is_whole(page, found)
-    assert page.locator("#network [data-rule=map-dma-buffer]").count() == 1
-    assert page.locator("#network figure").count() == len(found.network.series) + 1
+    assert page.locator("#megascale [data-rule=map-dma-buffer]").count() == 1
+    assert page.locator("#megascale figure").count() == len(found.network.series) + 1
     assert page.locator("#collectives .empty, #collectives table").count() >= 1
 
 
@@ -243,10 +243,10 @@ def test_the_ops_are_searched_and_sorted(page, pages):
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "ops-search"
     page.keyboard.type("matmul backward")
-    hits = [op for op in found.ops.ops if op.category == "matmul" and op.phase == "backward"]
+    hits = [op for op in found.ops.groups if op.category == "matmul" and op.phase == "backward"]
     total = time_text(sum(op.per_step_us for op in hits))
     state = page.locator("#ops-state")
-    assert state.inner_text() == f"{len(hits)} of {len(found.ops.ops)}, {total}"
+    assert state.inner_text() == f"{len(hits)} of {len(found.ops.groups)}, {total}"
     page.locator("#ops-search").fill("no such op")
     assert state.inner_text() == "no matches"
     page.locator("#ops-search").fill("")
@@ -256,6 +256,38 @@ def test_the_ops_are_searched_and_sorted(page, pages):
     head = page.locator("#overlap table").last.locator("th button").nth(2)
     head.click()
     assert head.locator("xpath=..").get_attribute("aria-sort") == "descending"
+
+
+def test_equal_ops_are_one_row_or_each_its_own(page, pages):
+    found = recorded("off_default")
+    opened(page, pages("off_default", found))
+    same = next(one for one in found.ops.groups if len(one.instructions) > 1)
+    assert same.instruction == same.instructions[0]
+    page.locator("#ops-search").fill(same.instruction)
+    row = page.locator("#ops-table tbody tr", has_text=f"{same.instruction} and ").first
+    cells = [cell.strip() for cell in row.locator("td").all_inner_texts()]
+    assert cells[0].endswith(f"{same.instruction} and {len(same.instructions) - 1} like it")
+    assert cells[-2:] == [time_text(same.per_step_us), share_text(same.share)]
+    row.locator(".name").click()
+    assert f"{len(same.instructions)} in all" in page.locator("#ops-table tr.about").inner_text()
+    page.get_by_role("button", name="Each op").click()
+    assert page.locator("#ops-table tbody tr", has_text=" like it").count() == 0
+    page.locator("#ops-search").fill("")
+    page.evaluate("SlipstreamReport.opsTable.limit = 1e6; SlipstreamReport.opsTable.draw()")
+    assert page.locator("#ops-table tbody tr:not(.about)").count() == len(found.ops.ops)
+
+
+def test_a_finding_has_an_address(page, pages):
+    found = recorded("off_default")
+    address = pages("off_default", found)
+    opened(page, address)
+    last = found.diagnosis.findings[-1]
+    link = page.locator(f"#findings [data-rule={last.rule}] h3 a")
+    link.click()
+    assert page.url == f"{address}#finding-{last.rule}"
+    page.goto("about:blank")
+    opened(page, f"{address}#finding-{last.rule}")
+    until(page, f"document.querySelector('#finding-{last.rule}:target') !== null && scrollY > 0")
 
 
 def test_the_map_goes_into_a_group_and_back(page, pages):
@@ -287,6 +319,7 @@ def test_keys_and_theme(page, pages):
     page.keyboard.press("?")
     assert page.locator("dialog").is_visible()
     page.keyboard.press("Escape")
+    page.locator("dialog").wait_for(state="hidden")
     page.emulate_media(reduced_motion="reduce")
     page.keyboard.press("j")
     page.locator("nav a[aria-current]", has_text="Findings").wait_for()
@@ -385,3 +418,78 @@ def test_names_of_ops_are_only_names(page, pages, tmp_path):
     assert page.locator("img").count() == 0
     assert page.locator("#ops-table .name").first.inner_text().startswith("</script><img")
     assert page.locator(".facts").inner_text().endswith("<b>bad</b>")
+
+
+def test_the_address_leads_to_what_was_seen(page, pages):
+    address = pages("nccl2_lhs_r0", recorded("nccl2_lhs_r0"))
+    opened(page, address)
+    page.locator("#timeline-view[data-ready]").wait_for()
+    view = "SlipstreamReport.view"
+    page.evaluate(f"{view}.setView(1e6, 2e6)")
+    until(page, f"{view}.covers()")
+    lane = f"{view}.source.lanes.find((lane) => lane.kind === 'stream').id"
+    page.evaluate(
+        f"{view}.select({lane}, {view}.current.byLane.get({lane}).start[5], {{ depth: 0 }})"
+    )
+    until(page, "location.hash.includes('from=1000000.000') && location.hash.includes('at=')")
+    chosen, link = page.evaluate(f"{view}.selected.start_us"), page.url
+    page.goto("about:blank")
+    page.goto(link)
+    page.locator("#timeline-view[data-ready]").wait_for()
+    assert page.evaluate(f"[{view}.from, {view}.to]") == pytest.approx([1e6, 2e6])
+    assert page.evaluate(f"{view}.selected.start_us") == pytest.approx(chosen)
+
+
+def test_exposed_time_slack_and_roofline_are_drawn(page, pages):
+    found = recorded("nccl2_lhs_r0")
+    opened(page, pages("nccl2_lhs_r0", found))
+    layers = page.locator("#overlap figure", has_text="Exposed time by layer")
+    assert "30 ms outside of layers" in layers.inner_text()
+    titles = layers.locator("rect title").all_text_contents()
+    exposed = {one.number: one for one in found.layers if one.phase == "backward"}
+    assert {f"turn {n}, backward, communication" in " ".join(titles) for n in range(4)} == {True}
+    assert f"{time_text(exposed[3].communication_us)}" in " ".join(titles)
+    assert page.locator("#overlap .lane-row").count() == 16
+    dots = page.locator("#roofline circle")
+    counted = [row for row in found.roofline.rows if row.best_us is not None and row.flops]
+    assert dots.count() == len(counted)
+    assert "of the roof" in dots.first.locator("title").text_content()
+
+
+def test_the_map_is_an_icicle_on_demand(page, pages):
+    opened(page, pages("nccl2_lhs_r0", recorded("nccl2_lhs_r0")))
+    page.locator("[data-shape=icicle]").click()
+    boxes = page.locator("#map .cell")
+    assert page.locator("#map .group").count() == 0 and boxes.count() > 10
+    # Each row hangs below what it belongs to, and a click on a group goes into it.
+    tops = page.eval_on_selector_all("#map .cell", "all => all.map(one => one.offsetTop)")
+    assert sorted(set(tops))[:2] == [0, 27]
+    first = boxes.first.get_attribute("aria-label").split(",")[0]
+    boxes.first.click()
+    assert page.locator("#map-path").inner_text().split()[-1] == first
+    assert page.evaluate(CONTRAST) == []
+
+
+def test_lives_of_buffers_are_drawn(page, pages):
+    found = recorded("off_default")
+    opened(page, pages("off_default", found))
+    names = page.locator("#memory .lane-name").all_inner_texts()
+    largest = next(one for one in found.memory.programs[0].makers if one.kind == "temporary")
+    assert names[0] == "the peak" and names[1].endswith(largest.description or largest.instruction)
+
+
+def test_tables_and_plots_can_be_copied(page, pages):
+    opened(page, pages("nccl2_lhs_r0", recorded("nccl2_lhs_r0")))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    table = page.locator("#overlap table").first
+    copied = page.evaluate("SlipstreamShare.markdown(document.querySelector('#overlap table'))")
+    lines = copied.splitlines()
+    assert lines[0].startswith("| Phase | Communication |") and lines[1].startswith(
+        "| --- | ---: |"
+    )
+    assert len(lines) == 2 + table.locator("tbody tr").count()
+    page.locator("#overlap .button.share").first.click()
+    until(page, "navigator.clipboard.readText().then((text) => text.startsWith('| Phase'))")
+    size = "SlipstreamShare.imageOf(document.querySelector('.plot svg')).then((c) => c.width)"
+    assert page.evaluate(size) > 500
+    assert page.locator(".button.share", has_text="Copy as image").count() >= 2

@@ -28,10 +28,14 @@ def nccl(data: Path) -> Iterator[Server]:
         yield server
 
 
-def opened(page: Page, server: Server) -> Page:
-    """The page once it has drawn its first view."""
+def opened(page: Page, server: Server, whole: bool = True) -> Page:
+    """The page once it has drawn its first view; by default, of the whole recording."""
     page.goto(server.url)
     page.wait_for_selector(".tl[data-ready]")
+    page.wait_for_selector("#timeline[data-structure]")
+    if whole:
+        page.evaluate(f"{VIEW}.setView({VIEW}.start, {VIEW}.end)")
+        until(page, f"{VIEW}.covers()", bool)
     page.wait_for_selector("#range[data-ready]")
     return page
 
@@ -113,14 +117,53 @@ def longest(page: Page, lane: int) -> int:
 def test_the_address_forgets_the_token_and_the_page_says_what_it_shows(
     page: Page, nccl: Server
 ) -> None:
-    opened(page, nccl)
+    opened(page, nccl, whole=False)
     assert page.url == f"http://127.0.0.1:{nccl.server_port}/"
     assert page.text_content("#title") == "nccl2_lhs_r0"
     assert page.title() == "nccl2_lhs_r0 · slipstream"
     assert "2,052 device events" in (page.text_content("#facts") or "")
-    assert "all-to-all.10.1" in (page.text_content("#range") or "")
+    until(page, "document.querySelector('#range').textContent", lambda t: "all-to-all.10.1" in t)
     page.reload()
     page.wait_for_selector(".tl[data-ready]")
+
+
+def test_it_opens_on_a_typical_step_with_its_structure(page: Page, nccl: Server) -> None:
+    opened(page, nccl, whole=False)
+    # Three steps of about 3.5 s: one of them, and a little around it.
+    assert 3.4e6 < span(page) < 3.8e6 < page.evaluate(f"{VIEW}.end - {VIEW}.start") / 2
+    shown = page.evaluate(f"{VIEW}.rows.filter((row) => row.lane).map((row) => row.lane.name)")
+    assert shown[:5] == ["module", "phase", "turn", "source", "path"]
+    assert shown[5].startswith("Stream")
+    until(page, f"{VIEW}.covers()", bool)
+    texts = f"""(() => {{
+      const id = {VIEW}.source.lanes.find((lane) => lane.name === "turn").id;
+      const found = {VIEW}.current.byLane.get(id);
+      return [...found.name].map((name) => {VIEW}.current.descriptions[name]);
+    }})()"""
+    assert "backward of turn 3 of 4" in page.evaluate(texts)
+
+
+def test_a_span_of_structure_is_measured(page: Page, nccl: Server) -> None:
+    opened(page, nccl, whole=False)
+    page.fill("input[type=search]", "backward of turn 3")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('range-title').textContent", lambda t: t == "Measured")
+    from_us, to_us = page.evaluate(f"{VIEW}.range")
+    assert to_us - from_us == pytest.approx(page.evaluate(f"{VIEW}.selected.duration_us"))
+    assert page.text_content("#selected h3") == "backward of turn 3 of 4"
+
+
+def test_readable_names_first_and_hlo_names_on_demand(page: Page, nccl: Server) -> None:
+    opened(page, nccl, whole=False)
+    name = f"{VIEW}.nameOf({VIEW}.selected)"
+    page.fill("input[type=search]", "all-gather.9.1")
+    page.keyboard.press("Enter")
+    until(page, f"Boolean({VIEW}.selected)", bool)
+    assert page.evaluate(name).startswith("all-gather ")
+    page.focus(".tl-canvas")
+    page.keyboard.press("n")
+    assert page.evaluate(name) == "all-gather.9.1"
+    assert page.get_attribute("text=HLO names", "aria-pressed") == "true"
 
 
 def test_kinds_are_drawn_in_the_theme_s_colours(page: Page, nccl: Server) -> None:
@@ -185,9 +228,7 @@ def test_search_goes_from_hit_to_hit(page: Page, nccl: Server) -> None:
     page.keyboard.press("/")
     page.keyboard.type("all-gather.9.1")
     page.keyboard.press("Enter")
-    until(
-        page, "document.querySelector('#selected h3')?.textContent", lambda t: t == "all-gather.9.1"
-    )
+    until(page, "document.querySelector('#selected')?.textContent", lambda t: "all-gather.9.1" in t)
     first = page.evaluate(f"{VIEW}.selected.start_us")
     assert " of " in (page.text_content(".tl-found") or "")
     page.click("[aria-label^='Next hit']")
@@ -231,9 +272,7 @@ def test_an_op_of_the_summary_is_found_by_a_click(page: Page, nccl: Server) -> N
     opened(page, nccl)
     page.click("#range .ops button >> nth=0")
     until(
-        page,
-        "document.querySelector('#selected h3')?.textContent",
-        lambda t: t == "all-to-all.10.1",
+        page, "document.querySelector('#selected')?.textContent", lambda t: "all-to-all.10.1" in t
     )
 
 
@@ -315,7 +354,7 @@ def test_two_profiles_stand_below_each_other(page: Page, data: Path) -> None:
     assert groups == [
         f"{name} · {of}" for name in names for of in ("GPU:0 · NVIDIA H200", "vm · threads")
     ]
-    assert (firsts, titles) == (1, list(names))
+    assert (firsts, titles) == (2, list(names))
 
 
 def test_a_changed_recording_is_shown_in_place(page: Page, tmp_path: Path) -> None:
@@ -363,6 +402,29 @@ def test_a_selection_and_search_belong_to_one_reading(page: Page, tmp_path: Path
         until(page, f"{VIEW}.hits.length", lambda count: count == 40)
         assert page.evaluate(f"{VIEW}.selected") is None
         assert "dot.1" not in page.evaluate("document.getElementById('selected').textContent")
+
+
+def test_hits_that_come_after_the_lanes_of_structure_are_kept(page: Page, tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "host.xplane.pb", steps=4)
+    with serving(path, watch=True) as server:
+        opened(page, server)
+        page.fill("input[type=search]", "add")
+        until(page, f"{VIEW}.hits.length", lambda count: count == 4)
+        page.evaluate(
+            """() => {
+              const ask = window.fetch;
+              let extended;
+              const structure = new Promise((resolve) => { extended = resolve; });
+              window.fetch = async (url) => {
+                const answer = await ask(url);
+                if (url.startsWith("api/structure")) setTimeout(extended, 200);
+                if (url.startsWith("api/search")) await structure;
+                return answer;
+              };
+            }"""
+        )
+        write_recording(path, steps=40)
+        until(page, f"{VIEW}.hits.length", lambda count: count == 40)
 
 
 def test_a_server_that_ends_is_said_so(page: Page, tmp_path: Path) -> None:
@@ -414,4 +476,16 @@ def test_perfetto_is_asked_only_by_a_click(page: Page, nccl: Server) -> None:
     posted = page.evaluate("window.posted")
     assert posted[0] == ["open", origin] and ["PING", origin] in posted
     assert posted[-1] == [["buffer", "title", "fileName"], origin]
-    assert all(url.startswith(f"http://127.0.0.1:{nccl.server_port}/api/perfetto") for url in asked)
+    # The page may still ask for what is in view; nothing is asked of anyone else.
+    own = f"http://127.0.0.1:{nccl.server_port}/api/"
+    assert all(url.startswith(own) for url in asked)
+    assert sum(url.startswith(f"{own}perfetto") for url in asked) == 1
+
+
+def test_a_link_leads_to_a_place_of_the_recording(page: Page, nccl: Server) -> None:
+    opened(page, nccl, whole=False)
+    page.evaluate(f"{VIEW}.setView(5.0e6, 6.2e6)")
+    until(page, "location.hash", lambda text: "from=5000000.000" in text)
+    page.reload()
+    page.wait_for_selector("#timeline[data-structure]")
+    assert page.evaluate(f"[{VIEW}.from, {VIEW}.to]") == pytest.approx([5.0e6, 6.2e6])

@@ -93,3 +93,21 @@ def test_two_processes_as_one_run(external, tmp_path):
     lines = run("hosts", str(tmp_path)).splitlines()
     assert lines[0] == "2 processes · 2 devices · clocks aligned by 92 collectives"
     assert max(map(len, lines)) <= 80
+
+
+def test_tables_are_arranged_as_asked():
+    lines = run("collectives", NCCL, "--sort", "bytes:asc", "--columns", "bytes,kind").splitlines()
+    assert [line.split() for line in lines[2:4]] == [["bytes", "kind"], ["4", "B", "all-reduce"]]
+    lines = run("roofline", OFFLOAD, "--filter", "^backward · softmax").splitlines()
+    assert lines[3].startswith("largest loss") and len(lines) == 5
+    with pytest.raises(BadInput, match="no column 'lots'; did you mean lost"):
+        run("roofline", OFFLOAD, "--sort", "lots")
+    with pytest.raises(BadInput, match="--wide arranges tables, and --json prints none"):
+        run("roofline", OFFLOAD, "--wide", "--json")
+
+
+def test_a_pipe_is_as_wide_as_columns_says(monkeypatch):
+    assert max(map(len, run("ops", OFFLOAD).splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "130")
+    assert "instruction" in run("ops", OFFLOAD).splitlines()[2]
+    assert "instruction" in run("ops", OFFLOAD, "--wide").splitlines()[2]

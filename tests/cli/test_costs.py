@@ -77,6 +77,23 @@ def test_diff_and_merge(written, data, tmp_path):
     assert run("diff", out, tmp_path / "both.pb", "--json").exit_code == 0
 
 
+def test_costs_of_several_recordings_are_merged(written, data, tmp_path):
+    one, _ = written
+    recordings = [data / f"off_{name}.xplane.pb.gz" for name in ("default", "lhs_nocb")]
+    other, both, merged = (tmp_path / f"{name}.pb" for name in ("other", "both", "merged"))
+    done = run(*recordings, "-o", both)
+    assert done.exit_code == 0 and "100% of the device time has a cost" in done.output
+    run(recordings[1], "-o", other)
+    run("merge", one, other, "-o", merged)
+    assert run("diff", both, merged).output == "131 instructions unchanged\n"
+
+
+def test_rows_are_chosen_before_they_are_cut(written):
+    out, _ = written
+    lines = run("show", out, "--filter", "^copy", "--columns", "instruction", "--top", 1).output
+    assert lines.splitlines()[2:5] == ["instruction", "copy.77", "… and 1 more: --top 2"]
+
+
 def test_nothing_useless_is_written(data, tmp_path):
     done = run(data / "off_default.xplane.pb.gz", "-o", tmp_path / "jax.pb", "--policy", "jax")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from slipstream.cli.diff import parse_gate
 from slipstream.cli.main import app
+from slipstream.cli.profiles.diff import parse_gate
 from slipstream.errors import BadInput, CheckFailed
 from slipstream.machines.topology import machine
 from slipstream.outputs.xplane_writer import write_timeline
@@ -30,7 +30,7 @@ def test_what_it_prints():
     assert lines[0] == "before  off_default.xplane.pb.gz · jit_step 7733d8da · 3 steps · 461 ms"
     assert lines[3].startswith("can't tell: −4.6% (90%: −5.1% … +0.3%)")
     table = lines.index(next(line for line in lines if line.startswith("most changed")))
-    assert lines[table + 1].startswith("copy to") and lines[table + 1].endswith("−19.3")
+    assert lines[table + 1].startswith("forward · copy to") and lines[table + 1].endswith("−19.3")
     assert any("now off the" in line for line in lines)
     assert max(map(len, lines)) <= 80
 
@@ -46,6 +46,7 @@ def test_json():
         "changes",
         "moves",
         "reordered",
+        "groups",
         "gate",
     ]
     assert found["before"]["matched_share"] == 1
@@ -60,7 +61,7 @@ def test_the_gate():
     assert "gate 2.0%: passed" in run(LHS, PGLE, "--gate", "2%")
     with pytest.raises(CheckFailed, match=r"gate 2.0%: failed: slower by at least \+12.1%"):
         run(FAST, SLOW, "--gate", "2%")
-    assert "passed" in run(FAST, SLOW, "--gate", "0.2")
+    assert "passed" in run(FAST, SLOW, "--gate", "20")
     assert "passed" in run(SLOW, FAST, "--gate", "0%")
 
 
@@ -92,7 +93,8 @@ def test_a_gate_that_can_not_be_judged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "share"), [("2%", 0.02), ("0.02", 0.02), (" 1.5% ", 0.015), ("0%", 0), ("150%", 1.5)]
+    ("text", "share"),
+    [("2%", 0.02), ("2", 0.02), ("0.5%", 0.005), (" 1.5% ", 0.015), ("0%", 0), ("150%", 1.5)],
 )
 def test_limits(text, share):
     assert parse_gate(text) == pytest.approx(share)
@@ -100,7 +102,12 @@ def test_limits(text, share):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("2", "did you mean --gate 2%"), ("two", "is not a limit"), ("-1%", "not a limit")],
+    [
+        ("0.02", r"may be 2.00% or 0.02%; write the sign: --gate 2%"),
+        ("two", "is not a limit"),
+        ("-1%", "not a limit"),
+        ("nan", "not a limit"),
+    ],
 )
 def test_what_is_no_limit(text, said):
     with pytest.raises(BadInput, match=said):

@@ -33,9 +33,22 @@ def test_findings_are_no_failure_unless_strict():
 def test_json():
     found = json.loads(run("doctor", "--json", **BROKEN).output)
 
-    assert found.keys() == {"packages", "gpus", "links", "findings"}
+    assert found.keys() == {"packages", "gpus", "tpus", "links", "findings"}
     (finding,) = [one for one in found["findings"] if one["code"] == "expect-pgle"]
     assert finding.keys() == {"code", "level", "what", "why", "fix"}
+
+
+def test_flags_of_libtpu():
+    pytest.importorskip("libtpu")
+    args = "--xla_tpu_rwb_fuson=false --xla_tpu_dot_dot_fusion=true word"
+    found = json.loads(run("doctor", "--json", LIBTPU_INIT_ARGS=args).output)["findings"]
+
+    found = [one for one in found if one["code"] == "libtpu-flags"]
+    assert [(one["level"], one["fix"]) for one in found] == [
+        ("error", "write --xla_tpu_rwb_fusion=false"),
+        ("warning", "slipstream flags lint"),
+    ]
+    assert "did you mean xla_tpu_rwb_fusion?" in found[0]["what"]
 
 
 def test_a_program_is_looked_at_too(tmp_path):

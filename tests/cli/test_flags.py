@@ -69,6 +69,13 @@ def test_explain():
     ]
 
 
+def test_explain_takes_a_flag_as_it_is_pasted():
+    name = "xla_gpu_triton_gemm_any"
+    plain = run("explain", name, "--jaxlib", "0.10.2").output
+    assert run("explain", f"--{name}=true", "--jaxlib", "0.10.2").output == plain
+    assert run("explain", "--jaxlib", "0.10.2", f"--{name}").output == plain
+
+
 def test_explain_what_is_gone():
     lines = run("explain", "xla_gpu_graph_level", "--jaxlib", "0.12.0").output.splitlines()
 
@@ -117,3 +124,49 @@ def test_diff_json():
 
     removed = {entry["name"]: entry["replacement"] for entry in found["removed"]}
     assert removed["xla_gpu_graph_level"]["use"] == "xla_gpu_enable_command_buffer"
+
+
+def test_flags_of_tpus():
+    listed = run("list", "--tpu", "--jaxlib", "0.10.2", "--grep", "collective_matmul_mode|_qos$")
+
+    assert listed.output.splitlines() == [
+        "type          default  set in  flag",
+        "other         AF3      args    megascale_qos",
+        "enum or auto  auto     both    xla_tpu_all_gather_collective_matmul_mode",
+        "enum or auto  auto     both    xla_tpu_reduce_scatter_collective_matmul_mode",
+        "libtpu 0.0.42.1: 3 of 2102 flags",
+    ]
+    hint = run("list", "--jaxlib", "0.10.2", "--grep", "megascale_qos").output.splitlines()[-1]
+    assert hint == "libtpu 0.0.42.1: 1 flag for TPUs matches; list it with --tpu"
+    as_json = json.loads(run("list", "--tpu", "--jaxlib", "0.9.0", "--json").output)
+    assert (as_json["libtpu"], as_json["instead_of"]) == ("0.0.42.1", "that of jaxlib 0.9.0")
+
+
+def test_explain_a_flag_of_tpus():
+    done = run("explain", "xla_tpu_all_gather_collective_matmul_mode", "--jaxlib", "0.11.2")
+
+    assert done.output.splitlines() == [
+        "xla_tpu_all_gather_collective_matmul_mode",
+        "",
+        "libtpu 0.0.48.1: enum or auto, default auto, set in LIBTPU_INIT_ARGS and",
+        "  compiler_options",
+        "  DEFAULT, NONE, POST_SPMD, PRE_SPMD, POST_SPMD_CONSERVATIVE",
+        "history: first seen in libtpu 0.0.42.1 · still there in 0.0.50.1",
+    ]
+    gone = run("explain", "megascale_qos", "--jaxlib", "0.12.0.1").output.splitlines()
+    assert gone[2:] == [
+        "not in libtpu 0.0.50.1",
+        "history: first seen in libtpu 0.0.42.1 · last seen in 0.0.42.1",
+    ]
+    misspelt = run("explain", "xla_tpu_rwb_fuson")
+    assert "did you mean xla_tpu_rwb_fusion" in str(misspelt.exception)
+
+
+def test_diff_of_two_libtpus():
+    lines = run("diff", "0.11.2", "0.12.0.1", "--tpu").output.splitlines()
+
+    assert lines[:3] == ["libtpu 0.0.48.1 → 0.0.50.1", "", "removed"]
+    assert "  megascale_rapideye_outkast_culprit_hosts" in lines
+    assert "  xla_all_to_all_latency_bound_threshold_in_bytes  -1 → 9223372036854775807" in lines
+    other = run("diff", "0.9.0", "0.12.0.1", "--tpu")
+    assert "expected one of 0.10.2, 0.11.2, 0.12.0.1" in str(other.exception)

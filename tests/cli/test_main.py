@@ -44,9 +44,9 @@ def test_help_names_every_command_by_its_purpose():
             *("ops", "overlap", "collectives", "slack", "gaps", "roofline", "memory", "network"),
             *("hosts", "programs", "diff", "report", "serve"),
         ],
-        "Without a GPU": ["compile", "simulate", "machines"],
+        "Without a GPU": ["compile", "simulate", "schedule", "machines"],
         "Settings": ["tune", "flags", "costs", "doctor"],
-        "Other tools": ["export", "query"],
+        "Other tools": ["export", "query", "mcp"],
     }
     assert sorted(sum(listed(plain_help()).values(), [])) == sorted(cli.COMMANDS)
 

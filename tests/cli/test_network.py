@@ -40,6 +40,7 @@ def test_json():
         "latency",
         "collectives",
         "troubles",
+        "guide",
         "notes",
     ]
     assert [len(series["rates"]) for series in found["series"]] == [240, 240]
@@ -56,10 +57,15 @@ def test_each_trouble_and_its_remedy_are_shown(name, tmp_path):
 
 def test_a_healthy_one_says_so(tmp_path):
     path = str(megascale(HEALTHY).write(tmp_path / "host-0.xplane.pb"))
-    shown = run(path)
-    assert "none of the guide's problems were found" in shown
+    page = tmp_path / "page.html"
+    shown = run(path, "--html", str(page))
+    assert page.read_text(encoding="utf-8").count("<small>recorded</small>") == 7
+    assert shown.count("\n✓ ") == 7 and "\n! " not in shown and "\n? " not in shown
     assert "--slice-gbps" in shown
     data = json.loads(run(path, "--json", "--slice-gbps", "100"))
+    assert data["guide"][1].keys() == {
+        "code", "question", "verdict", "basis", "evidence", "remedy", "per_step_us", "source",
+    }  # fmt: skip
     assert data["troubles"] == [] and data["collectives"][0]["stall_us"] > 0
     assert data["latency"]["all"]["p50_us"] == 120
 

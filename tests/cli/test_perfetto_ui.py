@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from free_port import free_port
-from slipstream.cli import perfetto_ui
 from slipstream.cli.main import app
+from slipstream.cli.profiles import perfetto_ui
 from slipstream.errors import Missing
 
 OFFLOAD = str(Path(__file__).parent.parent / "data" / "off_default.xplane.pb.gz")

@@ -12,6 +12,7 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
+from json_contract import check
 from serve.recordings import first_object, write_recording
 
 PATIENCE_S = 300
@@ -46,6 +47,7 @@ def test_json_says_where_it_is(recording: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
     assert set(told) == {"url", "host", "port", "paths"}
+    check("serve", json.dumps(told))
     assert (told["host"], told["paths"]) == ("127.0.0.1", [str(recording)])
     assert told["url"].startswith(f"http://127.0.0.1:{told['port']}/?token=")
 

@@ -14,7 +14,8 @@ KEYS = {
     "machine", "devices", "program", "step_us", "low_us", "high_us", "compute_us",
     "communication_us", "exposed_communication_us", "copy_us", "exposed_copy_us", "idle_us",
     "memory_bytes", "memory_capacity_bytes", "mfu", "power", "bounds", "basis", "waits",
-    "messages", "unknown",
+    "messages", "unknown", "what_if",
+    "fingerprint", "versions",
 }  # fmt: skip
 
 

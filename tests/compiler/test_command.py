@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+from json_contract import check
 from slipstream.compiler.local_gpu import visible_gpu
 from slipstream.sources.hlo.reader import read_program
 
@@ -31,6 +32,7 @@ def test_what_it_prints_and_writes(step, tmp_path):
     assert lines[-1] == f"written: {proto}"
 
     done = slipstream(*target, "-o", str(text), "--json")
+    check("compile", done.stdout)
     found = json.loads(done.stdout)
     assert found["is_cached"] and found["written"] == str(text)
     assert found["memory"]["fits"] and found["memory"]["peak_bytes"] > 0

@@ -15,7 +15,7 @@ from slipstream.compiler.session import _own_messages
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.machines.topology import machine
-from slipstream.outputs.terminal.compile import render_compile
+from slipstream.outputs.terminal.compiled.compile import render_compile
 from slipstream.profile.semantics.backend_config import call_attributes
 from slipstream.units import format_bytes
 

@@ -15,7 +15,7 @@ from slipstream.compiler.worker.process import WorkerProcess
 from slipstream.compiler.workers import Workers
 from slipstream.errors import BadInput, Missing
 from slipstream.machines.topology import machine
-from slipstream.outputs.terminal.compile import render_compile
+from slipstream.outputs.terminal.compiled.compile import render_compile
 
 KERNELS = """
 import jax, jax.numpy as jnp
@@ -82,7 +82,10 @@ def test_flags(step, monkeypatch):
         ]
         with pytest.raises(BadInput, match="libtpu has no flag xla_tpu_nothing"):
             session.compile({"xla_tpu_nothing": 1})
-        with pytest.raises(BadInput, match="_limit_kib is 'much', which libtpu can't read"):
+        with pytest.raises(BadInput, match="did you mean xla_tpu_rwb_fusion\\?"):
+            session.compile({"xla_tpu_rwb_fuson": 1})
+        much = "_limit_kib is 'much', which libtpu can't read; expected a whole number"
+        with pytest.raises(BadInput, match=much):
             session.compile("--xla_tpu_scoped_vmem_limit_kib=much")
         with pytest.raises(BadInput, match="XLA:TPU takes no costs, and v5e-4 has TPUs"):
             session.compile(costs="costs.pb")

@@ -49,6 +49,14 @@ def test_versions(packages, expected):
     assert codes(packages=PACKAGES | packages) == expected
 
 
+@pytest.mark.parametrize("kept", [12, 13])
+def test_of_two_plugins_the_one_with_its_libraries_stays(kept):
+    """`jax[cuda12]` brings NCCL for CUDA 12; the other plugin came with something else."""
+    packages = PACKAGES | {"jax-cuda12-plugin": "0.10.2", f"nvidia-nccl-cu{kept}": "2.28.9"}
+    (found,) = examine(MachineFacts(packages=packages, environment=QUIET))
+    assert found.fix == f"pip uninstall jax-cuda{25 - kept}-plugin jax-cuda{25 - kept}-pjrt"
+
+
 def test_a_gpu_without_a_plugin():
     assert codes(packages={"jax": "0.10.2", "jaxlib": "0.10.2"}) == [("no-plugin", "error")]
 
@@ -196,7 +204,8 @@ def test_tcp_matters_between_hosts_without_infiniband_and_for_megascale():
     assert codes(**plain) == []
     assert codes(hosts, **plain) == [("tcp", "warning")]
     assert codes(hosts, **plain, infiniband=("mlx5_0",)) == []
-    megascale = {"MEGASCALE_NUM_SLICES": "4"}
+    megascale = {f"MEGASCALE_{name}": "4" for name in ("NUM_SLICES", "COORDINATOR_ADDRESS")}
+    megascale["MEGASCALE_SLICE_ID"] = "0"
     assert codes(megascale, **plain, infiniband=("mlx5_0",)) == [("tcp", "warning")]
     assert codes(hosts, sysctls=MULTI_HOST_SYSCTLS) == []
     (finding,) = examine(MachineFacts(PACKAGES, environment=QUIET | hosts, **plain))

@@ -63,7 +63,7 @@ def test_one_rank_tells_of_it_when_it_tells_of_the_compile(receipt, tmp_path, ra
     told = []
     settings = Settings(("true",), tmp_path, rank=(rank, 2))
     done = Context(settings, lambda *said: told.append(said)).finish(receipt)
-    assert [phase for phase, _ in told] == ["compile", "", "verdict"] * times
+    assert [phase for phase, _ in told] == ["compile", "", "verdict", "receipt"] * times
     assert sum(text.startswith("original · costs: ") for _, text in told) == times
     assert done.notes == receipt.notes
 

@@ -1,17 +1,21 @@
 """Arms that are the same program, run in the same way, are found before anything is timed."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from analyses.test_soundness import CONTIGUOUS
+from slipstream.compiler.order import Order
 from slipstream.costs.scheduler_names import looked_up
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
+from slipstream.experiment import variants
 from slipstream.experiment.variants import (
     BOTH,
     COSTS,
     NO_GRAPHS,
+    SCHEDULE,
     Arm,
     Variant,
     drop_duplicates,
@@ -112,3 +116,18 @@ def test_missing_costs_are_not_listed_in_the_log_of_the_job(is_complete, levels)
 
     make_arm(SimpleNamespace(recompile=recompile), COSTS, b"costs", table, program)
     assert asked == levels
+
+
+def test_a_variant_with_an_order_needs_one():
+    arm = make_arm(None, SCHEDULE, None, None, order="no order was found")
+    assert (arm.executable, arm.error) == (None, "no order was found")
+    assert make_arm(None, SCHEDULE, None, None).error == "there is no order for this program"
+
+
+def test_an_order_that_xla_never_asked_for_is_an_error_of_its_arm(monkeypatch):
+    """Such as from a compile that came out of JAX's cache: our pass is not called."""
+    monkeypatch.setattr(variants, "registered", nullcontext)
+    compiled = SimpleNamespace(recompile=lambda flags, costs: object())
+    arm = make_arm(compiled, SCHEDULE, None, None, order=Order({"main": ("a",)}, None))
+    assert arm.executable is None
+    assert arm.error == "XLA did not take the order: it never called the pass"

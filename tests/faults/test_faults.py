@@ -49,7 +49,8 @@ def test_the_harness_finds_a_file_that_is_written_in_place() -> None:
 def test_no_duration_comes_from_a_clock_that_can_be_set() -> None:
     """`time.time` jumps when a clock is set; `time.monotonic` and `perf_counter` don't.
 
-    The date in a manifest of costs, of a recording or of a measurement is no duration.
+    The date in a manifest of costs, of a recording or of a measurement is no duration, nor are the
+    times that trackers show or that files have.
     """
     found = [
         f"{file.relative_to(SOURCE)}: {line.strip()}"
@@ -61,6 +62,10 @@ def test_no_duration_comes_from_a_clock_that_can_be_set() -> None:
     ]
     assert found == [
         'costs/extract.py: "date": datetime.now(UTC).isoformat(timespec="seconds"),',
+        'fleet/fleet.py: "date": datetime.now(UTC).isoformat(timespec="seconds"),',
         'plan/measure/measure.py: now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")',
         "plan/measure/measuring.py: return datetime.now(UTC).date().isoformat()",
+        "run/agent/agent.py: began = time.time()",
+        "run/trackers/event_file.py: now = time.time()",
+        "run/trackers/mlflow.py: now_ms = int(time.time() * 1000)",
     ]

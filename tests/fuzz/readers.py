@@ -320,7 +320,7 @@ def _read_program(path: Path) -> None:
     from slipstream.analyses.memory import program_memory
     from slipstream.errors import BadInput
     from slipstream.machines.topology import machine
-    from slipstream.outputs.terminal.predict import prediction_json, render_predictions
+    from slipstream.outputs.terminal.compiled.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict
     from slipstream.sources.hlo.reader import read_program
 

@@ -5,7 +5,7 @@ import pytest
 from slipstream.errors import BadInput
 from slipstream.machines.machine import Torus
 from slipstream.machines.topology import machine
-from slipstream.machines.tpus import tpus
+from slipstream.machines.tpus import known_tpu, tpus
 
 TYPES = {
     "v4": "8=2x2x1 16=2x2x2 32=2x2x4 64=2x4x4 128=4x4x4 384=4x4x12 1536=8x8x12 4096=8x16x16",
@@ -137,3 +137,12 @@ def test_what_only_one_kind_has_is_asked_of_it() -> None:
     with pytest.raises(BadInput, match="8xH200 has GPUs"):
         _ = machine("8xH200").tpu
     assert machine("v5p-8").at(0.5).tpu.peak_flops["bf16"] == 459e12 / 2
+
+
+def test_tpus_are_known_by_the_names_of_jax_and_of_its_profiler() -> None:
+    names = ["TPU v6 lite", "TPU v6 Lite", "TPU v5", "TPU v5p", "TPU v5 Lite", "TPU v4", "TPU7x"]
+    found = [known_tpu(name) for name in names]
+    assert [tpu and tpu.name for tpu in found] == [
+        "v6e", "v6e", "v5p", "v5p", "v5e", "v4", "tpu7x",
+    ]  # fmt: skip
+    assert known_tpu("TPU") is None

@@ -78,6 +78,7 @@ SUMMARY = Summary(
         "other": 0.0,
     },
     top=(MATMUL, SOFTMAX, COPY),
+    top_groups=OPS.groups,
     warnings=(
         ProfileWarning(
             "host-copies",

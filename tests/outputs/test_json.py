@@ -20,7 +20,9 @@ MATMUL = {
     "scope": "block/mlp",
     "source": "/home/someone/train/model.py:26",
     "description": "x @ w1ᵀ",
+    "shapes": "",
 }
+GROUP = {**MATMUL, "instructions": ["gemm_fusion_dot.7"]}
 STEP = {
     "name": "jit_step(1)",
     "fingerprint": "7733d8da9f00c0ffee",
@@ -40,7 +42,7 @@ CONVERT = {
 
 
 def test_summary():
-    summary = replace(SUMMARY, top=SUMMARY.top[:1])
+    summary = replace(SUMMARY, top=SUMMARY.top[:1], top_groups=SUMMARY.top_groups[:1])
     assert json.loads(dumps(summary_json(summary))) == {
         "hosts": ["worker-0"],
         "versions": {"jax": "0.11.2", "jaxlib": "0.11.2"},
@@ -78,6 +80,7 @@ def test_summary():
             "other": 0.0,
         },
         "top": [MATMUL],
+        "top_groups": [GROUP],
         "warnings": [
             {
                 "code": "host-copies",
@@ -95,6 +98,8 @@ def test_ops():
         "attributed_share": 0.998,
         "total_us": 1338000.0,
         "ops": [MATMUL],
+        "groups": [GROUP],
+        "tree": [],
     }
     assert len(ops_json(OPS)["ops"]) == 3
 

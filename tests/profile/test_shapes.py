@@ -71,3 +71,9 @@ def tuples(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
 def test_text_and_back(shape: Shape) -> None:
     assert parse_shape(str(shape)) == shape
     assert shape.bytes == sum(leaf.bytes for leaf in shape.leaves())
+
+
+def test_memories_have_names():
+    names = {number: parse_shape(f"f32[8]{{0:S({number})}}").memory for number in range(12)}
+    assert (names[0], names[1], names[4], names[5]) == ("HBM", "VMEM", "SMEM", "host")
+    assert (names[6], names[9], names[11]) == ("registers", "pinned HBM", "S(11)")

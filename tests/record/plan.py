@@ -18,7 +18,7 @@ import json
 import os
 from pathlib import Path
 
-from slipstream.outputs.terminal.plan import plan_json
+from slipstream.outputs.terminal.compiled.plan import plan_json
 from slipstream.plan.measure.measure import measure
 from slipstream.plan.measure.selection import MeasureOptions
 from slipstream.plan.plans import PlanOptions, plan, show
@@ -54,7 +54,7 @@ def make_plans(folder, names):
         print(f"{name}: {machine.counts}; recommended {best}", flush=True)
 
 
-def measure_plans(folder, out, names, is_all=True, use_gpu=None):
+def measure_plans(folder, out, names, is_all=True, use_gpu=None, budget_s=540.0):
     found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
     for name in names:
         os.environ.update(MODELS[name][1])
@@ -66,7 +66,7 @@ def measure_plans(folder, out, names, is_all=True, use_gpu=None):
             is_all=is_all,
             rounds=ROUNDS,
             steps=STEPS,
-            budget_s=540.0,
+            budget_s=budget_s,
             records=False,
         )
         after = measure(
@@ -159,6 +159,7 @@ def main():
     parser.add_argument(
         "--predicted", action="store_true", help="measure only what was not bounded away"
     )
+    parser.add_argument("--budget", type=float, default=540.0, help="seconds for each model")
     parser.add_argument("--read", nargs=2, metavar=("OUT", "KEPT"))
     parser.add_argument("--only", choices=MODELS)
     options = parser.parse_args()
@@ -166,7 +167,13 @@ def main():
     if options.plan:
         make_plans(options.plan, names)
     if options.measure:
-        measure_plans(Path(options.measure[0]), options.measure[1], names, not options.predicted)
+        measure_plans(
+            Path(options.measure[0]),
+            options.measure[1],
+            names,
+            not options.predicted,
+            budget_s=options.budget,
+        )
     if options.read:
         read(*options.read)
     if options.table:

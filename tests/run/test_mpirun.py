@@ -74,7 +74,7 @@ def test_ranks_of_mpirun_agree_and_end_with_it(started, tmp_path):
         if "No address added" in said.read_text() or "already in use" in said.read_text():
             raise RaceLost("the coordinator's port was taken") from problem
         raise
-    printed = (tmp_path / "out.txt").read_text()  # lines of two ranks may be mixed
+    printed = (tmp_path / "out.txt").read_text()
     assert "begun 0 of 2" in printed and "begun 1 of 2" in printed
     assert said.read_text().count("verdict") == 1
     first, second = (

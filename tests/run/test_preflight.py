@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.run.layouts import run_layouts
-from slipstream.run.preflight import job_warnings
+from slipstream.run.preflight import check_job, job_warnings
 from slipstream.run.run import run
 from slipstream.run.settings import Settings
 from slipstream.run.simulated import run_simulated
@@ -31,6 +31,14 @@ def test_a_launcher_belongs_in_front_of_us(command, is_told):
 def test_a_jax_that_is_too_old_or_untested(jaxlib, told):
     found = job_warnings(("python",), jaxlib)
     assert len(found) == len(told) and all(map(str.startswith, found, told))
+
+
+def test_flags_that_only_libtpu_reads_stop_no_job(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_of_yesterday=1")
+    found = check_job(Settings(("true",), tmp_path, presets=("tpu-vmem-dense",)))
+
+    args = "--xla_tpu_scoped_vmem_limit_kib=98304 --xla_tpu_of_yesterday=1"
+    assert found.environment == {"LIBTPU_INIT_ARGS": args}
 
 
 @pytest.mark.parametrize("way", ["run", "simulate", "layouts"])

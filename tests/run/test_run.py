@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from run_jobs import Started, conclude, run, train
 from slipstream.cli.main import app
 from slipstream.costs.files import read_costs
+from slipstream.diagnosis.diagnose import diagnose
 from slipstream.experiment.receipt import read_receipt
 from slipstream.run.run_dir import done_facts, read_json
 from slipstream.sources.hlo.reader import read_program
@@ -54,6 +55,14 @@ def test_the_job_prints_and_ends_as_without_us(first):
 def test_the_phases_are_told_in_order(first):
     assert first.phases == ALL_PHASES
     assert "steps 5–7 of jit_f captured" in first.err
+
+
+def test_it_names_the_receipt_and_what_to_do_next(first):
+    said = " ".join(first.err.split())
+    assert "receipt out/receipt.html next " in said
+    assert "slipstream diagnose out shows what slows the step" in said
+    assert ("the same command again runs" in said) == (first.receipt["chosen"] != "original")
+    assert diagnose(load(first.folder)).program
 
 
 def test_the_receipt_holds_every_arm_and_the_way_to_repeat_it(first, job):

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from run_jobs import run
+from slipstream.jaxhooks.order_pass import is_supported
 from slipstream.run.run_dir import done_facts
 from slipstream.sources.load import load
 
@@ -34,7 +35,8 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulated")
     (folder / "job.py").write_text(JOB)
     job = [sys.executable, "job.py"]
-    return run(folder / "out", job, "--simulate", "2xH200", cwd=folder, JAX_PLATFORMS="")
+    options = ("--simulate", "2xH200", "--schedule")
+    return run(folder / "out", job, *options, cwd=folder, JAX_PLATFORMS="")
 
 
 def test_it_walks_the_same_phases_and_the_job_prints_nothing(done):
@@ -58,9 +60,21 @@ def test_xla_took_the_costs(done):
     pgle = done.receipt["pgle"]
     assert pgle["applied"] is True
     assert pgle["found"] > 0 and pgle["missing"] == 0
-    names = [arm["name"] for arm in done.receipt["arms"]]
+    arms = [arm for arm in done.receipt["arms"] if not arm["uses_order"]]
+    names = [arm["name"] for arm in arms]
     assert names == ["original", "costs", "no command buffers", "costs, no command buffers"]
-    assert all(arm["step_us"] > 0 for arm in done.receipt["arms"])
+    assert all(arm["step_us"] > 0 for arm in arms)
+
+
+def test_an_order_of_our_own_is_one_more_variant_or_says_why_not(done):
+    arms = [arm for arm in done.receipt["arms"] if arm["uses_order"]]
+    assert [arm["name"] for arm in arms] == ["schedule", "schedule, no command buffers"]
+    for arm in arms:
+        if is_supported():
+            # There is one collective, at the end: nothing could hide it.
+            assert arm["is_obeyed"] or "no order was found" in arm["error"]
+        else:
+            assert "JAX 0.11" in arm["error"]
 
 
 def test_the_folder_is_that_of_any_run(done):

@@ -15,9 +15,9 @@ from slipstream.sources.load import load
 
 def test_an_event_of_a_device() -> None:
     assert detail(scene_of(two_steps()), 0, 14.0, 0) == {
-        "title": "dot.1",
+        "title": "x @ y",
         "rows": [
-            ("what", "x @ y"),
+            ("instruction", "dot.1"),
             ("kind", "compute"),
             ("per execution", "10 µs (median of 2 executions)"),
             ("program", STEP),
@@ -71,7 +71,8 @@ def test_partners_point_at_each_other() -> None:
     assert there["partner"] == {
         "lane": 1, "start_us": 15.0, "duration_us": 1.0, "depth": 0, "name": "all-gather-done.1",
     }  # fmt: skip
-    assert (back["title"], back["partner"]["start_us"]) == ("all-gather-done.1", 8.0)
+    assert back["title"] == "wait for all-gather 32 B"
+    assert back["partner"]["start_us"] == 8.0
 
 
 def test_a_recorded_collective_has_bytes_slack_source_and_what_waits_for_it(data: Path) -> None:

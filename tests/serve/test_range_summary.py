@@ -43,17 +43,19 @@ def test_summary_of_a_window() -> None:
                 "ops": [
                     {
                         "name": "all-reduce.1",
+                        "readable": "all-reduce 32 B",
                         "kind": "communication",
                         "us": 6.0,
                         "source": "",
-                        "description": "all-reduce 32 B",
+                        "description": "",
                     },
                     {
                         "name": "dot.1",
+                        "readable": "x @ y",
                         "kind": "compute",
                         "us": 5.0,
                         "source": "",
-                        "description": "x @ y",
+                        "description": "",
                     },
                 ],
                 "more": 0,

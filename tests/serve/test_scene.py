@@ -9,7 +9,7 @@ import pytest
 from builders import profile
 from slipstream.profile.profile import Profile
 from slipstream.serve.encoding import COLUMNS, slices
-from slipstream.serve.scene import Scene, members_of
+from slipstream.serve.scene import KINDS, STRUCTURE_KINDS, Scene, members_of
 
 
 def two_steps(first_us: float = 0, us: float = 10) -> Profile:
@@ -56,10 +56,11 @@ def test_the_message_has_every_slice() -> None:
     header, columns = unpacked(slices(scene, 0, scene.span_us, 1000, range(3)))
     assert header == {
         "names": ["dot.1", "all-reduce.1", "train", "inner"],
+        "readable": ["", "", "", ""],
         "descriptions": ["", "", "", ""],
-        "kinds": ["compute", "communication", "copy", "host"],
+        "kinds": [*KINDS, *STRUCTURE_KINDS],
         "lanes": [[0, 2], [1, 2], [2, 2]],
-        "steps": [[0, 0.0, 14.0], [1, 14.0, 28.0]],
+        "steps": [[0, 0, 0.0, 14.0], [0, 1, 14.0, 28.0]],
     }
     assert {name: column.tolist() for name, column in columns.items()} == {
         "start": [0, 14, 8, 22, 0, 1],
@@ -76,7 +77,27 @@ def test_names_are_explained_once_that_is_known() -> None:
     scene = scene_of(two_steps())
     assert scene.layers[0].names.searched
     header, _ = unpacked(slices(scene, 0, scene.span_us, 1000, [0, 1]))
-    assert header["descriptions"] == ["x @ y", "all-reduce 32 B"]
+    assert header["readable"] == ["x @ y", "all-reduce 32 B"]
+
+
+def test_lanes_of_structure_come_after_all_others() -> None:
+    scene = scene_of(two_steps())
+    assert scene.all_lanes == scene.lanes
+    assert [lane.name for lane in scene.structure_lanes] == ["module", "path"]
+    header, columns = unpacked(slices(scene, 0, scene.span_us, 1000, [3]))
+    assert (header["names"], header["lanes"]) == (["jit_step"], [[3, 2]])
+    assert columns["start"].tolist() == [0, 14]
+    kinds = [header["kinds"][kind] for kind in columns["kind"]]
+    assert kinds == ["structure", "structure"]
+
+
+def test_the_typical_step_is_the_one_of_median_length() -> None:
+    assert scene_of(two_steps()).typical_step() == (0.0, 14.0)
+
+
+def test_every_profile_has_its_steps() -> None:
+    scene = scene_of(two_steps(100), two_steps(5, us=8))
+    assert [row[:2] for row in scene.steps(0, scene.span_us, 9)] == [[0, 0], [0, 1], [1, 0], [1, 1]]
 
 
 def test_only_lanes_asked_for_and_only_the_top_of_tops() -> None:
@@ -118,7 +139,7 @@ def test_names_of_paths_stay_apart() -> None:
 def test_steps_too_many_to_see_are_left_out() -> None:
     scene = scene_of(two_steps())
     assert scene.steps(0, 28, most=1) == []
-    assert scene.steps(15, 28, most=1) == [[1, 14.0, 28.0]]
+    assert scene.steps(15, 28, most=1) == [[0, 1, 14.0, 28.0]]
 
 
 def test_nothing_recorded_is_nothing_shown() -> None:

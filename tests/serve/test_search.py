@@ -13,9 +13,11 @@ def test_hits_are_in_time_and_know_their_place() -> None:
     found = search(scene_of(two_steps()), "ALL-reduce", 0, 100)
     assert found["total"] == 2
     assert found["hits"] == [
-        {"lane": 1, "depth": 0, "start_us": 8.0, "duration_us": 6.0, "name": "all-reduce.1"},
-        {"lane": 1, "depth": 0, "start_us": 22.0, "duration_us": 6.0, "name": "all-reduce.1"},
-    ]
+        {"lane": 1, "depth": 0, "start_us": 8.0, "duration_us": 6.0, "name": "all-reduce.1",
+         "readable": "all-reduce 32 B"},
+        {"lane": 1, "depth": 0, "start_us": 22.0, "duration_us": 6.0, "name": "all-reduce.1",
+         "readable": "all-reduce 32 B"},
+    ]  # fmt: skip
 
 
 def test_kernels_are_found_by_their_names_and_by_all_words() -> None:

@@ -9,7 +9,7 @@ from link_invariant import check_links
 from schedules import MACHINE, NOTHING, costs, gather, gathered, kernel, program
 from slipstream.machines.links import LINK_OUT
 from slipstream.machines.topology import machine
-from slipstream.outputs.terminal.predict import render_predictions
+from slipstream.outputs.terminal.compiled.predict import render_predictions
 from slipstream.profile.program import Program
 from slipstream.simulate.clock import NodeTimes
 from slipstream.simulate.engine import simulation

@@ -11,7 +11,7 @@ from slipstream.compiler.messages import CompilerMessage
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.machines.power import Power
 from slipstream.machines.topology import machine
-from slipstream.outputs.terminal.predict import prediction_json, render_predictions
+from slipstream.outputs.terminal.compiled.predict import prediction_json, render_predictions
 from slipstream.results.prediction import Prediction
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import simulation

@@ -49,7 +49,8 @@ def run_both_ways(stack: Stack, folder: Path, until_compared: bool) -> BothWays:
 
 def _run_with_us(stack: Stack, folder: Path, longer: tuple[int, ...]) -> tuple[Run, dict, int]:
     # A CPU makes the same program of all variants that are always tried.
-    options = (*OTHER, "--rounds", str(ROUNDS))
+    # What a tracker gets of us, a job without us can't leave.
+    options = (*OTHER, "--rounds", str(ROUNDS), "--track", "none")
     for factor in longer:
         place, receipts = folder / f"ours{factor}", folder / f"receipts{factor}"
         steps = factor * stack.steps

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +11,7 @@ from slipstream.cli.main import app
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import flag_value_error
-from slipstream.outputs.terminal.tune import render_tuning
+from slipstream.outputs.terminal.compiled.tune import render_tuning
 from slipstream.results.tuning import TrialResult, Tuning
 from slipstream.tune.apply import winning_settings
 
@@ -39,6 +40,8 @@ def test_a_study_is_started_shown_resumed_and_applied(target, tmp_path):
     assert "slipstream tune</title>" in page.read_text(encoding="utf-8")
     assert f"{again['distinct_programs']} distinct program" in shown
     assert max(map(len, shown.splitlines())) <= 80
+    ranked = invoke(f"tune show {study} --columns step --sort step:desc")
+    assert "step" in ranked and ranked != shown
     best = json.loads(invoke(f"tune show {study} --json"))["best"]["settings"]
     for form in ("sh", "dotenv", "json", "python", "slurm", "k8s"):
         written = invoke(f"tune apply {study} --for {form}")
@@ -104,3 +107,26 @@ def test_flags_of_tpus_go_into_libtpus_variable():
     )
     assert "no step of a TPU was measured" in " ".join(render_tuning(won, 80).plain.split())
     assert "no step of a TPU was measured" not in render_tuning(won_by({}), 80).plain
+
+
+@pytest.mark.parametrize(
+    ("cycles", "said"),
+    [
+        ((1000, 950, 990), "XLA's own cycles agree: -5.0% for the best"),
+        (
+            (1000, 1010, 990),
+            "XLA's own cycles say +1.0% of the best; the best by both is 2: -10.0% simulated, "
+            "-1.0% in cycles",
+        ),
+        ((1000, 1000, 1001), "XLA's own cycles say +0.0% of the best; no candidate is faster by"),
+    ],
+)
+def test_what_the_tpu_compiler_itself_says_of_the_best(cycles, said):
+    won = won_by({"xla_tpu_rwb_fusion": "false"}, "v5p-8")
+    other = TrialResult(2, {"xla_tpu_dot_dot_fusion": "true"}, "ok", "search", 1.8, change=-0.1)
+    trials = tuple(
+        replace(one, compiler_cycles=count)
+        for one, count in zip((*won.trials, other), cycles, strict=True)
+    )
+    won = replace(won, baseline=trials[0], best=trials[1], trials=trials)
+    assert said in " ".join(render_tuning(won, 80).plain.split())

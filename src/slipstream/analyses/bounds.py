@@ -23,7 +23,7 @@ from slipstream.machines.links import LINKS, link_names, program_loads
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Instruction, Program
-from slipstream.profile.semantics.traffic import bytes_accessed
+from slipstream.profile.semantics.traffic import device_bytes
 
 WORTHWHILE = 0.02
 """a smaller gain is within the noise: two runs of one program differ as much"""
@@ -123,7 +123,7 @@ class _Counted:
                 us = self._us(instruction)
                 compute += us
                 serial += us
-                memory += bytes_accessed(self.program, instruction) / self.bandwidth * 1e6
+                memory += device_bytes(self.program, instruction) / self.bandwidth * 1e6
         path = _critical_path(computation, lambda i: _path(inner.get(i.name), self._us(i)))
         return _Least(compute, path, memory, max(serial, path, *links), tuple(links))
 

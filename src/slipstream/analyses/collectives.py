@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import collective_of, found_instruction, label
+from slipstream.analyses.op_groups import grouped, layer_key
 from slipstream.analyses.skew import MatchedCollectives, match_collectives
 from slipstream.errors import BadInput
+from slipstream.inline import Inline
 from slipstream.machines.gpus import gpu
 from slipstream.machines.machine import Gpu, Tpu
-from slipstream.machines.tpus import tpus
+from slipstream.machines.tpus import known_tpu
 from slipstream.profile.events import Array, distinct, median
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective
+from slipstream.profile.semantics.layers import rolled_description, rolled_scope
 from slipstream.profile.timeline.kinds import COMMUNICATION
 from slipstream.profile.timeline.steps import averaged_over
+from slipstream.profile.timeline.windows import attending, hidden_windows
 
 _NCCL = re.compile(
     r"nccl\w*?_(?P<what>AllReduce|AllGather|ReduceScatter|Reduce|Broadcast)\w*?"
@@ -79,6 +85,17 @@ class CollectiveRow:
 
 
 @dataclass(frozen=True)
+class CollectiveGroup(CollectiveRow):
+    """Equal collectives of unrolled layers: of the same kind, size, participants and source line.
+
+    `instruction` is the longest of them; times and counts are sums, durations and bandwidths means.
+    """
+
+    instructions: tuple[str, ...] = ()
+    """all of them, the longest first"""
+
+
+@dataclass(frozen=True)
 class Straggler:
     """One device, and how often the others waited for it."""
 
@@ -99,7 +116,7 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Collectives:
+class Collectives(Inline):
     """The communication of the steps, by instruction."""
 
     steps: int
@@ -115,6 +132,12 @@ class Collectives:
     """median spread of one collective's ends after the clocks were aligned"""
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def groups(self) -> tuple[CollectiveGroup, ...]:
+        """The rows with equal collectives as one, the longest first."""
+        merged = [_merged(same) for same in grouped(self.rows, _equality)]
+        return tuple(sorted(merged, key=lambda group: -group.per_step_us))
+
     @property
     def straggler(self) -> Straggler | None:
         """The device that the others wait for, if there is one.
@@ -129,6 +152,40 @@ class Collectives:
         return first if by_chance < CHANCE and first.caused_us > uncertainty_us else None
 
 
+def _equality(row: CollectiveRow) -> Hashable:
+    if not row.description:
+        return (row.program, row.instruction)  # nothing tells what else it equals
+    return (*layer_key(row), row.kind, row.bytes, row.group_size, row.groups, row.algorithm)
+
+
+def _merged(rows: Sequence[CollectiveRow]) -> CollectiveGroup:
+    by_time = sorted(rows, key=lambda row: -row.per_step_us)
+    values = {one.name: getattr(by_time[0], one.name) for one in fields(CollectiveRow)}
+    if len(rows) > 1:
+        for name in ("count", "per_step_us", "exposed_us", "per_step_count"):
+            values[name] = sum(getattr(row, name) for row in rows)
+        for name in ("median_us", "moving_us", "bandwidth", "bus_bandwidth", "link_share"):
+            values[name] = _mean(rows, name)
+        waits = [row.wait_us for row in rows if row.wait_us is not None]
+        values["wait_us"] = sum(waits) if waits else None
+        values["members_recorded"] = min(row.members_recorded for row in rows)
+        values["scope"] = rolled_scope(values["scope"])
+        values["description"] = rolled_description(values["description"])
+    return CollectiveGroup(**values, instructions=tuple(row.instruction for row in by_time))
+
+
+def _mean(rows: Sequence[CollectiveRow], name: str) -> float | None:
+    """The mean over executions; a rate's is that of all bytes over all time."""
+    known = [row for row in rows if getattr(row, name) is not None]
+    if not known:
+        return None
+    # Bytes are equal, so the mean of rates is weighted by time.
+    is_rate = not name.endswith("_us")
+    weights = [row.count * (row.moving_us if is_rate else 1.0) for row in known]
+    values = [float(getattr(row, name)) for row in known]
+    return float(np.average(values, weights=weights)) if sum(weights) else values[0]
+
+
 def _chance(last: int, meetings: int, share: float) -> float:
     """Probability that a device arrives last at least so often, if all do so equally often."""
     spread = math.sqrt(meetings * share * (1 - share))
@@ -140,20 +197,74 @@ def _chance(last: int, meetings: int, share: float) -> float:
     )
 
 
-def collectives(profile: Profile) -> Collectives:
-    """Kind, size, bandwidth and waits of every collective in the steps."""
+@dataclass(frozen=True)
+class Meetings:
+    """What matching with other devices says about the collectives of a profile."""
+
+    rows: Array
+    """the matched events of the profile"""
+    wait_ps: Array
+    """how long its device waited for the last to arrive"""
+    moving_ps: Array
+    """how long the last to arrive took: it waits least, so bytes move during all of its time"""
+    members: Array
+    """devices that recorded the same"""
+    stragglers: tuple[Straggler, ...]
+    recorded: int
+    """devices that took part"""
+    alignment_us: float | None
+    notes: tuple[str, ...] = ()
+
+    def taken(self, chosen: Array) -> Meetings:
+        """The same for the chosen events, given as a mask, of the profile."""
+        kept = chosen[self.rows]
+        rows = (np.cumsum(chosen) - 1)[self.rows[kept]]
+        columns = ("wait_ps", "moving_ps", "members")
+        return replace(self, rows=rows, **{name: getattr(self, name)[kept] for name in columns})
+
+
+def meetings(matched: MatchedCollectives, devices: slice = slice(None)) -> Meetings:
+    """Matched collectives, of all devices or of some; rows are those of the matched profile."""
+    rows = matched.rows[:, devices]
+    known = rows >= 0
+    members = np.broadcast_to((matched.rows >= 0).sum(axis=1)[:, None], known.shape)[known]
+    times = (np.empty(0), np.empty(0))
+    if len(matched):
+        shortest = np.broadcast_to(np.nanmin(matched.durations, axis=1)[:, None], known.shape)
+        times = (matched.waits[:, devices][known], shortest[known])
+    return Meetings(
+        rows[known],
+        *times,
+        members,
+        stragglers=stragglers(matched),
+        recorded=int((matched.rows >= 0).any(axis=0).sum()),
+        alignment_us=None if matched.spread_ps is None else matched.spread_ps / 1e6,
+        notes=matched.skipped,
+    )
+
+
+def collectives(profile: Profile, met: Meetings | None = None) -> Collectives:
+    """Kind, size, bandwidth and waits of every collective in the steps.
+
+    `met` says where its devices met others, if the profile holds only some of the run's hosts.
+    """
     whole = profile.steps.basis == "recording"
-    matched = match_collectives(profile)
+    met = met or meetings(match_collectives(profile))
     model = next((device.model for device in profile.devices if device.model), "")
     hardware = known_gpu(model)
-    rows = _Rows(profile, matched, hardware, whole).rows()
-    notes = list(matched.skipped)
-    expected = {row.group_size for row in rows if row.wait_us is not None and row.group_size}
-    recorded = int((matched.rows >= 0).any(axis=0).sum())
-    if expected and max(expected) > recorded:
+    table = _Rows(profile, met, hardware, whole)
+    rows = table.rows()
+    notes = list(met.notes)
+    if table.hidden.any():
         notes.append(
-            f"{recorded} of {max(expected)} devices were recorded: waits for the others count as "
-            "time in which bytes move"
+            "a TPU records a collective until its result is awaited: those that had ended before "
+            "have no bandwidth"
+        )
+    expected = {row.group_size for row in rows if row.wait_us is not None and row.group_size}
+    if expected and max(expected) > met.recorded:
+        notes.append(
+            f"{met.recorded} of {max(expected)} devices were recorded: waits for the others count "
+            "as time in which bytes move"
         )
     return Collectives(
         0 if whole else profile.steps.count,
@@ -161,8 +272,8 @@ def collectives(profile: Profile) -> Collectives:
         hardware.link_bandwidth if hardware else None,
         hardware.link if hardware else "",
         rows,
-        stragglers(matched),
-        None if matched.spread_ps is None else matched.spread_ps / 1e6,
+        met.stragglers,
+        met.alignment_us,
         tuple(notes),
     )
 
@@ -177,8 +288,7 @@ def known_gpu(model: str) -> Gpu | None:
 
 def known_chip(model: str) -> Gpu | Tpu | None:
     """The GPU or TPU of that name; None if it is not in the catalogue."""
-    named = (tpu for tpu in tpus().values() if tpu.full_name == model)
-    return known_gpu(model) or next(named, None)
+    return known_gpu(model) or known_tpu(model)
 
 
 def bus_factor(kind: str, size: int) -> float:
@@ -235,24 +345,22 @@ def stragglers(matched: MatchedCollectives) -> tuple[Straggler, ...]:
 class _Rows:
     """Builds the rows, one for each instruction that communicates."""
 
-    def __init__(
-        self, profile: Profile, matched: MatchedCollectives, hardware: Gpu | None, whole: bool
-    ) -> None:
+    def __init__(self, profile: Profile, met: Meetings, hardware: Gpu | None, whole: bool) -> None:
         self.profile = profile
         self.hardware = hardware
         self.steps = averaged_over(profile, whole)
         self.exposures = exposures(profile, whole)
-        self.own = np.flatnonzero(self.exposures.kind == COMMUNICATION)
+        communicates = self.exposures.kind == COMMUNICATION
+        self.own = np.flatnonzero(communicates & ~attending(profile)[self.exposures.row])
+        self.hidden = hidden_windows(profile)
         self.waits: Array | None = None
         self.moving: Array | None = None
-        if not len(matched):
-            return
-        self.waits, self.moving = np.full((2, len(profile.events)), np.nan)
-        known = matched.rows >= 0
-        self.waits[matched.rows[known]] = matched.waits[known]
-        # The last to arrive waits least: bytes move during all of its time.
-        shortest = np.broadcast_to(np.nanmin(matched.durations, axis=1)[:, None], known.shape)
-        self.moving[matched.rows[known]] = shortest[known]
+        if len(met.rows):
+            self.waits, self.moving = np.full((2, len(profile.events)), np.nan)
+            self.waits[met.rows], self.moving[met.rows] = met.wait_ps, met.moving_ps
+        self.members = np.zeros(len(profile.events), np.int32)
+        """devices that recorded the same collective, if the profile has only some of them"""
+        self.members[met.rows] = met.members
 
     def rows(self) -> tuple[CollectiveRow, ...]:
         from slipstream.profile.grouping import group_labels
@@ -288,7 +396,7 @@ class _Rows:
             bandwidth=bandwidth,
             bus_bandwidth=bus,
             link_share=bus / self.hardware.link_bandwidth if bus and self.hardware else None,
-            members_recorded=len(distinct(self.profile.event_devices[rows])),
+            members_recorded=self._members(rows),
             wait_us=self._wait_us(rows),
             algorithm=algorithm(kernel),
             kernel=kernel if kernel != named.instruction else "",
@@ -299,16 +407,27 @@ class _Rows:
             per_step_count=len(rows) / self.steps,
         )
 
+    def _members(self, rows: Array) -> int:
+        own = len(distinct(self.profile.event_devices[rows]))
+        return max(own, int(self.members[rows].max()))
+
     def _moving_us(self, rows: Array, durations: Array) -> float:
         """Median duration on the last device to arrive; on any device, if unknown."""
         if self.moving is not None:
             moving = self.moving[rows]
             durations = np.where(np.isfinite(moving), moving, durations)
+        ended = ~self.hidden[rows]
+        durations = durations[ended] if ended.any() else durations
         return float(median(durations)) / 1e6
 
     def _bandwidth(self, stated: Collective | None, rows: Array, us: float) -> float | None:
-        """Bytes per second; None where several kernels share the bytes of one execution."""
+        """Bytes per second; None where that can't be told.
+
+        Several kernels may share the bytes of one execution, and some events only wait for them.
+        """
         if stated is None or not stated.bytes or not us or self._kernels_each(rows) != 1:
+            return None
+        if self.hidden[rows].all():
             return None
         return stated.bytes / us * 1e6
 
@@ -331,6 +450,8 @@ class _Rows:
         if found is None:
             return None
         program, one = found
+        if one.is_done:
+            return None
         start = program.starter(one.name) or one
         times = program.executions(start.name)
         device = self.profile.event_devices[rows].astype(np.int64)

@@ -34,6 +34,9 @@ class Exposures:
     def __len__(self) -> int:
         return len(self.row)
 
+    def take(self, some: Array) -> Exposures:
+        return self if some.all() else Exposures(*(column[some] for column in vars(self).values()))
+
 
 def exposures(profile: Profile, whole: bool = False) -> Exposures:
     """Every collective and copy that starts in a step, with its exposed time."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from slipstream.analyses.labels import label
 from slipstream.analyses.summary import StepTimes, step_times
+from slipstream.inline import Inline
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.intervals import IntervalUnion
@@ -65,7 +66,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Gaps(Inline):
     """Idle time of a step by cause, mean over steps and devices."""
 
     steps: int

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.collectives import Straggler, stragglers
+from slipstream.analyses.collectives import Meetings, Straggler, stragglers
 from slipstream.analyses.skew import MatchedCollectives, match_collectives
-from slipstream.analyses.summary import step_splits
-from slipstream.profile.events import median
+from slipstream.analyses.summary import Summary, step_splits
+from slipstream.inline import Inline
+from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
 
 NOTICEABLE = 0.05
 """a device whose compute is this much longer than that of the others may be slow"""
+
+MANY = 32
+"""devices from which on the order of the run says little"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Slow:
 
 
 @dataclass(frozen=True)
-class Hosts:
+class Hosts(Inline):
     """Processes and devices of a run."""
 
     hosts: int
@@ -75,11 +79,36 @@ class Hosts:
     notes: tuple[str, ...] = ()
     slow: tuple[Slow, ...] = ()
 
+    @property
+    def ranked(self) -> tuple[HostRow, ...]:
+        """The rows in the order of the run; of many, those first that the others wait for most."""
+        if len(self.rows) <= MANY:
+            return self.rows
+        return tuple(sorted(self.rows, key=lambda row: (-(row.caused_us or 0.0), -row.compute_us)))
+
+
+@dataclass(frozen=True)
+class FleetContext:
+    """What is known of a run, of which one recording is looked at in detail."""
+
+    detail: str
+    """a sentence: which recording that is"""
+    summary: Summary
+    """of all hosts"""
+    hosts: Hosts
+    met: Meetings
+    """the collectives of that recording, matched with those of all hosts"""
+
 
 def hosts(profile: Profile) -> Hosts:
     """Skew between processes, stragglers, and clock offsets."""
-    matched = match_collectives(profile)
-    found = tuple(_rows(profile, matched))
+    return compared(match_collectives(profile), step_splits(profile))
+
+
+def compared(matched: MatchedCollectives, splits: Array) -> Hosts:
+    """The hosts of matched collectives, with `step_splits` of their profile."""
+    profile = matched.profile
+    found = tuple(_rows(profile, matched, splits))
     computing = [row.compute_us for row in found if row.compute_us]
     spread = max(computing) / float(median(computing)) - 1 if len(computing) > 1 else None
     apart = matched.end_spreads if len(matched) else None
@@ -98,14 +127,14 @@ def hosts(profile: Profile) -> Hosts:
         compute_spread=spread,
         rows=found,
         notes=tuple(notes),
-        slow=_slow(profile, found),
+        slow=_slow(profile, found, splits),
     )
 
 
-def _slow(profile: Profile, rows: tuple[HostRow, ...]) -> tuple[Slow, ...]:
+def _slow(profile: Profile, rows: tuple[HostRow, ...], splits: Array) -> tuple[Slow, ...]:
     """Devices with noticeably more compute, in nearly all of their steps, than the others have."""
     of = profile.steps.device
-    compute = step_splits(profile)[:, 1] / 1e6
+    compute = splits[:, 1] / 1e6
     found = []
     for device, row in enumerate(rows):
         own, others = compute[of == device], compute[of != device]
@@ -127,9 +156,9 @@ def _clock(profile: Profile, matched: MatchedCollectives) -> str:
     return "unknown" if doubted else "recorded"
 
 
-def _rows(profile: Profile, matched: MatchedCollectives) -> list[HostRow]:
+def _rows(profile: Profile, matched: MatchedCollectives, splits: Array) -> list[HostRow]:
     steps = profile.steps
-    splits = step_splits(profile) / 1e6 if len(steps) else np.empty((0, 8))
+    splits = splits / 1e6 if len(steps) else np.empty((0, 8))
     by_device = {(one.host, one.device): one for one in stragglers(matched)}
     skews = _start_skews(profile, matched)
     found = []

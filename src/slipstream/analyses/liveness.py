@@ -38,6 +38,8 @@ class Buffer:
     kind: str = TEMPORARY
     same: Buffer | None = None
     """the buffer that it was merged into"""
+    touched: set[str] = field(default_factory=set)
+    """the instructions that write or read it, in any computation"""
 
     def merged(self) -> Buffer:
         """The buffer that stands for all that were merged."""
@@ -89,6 +91,7 @@ class Liveness:
                 operands = [*operands, *self._pending.get(start.name if start else "", [])]
             if one.opcode not in ("tuple", "get-tuple-element", "parameter"):
                 self.times.append(one.name)
+                self._touch([*operands, values[one.name]], one.name)
             self._use(operands)
         self._use([values[computation.root.name]])
         return values[computation.root.name]
@@ -98,6 +101,11 @@ class Liveness:
             for buffer in value:
                 one = buffer.merged()
                 one.last = max(one.last, len(self.times))
+
+    def _touch(self, used: list[Value], name: str) -> None:
+        for value in used:
+            for buffer in value:
+                buffer.merged().touched.add(name)
 
     def _value(
         self,
@@ -190,6 +198,7 @@ class Liveness:
         new.same = old
         old.bytes = max(old.bytes, new.bytes)
         old.born, old.last = min(old.born, new.born), max(old.last, new.last)
+        old.touched |= new.touched
         old.kind = max(old.kind, new.kind, key=_ORDER.index)
 
     # Lifetimes.

@@ -18,6 +18,7 @@ from slipstream.analyses.collectives import known_chip
 from slipstream.analyses.labels import Label, label_of
 from slipstream.analyses.liveness import ARGUMENT, CONSTANT, RESULT, Buffer, Liveness
 from slipstream.analyses.summary import programs
+from slipstream.inline import Inline
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
 
@@ -73,7 +74,7 @@ class ProgramMemory:
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Inline):
     """Memory of each program of a profile."""
 
     model: str

@@ -8,44 +8,25 @@ from functools import cached_property
 
 import numpy as np
 
+from slipstream.analyses.op_groups import Op, OpGroup, ScopeTotal, op_groups, scope_tree
 from slipstream.errors import BadInput
+from slipstream.inline import Inline
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.semantics.categories import category, kernel_category
 from slipstream.profile.semantics.names import describe, phase_of, scope, source
+from slipstream.profile.semantics.signatures import shapes_of
 from slipstream.profile.timeline.nesting import self_durations
 from slipstream.profile.timeline.steps import averaged_over
+
+__all__ = ["GROUPINGS", "UNATTRIBUTED", "Op", "OpGroup", "Ops", "ops"]
 
 GROUPINGS = ("instruction", "category", "phase", "scope", "source", "kernel")
 UNATTRIBUTED = "unattributed"
 
 
 @dataclass(frozen=True)
-class Op:
-    """One instruction, or one group of them, seen in a profile."""
-
-    program: str
-    instruction: str
-    """name of the instruction, or of the group: category, phase, scope, source line or kernel"""
-    count: int
-    """executions of the instruction, over all steps and devices; events, if grouped by kernel"""
-    total_us: float
-    """device time, summed over all steps and devices"""
-    per_step_us: float
-    """device time, mean over steps and devices; of the whole recording, mean over devices"""
-    share: float
-    """of all device time in the steps, 0 to 1"""
-    phase: str = ""
-    category: str = ""
-    scope: str = ""
-    source: str = ""
-    description: str = ""
-    per_step_count: float = 0.0
-    """`count`, mean over steps and devices"""
-
-
-@dataclass(frozen=True)
-class Ops:
+class Ops(Inline):
     """Ops by device time, longest first."""
 
     by: str
@@ -55,6 +36,17 @@ class Ops:
     """share of device time that was attributed to an instruction"""
     ops: tuple[Op, ...]
     total_us: float
+
+    @cached_property
+    def groups(self) -> tuple[OpGroup, ...]:
+        """The same with equal ops of unrolled layers merged: `op_groups`."""
+        return op_groups(self.ops, self.by)
+
+    def tree(self, depth: int | None = None, flat: bool = False) -> tuple[ScopeTotal, ...]:
+        """Scopes with totals, each followed by those inside it: `scope_tree`."""
+        if self.by != "instruction":
+            raise BadInput(f"ops by {self.by} have no scopes; expected ops by instruction")
+        return scope_tree(self.ops, depth, flat)
 
 
 def _label(column: Callable[[str], Array]) -> Array:
@@ -254,6 +246,7 @@ class _Rows:
             scope=scope(instruction.op_name),
             source=source(program, instruction),
             description=describe(program, instruction),
+            shapes=shapes_of(program, instruction),
         )
 
     def _row(self, program: str, name: str, count: int, total_us: float, **texts: str) -> Op:

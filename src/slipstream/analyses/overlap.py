@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from slipstream.analyses.exposures import Exposures, exposures, serialized_compute
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.analyses.summary import StepTimes, median_times, step_splits
+from slipstream.inline import Inline
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 from slipstream.profile.semantics.names import PHASES
 from slipstream.profile.timeline.concurrency import Grouped, longest_overlaps
 from slipstream.profile.timeline.kinds import COMMUNICATION, COPY
 from slipstream.profile.timeline.steps import averaged_over
+from slipstream.profile.timeline.windows import attending
 
 KINDS = {COMMUNICATION: "communication", COPY: "copy"}
 
@@ -92,7 +94,7 @@ class PhaseOverlap:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class Overlap(Inline):
     """Exposed and hidden communication and copies."""
 
     steps: int
@@ -117,6 +119,7 @@ def overlap(profile: Profile, whole: bool = False) -> Overlap:
     """Exposed and hidden time of every collective and copy, in the steps or the whole recording."""
     whole = whole or profile.steps.basis == "recording"
     exposed = exposures(profile, whole)
+    exposed = exposed.take(~attending(profile)[exposed.row])
     ops = _ops(profile, exposed, averaged_over(profile, whole))
     splits = step_splits(profile)
     return Overlap(

@@ -4,24 +4,31 @@ best time = the longer of   floating-point operations ÷ peak rate of their type
                             bytes read and written    ÷ memory bandwidth
 
 If the first is longer, the op is compute-bound; if the second, memory-bound.  Work is counted from
-the program, as in XLA's cost analysis.  MFU leaves out what is recomputed to save memory (remat);
-HFU counts all work.
+the program, as in XLA's cost analysis.  On a TPU, only bytes that cross HBM count: what is in VMEM
+or on the host is left out.  MFU leaves out what is recomputed to save memory (remat); HFU counts
+all work.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 from slipstream.analyses.collectives import known_chip
 from slipstream.analyses.labels import collective_of, found_instruction
+from slipstream.analyses.op_groups import grouped, layer_key
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import step_times
+from slipstream.inline import Inline
 from slipstream.machines.gemm_model import tensor_dtype
 from slipstream.machines.machine import Gpu, Tpu
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.backend_config import call_attributes
 from slipstream.profile.semantics.flops import Work, work
+from slipstream.profile.semantics.layers import rolled_description, rolled_scope
+from slipstream.profile.semantics.traffic import device_bytes
 from slipstream.profile.timeline.steps import averaged_over
 
 _PRODUCTS = ("matmul", "attention", "convolution")
@@ -40,15 +47,15 @@ class RooflineRow:
     flops: int
     """of one execution"""
     bytes: int
-    """read and written by one execution"""
+    """read from and written to the device's memory by one execution"""
     dtype: str
     """the type whose peak counts; for matrix products, the type that tensor cores compute in"""
     best_us: float | None
-    """time per step at the roofline; None if the GPU is unknown"""
+    """time per step at the roofline; None if the GPU is unknown, or if it has no work to count"""
     roof_share: float | None
     """best time over measured time; above 1 if data stayed in caches"""
     bound: str
-    """`compute` or `memory`; empty if the GPU is unknown"""
+    """`compute` or `memory`; empty where `best_us` is None"""
     flops_rate: float
     """achieved, per second"""
     bytes_rate: float
@@ -57,6 +64,8 @@ class RooflineRow:
     scope: str = ""
     source: str = ""
     description: str = ""
+    shapes: str = ""
+    """operands and result"""
 
     @property
     def lost_us(self) -> float:
@@ -65,7 +74,18 @@ class RooflineRow:
 
 
 @dataclass(frozen=True)
-class Roofline:
+class RooflineGroup(RooflineRow):
+    """Equal ops of unrolled layers: `instruction` is the one that loses most.
+
+    Times and counts are sums; shares and rates are those of all executions.
+    """
+
+    instructions: tuple[str, ...] = ()
+    """all of them, the largest loss first"""
+
+
+@dataclass(frozen=True)
+class Roofline(Inline):
     """The step against the roofline."""
 
     model: str
@@ -91,6 +111,43 @@ class Roofline:
     """by time lost against the roofline, largest first"""
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def groups(self) -> tuple[RooflineGroup, ...]:
+        """The rows with equal ops as one, the largest loss first."""
+        merged = [_merged(same) for same in grouped(self.rows, _equality)]
+        return tuple(sorted(merged, key=_by_loss))
+
+
+def _by_loss(row: RooflineRow) -> tuple[float, float, str]:
+    return (-row.lost_us, -row.per_step_us, row.instruction)
+
+
+def _equality(row: RooflineRow) -> Hashable:
+    if not row.description:
+        return (row.program, row.instruction)  # nothing tells what else it equals
+    return (*layer_key(row), row.shapes, row.category, row.flops, row.bytes, row.dtype, row.bound)
+
+
+def _merged(rows: Sequence[RooflineRow]) -> RooflineGroup:
+    values = {one.name: getattr(rows[0], one.name) for one in fields(RooflineRow)}
+    if len(rows) > 1:
+        count, us = sum(row.count for row in rows), sum(row.per_step_us for row in rows)
+        best = [row.best_us for row in rows if row.best_us is not None]
+        known = len(best) == len(rows)
+        # Equal ops do equal work, so a rate is as much lower as the time is longer.
+        slower = us / count / (rows[0].per_step_us / rows[0].count)
+        values |= {
+            "count": count,
+            "per_step_us": us,
+            "best_us": sum(best) if known else None,
+            "roof_share": sum(best) / us if known else None,
+            "flops_rate": rows[0].flops_rate / slower,
+            "bytes_rate": rows[0].bytes_rate / slower,
+            "scope": rolled_scope(rows[0].scope),
+            "description": rolled_description(rows[0].description),
+        }
+    return RooflineGroup(**values, instructions=tuple(row.instruction for row in rows))
+
 
 def roofline(profile: Profile, chip: Gpu | Tpu | None = None) -> Roofline:
     """Every compute op against the roofline, and the step's MFU.
@@ -107,7 +164,7 @@ def roofline(profile: Profile, chip: Gpu | Tpu | None = None) -> Roofline:
         if row is not None:
             rows.append(row)
             counted += op.share
-    rows.sort(key=lambda row: (-row.lost_us, -row.per_step_us, row.instruction))
+    rows.sort(key=_by_loss)
     return _result(profile, model, hardware, rows, found.steps, steps, counted)
 
 
@@ -135,7 +192,7 @@ def _result(
     notes = []
     if hardware is None:
         notes.append(
-            f"{model or 'the device'} is not in the GPU catalogue, so there is no roofline; "
+            f"{model or 'the device'} is not in the catalogue, so there is no roofline; "
             "see: slipstream machines list"
         )
     return Roofline(
@@ -164,8 +221,12 @@ def _row(profile: Profile, op: Op, hardware: Gpu | Tpu | None, steps: int) -> Ro
     program, instruction = found
     if collective_of(program, instruction) is not None or op.category == "host copy":
         return None
-    done = work(program, program.starter(instruction.name) or instruction)
+    if instruction.is_start and any(lane.role == "windows" for lane in profile.lanes):
+        return None  # the core only starts it; what it takes is not recorded
+    done = _work(program, program.starter(instruction.name) or instruction)
     dtype = _dtype(program, instruction, op.category)
+    if hardware is not None and dtype == "tf32" and dtype not in hardware.peak_flops:
+        dtype = VECTOR  # TPUs, and GPUs without tf32
     best = _best_us(done, dtype, hardware)
     seconds = op.total_us * 1e-6
     return RooflineRow(
@@ -186,21 +247,29 @@ def _row(profile: Profile, op: Op, hardware: Gpu | Tpu | None, steps: int) -> Ro
         scope=op.scope,
         source=op.source,
         description=op.description,
+        shapes=op.shapes,
     )
+
+
+def _work(program: Program, instruction: Instruction) -> Work:
+    """The work of one execution, with the bytes that cross the device's memory."""
+    done = work(program, instruction)
+    if not done.bytes:
+        return done
+    inner = program.wrapped(instruction.name) if instruction.is_start else None
+    return replace(done, bytes=device_bytes(program, inner or instruction))
 
 
 def _best_us(done: Work, dtype: str, hardware: Gpu | Tpu | None) -> tuple[float, float] | None:
     """(µs of arithmetic, µs of memory traffic) of one execution at the roofline."""
-    if hardware is None:
+    if hardware is None or not (done.flops or done.bytes):
         return None
     peak = _peak(hardware, dtype) or hardware.peak_flops[VECTOR]
     return done.flops / peak * 1e6, done.bytes / hardware.memory_bandwidth * 1e6
 
 
 def _peak(hardware: Gpu | Tpu, dtype: str) -> float | None:
-    peaks = hardware.peak_flops
-    # GPUs without tf32 compute f32 products as f32.
-    return peaks.get(VECTOR) if dtype == "tf32" and "tf32" not in peaks else peaks.get(dtype)
+    return hardware.peak_flops.get(dtype)
 
 
 def _dtype(program: Program, instruction: Instruction, category: str) -> str:

@@ -11,6 +11,7 @@ nsys-jax (github.com/NVIDIA/JAX-Toolbox) aligns clocks in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from slipstream.analyses.labels import collective_of, found_instruction
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
+from slipstream.profile.timeline.windows import attending, hidden_windows
 
 TOGETHER = frozenset(
     ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "ragged-all-to-all")
@@ -136,10 +138,14 @@ def _mean(columns: Array) -> Array:
 
 def match_collectives(profile: Profile) -> MatchedCollectives:
     """Collectives of the steps, matched across devices."""
+    return match_rows(profile, *candidates(profile))
+
+
+def match_rows(profile: Profile, rows: Array, notes: Sequence[str] = ()) -> MatchedCollectives:
+    """These rows of the events matched across devices; `notes` say what is not among them."""
     if len(profile.devices) < 2 or not len(profile.events):
         return MatchedCollectives(profile, np.empty((0, len(profile.devices)), np.int64))
-    skipped: list[str] = []
-    rows = _candidates(profile, skipped)
+    skipped = list(notes)
     shifts = _shifts(profile, rows, skipped)
     rows = rows[np.isin(profile.events.cells("program", rows), list(shifts))]
     matched = MatchedCollectives(profile, _matched(profile, rows, shifts))
@@ -154,12 +160,19 @@ def match_collectives(profile: Profile) -> MatchedCollectives:
     return MatchedCollectives(profile, matched.rows[aligned], tuple(skipped))
 
 
-def _candidates(profile: Profile, skipped: list[str]) -> Array:
-    """Events in the steps of collectives whose participants are known and end together."""
+def candidates(profile: Profile) -> tuple[Array, list[str]]:
+    """Events in the steps of collectives whose participants are known and end together.
+
+    Also sentences on those whose participants are unknown.
+    """
     from slipstream.profile.grouping import group_pairs
 
     events = profile.events
-    rows = np.flatnonzero(kinds(profile) == COMMUNICATION)
+    if not len(events):
+        return np.empty(0, np.int64), []
+    # A window of a TPU ends when the core gets to its done, not when the collective ends.
+    moves = ~attending(profile) & ~hidden_windows(profile)
+    rows = np.flatnonzero((kinds(profile) == COMMUNICATION) & moves)
     rows = rows[profile.steps.of_events(profile)[rows] < len(profile.steps)]
     groups, firsts = group_pairs(events.cells("program", rows), events.cells("instruction", rows))
     fits = np.zeros(len(firsts), bool)
@@ -173,12 +186,11 @@ def _candidates(profile: Profile, skipped: list[str]) -> Array:
             continue
         fits[group] = len(collective.replica_groups) < 2
         apart += not fits[group]
-    if apart:
-        skipped.append(
-            f"{apart} collectives run in several groups, and the recording does not say which "
-            "device is in which, so their waits are unknown"
-        )
-    return rows[fits[groups]]
+    skipped = [
+        f"{apart} collectives run in several groups, and the recording does not say which device "
+        "is in which, so their waits are unknown"
+    ]
+    return rows[fits[groups]], skipped if apart else []
 
 
 def _shifts(profile: Profile, rows: Array, skipped: list[str]) -> dict[int, Array]:
@@ -231,10 +243,34 @@ def _matched(profile: Profile, rows: Array, shifts: dict[int, Array]) -> Array:
     begins = np.maximum.accumulate(np.where(new, np.arange(len(rows)), 0))
     # The n-th time that an execution runs an instruction is the same collective on all devices.
     iteration = np.arange(len(rows)) - begins
-    collective = np.concatenate((key[1:], iteration[None]))
-    _, place = np.unique(collective, axis=1, return_inverse=True)
-    place = place.ravel()
+    # Slices of TPUs run the same program, and its collectives stay within a slice.
+    within = _slices(profile)[key[0]]
+    place = _numbered(*key[1:], iteration, within)
     found = np.full((int(place.max()) + 1 if len(place) else 0, len(profile.devices)), -1, np.int64)
     found[place, key[0]] = rows
     several: Array = found[(found >= 0).sum(axis=1) > 1]
     return several
+
+
+def _numbered(*columns: Array) -> Array:
+    """A number for each distinct row, in the order of the rows.
+
+    `numpy.unique` over several columns takes several times as long, and as much memory.
+    """
+    place = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        used, code = np.unique(column, return_inverse=True)
+        place = np.unique(place * len(used) + code.ravel(), return_inverse=True)[1].ravel()
+    return place
+
+
+def _slices(profile: Profile) -> Array:
+    """The slice of each device, as Megascale reports it; 0 if it reports none."""
+    transfers = profile.transfers
+    found = np.zeros(len(profile.hosts), np.int64)
+    hosts = np.array([lane.host for lane in profile.lanes], np.int64)
+    known = np.flatnonzero(transfers["has_ids"])
+    own = hosts[transfers["lane"][known]] if len(known) else known
+    for host in distinct(own).tolist():
+        found[host] = np.bincount(transfers["destination_slice"][known[own == host]]).argmax()
+    return found[[device.host for device in profile.devices]]

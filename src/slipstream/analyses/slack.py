@@ -21,11 +21,13 @@ from slipstream.analyses.def_use import DefUse
 from slipstream.analyses.exposures import exposures
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
 from slipstream.errors import BadInput
+from slipstream.inline import Inline
 from slipstream.machines.tpu.slices import is_slice_transfer
 from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
+from slipstream.profile.timeline.windows import hidden_windows
 
 ZERO_US = 5.0
 """less slack than a kernel launch takes counts as none"""
@@ -78,7 +80,7 @@ class SlackRow:
 
 
 @dataclass(frozen=True)
-class Slack:
+class Slack(Inline):
     """Slack of every collective and copy in one step of one device."""
 
     device: str
@@ -97,6 +99,7 @@ def slack(profile: Profile, step: int | None = None, device: int = 0) -> Slack:
     if chosen is None:
         return Slack("", "", 0, 0.0, "", (), ("the recording has no steps",))
     timeline = _Timeline(profile, chosen)
+    rows = timeline.rows()
     where = profile.devices[int(profile.steps.device[chosen])]
     wall = int(profile.steps.end_ps[chosen] - profile.steps.start_ps[chosen]) / 1e6
     return Slack(
@@ -105,7 +108,7 @@ def slack(profile: Profile, step: int | None = None, device: int = 0) -> Slack:
         int(profile.steps.number[chosen]),
         wall,
         timeline.program_name,
-        timeline.rows(),
+        rows,
         timeline.notes,
     )
 
@@ -175,7 +178,11 @@ class _Timeline:
         self.def_use = DefUse(program, self.places.keys())
 
     def rows(self) -> tuple[SlackRow, ...]:
-        movable = np.flatnonzero((self.kind != COMPUTE) & ~self._waits())
+        hidden = hidden_windows(self.profile)[self.events]
+        if hidden.any():
+            count = len({self._text(place) for place in np.flatnonzero(hidden).tolist()})
+            self.notes += (_unknown(count),)
+        movable = np.flatnonzero((self.kind != COMPUTE) & ~self._waits() & ~hidden)
         limits = _Limits(*self._latest(movable), *self._earliest(movable))
         exposed = self._exposed()
         groups: dict[str, list[int]] = {}
@@ -196,7 +203,7 @@ class _Timeline:
 
     def _waits(self) -> Array:
         """Operations of a TPU that only start or await what its asynchronous lanes show."""
-        beside = np.array([lane.role == "async" for lane in self.profile.lanes], bool)
+        beside = np.array([lane.is_beside for lane in self.profile.lanes], bool)
         found = np.zeros(len(self.start), bool)
         if not beside.any() or self.program_name not in self.profile.programs:
             return found
@@ -226,7 +233,7 @@ class _Timeline:
         following = np.full(len(self.start), -1, np.int64)
         same = self.lane[order][1:] == self.lane[order][:-1]
         # Operations on an asynchronous lane of a TPU run beside each other.
-        roles = np.array([lane.role != "async" for lane in self.profile.lanes], bool)
+        roles = np.array([not lane.is_beside for lane in self.profile.lanes], bool)
         same &= roles[self.lane[order][1:]]
         following[order[:-1][same]] = order[1:][same]
         return following
@@ -348,6 +355,14 @@ class _Limits:
     """earliest start"""
     after: dict[int, int]
     """the event that had to end before it"""
+
+
+def _unknown(count: int) -> str:
+    each = "1 collective or copy" if count == 1 else f"{count} collectives and copies"
+    return (
+        f"{each} had ended before the step needed the result: a TPU does not record when, so their "
+        "slack is unknown"
+    )
 
 
 def _most(values: Array) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.ops import Op, ops
+from slipstream.analyses.ops import Op, OpGroup, ops
+from slipstream.inline import Inline
 from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.events import Array, median
-from slipstream.profile.profile import Profile, ProfileWarning
+from slipstream.profile.profile import Host, Profile, ProfileWarning
 from slipstream.profile.semantics.names import PHASES
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
 from slipstream.profile.timeline.segments import ANY_KIND, Segments, kind_mask
@@ -64,7 +66,7 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Inline):
     """Where the time of a step went."""
 
     hosts: tuple[str, ...]
@@ -81,6 +83,8 @@ class Summary:
     """device time by phase, mean over steps and devices"""
     top: tuple[Op, ...]
     warnings: tuple[ProfileWarning, ...]
+    top_groups: tuple[OpGroup, ...] = ()
+    """the longest ops, with equal ones of unrolled layers as one"""
 
 
 def summary(profile: Profile) -> Summary:
@@ -88,23 +92,29 @@ def summary(profile: Profile) -> Summary:
     steps = profile.steps
     times = step_times(profile)
     by_op = ops(profile)
-    phases = dict.fromkeys(PHASES, 0.0)
-    for op in by_op.ops:
-        phases[op.phase or "other"] += op.per_step_us
     return Summary(
         hosts=tuple(host.name for host in profile.hosts),
-        versions=_versions(profile),
-        devices=_devices(profile),
+        versions=software_versions(profile.hosts),
+        devices=device_summaries(profile),
         programs=programs(profile),
         step_count=steps.count if steps.basis != "recording" else 0,
         step_median_us=times.wall_us,
         step_basis=steps.basis,
         step_rule=steps.rule,
         per_step=times,
-        phases_us={phase: time for phase, time in phases.items() if time},
+        phases_us=phase_times(by_op.ops),
         top=by_op.ops[:TOP],
         warnings=profile.warnings,
+        top_groups=by_op.groups[:TOP],
     )
+
+
+def phase_times(by_op: Iterable[Op]) -> dict[str, float]:
+    """Device time by phase, mean over steps and devices."""
+    phases = dict.fromkeys(PHASES, 0.0)
+    for op in by_op:
+        phases[op.phase or "other"] += op.per_step_us
+    return {phase: time for phase, time in phases.items() if time}
 
 
 def step_times(profile: Profile) -> StepTimes:
@@ -206,7 +216,8 @@ def _in_graphs(profile: Profile) -> set[str]:
     return {program for program, label in labels if graph_number(label) is not None}
 
 
-def _devices(profile: Profile) -> tuple[DeviceSummary, ...]:
+def device_summaries(profile: Profile) -> tuple[DeviceSummary, ...]:
+    """The devices, and how much each ran."""
     counts = np.bincount(profile.event_devices, minlength=len(profile.devices))
     found = []
     for index, device in enumerate(profile.devices):
@@ -216,10 +227,10 @@ def _devices(profile: Profile) -> tuple[DeviceSummary, ...]:
     return tuple(found)
 
 
-def _versions(profile: Profile) -> dict[str, str]:
+def software_versions(hosts: Iterable[Host]) -> dict[str, str]:
     """Software versions; where hosts differ, all of them, joined."""
     found: dict[str, dict[str, None]] = {}
-    for host in profile.hosts:
+    for host in hosts:
         for name, version in host.versions.items():
             found.setdefault(name.removesuffix("_version"), {})[version] = None
     return {name: ", ".join(versions) for name, versions in sorted(found.items())}

@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slipstream.errors import BadInput, Missing, SlipstreamError
+from slipstream.errors import BadInput, SlipstreamError
 from slipstream.jaxhooks.jax_types import ProfilerOptions, Results
 from slipstream.jaxhooks.profiler import ProfilerFailed, ProfilerSession, check_recorded
 from slipstream.jaxhooks.shutdown import at_shutdown, run_in_background
+from slipstream.remote.paths import RemotePath, any_path, is_remote
 
 log = logging.getLogger("slipstream")
 
@@ -79,7 +80,9 @@ class Capture:
         """where this process saved its recording; None before that"""
         self.problem: str | None = None
         """what went wrong, in a sentence"""
-        self._dir = dir if is_remote(dir) else os.path.abspath(dir)  # the job may change its folder
+        self._dir = (
+            dir if is_remote(dir) else os.path.abspath(any_path(dir))
+        )  # the job may change its folder
         self._start = start
         self._steps = steps
         self._perfetto = perfetto
@@ -95,17 +98,26 @@ class Capture:
         self._after: threading.Thread | None = None
 
     def __call__(
-        self, step: Any = None, wait_for: Results = None, *more: object, **named: object
+        self,
+        step: Any = None,
+        wait_for: Results = None,
+        *more: object,
+        force: bool = False,
+        **named: object,
     ) -> None:
         """Count a step. Call it at the same place in each step, before or after its work.
 
         `step` is a number (of Python, numpy or JAX), an object with a `.step` such as Levanter's
         `StepInfo`, or nothing: then calls are counted. Pass the step's result as `wait_for` so that
-        the recording holds all of its work. Nothing is raised, whatever is passed.
+        the recording holds all of its work. With `force`, as Levanter calls its hooks once more
+        after the last step, the recording ends. Nothing is raised, whatever is passed.
         """
         with self._lock, self._guarded():
             calls, self._calls = self._calls, self._calls + 1
             if self._is_over:
+                return
+            if force:
+                self._finish(wait_for, calls)
                 return
             number = self._number(step, calls)
             if more or named:
@@ -150,17 +162,23 @@ class Capture:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            _finish_work(None)
-        was_on = not self._is_over
-        self.close()
-        if was_on and self._first is None:
-            self._warn(
-                f"nothing was recorded: the block ended after {self._calls} steps, and recording "
-                f"starts with step {self._start}; call the object that capture() returns once a "
-                "step, or record from the beginning with start=0"
-            )
+        if not self._is_over:
+            with self._lock, self._guarded():
+                # After an exception the devices may never finish.
+                self._finish(None, self._calls, waits=kind is None)
         self.wait()
+
+    def _finish(self, result: Results, calls: int, waits: bool = True) -> None:
+        """No more steps follow: save the recording, or say why there is none."""
+        if waits:
+            _finish_work(result)
+        self.close()
+        if self._first is None:
+            self._warn(
+                f"nothing was recorded: there were {calls} steps, and recording starts with step "
+                f"{self._start}; call the object that capture() returns once a step, or record "
+                "from the beginning with start=0"
+            )
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
         """Iterate over the items, counting each as a step."""
@@ -193,6 +211,11 @@ class Capture:
                 )
             else:
                 self._look_after(folder, None)
+
+    def skip(self, why: str) -> None:
+        """Record nothing, and warn of the reason."""
+        self._is_over = True
+        self._warn(why)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the recording is checked, converted and uploaded."""
@@ -227,7 +250,7 @@ class Capture:
                 self._check(unchecked, folder)
             place = str(folder)
             if is_remote(self._dir):
-                place = Upload(self._dir).copy(folder, _own_name())
+                place = upload_folder(folder, self._dir, _own_name())
             if _process() == 0:
                 self._announce(self._sentence(place))
         except (OSError, SlipstreamError, ProfilerFailed) as problem:
@@ -341,35 +364,12 @@ def _process_count() -> int:
     return int(jax.process_count())
 
 
-def is_remote(place: str) -> bool:
-    return "://" in place
+def upload_folder(folder: Path, url: str, name: str) -> str:
+    """Copy every file of a folder to a bucket, and return its URL there."""
+    from slipstream.remote.upload import upload
 
-
-class Upload:
-    """Copies folders to a URL that fsspec supports."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-
-    def copy(self, folder: Path, name: str) -> str:
-        """Copy every file of a folder, and return its URL."""
-        target = f"{self.url}/{name}" if name else self.url
-        system, root = self._system(target)
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                place = f"{root.rstrip('/')}/{file.relative_to(folder).as_posix()}"
-                system.makedirs(place.rpartition("/")[0], exist_ok=True)
-                system.put_file(str(file), place)
-        return target
-
-    def _system(self, target: str) -> tuple[Any, str]:
-        try:
-            from fsspec.core import url_to_fs
-
-            system, root = url_to_fs(target)
-        except ImportError as error:
-            raise Missing(
-                f"writing to {self.url} needs {error.name or 'fsspec'}, which is not installed: "
-                "pip install 'slipstream[cloud]'"
-            ) from None
-        return system, str(root)
+    target = RemotePath(f"{url}/{name}" if name else url)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            upload(file, target / file.relative_to(folder).as_posix())
+    return str(target)

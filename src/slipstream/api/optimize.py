@@ -27,12 +27,13 @@ from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
 from slipstream.experiment.receipt import Receipt, receipt_when_ready, write_receipt_later
 from slipstream.experiment.step_timer import Timer
-from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.experiment.variants import DEFAULT_VARIANTS, SCHEDULE_VARIANTS, Variant
 from slipstream.jaxhooks import private_api, stages
 from slipstream.jaxhooks.compat import Feature, JaxChanged, warn_once
 from slipstream.jaxhooks.compiled_program import CompiledProgram
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.jaxhooks.jax_types import Arguments, Results, RunCall
+from slipstream.remote.paths import any_path, is_remote
 
 MAX_FOREIGN_CALLS = 20
 """calls from elsewhere after which a program of the same name is taken for another function's"""
@@ -47,13 +48,15 @@ def optimize(
     steps: int = 3,
     rounds: int = 30,
     policy: str = "typical",
+    schedule: bool = False,
 ) -> Optimized:
     """Profile and recompile a function while it is used, keeping a new program only if faster.
 
     `function` is what `jax.jit` returned, or a lowered or compiled program (`.lower(…)`,
     `.lower(…).compile()`). After `start` calls, `steps` calls are profiled. The program is then
     compiled with the measured costs, without command buffers, and with each of `flags`, and each
-    result is timed against the original in interleaved calls. Profiles, costs and receipts are
+    result is timed against the original in interleaved calls. With `schedule`, an order of our own
+    is one more (JAX 0.11 or newer, on GPUs). Profiles, costs and receipts are
     written to `folder`. A function that is optimized already is returned as it is, with a warning.
     """
     if (earlier := _optimized_already(function)) is not None:
@@ -63,7 +66,7 @@ def optimize(
         )
         return earlier
     more = tuple(Variant(_flags_name(one), dict(one)) for one in flags)
-    variants = (*DEFAULT_VARIANTS, *more)
+    variants = (*DEFAULT_VARIANTS, *(SCHEDULE_VARIANTS if schedule else ()), *more)
     plan = ExperimentPlan(_folder(folder), start, steps, rounds, variants, policy)
     return Optimized(function, plan)
 
@@ -240,8 +243,13 @@ def _optimized_already(function: Any) -> Optimized | None:
 
 
 def _folder(given: str | Path | None) -> Path:
+    if is_remote(given):
+        raise BadInput(
+            f"optimize works in a local folder, and {given} is a URL; give a folder, and copy it "
+            f"with: python -m slipstream.remote.mirroring FOLDER {given}"
+        )
     if given is not None:
-        return Path(given).absolute()  # the job may change its folder
+        return any_path(given).absolute()  # the job may change its folder
     try:
         return Path(tempfile.mkdtemp(prefix="slipstream-"))
     except OSError:

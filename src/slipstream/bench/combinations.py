@@ -2,7 +2,7 @@
 
     start   {module, function, cache}       → {platform, devices, kind, memory_bytes, jaxlib}
     add     {combinations}                  → {name: {memory_bytes, seconds}, or the error}
-    time    {name, warm, steps}             → {seconds, is_finite, peak_bytes}
+    time    {name, warm, warm_s, steps}     → {seconds, is_finite, peak_bytes}
     record  {name, steps, folder}           → {}
 
 Every combination is another program with inputs of its own, and they don't fit into the devices'
@@ -85,10 +85,10 @@ class Combinations:
         self._benches |= {name: one for name, one in built.items() if "error" not in found[name]}
         return found
 
-    def time(self, name: str, warm: int, steps: int) -> Answer:
-        """Seconds of each step, after `warm` steps if its inputs had to be made first."""
+    def time(self, name: str, warm: int, steps: int, warm_s: float = 0.0) -> Answer:
+        """Seconds of each step, after `warm` steps and seconds if its inputs had to be made."""
         before = self._peak_bytes()
-        self._enter(name, warm)
+        self._enter(name, warm, warm_s)
         answer = self._run(name, steps)
         peak = self._peak_bytes()
         # It only ever rises: unless it did just now, it may be that of another combination.
@@ -106,8 +106,8 @@ class Combinations:
             session.stop()
         return {}
 
-    def _enter(self, name: str, warm: int) -> None:
-        """Make a combination the one on the devices."""
+    def _enter(self, name: str, warm: int, warm_s: float = 0.0) -> None:
+        """Make a combination the one on the devices, and run it until they are warm."""
         if self._resident == name:
             return
         self._leave()
@@ -118,7 +118,10 @@ class Combinations:
             except BaseException:
                 self._leave()
                 raise
+        end = time.monotonic() + warm_s
         self._run(name, warm)
+        while time.monotonic() < end:
+            self._run(name, max(warm, 1))
 
     def _run(self, name: str, steps: int) -> Answer:
         try:

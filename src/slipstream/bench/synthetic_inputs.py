@@ -9,12 +9,16 @@ memory of the host.
                weights keep both signs: optimizers take square roots of the others
     recipe 2   nothing is negative
 
+In all of them the scales of norms are near one, as in training. Near zero they make all attention
+scores alike, and the GPU draws less power.
+
 Recipes are tried in order until the step returns finite numbers: on NaN every program agrees with
 every other, and the GPU draws less power.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -27,18 +31,27 @@ RECIPES = 3
 _LARGEST = 0.035
 """absolute value of floats: their standard deviation is 0.02"""
 _INTEGER_LIMIT = 8
+_SCALE = re.compile(r"norm|scale|gamma|\bln_?\w*\b", re.IGNORECASE)
+"""in the path of a weight that multiplies normalised values"""
 
 
 class SyntheticInput:
     """One leaf of the arguments: an abstract array gets values, anything else is kept."""
 
     def __init__(
-        self, leaf: Any, seed: int, *, is_positive: bool, limit: int = _INTEGER_LIMIT
+        self,
+        leaf: Any,
+        seed: int,
+        *,
+        is_positive: bool,
+        limit: int = _INTEGER_LIMIT,
+        middle: float = 0.0,
     ) -> None:
         self._leaf = leaf
         self._seed = seed
         self._is_positive = is_positive
         self._limit = limit
+        self._middle = middle
 
     def on_devices(self) -> Any:
         import jax
@@ -50,7 +63,7 @@ class SyntheticInput:
         # Programs write to device memory; what belongs on the host is copied there.
         is_elsewhere = kind not in (None, "device")
         made = wanted.with_memory_kind(None) if is_elsewhere else wanted
-        draw = _drawing(mine.shape, mine.dtype, made, self._is_positive, self._limit)
+        draw = _drawing(mine.shape, mine.dtype, made, self._is_positive, self._limit, self._middle)
         values = draw(self._seed)
         return jax.device_put(values, wanted) if is_elsewhere else values
 
@@ -65,17 +78,22 @@ class SyntheticInput:
 
 @cache
 def _drawing(
-    shape: tuple[int, ...], dtype: Any, sharding: Any, is_positive: bool, limit: int
+    shape: tuple[int, ...], dtype: Any, sharding: Any, is_positive: bool, limit: int, middle: float
 ) -> Callable[[int], jax.Array]:
     """A compiled function from a seed to values; inputs that are alike share it."""
     import jax
 
-    drawn = partial(_drawn, shape, dtype, is_positive, limit)
+    drawn = partial(_drawn, shape, dtype, is_positive, limit, middle)
     return jax.jit(drawn) if sharding is None else jax.jit(drawn, out_shardings=sharding)
 
 
 def _drawn(
-    shape: tuple[int, ...], dtype: Any, is_positive: bool, limit: int, seed: jax.Array
+    shape: tuple[int, ...],
+    dtype: Any,
+    is_positive: bool,
+    limit: int,
+    middle: float,
+    seed: jax.Array,
 ) -> jax.Array:
     import jax
     import jax.numpy as jnp
@@ -86,7 +104,7 @@ def _drawn(
     if jnp.issubdtype(dtype, jnp.floating):
         # Uniform: only their spread matters, and normal ones take longer to compile.
         share = bits.astype(jnp.float32) / 2.0**32
-        return (_LARGEST * (share if is_positive else 2 * share - 1)).astype(dtype)
+        return (middle + _LARGEST * (share if is_positive else 2 * share - 1)).astype(dtype)
     if jnp.issubdtype(dtype, jnp.bool_):
         return (bits % 2).astype(dtype)
     if jnp.issubdtype(dtype, jnp.integer):
@@ -126,16 +144,24 @@ def synthetic_inputs(
     found, _ = jax.tree_util.tree_flatten_with_path(arguments)
     paths = [tuple(map(str, path)) for path, _ in found]
     leaves = [leaf for _, leaf in found]
-    positive = {0: set(), 1: _companions(paths, leaves), 2: set(range(len(leaves)))}[recipe]
+    companions = _companions(paths, leaves)
+    positive = {0: set(), 1: companions, 2: set(range(len(leaves)))}[recipe]
     return [
         SyntheticInput(
             leaf,
             number,
             is_positive=number in positive,
             limit=(limits or {}).get(number, _INTEGER_LIMIT),
+            middle=1.0 if number not in companions and _is_scale(paths[number]) else 0.0,
         )
         for number, leaf in enumerate(leaves)
     ]
+
+
+def _is_scale(path: tuple[str, ...]) -> bool:
+    """Whether a weight is the scale of a norm, by its name or that of its module."""
+    last = "".join(path[-2:])
+    return _SCALE.search(last) is not None and "bias" not in path[-1].lower() if path else False
 
 
 def _companions(paths: Sequence[tuple[str, ...]], leaves: Sequence[Any]) -> set[int]:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from slipstream.cli.command_tree import asked_command, command_at, command_tree
+from slipstream.cli.common import show_json
 from slipstream.cli.group import CommandGroup
 from slipstream.cli.main import COMMANDS, TAGLINE
 
@@ -19,6 +21,15 @@ class RootGroup(CommandGroup):
         known = list(COMMANDS)
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: known.index(name) if name in known else len(known))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print `[COMMAND] --help --json` here: groups, and some commands, have no `--json`."""
+        names = asked_command(args)
+        command = None if names is None else command_at(self, names)
+        if names is not None and command is not None:
+            show_json(command_tree(command, ["slipstream", *names]))
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
 
 def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -34,7 +45,7 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback(help=TAGLINE)(slipstream)
     for name in names:
         about = COMMANDS[name]
-        module = import_module(f"slipstream.cli.{about.module or name}")
+        module = import_module(f"slipstream.cli.{about.module_of(name)}")
         command = getattr(module, name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, rich_help_panel=about.group)

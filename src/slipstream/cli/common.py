@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slipstream.errors import BadInput
 from slipstream.outputs.formatting import printable_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.text import Text
 
+    from slipstream.outputs.terminal.table_options import TableOptions
     from slipstream.profile.profile import Profile
 
 PathArgument = Annotated[
@@ -23,7 +28,7 @@ PathArgument = Annotated[
     typer.Argument(
         metavar="PATH",
         help="Profile: a folder or .xplane.pb written by JAX's profiler, an Nsight Systems "
-        ".sqlite or .nsys-rep, or an nsys-jax .zip (or a folder of them).",
+        ".sqlite or .nsys-rep, or an nsys-jax .zip (or a folder of them); or its URL.",
     ),
 ]
 RunOption = Annotated[
@@ -69,13 +74,36 @@ WholeOption = Annotated[
     bool, typer.Option("--all", help="Count the whole recording, not only the steps.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")]
+FlatOption = Annotated[
+    bool, typer.Option("--flat", help="List equal ops of unrolled layers one by one.")
+]
+TABLE_OPTIONS = {
+    "sort": Annotated[
+        str | None,
+        typer.Option(
+            "--sort", metavar="COLUMN", help="Sort tables by a column; COLUMN:asc turns it round."
+        ),
+    ],
+    "filter": Annotated[
+        str | None,
+        typer.Option("--filter", metavar="REGEX", help="Show rows that match, ignoring case."),
+    ],
+    "columns": Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="A,B", help="Show these columns; an unknown one lists them all."
+        ),
+    ],
+    "wide": Annotated[
+        bool, typer.Option("--wide", help="Cut nothing, however wide the tables get.")
+    ],
+}
+"""options of every command that prints tables"""
 
 ABOUT_FILES = ("not-read", "same-device", "different-programs")
 """codes of warnings about which files were read"""
 PLAIN_WIDTH = 80
-"""columns where the output is not a terminal"""
-MAX_WIDTH = 120
-"""columns used of a wide terminal: longer lines are hard to read"""
+"""columns where the output is not a terminal and COLUMNS is not set"""
 SHOW_AFTER_S = 2.0
 """how long work may take before progress is shown"""
 
@@ -140,19 +168,88 @@ class ProgressBar:
             self._progress.stop()
 
 
+@contextmanager
+def fetching() -> Iterator[None]:
+    """On a terminal, show how much of a file has come from its bucket, if that takes long."""
+    from slipstream.remote.cache import report
+
+    bar: ProgressBar | None = None
+
+    def told(url: str, done_bytes: int, total_bytes: int) -> None:
+        nonlocal bar
+        bar = bar or ProgressBar("fetching")
+        bar.update(done_bytes, total_bytes)
+        if done_bytes >= total_bytes:
+            bar.__exit__()
+            bar = None
+
+    report.append(told)
+    try:
+        yield
+    finally:
+        report.remove(told)
+        if bar is not None:
+            bar.__exit__()
+
+
 def show(text_of_width: Callable[[int], Text], *outputs: str | None) -> None:
-    """Print a rendered result: as wide as the terminal; elsewhere plain, in 80 columns.
+    """Print a rendered result: as wide as the terminal; elsewhere plain, in COLUMNS or 80 columns.
 
     `outputs` are what the command wrote: if it went to stdout, this goes to stderr.
     """
     from rich.console import Console
 
+    from slipstream.outputs.terminal.table_options import check_columns
+
     is_aside = _is_aside(outputs)
     console = Console(highlight=False, markup=False, emoji=False, stderr=is_aside)
-    width = min(console.width, MAX_WIDTH) if console.is_terminal else PLAIN_WIDTH
-    text = text_of_width(width)
+    is_sized = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    text = text_of_width(console.width if is_sized else PLAIN_WIDTH)
+    check_columns()
     text.plain = printable_lines(text.plain)
     _until_closed(lambda: console.print(text, soft_wrap=True))
+
+
+def with_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose tables the user can arrange: adds `TABLE_OPTIONS` to its parameters."""
+    own = inspect.signature(command, eval_str=True)
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name == "wide" else None,
+            annotation=kind,
+        )
+        for name, kind in TABLE_OPTIONS.items()
+    ]
+
+    @wraps(command)
+    def arranged(*arguments: Any, **values: Any) -> None:
+        given = {name: values.pop(name, None) for name in TABLE_OPTIONS}
+        options = _table_options(given, is_json=bool(values.get("json")))
+        if options is None:
+            return command(*arguments, **values)
+        from slipstream.outputs.terminal.table_options import arranging
+
+        with arranging(options):
+            command(*arguments, **values)
+
+    parameters = [*own.parameters.values(), *added]
+    signature = own.replace(parameters=parameters)
+    arranged.__signature__ = signature  # type: ignore[attr-defined]
+    arranged.__annotations__ = {one.name: one.annotation for one in parameters}
+    return arranged
+
+
+def _table_options(given: dict[str, Any], is_json: bool) -> TableOptions | None:
+    named = [f"--{name}" for name, value in given.items() if value]
+    if not named:
+        return None
+    if is_json:
+        raise BadInput(f"{named[0]} arranges tables, and --json prints none; leave one of them out")
+    from slipstream.outputs.terminal.table_options import table_options
+
+    return table_options(given["sort"], given["filter"], given["columns"], bool(given["wide"]))
 
 
 def show_json(data: Any, *outputs: str | None) -> None:

@@ -31,6 +31,10 @@ def compile(
         str | None,
         typer.Option("--costs", metavar="FILE", help="Costs for XLA's scheduler (.pb, .pbtxt)."),
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="FILE", help="Order of the instructions (see schedule)."),
+    ] = None,
     autotuning: Annotated[
         str | None,
         typer.Option("--autotuning", metavar="FILE", help="Autotuning results for XLA to use."),
@@ -57,7 +61,7 @@ def compile(
     """
     from slipstream.compiler.compile import compilation, machine_of
     from slipstream.compiler.export import write_program
-    from slipstream.outputs.terminal.compile import compile_json, render_compile
+    from slipstream.outputs.terminal.compiled.compile import compile_json, render_compile
 
     machine = machine_of(on)
     with CompileProgress(machine) as progress:
@@ -66,6 +70,7 @@ def compile(
             on=machine,
             flags=flags,
             costs=costs,
+            order=order,
             autotuning=autotuning,
             use_gpu=use_gpu,
             progress=progress.update,

@@ -9,14 +9,15 @@ import typer
 from slipstream.cli.common import (
     DumpsOption,
     JsonOption,
-    PathArgument,
     RunOption,
     echo,
     open_profile,
     show,
     show_json,
+    with_tables,
 )
 from slipstream.cli.group import CommandGroup
+from slipstream.cli.profiles.fleets import FleetOption, JobsOption, RayOption, open_fleet
 from slipstream.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -50,7 +51,15 @@ costs = typer.Typer(
 
 @costs.command()
 def extract(
-    path: PathArgument,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Profile: a folder or .xplane.pb written by JAX's profiler, an Nsight Systems "
+            ".sqlite or .nsys-rep, or an nsys-jax .zip; or its URL. The costs of several are "
+            "merged.",
+        ),
+    ],
     output: Annotated[
         str,
         typer.Option(
@@ -69,18 +78,34 @@ def extract(
     ] = "typical",
     run: RunOption = None,
     dumps: DumpsOption = None,
+    fleet: FleetOption = None,
+    jobs: JobsOption = None,
+    ray: RayOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Extract instruction costs from a profile, for XLA's scheduler.
+    """Extract instruction costs from profiles, for XLA's scheduler.
 
-    A manifest (.json) beside each file records where the costs come from. A file that would match
-    no instruction is not written.
+    Costs of several profiles are merged: a collective gets its shortest time of all, because the
+    others waited for a peer. A manifest (.json) beside each file records where the costs come
+    from. A file that would match no instruction is not written.
     """
-    profile = open_profile(path, run, dumps)
+    found = (
+        open_fleet(paths[0], run, dumps, fleet, jobs, ray, costs=True) if len(paths) == 1 else None
+    )
     from slipstream.costs.coverage import check_profile
     from slipstream.costs.extract import extract_costs
 
-    table = extract_costs(profile, policy)
+    if found is not None:
+        table = found.costs(policy)
+        profile = open_profile(found.typical.source, dumps=dumps)
+    else:
+        profile = open_profile(paths[0], run, dumps)
+        table = extract_costs(profile, policy)
+    if len(paths) > 1:
+        from slipstream.costs.merge import merge_costs
+
+        others = (open_profile(path, run, dumps) for path in paths[1:])
+        table = merge_costs([table, *(extract_costs(other, policy) for other in others)])
     files = table.write(output)
     known = any(program.looked_up is not None for program in table.programs)
     coverage = check_profile(table, profile) if known else None
@@ -94,6 +119,7 @@ def extract(
 
 
 @costs.command("show")
+@with_tables
 def show_costs(
     costs: CostsArgument,
     top: Annotated[
@@ -112,6 +138,7 @@ def show_costs(
 
 
 @costs.command()
+@with_tables
 def check(
     costs: CostsArgument,
     against: Annotated[
@@ -181,6 +208,7 @@ def merge(
 
 
 @costs.command()
+@with_tables
 def diff(
     before: CostsArgument,
     after: CostsArgument,

@@ -10,6 +10,10 @@ from slipstream.cli.common import JsonOption, show, show_json
 from slipstream.errors import CheckFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slipstream.doctor.machine_facts import MachineFacts
+    from slipstream.doctor.problems import Problem
     from slipstream.profile.program import Program
 
 
@@ -32,11 +36,12 @@ def doctor(
     """
     from slipstream.doctor.doctor import examine
     from slipstream.doctor.machine_facts import read_machine_facts
-    from slipstream.doctor.problems import ERROR
+    from slipstream.doctor.problems import ERROR, LEVELS
     from slipstream.outputs.terminal.doctor import doctor_json, render_doctor
 
     facts = read_machine_facts(is_profiled=profiling)
-    findings = examine(facts, _program(program))
+    findings = [*examine(facts, _program(program)), *_libtpu_flags(facts)]
+    findings.sort(key=lambda finding: LEVELS.index(finding.level))
     if json:
         show_json(doctor_json(facts, findings))
     else:
@@ -47,6 +52,28 @@ def doctor(
             f"{len(errors)} of the findings are errors ({', '.join(errors)}), expected none; "
             "each has the command that fixes it"
         )
+
+
+def _libtpu_flags(facts: MachineFacts) -> Iterator[Problem]:
+    """What `flags lint` says of LIBTPU_INIT_ARGS, if there is something to read it."""
+    from slipstream.doctor.problems import ERROR, WARNING, Problem
+    from slipstream.flags.catalogue.catalogue import default_catalogue
+    from slipstream.flags.catalogue.libtpu import VARIABLE, libtpu_catalogue
+    from slipstream.flags.lint.lint import lint
+    from slipstream.flags.settings import read_environment
+
+    if VARIABLE not in facts.environment or not (facts.tpus or "libtpu" in facts.packages):
+        return
+    settings = read_environment({VARIABLE: facts.environment[VARIABLE]})
+    for found in lint(settings, default_catalogue(), libtpu=libtpu_catalogue()):
+        if found.severity != "note":
+            level, why = (
+                (ERROR, "libtpu reads its flags when the job starts, and accepts all or none")
+                if found.severity == "abort"
+                else (WARNING, "the job runs, but not as intended")
+            )
+            fix = f"write {found.fix}" if found.fix else "slipstream flags lint"
+            yield Problem("libtpu-flags", level, f"{VARIABLE}: {found.message}", why, fix)
 
 
 def _program(path: str | None) -> Program | None:

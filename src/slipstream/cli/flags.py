@@ -13,6 +13,7 @@ from slipstream.errors import BadInput, CheckFailed
 
 if TYPE_CHECKING:
     from slipstream.flags.catalogue.catalogue import Catalogue
+    from slipstream.flags.catalogue.libtpu import LibtpuCatalogue
     from slipstream.flags.lint.findings import LintFinding
 
 JaxlibOption = Annotated[
@@ -21,10 +22,15 @@ JaxlibOption = Annotated[
         "--jaxlib", metavar="VERSION", help="jaxlib release.  [default: the installed one]"
     ),
 ]
+TpuOption = Annotated[
+    bool, typer.Option("--tpu", help="The flags of libtpu, which LIBTPU_INIT_ARGS sets.")
+]
 GpuOption = Annotated[
     str | None, typer.Option("--gpu", metavar="NAME", help="GPU the job runs on, e.g. H100.")
 ]
 
+
+_SEVERAL = ("flags for TPUs match", "them")
 
 flags = typer.Typer(
     cls=CommandGroup,
@@ -40,15 +46,22 @@ def list_flags(
         str, typer.Option(metavar="PATTERN", help="Only names that match this regular expression.")
     ] = "",
     jaxlib: JaxlibOption = None,
+    tpu: TpuOption = False,
     json: JsonOption = False,
 ) -> None:
     """List flags: type, default, and where each may be set.
 
-    `both` means XLA_FLAGS and compiler_options. If no jaxlib is installed, the list is that of
-    the newest known release.
+    `both` means XLA_FLAGS and compiler_options; with --tpu, LIBTPU_INIT_ARGS (`args`) and
+    compiler_options. If no jaxlib is installed, the list is that of the newest known release.
     """
     from slipstream.flags.catalogue.catalogue import default_catalogue
-    from slipstream.outputs.terminal.flags.catalogue import list_json, render_list
+    from slipstream.flags.catalogue.libtpu import libtpu_catalogue
+    from slipstream.outputs.terminal.flags.catalogue import (
+        libtpu_list_json,
+        list_json,
+        render_libtpu_list,
+        render_list,
+    )
 
     try:
         pattern = re.compile(grep, re.IGNORECASE)
@@ -56,26 +69,42 @@ def list_flags(
         raise BadInput(
             f"--grep {grep!r} is not a regular expression ({error}); expected one like all_gather"
         ) from None
+    libtpu = libtpu_catalogue(jaxlib)
+    for_tpus = [flag for name, flag in libtpu.flags.items() if pattern.search(name)]
+    if tpu:
+        if json:
+            return show_json(libtpu_list_json(libtpu, for_tpus))
+        return show(lambda width: render_libtpu_list(libtpu, for_tpus))
     catalogue = default_catalogue(jaxlib)
     version = catalogue.jaxlib_version
     flags = [flag for name, flag in catalogue.flags.items() if pattern.search(name)]
     if json:
         return show_json(list_json(version, flags))
     show(lambda width: render_list(version, flags, len(catalogue.flags), width))
+    if not flags and for_tpus:
+        match, them = ("flag for TPUs matches", "it") if len(for_tpus) == 1 else _SEVERAL
+        echo(f"{libtpu.label}: {len(for_tpus)} {match}; list {them} with --tpu")
 
 
-@flags.command()
+@flags.command(context_settings={"ignore_unknown_options": True})
 def explain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="XLA flag or environment variable.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Flag of XLA or libtpu, or a variable; as pasted, too: --xla_…=true.",
+        ),
+    ],
     jaxlib: JaxlibOption = None,
     json: JsonOption = False,
 ) -> None:
     """Explain a flag: effect, benefits, risks, default, history."""
     from slipstream.flags.catalogue.catalogue import default_catalogue
+    from slipstream.flags.catalogue.libtpu import libtpu_catalogue
     from slipstream.flags.explain import explain as explain_name
     from slipstream.outputs.terminal.flags.catalogue import explanation_json, render_explanation
 
-    found = explain_name(name, default_catalogue(jaxlib))
+    found = explain_name(name, default_catalogue(jaxlib), libtpu_catalogue(jaxlib))
     if json:
         return show_json(explanation_json(found))
     show(lambda width: render_explanation(found, width))
@@ -85,13 +114,14 @@ def explain(
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="jaxlib release, such as 0.6.0.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Newer jaxlib release.")],
+    tpu: TpuOption = False,
     json: JsonOption = False,
 ) -> None:
     """Compare two releases: flags removed, added, new defaults."""
-    from slipstream.flags.explain import flag_diff
+    from slipstream.flags.explain import flag_diff, libtpu_diff
     from slipstream.outputs.terminal.flags.catalogue import diff_json, render_diff
 
-    found = flag_diff(old, new)
+    found = libtpu_diff(old, new) if tpu else flag_diff(old, new)
     if json:
         return show_json(diff_json(found))
     show(lambda width: render_diff(found, width))
@@ -120,10 +150,12 @@ def lint(
     """
     if fix and not paths:
         raise BadInput("--fix needs a file to rewrite: slipstream flags lint PATH --fix")
-    catalogue = catalogue_for(jaxlib)
+    from slipstream.flags.catalogue.libtpu import libtpu_catalogue
+
+    catalogue, libtpu = catalogue_for(jaxlib), libtpu_catalogue(jaxlib)
     if fix:
-        _fix(paths or [], catalogue, gpu, quiet=json)
-    findings = _findings(paths or [], catalogue, gpu)
+        _fix(paths or [], catalogue, gpu, libtpu, quiet=json)
+    findings = _findings(paths or [], catalogue, gpu, libtpu)
     from slipstream.outputs.terminal.flags.lint import findings_json, render_findings
 
     version = catalogue.jaxlib_version
@@ -134,19 +166,23 @@ def lint(
     _fail_if_fatal(findings, paths or [])
 
 
-def _findings(paths: list[str], catalogue: Catalogue, gpu: str | None) -> list[LintFinding]:
+def _findings(
+    paths: list[str], catalogue: Catalogue, gpu: str | None, libtpu: LibtpuCatalogue
+) -> list[LintFinding]:
     from slipstream.flags.lint.lint import lint as find
     from slipstream.flags.settings import read_settings
 
     settings = [read_settings(path) for path in paths] or [read_settings()]
-    return [finding for found in settings for finding in find(found, catalogue, gpu)]
+    return [finding for found in settings for finding in find(found, catalogue, gpu, libtpu)]
 
 
-def _fix(paths: list[str], catalogue: Catalogue, gpu: str | None, quiet: bool) -> None:
+def _fix(
+    paths: list[str], catalogue: Catalogue, gpu: str | None, libtpu: LibtpuCatalogue, quiet: bool
+) -> None:
     from slipstream.flags.lint.rewrite import fix_file
 
     for path in paths:
-        fixed = fix_file(path, _findings([path], catalogue, gpu))
+        fixed = fix_file(path, _findings([path], catalogue, gpu, libtpu))
         left = f", {fixed.left} left: more than the setting would change" if fixed.left else ""
         if not quiet:
             echo(f"{path}: {fixed.made} fixed{left}")
@@ -187,9 +223,10 @@ def preset(
 
     if list_all:
         return echo("\n".join(list_lines(PLAIN_WIDTH)))
+    from slipstream.flags.catalogue.libtpu import libtpu_catalogue
     from slipstream.flags.presets.presets import compose
 
-    composed = compose(names or [], catalogue_for(jaxlib), gpu)
+    composed = compose(names or [], catalogue_for(jaxlib), gpu, libtpu_catalogue(jaxlib))
     if json:
         return show_json(preset_json(composed))
     echo(render(composed, form).rstrip("\n"))

@@ -1,10 +1,15 @@
-"""Groups of commands: how their help lists them, and a command that may be left out."""
+"""Groups of commands: their help, a command that may be left out, and URLs checked in time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from typer.core import TyperGroup
+
+from slipstream.remote.systems import is_url
+
+_OUTPUTS = ("out", "output", "html", "timeline")
+"""names of parameters that commands write to"""
 
 
 class CommandGroup(TyperGroup):
@@ -22,6 +27,12 @@ class CommandGroup(TyperGroup):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        found = super().resolve_command(ctx, args)
+        if any("://" in word for word in args):
+            _check_urls_first(found[1])
+        return found
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
         longest = max(len(name) for name in self.commands)
@@ -34,3 +45,23 @@ class CommandGroup(TyperGroup):
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
+
+
+def _check_urls_first(command: Any) -> None:
+    """Let a command refuse a URL that it can't write to before it works for minutes."""
+    # `run` writes to a local folder first, whatever the bucket says.
+    if command is None or command.name == "run" or hasattr(command, "checks_urls"):
+        return
+    invoke, command.checks_urls = command.invoke, True
+
+    def checked(ctx: Any) -> Any:
+        from slipstream.cli.common import fetching
+        from slipstream.remote.upload import check_writable
+
+        for name in _OUTPUTS:
+            if is_url(place := ctx.params.get(name)):
+                check_writable(place)
+        with fetching():
+            return invoke(ctx)
+
+    command.invoke = checked

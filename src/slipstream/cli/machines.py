@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.common import JsonOption, echo, open_profile, show, show_json
+from slipstream.cli.common import JsonOption, echo, open_profile, show, show_json, with_tables
 from slipstream.cli.group import CommandGroup
 from slipstream.errors import BadInput
+from slipstream.remote.paths import any_path
 
 if TYPE_CHECKING:
     from slipstream.machines.collectives import CollectiveCurve
@@ -71,6 +72,7 @@ machines = typer.Typer(
 
 
 @machines.command("list")
+@with_tables
 def list_machines(json: JsonOption = False) -> None:
     """List all known GPUs, TPUs and networks, with their peaks."""
     from slipstream.machines.gpus import gpus, networks
@@ -146,7 +148,7 @@ def calibrate(
         raise BadInput(
             f"no measurements in {', '.join(files) or 'no file'}; {calibration.EXPECTED}"
         )
-    if not files and Path(out).exists():
+    if not files and any_path(out).exists():
         data = with_calls(out, calls)
     else:
         counts = calibration.counts_of(curves, measured)

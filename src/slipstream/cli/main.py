@@ -29,7 +29,11 @@ class Command(NamedTuple):
     reads_profile: bool = False
     """its first argument is a profile, which is read while the rest is still being imported"""
     module: str | None = None
-    """in `slipstream.cli`; by default, the command's name"""
+    """file of its chapter; by default, the command's name"""
+
+    def module_of(self, name: str) -> str:
+        """The command's module in `slipstream.cli`."""
+        return f"{'profiles.' if self.reads_profile else ''}{self.module or name}"
 
 
 COMMANDS = {
@@ -53,6 +57,7 @@ COMMANDS = {
     "serve": Command(READ, reads_profile=True),
     "compile": Command(NO_GPU),
     "simulate": Command(NO_GPU),
+    "schedule": Command(NO_GPU),
     "machines": Command(NO_GPU),
     "tune": Command(SETTINGS),
     "flags": Command(SETTINGS),
@@ -60,6 +65,7 @@ COMMANDS = {
     "doctor": Command(SETTINGS),
     "export": Command(OTHER, reads_profile=True),
     "query": Command(OTHER, reads_profile=True),
+    "mcp": Command(OTHER),
 }
 """every command, in the order of the help"""
 

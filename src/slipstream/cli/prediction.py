@@ -5,18 +5,26 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slipstream.cli.common import note, open_profile
+from slipstream.errors import BadInput, CheckFailed
 from slipstream.outputs.formatting import printable
+from slipstream.remote.paths import any_path
+from slipstream.writing import atomic_write
 
 if TYPE_CHECKING:
+    from slipstream.compiler.compilation import Compilation
     from slipstream.machines.machine import Machine
+    from slipstream.profile.program import Program
     from slipstream.results.prediction import Prediction
+    from slipstream.results.regression import Baseline, Regression
     from slipstream.simulate.recorded import RecordedCosts
+    from slipstream.simulate.what_if import Asked
 
 DEFAULT_MACHINE = "8xH200"
 
@@ -60,6 +68,65 @@ WaitsOption = Annotated[
     bool, typer.Option("--waits", help="List all waits, with their source lines.")
 ]
 
+WhatIfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--what-if",
+        metavar="network[=…]",
+        help="Also simulate the step with other networks between slices or hosts: network=50Gb/s "
+        "(per host), network=50Gb/s@2ms (and latency), several with commas, or just network.",
+    ),
+]
+
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE|TARGET",
+        help="Compare with an earlier prediction: the .json that -o wrote, or the program in "
+        "another checkout.",
+    ),
+]
+GateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gate",
+        metavar="PERCENT",
+        help="Exit with 1 if the step or the memory grew by more than this: 2 or 2%.",
+    ),
+]
+MemoryGateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gate-memory", metavar="PERCENT", help="Another limit for the memory.  [default: --gate]"
+    ),
+]
+MarkdownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Write the comparison with the baseline as Markdown, for a pull request.",
+    ),
+]
+PredictionOutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write the JSON (.json), as a later baseline."
+    ),
+]
+
+
+def asked_what_if(what_if: str | None, machines: Sequence[Machine]) -> Sequence[Asked] | None:
+    """The networks to simulate; None if that is not asked for."""
+    if what_if is None:
+        return None
+    from slipstream.simulate.what_if import asked_networks, check_network
+
+    asked = asked_networks(what_if)
+    check_network(machines)
+    return asked
+
 
 def parse_machines(on: str) -> list[Machine]:
     """The machines of a comma-separated list of specifications."""
@@ -85,12 +152,29 @@ def save_timeline(path: str | None, prediction: Prediction, program: Path, sever
     from slipstream.sources.files import open_bytes
     from slipstream.writing import file_name
 
-    target = Path(path)
+    target = any_path(path)
     if several:
         name = target.name.removesuffix(".xplane.pb").removesuffix(".pb")
         target = target.with_name(f"{name}.{file_name(prediction.machine)}.xplane.pb")
     written = write_timeline(prediction.timeline, target, open_bytes(program).tobytes())
     note(f"timeline: {written}; read it with: slipstream summary {written}")
+
+
+def check_json_name(path: str | None) -> None:
+    """BadInput for a name that `--baseline` would take for a program."""
+    if path is not None and Path(path).suffix not in ("", ".json"):
+        raise BadInput(f"{path} is no name for JSON; expected: -o base.json")
+
+
+def save_json(path: str | None, data: Any) -> None:
+    """Write what --json prints, as a baseline for later."""
+    if path is None:
+        return
+    from slipstream.outputs.json import dumps
+
+    with atomic_write(path) as file:
+        file.write_text(dumps(data) + "\n", encoding="utf-8")
+    note(f"prediction: {path}")
 
 
 def save_page(path: str | None, predictions: Sequence[Prediction]) -> None:
@@ -103,6 +187,81 @@ def save_page(path: str | None, predictions: Sequence[Prediction]) -> None:
     timeline, machine = predictions[0].timeline, predictions[0].machine
     write_report(results(timeline, machine, predictions=tuple(predictions)), path)
     note(f"page: {path}")
+
+
+def identified(
+    prediction: Prediction, program: Program, compiled: Compilation | None = None
+) -> Prediction:
+    """A prediction that can be a baseline: it says of which program, and made with what."""
+    from slipstream import __version__
+    from slipstream.tune.search.fingerprint import fingerprint_of
+
+    versions = compiled.versions if compiled is not None else {}
+    return replace(
+        prediction,
+        fingerprint=fingerprint_of(program).schedule,
+        versions={"slipstream": __version__, **versions},
+    )
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What `predict` is asked to compare with, and how much worse it may be."""
+
+    baseline: str | None
+    limit: float | None
+    memory_limit: float | None
+    markdown: str | None
+
+    @property
+    def target(self) -> str | None:
+        """The program of another checkout, which is yet to be predicted."""
+        is_file = self.baseline is None or self.baseline.endswith(".json")
+        return None if is_file else self.baseline
+
+    def judge(
+        self, found: Sequence[Prediction], before: Sequence[Baseline]
+    ) -> tuple[Regression, ...]:
+        """Each prediction next to its baseline, also written as Markdown if asked for."""
+        from slipstream.outputs.regression import markdown
+        from slipstream.simulate.regression import read_baselines, regressions
+
+        if self.baseline is None:
+            return ()
+        known = before or read_baselines(self.baseline)
+        compared = regressions(known, found, self.limit, self.memory_limit)
+        if self.markdown is not None:
+            with atomic_write(self.markdown) as file:
+                file.write_text(markdown(compared), encoding="utf-8")
+            note(f"comparison: {self.markdown}")
+        return compared
+
+
+def asked_gate(
+    baseline: str | None, gate: str | None, memory: str | None, markdown: str | None
+) -> Gate:
+    """The options of a comparison; BadInput if they don't go together."""
+    from slipstream.cli.profiles.diff import parse_gate
+
+    asked = {"--gate": gate, "--gate-memory": memory, "--markdown": markdown}
+    given = [name for name, value in asked.items() if value is not None]
+    if baseline is None and given:
+        raise BadInput(
+            f"{given[0]} compares with an earlier prediction; add: --baseline base.json (written "
+            "by: slipstream predict TARGET -o base.json)"
+        )
+    limit = parse_gate(gate) if gate is not None else None
+    memory_limit = parse_gate(memory, "--gate-memory") if memory is not None else limit
+    return Gate(baseline, limit, memory_limit, markdown)
+
+
+def fail_if_worse(compared: Sequence[Regression]) -> None:
+    """CheckFailed if a gate did not pass."""
+    from slipstream.outputs.regression import verdict_text
+
+    failed = [one for one in compared if one.passed is False]
+    if failed:
+        raise CheckFailed("; ".join(f"{one.after.machine}: {verdict_text(one)}" for one in failed))
 
 
 class CompileProgress:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import JsonOption, show_json
+from slipstream.remote.paths import RemotePath, any_path, is_remote
 
 LAYOUT_ROUNDS = 8
 """rounds of --compare-layouts, each of which runs the job twice"""
@@ -36,7 +36,7 @@ def run(
         str, typer.Option(metavar="START:COUNT", help="Steps before the profile and in it.")
     ] = "5:3",
     out: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder for everything the run writes.")
+        str, typer.Option(metavar="DIR", help="Folder or URL for everything the run writes.")
     ] = "slipstream-run",
     profile_first: Annotated[
         bool,
@@ -51,6 +51,10 @@ def run(
     ] = False,
     auto: Annotated[
         bool, typer.Option("--auto", help="Use JAX's AutoPGLE, and prove what it gains.")
+    ] = False,
+    schedule: Annotated[
+        bool,
+        typer.Option("--schedule", help="Compare an order of our own, too (JAX 0.11, GPUs)."),
     ] = False,
     compare_layouts: Annotated[
         bool,
@@ -71,6 +75,15 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="Repeat every phase; reuse nothing in the folder.")
     ] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track",
+            metavar="NAME",
+            help="Log the receipt to tensorboard[=LOGDIR], wandb or mlflow, or none.  [default: "
+            "what the job uses]",
+        ),
+    ] = None,
     rank: Annotated[
         str | None,
         typer.Option(metavar="N/COUNT", help="This process.  [default: from the launcher]"),
@@ -85,11 +98,12 @@ def run(
     from slipstream.outputs.terminal.run import PhaseReporter
     from slipstream.run.run import run as run_job
     from slipstream.run.settings import Settings, parse_capture, parse_rank, profiler_attributes
+    from slipstream.run.trackers.tracking import parse_track
 
     start, steps = parse_capture(capture)
     settings = Settings(
         tuple(command),
-        out=Path(out),
+        out=RemotePath(out) if is_remote(out) else any_path(out),
         presets=tuple(preset or ()),
         flags=tuple(flags or ()),
         functions=tuple(function or ()),
@@ -99,11 +113,13 @@ def run(
         profile_first=profile_first,
         in_place=in_place,
         auto=auto,
+        schedule=schedule,
         nsys=nsys,
         layouts=compare_layouts,
         simulate=simulate,
         again=again,
         rank=parse_rank(rank),
+        track=parse_track(track or ()),
         is_json=json,
         profiler=profiler_attributes(os.environ),
     )

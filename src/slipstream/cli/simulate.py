@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,12 +15,16 @@ from slipstream.cli.prediction import (
     MachinesOption,
     TimelineOption,
     WaitsOption,
+    WhatIfOption,
+    asked_what_if,
+    identified,
     measured_costs,
     parse_machines,
     save_page,
     save_timeline,
 )
 from slipstream.errors import BadInput
+from slipstream.remote.paths import any_path
 
 
 def simulate(
@@ -35,6 +38,7 @@ def simulate(
     timeline: TimelineOption = None,
     html: HtmlOption = None,
     waits: WaitsOption = False,
+    what_if: WhatIfOption = None,
     json: JsonOption = False,
 ) -> None:
     """Simulate the step of a compiled program on any machine.
@@ -42,7 +46,7 @@ def simulate(
     PROGRAM is the output of XLA's optimisation: compiled.as_text(), or an XLA dump. To compile
     and simulate in one command, use: slipstream predict
     """
-    from slipstream.outputs.terminal.predict import prediction_json, render_predictions
+    from slipstream.outputs.terminal.compiled.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict
     from slipstream.sources.hlo.reader import read_program
 
@@ -54,16 +58,20 @@ def simulate(
         )
     known = measured_costs(costs)
     predictions = []
-    for machine in parse_machines(on):
+    machines = parse_machines(on)
+    networks = asked_what_if(what_if, machines)
+    for machine in machines:
         prediction = predict(
             found,
             machine,
             known.costs if known is not None else None,
             source=known.source if known is not None else None,
             command_buffers=command_buffers,
+            networks=networks,
         )
+        prediction = identified(prediction, found)
         predictions.append(prediction)
-        save_timeline(timeline, prediction, Path(program), "," in on)
+        save_timeline(timeline, prediction, any_path(program), "," in on)
     save_page(html, predictions)
     if json:
         return show_json(prediction_json(predictions), html, timeline)

@@ -17,7 +17,7 @@ from pathlib import Path
 from slipstream.compiler.cache import cache_folder, digest
 from slipstream.compiler.targets import Target
 from slipstream.errors import BadInput
-from slipstream.reading import damage, open_input, too_large, unpack, unpacked_limit
+from slipstream.reading import damage, open_ranges, too_large, unpack, unpacked_limit
 from slipstream.writing import atomic_write
 
 _BEFORE = re.compile(
@@ -38,7 +38,7 @@ def read_archived(path: str | Path, name: str | None = None) -> ArchivedProgram:
     """The largest program of an archive, or the one called `name`."""
     is_archive = damage(path, "an nsys-jax archive", (zipfile.BadZipFile, lzma.LZMAError))
     with (
-        open_input(path, "an nsys-jax archive") as file,
+        open_ranges(path, "an nsys-jax archive") as file,
         is_archive,
         zipfile.ZipFile(file) as archive,
     ):

@@ -7,7 +7,9 @@ from typing import Any
 
 from slipstream.compiler.archive import read_archived
 from slipstream.compiler.compilation import Compilation
-from slipstream.compiler.options import Flags
+from slipstream.compiler.failures import CompileFailed
+from slipstream.compiler.options import Flags, split_flags
+from slipstream.compiler.order import Order, read_order
 from slipstream.compiler.session import CompilerSession, Costs
 from slipstream.compiler.targets import identify
 from slipstream.compiler.workers import Progress
@@ -27,10 +29,13 @@ def compile(
     on: str | Machine = DEFAULT_MACHINE,
     flags: Flags = None,
     costs: Costs = None,
+    order: Order | str | os.PathLike[str] | None = None,
     autotuning: str | os.PathLike[str] | None = None,
 ) -> Program:
     """The optimised, scheduled program of a target on a machine; `compilation` returns more."""
-    return compilation(target, args, on=on, flags=flags, costs=costs, autotuning=autotuning).program
+    return compilation(
+        target, args, on=on, flags=flags, costs=costs, order=order, autotuning=autotuning
+    ).program
 
 
 def compilation(
@@ -40,17 +45,23 @@ def compilation(
     on: str | Machine = DEFAULT_MACHINE,
     flags: Flags = None,
     costs: Costs = None,
+    order: Order | str | os.PathLike[str] | None = None,
     autotuning: str | os.PathLike[str] | None = None,
     target_config: str | None = None,
     use_gpu: bool = False,
     progress: Progress | None = None,
+    program_only: bool = False,
 ) -> Compilation:
     """Compile a target: a function and its arguments, `train.py:build`, StableHLO or HLO.
 
     `target_config` replaces the built-in configuration of the machine's GPU (text of a
     GpuTargetConfigProto). With `use_gpu`, it and autotuning come from the local GPU. For TPUs,
-    libtpu must be installed.
+    libtpu must be installed. With `program_only`, no machine code is made. An `order`, or the file
+    of one, comes from `schedule`.
     """
+    if order is not None and costs is not None:
+        raise BadInput("an order leaves nothing for costs to decide; pass one of the two")
+    wanted = order if order is None or isinstance(order, Order) else read_order(order)
     with compiler(
         target,
         args,
@@ -59,8 +70,27 @@ def compilation(
         target_config=target_config,
         use_gpu=use_gpu,
         progress=progress,
+        program_only=program_only,
     ) as session:
+        if wanted is not None:
+            return in_order(session, wanted, flags)
         return session.compile(flags=flags, costs=costs)
+
+
+def in_order(session: CompilerSession, order: Order, flags: Flags = None) -> Compilation:
+    """Compile with an order and the flags that it was made with.
+
+    BadInput if it is another program's or impossible, CompileFailed if XLA doesn't obey it.
+    """
+    every = {**order.flags, **split_flags(flags).all}
+    if not order.sequences:  # no order was better than XLA's own
+        return session.compile(flags=every)
+    source = session.scheduled(flags=every)
+    order.check(source.program)
+    made = session.compile(flags=every, order=order.sequences)
+    if not order.is_obeyed(made.program, source.program):
+        raise CompileFailed("XLA took the order, and compiled another", "refused")
+    return made
 
 
 def compiler(

@@ -8,6 +8,7 @@ from pathlib import Path
 from slipstream.compiler.compilation import Compilation
 from slipstream.errors import BadInput
 from slipstream.jaxhooks.hlo import text_from_proto
+from slipstream.remote.paths import any_path
 from slipstream.writing import atomic_write
 
 PROTO, TEXT = (".pb",), (".hlo", ".txt")
@@ -15,7 +16,7 @@ PROTO, TEXT = (".pb",), (".hlo", ".txt")
 
 def write_program(compilation: Compilation, path: str | os.PathLike[str]) -> Path:
     """`.pb` gets an HloModuleProto, `.hlo` and `.txt` what `compiled.as_text()` would print."""
-    target = Path(path)
+    target = any_path(path)
     if target.suffix not in PROTO + TEXT:
         raise BadInput(
             f"{target.name} has no known ending; expected .hlo.pb for a proto, or .hlo or .txt for "

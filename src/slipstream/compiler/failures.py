@@ -11,6 +11,8 @@ from slipstream.compiler.targets import Target
 from slipstream.compiler.worker.process import WorkerFailed
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput, Missing, SlipstreamError
+from slipstream.flags.catalogue.catalogue import SIMILAR
+from slipstream.flags.catalogue.libtpu import libtpu_catalogue
 from slipstream.jaxhooks.jax_types import is_out_of_memory
 from slipstream.machines.machine import Machine
 from slipstream.machines.tpus import slices_with
@@ -174,10 +176,16 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
 
 
 def _refused_by_libtpu(line: str, target: Target) -> SlipstreamError | None:
+    flags = libtpu_catalogue().flags
     if unknown := _NO_OPTION.search(line):
-        return BadInput(f"libtpu has no flag {unknown[1]}; check its name, or omit it")
+        options = [name for name, flag in flags.items() if flag.in_compiler_options]
+        guess = did_you_mean(unknown[1], options, cutoff=SIMILAR)
+        return BadInput(
+            f"libtpu has no flag {unknown[1]}; {guess}see: slipstream flags list --tpu, or omit it"
+        )
     if unread := _BAD_OPTION.search(line):
-        return BadInput(f"flag {unread[2]} is {unread[1]!r}, which libtpu can't read")
+        expected = f"; expected {flags[unread[2]].expected}" if unread[2] in flags else ""
+        return BadInput(f"flag {unread[2]} is {unread[1]!r}, which libtpu can't read{expected}")
     call = _GPU_CALL.search(line)
     if call is not None:
         return CompileFailed(_gpu_only(target, f"the call {call[1]}"), "invalid")

@@ -11,9 +11,9 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from slipstream.compiler import cache
 from slipstream.compiler.assembler import FOLDER_FLAG, has_own_kernels, stand_in
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import MEMORY_LIMIT, Compilation, MemoryUse
+from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.messages import CompilerMessage, parse_messages
 from slipstream.compiler.options import Flags, SplitFlags, split_flags, tpu_flags
+from slipstream.compiler.recomputed import TRITON, may_recompute, note, recomputed_products
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
 from slipstream.compiler.versions import installed_versions
@@ -33,6 +35,7 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.machines.machine import Machine
 from slipstream.reading import DAMAGE, object_or_none
+from slipstream.remote.paths import any_path, local_copy
 from slipstream.units import format_bytes
 
 Costs = CostTable | str | os.PathLike[str] | None
@@ -52,6 +55,31 @@ class _Module:
     options: Mapping[str, str]
     log: str
     seconds: float
+
+
+Sequences = Mapping[str, Sequence[str]]
+"""an order: names of instructions by computation"""
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What our pass behind XLA's scheduler is to do: set an order, or show the schedule."""
+
+    order: Sequences | None
+
+    @property
+    def content(self) -> list[Any]:
+        """For the cache's key."""
+        if self.order is None:
+            return ["scheduled"]
+        return ["order", {name: list(one) for name, one in self.order.items()}]
+
+    def request(self, folder: Path) -> dict[str, Any]:
+        if self.order is None:
+            return {"scheduled": str(folder / "scheduled.pb")}
+        path = folder / "order.json"
+        cache.write_json(path, {name: list(one) for name, one in self.order.items()})
+        return {"sequences": str(path)}
 
 
 class CompilerSession(Closing):
@@ -88,15 +116,53 @@ class CompilerSession(Closing):
         self._program_only = program_only and not use_gpu
         self._reads_cache = reads_cache
 
-    def compile(self, flags: Flags = None, costs: Costs = None) -> Compilation:
-        """The program with these flags and costs, from the cache if possible."""
+    def compile(
+        self, flags: Flags = None, costs: Costs = None, order: Sequences | None = None
+    ) -> Compilation:
+        """The program with these flags and costs, from the cache if possible.
+
+        With an `order`, its instructions run in that one; `CompileFailed` if XLA doesn't take it.
+        """
         options = self._split(flags)
         costs_path = self._costs_path(costs)
-        found = cache.find(self._key(options, costs_path)) if self._reads_cache else None
+        if order is not None:
+            return self._found_or_compiled(options, costs_path, _Pass(order))
+        found = self._found_or_compiled(options, costs_path)
+        if not self._may_autotune_differ(options) or not may_recompute(found.proto.read_bytes()):
+            return found
+        products = recomputed_products(found.program)
+        if not products:
+            return found
+        cublas = replace(options, compiler_options={**options.compiler_options, TRITON: "False"})
+        other = self._found_or_compiled(cublas, costs_path)
+        return replace(
+            other,
+            logged=(note(products), *other.logged),
+            seconds=found.seconds + other.seconds,
+            is_cached=found.is_cached and other.is_cached,
+        )
+
+    def scheduled(self, flags: Flags = None, costs: Costs = None) -> Compilation:
+        """The program as XLA's scheduler leaves it: what an order can still change.
+
+        Later passes make collectives synchronous that nothing overlaps. Memory is that of the whole
+        compile. Needs JAX 0.11.
+        """
+        return self._found_or_compiled(self._split(flags), self._costs_path(costs), _Pass(None))
+
+    def _may_autotune_differ(self, options: SplitFlags) -> bool:
+        """Whether a GPU could choose other kernels for products than this compile."""
+        is_given = self._use_gpu or self._autotuning is not None or TRITON in options.all
+        return self.machine.kind == "gpu" and not is_given
+
+    def _found_or_compiled(
+        self, options: SplitFlags, costs: Path | None, ours: _Pass | None = None
+    ) -> Compilation:
+        found = cache.find(self._key(options, costs, ours)) if self._reads_cache else None
         if found is not None:
             with suppress(*DAMAGE):  # not what `keep` wrote: compile again
                 return self._compilation(found, is_cached=True)
-        return self._compilation(self._compiled(options, costs_path), is_cached=False)
+        return self._compilation(self._compiled(options, costs, ours), is_cached=False)
 
     def portable_target(self) -> Target:
         """The target in a form that can be stored and compiled elsewhere: Python is lowered."""
@@ -121,8 +187,9 @@ class CompilerSession(Closing):
 
     # Cache keys.
 
-    def _key(self, options: SplitFlags, costs: Path | None) -> str:
+    def _key(self, options: SplitFlags, costs: Path | None, ours: _Pass | None = None) -> str:
         return cache.digest(
+            *((ours.content,) if ours is not None else ()),
             self._target_state(),
             self.machine.topology,
             self._config,
@@ -175,14 +242,20 @@ class CompilerSession(Closing):
 
     # Compiling.
 
-    def _compiled(self, options: SplitFlags, costs: Path | None) -> dict[str, Any]:
+    def _compiled(
+        self, options: SplitFlags, costs: Path | None, ours: _Pass | None = None
+    ) -> dict[str, Any]:
         module = self._lowered(options)
         self._progress(f"compiling for {self.machine.spec}")
         out = Path(self._folder.name) / "program.pb"
         given = self._compiler_options(module, options, costs)
         request = {**module.request, "options": given, "use_gpu": self._use_gpu}
+        if ours is not None:
+            request |= ours.request(Path(self._folder.name))
         paths = {"path": str(module.path), "out": str(out)}
         answer, log = self._workers.ask(self._job(options), "compile", **paths, **request)
+        if answer.get("problem"):
+            raise CompileFailed(f"XLA did not take the order: {answer['problem']}", "refused")
         entry = {
             "memory": answer["memory"],
             "devices": answer["devices"],
@@ -190,7 +263,13 @@ class CompilerSession(Closing):
             "flags": {**module.options, **options.all},
         }
         # The key includes what the target reads, which is known only now.
-        return cache.keep(self._key(options, costs), entry, out.read_bytes(), module.log + log)
+        log = module.log + log
+        if ours is None or ours.order is not None:
+            return cache.keep(self._key(options, costs, ours), entry, out.read_bytes(), log)
+        # The same compile made the whole program, too.
+        cache.keep(self._key(options, costs), entry, out.read_bytes(), log)
+        scheduled = Path(self._folder.name) / "scheduled.pb"
+        return cache.keep(self._key(options, costs, ours), entry, scheduled.read_bytes(), log)
 
     def _compiler_options(
         self, module: _Module, options: SplitFlags, costs: Path | None
@@ -324,9 +403,9 @@ def _own_messages(
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
-    found = Path(path).absolute()
+    found = local_copy(any_path(path)).absolute()
     if not found.exists():
-        raise BadInput(f"{os.fspath(path)} does not exist; check the path, or omit the option")
+        raise BadInput(f"{path} does not exist; check the path, or omit the option")
     return found
 
 

@@ -19,6 +19,7 @@ from slipstream.compiler.worker.keywords import as_json
 from slipstream.errors import BadInput
 from slipstream.machines.targets import tpu_config
 from slipstream.reading import read_input, unreadable
+from slipstream.remote.paths import is_remote
 
 BYTECODE = b"ML\xefR"
 """the first bytes of MLIR bytecode"""
@@ -74,6 +75,8 @@ def _function(target: Callable[..., Any], args: Any, target_config: str) -> Targ
 
 
 def _named(name: str, args: Any) -> Target:
+    if is_remote(name):
+        return _remote(name)
     if os.path.isfile(name):
         if name.endswith(".py"):
             raise BadInput(f"{name} does not name a function; {_functions(Path(name))}")
@@ -90,6 +93,13 @@ def _named(name: str, args: Any) -> Target:
     keywords = {key: as_json(value) for key, value in (args or {}).items()}
     module, function = match["module"], match["function"]
     return Target("python", name, module=module, function=function, keywords=keywords)
+
+
+def _remote(name: str) -> Target:
+    """A program in a bucket; Python is imported only from where its author put it."""
+    if re.search(r"\.py(:\w+)?$", name):
+        raise BadInput(f"{name} is Python in a bucket, which is not run; copy it here first")
+    return _program(read_input(name, "a program"), name)
 
 
 def _absent(name: str) -> BadInput:

@@ -11,6 +11,7 @@ from slipstream.costs.measure import measure, unattributed_us
 from slipstream.costs.scheduler_names import looked_up, lookup_name
 from slipstream.costs.table import Cost, CostTable
 from slipstream.did_you_mean import close_matches
+from slipstream.inline import Inline
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 
@@ -31,7 +32,7 @@ class MissingCost:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class Coverage(Inline):
     """How well costs fit a program."""
 
     program: str

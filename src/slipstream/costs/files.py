@@ -18,6 +18,7 @@ from typing import Any
 from slipstream.costs.table import SEPARATOR, Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.reading import describe, read_input, read_object, unreadable
+from slipstream.remote.paths import any_path, is_folder, is_regular
 from slipstream.sources.proto_schema import message
 from slipstream.writing import atomic_write, make_folder
 
@@ -28,7 +29,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 def write_costs(table: CostTable, path: str | os.PathLike[str]) -> list[Path]:
     """Write a table to a file or, if the path has no ending, to a folder that XLA can search."""
-    target = Path(path)
+    target = any_path(path)
     _refuse_useless(table, target)
     if target.suffix in ENDINGS:
         return [_write_file(table, target), _write_manifest(table, target)]
@@ -55,8 +56,8 @@ def _refuse_useless(table: CostTable, target: Path) -> None:
 
 def read_costs(path: str | os.PathLike[str]) -> CostTable:
     """Read what `write_costs` or any other tool wrote."""
-    source = Path(path)
-    if os.path.isdir(source):  # not of Path, which raises on names that are too long
+    source = any_path(path)
+    if is_folder(source):
         return _read_folder(source)
     if source.suffix not in ENDINGS:
         raise BadInput(
@@ -190,7 +191,7 @@ def _parse(source: Path, data: bytes) -> list[tuple[str, float]]:
 
 def _read_manifest(source: Path) -> dict[str, Any]:
     manifest = source.with_name(source.name + MANIFEST)
-    if not os.path.isfile(manifest):
+    if not is_regular(manifest):
         return {}
     found = read_object(manifest, "a manifest of costs")
     for place, value, kinds, expected in _typed(found):

@@ -14,6 +14,9 @@ Kernels that compute side by side, on several streams, slow each other down: the
 
 stream 1  ████████████            4 + 8/2
 stream 2      ████████████        8/2 + 4
+
+On a TPU, an operation counts without those inside it. What runs beside the cores counts only where
+the recording shows when it ended (`profile/timeline/windows.py`); its start and its done don't.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from slipstream.profile.attribution.executions import launch_keys
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
+from slipstream.profile.timeline.nesting import self_durations
+from slipstream.profile.timeline.windows import hidden_windows
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Measured:
 def measure(profile: Profile) -> Iterator[Measured]:
     """The durations of every instruction in complete steps, without warm-up."""
     events = profile.events
-    rows = np.flatnonzero(_counted(profile) & (events["instruction"] != 0))
+    shown = ~_only_attends(profile) & ~hidden_windows(profile)
+    rows = np.flatnonzero(_counted(profile) & (events["instruction"] != 0) & shown)
     if not len(rows):
         return
     order = np.lexsort(
@@ -87,6 +93,10 @@ def unattributed_us(profile: Profile, program: str) -> float:
 def added_ps(profile: Profile) -> Array:
     """The time that each event adds to its stream; what computes side by side, to its device."""
     events = profile.events
+    if any(lane.role == "ops" for lane in profile.lanes):
+        own = self_durations(profile)
+        # Windows have no time of their own, but those that are measured show how long it took.
+        return np.where(_on(profile, "windows"), events["duration_ps"], own)
     begin: Array = events["start_ps"].copy()
     end = begin + events["duration_ps"]
     lanes = events["lane"]
@@ -102,6 +112,11 @@ def added_ps(profile: Profile) -> Array:
     for rows in _on_several_streams(profile):
         added[rows] = _shares(begin[rows], end[rows])
     return added
+
+
+def _on(profile: Profile, role: str) -> Array:
+    roles = np.array([lane.role == role for lane in profile.lanes], bool)
+    return np.asarray(roles[profile.events["lane"]])
 
 
 def _on_several_streams(profile: Profile) -> Iterator[Array]:
@@ -125,6 +140,26 @@ def _shares(begin: Array, end: Array) -> Array:
     running = np.maximum(np.cumsum(change)[:-1], 1)
     passed = np.concatenate(([0.0], np.cumsum(np.diff(times) / running)))
     return np.asarray(np.rint(passed[last] - passed[first]).astype(np.int64))
+
+
+def _only_attends(profile: Profile) -> Array:
+    """Events of a TPU's cores that start or await something: they don't show how long it takes."""
+    events = profile.events
+    cores = _on(profile, "ops")
+    if not cores.any():
+        return cores
+    keys = events["program"].astype(np.int64) << 32 | events["instruction"]
+    used, place = np.unique(keys, return_inverse=True)
+    names = ((events.texts[key >> 32], events.texts[key & 0xFFFFFFFF]) for key in used.tolist())
+    attends = np.array([_attends(profile, *name) for name in names], bool)
+    return np.asarray(cores & attends[place.ravel()])
+
+
+def _attends(profile: Profile, program: str, instruction: str) -> bool:
+    if program not in profile.programs or instruction not in profile.programs[program]:
+        return False
+    found = profile.programs[program].instruction(instruction)
+    return found.is_start or found.is_done
 
 
 def _counted(profile: Profile) -> Array:

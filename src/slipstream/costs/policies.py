@@ -53,7 +53,12 @@ def max_communication(measured: Measured) -> float:
 
 def percentile(values: Array, number: int) -> float:
     """The value at index `int(number / 100 * (count - 1))` of the sorted values, as in JAX."""
-    return float(np.sort(values)[int(number / 100 * (len(values) - 1))])
+    return float(np.sort(values)[index_of_percentile(number, len(values))])
+
+
+def index_of_percentile(number: int, count: int) -> int:
+    """Where JAX takes a percentile of sorted values."""
+    return int(number / 100 * (count - 1))
 
 
 def fastest_participants(measured: Measured) -> Array:

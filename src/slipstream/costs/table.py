@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slipstream.errors import BadInput
+from slipstream.inline import Inline
 
 MOST_US = 86_400_000_000
 """the longest cost that is believed: a day"""
@@ -51,7 +52,7 @@ class ProgramCosts:
 
 
 @dataclass(frozen=True)
-class CostTable:
+class CostTable(Inline):
     """Costs of one or more programs, with the facts that decide whether they still fit."""
 
     programs: tuple[ProgramCosts, ...]

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from slipstream.analyses.hosts import FleetContext
 from slipstream.costs.table import CostTable
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import Rule
 from slipstream.diagnosis.rules import (
     attention,
+    callbacks,
     collective_sizes,
+    data_movement,
     float32,
     host_copies,
     idling,
     megascale,
+    odd_shapes,
     offload,
     remat,
+    resharding,
     scheduling,
     slice_transfers,
     stragglers,
@@ -25,6 +30,7 @@ from slipstream.diagnosis.rules import (
 )
 from slipstream.machines.machine import Machine
 from slipstream.profile.profile import Profile
+from slipstream.profile.simulated import is_simulated
 from slipstream.results.diagnosis import Abstention, Diagnosis, Finding
 
 RULES: tuple[Rule, ...] = (
@@ -32,14 +38,18 @@ RULES: tuple[Rule, ...] = (
     host_copies.RULE,
     attention.RULE,
     float32.RULE,
+    odd_shapes.RULE,
+    *data_movement.RULES,
     remat.RULE,
     offload.RULE,
     transfers.RULE,
+    resharding.RULE,
     collective_sizes.RULE,
     scheduling.SCHEDULER_RULE,
     scheduling.COSTS_RULE,
     zero_slack.RULE,
     *idling.RULES,
+    callbacks.RULE,
     *stragglers.RULES,
     megascale.RULE,
     slice_transfers.RULE,
@@ -54,6 +64,7 @@ def diagnose(
     settings: Mapping[str, str] | None = None,
     machine: Machine | None = None,
     slice_gbps: float | None = None,
+    fleet: FleetContext | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """Find what is wrong with the steps of a profile, ranked by the time that fixing it would save.
@@ -61,10 +72,16 @@ def diagnose(
     `costs` are the PGLE costs that the run gave to XLA's scheduler, to be checked. `settings` are
     the flags of the run by name, if the profile doesn't hold them. `machine` says how the GPUs
     are connected, which profiles don't record. `slice_gbps` is the bandwidth per host of the
-    network between TPU slices.
+    network between TPU slices. `fleet` is what is known of the run's other hosts, if the profile
+    is of one of them.
     """
     evidence = Evidence(
-        profile, costs=costs, settings=settings, machine=machine, slice_gbps=slice_gbps
+        profile,
+        costs=costs,
+        settings=settings,
+        machine=machine,
+        slice_gbps=slice_gbps,
+        fleet=fleet,
     )
     findings: list[Finding] = []
     abstained: list[Abstention] = []
@@ -104,7 +121,7 @@ def _rank(finding: Finding) -> tuple[bool, float, float]:
 
 
 def _notes(evidence: Evidence) -> list[str]:
-    notes = []
+    notes = [evidence.fleet.detail] if evidence.fleet is not None else []
     if not len(evidence.whole.events):
         return ["the profile has no device events, so there is nothing to diagnose"]
     if not evidence.step.wall_us > 0:
@@ -116,6 +133,6 @@ def _notes(evidence: Evidence) -> list[str]:
     if evidence.profile is not evidence.whole:
         kept, all_ = evidence.profile.steps.count, evidence.whole.steps.count
         notes.append(f"{kept} of {all_} steps, from the middle, were analysed in detail")
-    if any(warning.code == "simulated" for warning in evidence.whole.warnings):
+    if is_simulated(evidence.whole):
         notes.append("these steps are simulated: gains are predictions based on predictions")
     return notes

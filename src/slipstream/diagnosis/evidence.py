@@ -11,12 +11,13 @@ import numpy as np
 from slipstream.analyses.bounds import bounds
 from slipstream.analyses.collectives import Collectives, collectives, known_gpu
 from slipstream.analyses.gaps import Gaps, gaps
-from slipstream.analyses.hosts import Hosts, hosts
+from slipstream.analyses.hosts import FleetContext, Hosts, hosts
 from slipstream.analyses.labels import Label, label_of
 from slipstream.analyses.memory import ProgramMemory, program_memory
-from slipstream.analyses.network.flows import machine_of
+from slipstream.analyses.network.flows import machine_of, predicted_machine
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.overlap import Overlap, overlap
+from slipstream.analyses.roofline import Roofline, roofline
 from slipstream.analyses.slack import Slack, slack
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.costs.table import CostTable
@@ -24,15 +25,16 @@ from slipstream.diagnosis.flag_advice import FlagAdvice
 from slipstream.machines.features import KernelFeatures
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.machine import Estimate, Gpu, Machine
-from slipstream.machines.topology import machine as machine_named
 from slipstream.profile.attribution.executions import graph_number
-from slipstream.profile.events import distinct
+from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
 from slipstream.results.diagnosis import Remedy
+from slipstream.results.what_if import NetworkWhatIf
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import Simulation, simulation
 from slipstream.simulate.recorded import hottest_name, own_costs
+from slipstream.simulate.what_if import network_what_if
 
 NOTICEABLE = 0.01
 """minimum share of the step for a finding: two runs of one program differ by as much"""
@@ -60,8 +62,10 @@ class Evidence:
         settings: Mapping[str, str] | None = None,
         machine: Machine | None = None,
         slice_gbps: float | None = None,
+        fleet: FleetContext | None = None,
     ) -> None:
         self.whole = profile
+        self.fleet = fleet
         self.given_machine = machine
         self.slice_gbps = slice_gbps
         self.given_costs = costs
@@ -73,7 +77,14 @@ class Evidence:
     @cached_property
     def profile(self) -> Profile:
         """The profile, or a few of its steps if it is large."""
-        return few_steps(self.whole)
+        chosen = self._chosen
+        if chosen is None:
+            return self.whole
+        return self.whole.with_events(self.whole.events.take(chosen))
+
+    @cached_property
+    def _chosen(self) -> Array | None:
+        return middle_steps(self.whole)
 
     @cached_property
     def step(self) -> StepTimes:
@@ -115,11 +126,7 @@ class Evidence:
         """The machine named by the caller, or by the simulation that made the profile."""
         if self.given_machine is not None:
             return self.given_machine
-        prefix = "simulated for "
-        for host in self.whole.hosts:
-            if host.source.startswith(prefix):
-                return machine_named(host.source.removeprefix(prefix))
-        return None
+        return predicted_machine(self.whole)
 
     # Analyses.
 
@@ -146,11 +153,18 @@ class Evidence:
 
     @cached_property
     def collectives(self) -> Collectives:
-        return collectives(self.profile)
+        if self.fleet is None:
+            return collectives(self.profile)
+        met = self.fleet.met
+        return collectives(self.profile, met if self._chosen is None else met.taken(self._chosen))
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        return roofline(self.profile)
 
     @cached_property
     def hosts(self) -> Hosts:
-        return hosts(self.profile)
+        return hosts(self.profile) if self.fleet is None else self.fleet.hosts
 
     @cached_property
     def memory(self) -> ProgramMemory | None:
@@ -257,6 +271,21 @@ class Evidence:
         return Simulated(made)
 
     @cached_property
+    def other_networks(self) -> NetworkWhatIf | None:
+        """Which network would hide what crosses it, for a predicted step.
+
+        None if it is not the step that the models predict, as with measured costs.
+        """
+        machine, program = predicted_machine(self.whole), self.program
+        if machine is None or program is None or not program.is_scheduled:
+            return None
+        again = simulation(program, machine)
+        off = step_times(again.profile).wall_us / max(self.step.wall_us, 1e-9) - 1
+        if abs(off) > SIMULATION_ERROR:
+            return None
+        return network_what_if(program, machine, again, ((None, None),))
+
+    @cached_property
     def least_us(self) -> float:
         """A lower bound for any schedule of the program."""
         assert self.program is not None and self.machine is not None
@@ -292,15 +321,21 @@ class Simulated:
 
 def few_steps(profile: Profile, most: int = MOST_EVENTS) -> Profile:
     """The profile reduced to its middle steps with about `most` events, at least three steps."""
+    chosen = middle_steps(profile, most)
+    return profile if chosen is None else profile.with_events(profile.events.take(chosen))
+
+
+def middle_steps(profile: Profile, most: int = MOST_EVENTS) -> Array | None:
+    """Which events are in the middle steps, as a mask; None if the profile is small enough."""
     steps = profile.steps
     if len(profile.events) <= most or steps.basis == "recording":
-        return profile
+        return None
     numbers = distinct(steps.number)
     wanted = max(FEWEST_STEPS, most * len(numbers) // len(profile.events))
     if wanted >= len(numbers):
-        return profile
+        return None
     first = (len(numbers) - wanted) // 2
     kept = np.isin(steps.number, numbers[first : first + wanted])
     # The last entry is for events outside all steps.
-    chosen = np.append(kept, False)[steps.of_events(profile)]
-    return profile.with_events(profile.events.take(chosen))
+    chosen: Array = np.append(kept, False)[steps.of_events(profile)]
+    return chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from slipstream.analyses.op_groups import op_groups
 from slipstream.analyses.ops import Op
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.results.diagnosis import Abstention, Exhibit, Finding
@@ -34,17 +35,23 @@ class Rule:
 
 
 def exhibits(ops: Iterable[Op], evidence: Evidence, note: str = "") -> tuple[Exhibit, ...]:
-    """The longest ops, as exhibits of a finding."""
+    """The longest ops, as exhibits of a finding; of equal ops in several layers, one."""
     steps = max(1, len(evidence.profile.steps))
-    found = sorted(ops, key=lambda op: -op.per_step_us)
-    return tuple(
-        Exhibit(
-            op.instruction,
-            op.per_step_us,
-            round(op.count / steps),
-            op.source,
-            op.description,
-            note,
+    by_name = {op.instruction: op for op in ops}
+    found = []
+    for group in op_groups(by_name.values())[:MOST_EXHIBITS]:
+        op = by_name[group.instruction]
+        found.append(
+            Exhibit(
+                op.instruction,
+                op.per_step_us,
+                round(op.count / steps),
+                op.source,
+                group.description,
+                note,
+                group.instructions,
+                group.per_step_us,
+                round(group.count / steps),
+            )
         )
-        for op in found[:MOST_EXHIBITS]
-    )
+    return tuple(found)

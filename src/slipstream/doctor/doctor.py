@@ -6,12 +6,13 @@ A rule is a function from facts to problems.  It ignores facts that aren't known
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from slipstream.doctor.machine_facts import MachineFacts, is_false, number
 from slipstream.doctor.nccl import nccl_rules
 from slipstream.doctor.problems import ERROR, LEVELS, NOTE, WARNING, Problem
 from slipstream.doctor.profiling import profiling_rules
+from slipstream.doctor.tpu import tpu_rules
 from slipstream.profile.program import Program
 from slipstream.profile.semantics.float32_products import float32_matmuls
 
@@ -51,7 +52,7 @@ def _versions(facts: MachineFacts) -> Iterator[Problem]:
         yield Problem(
             "no-jax", NOTE, f"{missing} is not installed in this Python",
             "profiles can be read without it, but programs can't be compiled or run",
-            "pip install 'jax[cuda13]'",
+            f"pip install 'jax[{'tpu' if facts.tpus else 'cuda13'}]'",
         )  # fmt: skip
         return
     if _release(jaxlib)[:3] > _release(jax)[:3]:
@@ -83,10 +84,11 @@ def _plugins(facts: MachineFacts) -> Iterator[Problem]:
                     f"pip install '{part}=={jaxlib}'",
                 )  # fmt: skip
     if len(plugins) > 1:
+        surplus = next((one for one in plugins if not _has_libraries(one, packages)), plugins[0])
         yield Problem(
             "two-plugins", WARNING, f"{' and '.join(plugins)} are both installed",
             "which CUDA version a process gets depends on the order in which they are loaded",
-            f"pip uninstall {plugins[0]} {plugins[0].replace('plugin', 'pjrt')}",
+            f"pip uninstall {surplus} {surplus.replace('plugin', 'pjrt')}",
         )  # fmt: skip
     if facts.gpus and not plugins and "jax" in packages:
         yield Problem(
@@ -94,6 +96,11 @@ def _plugins(facts: MachineFacts) -> Iterator[Problem]:
             "jax runs on the CPU and reports it in a single log line",
             "pip install 'jax[cuda13]'",
         )  # fmt: skip
+
+
+def _has_libraries(plugin: str, packages: Mapping[str, str]) -> bool:
+    """Whether CUDA's libraries for this plugin are installed, as `jax[cuda12]` does."""
+    return plugin.replace("jax-cuda", "nvidia-nccl-cu").removesuffix("-plugin") in packages
 
 
 def _drivers(facts: MachineFacts) -> Iterator[Problem]:
@@ -180,7 +187,8 @@ def _fraction(level: str, value: str | None, why: str) -> Problem:
 
 
 def _connections(facts: MachineFacts) -> Iterator[Problem]:
-    if _visible(facts) < 2 and facts.hosts < 2:
+    is_for_tpus = facts.tpus or (facts.is_megascale and not facts.gpus)
+    if is_for_tpus or (_visible(facts) < 2 and facts.hosts < 2):
         return
     value = facts.environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
     if value != "1":
@@ -270,7 +278,7 @@ def _falls_short(name: str, seen: tuple[int, ...], wanted: tuple[int, ...]) -> b
 
 RULES: tuple[Rule, ...] = (
     _versions, _plugins, _drivers, _nvlink, profiling_rules, _memory, _connections, nccl_rules,
-    _processes, _tcp,
+    _processes, _tcp, tpu_rules,
 )  # fmt: skip
 
 

@@ -34,6 +34,17 @@ SYSCTLS = (
     "net.ipv4.tcp_slow_start_after_idle",
     "net.ipv4.tcp_no_metrics_save",
 )
+GOOGLE = "0x1ae0"
+"""the vendor of TPUs on the PCI bus"""
+TPU_CHIPS = {
+    "0x0027": "v3",
+    "0x005e": "v4",
+    "0x0062": "v5p",
+    "0x0063": "v5e",
+    "0x006f": "v6e",
+    "0x0076": "tpu7x",
+}
+"""chips by their device on the PCI bus, as in JAX's hardware_utils.py"""
 CUPTI_HOLDERS = ("nv-hostengine", "dcgm-exporter", "dcgmi", "nsys", "nsys-launcher", "ncu")
 """programs that may use the GPU's profiling interface, as named in /proc"""
 NSIGHT = ("nsys", "nsys-launcher", "ncu")
@@ -71,6 +82,12 @@ class MachineFacts:
     environment: Mapping[str, str] = field(default_factory=dict)
     is_profiled: bool = False
     """whether the coming run will be profiled"""
+    tpus: tuple[str, ...] | None = None
+    """the kind of each TPU chip: v5e, v5p …"""
+    libtpu: str | None = None
+    """the libtpu that the installed jax asks for: `0.0.42.*`"""
+    huge_pages: str | None = None
+    """when the kernel uses transparent huge pages: always, madvise or never"""
 
     @property
     def xla_flags(self) -> Mapping[str, str]:
@@ -137,6 +154,9 @@ def read_machine_facts(
     return MachineFacts(
         packages=_packages(),
         gpus=_gpus(run(["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])),
+        tpus=_tpus(root / "sys" / "bus" / "pci" / "devices"),
+        libtpu=_wanted_libtpu(),
+        huge_pages=_huge_pages(root / "sys" / "kernel" / "mm" / "transparent_hugepage" / "enabled"),
         links=links,
         inactive_nvlinks=_inactive(run(["nvidia-smi", "nvlink", "-s"])) if links else None,
         processes=_processes(root / "proc"),
@@ -164,6 +184,35 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _wanted_libtpu() -> str | None:
+    """From `libtpu==0.0.42.*; extra == "tpu"` among the requirements of jax."""
+    try:
+        requirements = metadata.requires("jax") or []
+    except metadata.PackageNotFoundError:
+        return None
+    found = (re.match(r"libtpu==([\w.*]+)", one) for one in requirements)
+    return next((match[1] for match in found if match), None)
+
+
+def _tpus(devices: Path) -> tuple[str, ...] | None:
+    """The TPU chips on the PCI bus, as JAX recognises them."""
+    if not devices.is_dir():
+        return None
+    vendors = sorted(devices.glob("*/vendor"))
+    ids = [
+        (_read(vendor.with_name("device")) or "").strip()
+        for vendor in vendors
+        if (_read(vendor) or "").strip() == GOOGLE
+    ]
+    return tuple(TPU_CHIPS[one] for one in ids if one in TPU_CHIPS)
+
+
+def _huge_pages(file: Path) -> str | None:
+    """`madvise` of `always [madvise] never`."""
+    chosen = re.search(r"\[(\w+)\]", _read(file) or "")
+    return chosen[1] if chosen else None
 
 
 def _gpus(text: str | None) -> tuple[LocalGpu, ...] | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from slipstream.compiler.order import Order
 from slipstream.consensus.consensus import Consensus
 from slipstream.costs.coverage import Coverage, check_profile
 from slipstream.costs.extract import extract_costs
@@ -21,12 +22,14 @@ from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
 from slipstream.experiment.shared_costs import share_costs
 from slipstream.experiment.variants import (
     Arm,
+    Variant,
     drop_duplicates,
     make_arm,
     original_arm,
     read_program,
 )
-from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
+from slipstream.jaxhooks.jax_types import first_line
 from slipstream.jaxhooks.profiler import ProfilerFailed, check_recorded
 from slipstream.jaxhooks.shutdown import ShuttingDown, raise_if_shutting_down, run_in_background
 from slipstream.profile.program import Program
@@ -90,14 +93,44 @@ def prepare_arms(
     table = _extracted(compiled, plan, outcome, original)
     if table is not None:
         on_costs()
+    outcome.arms = made_arms(compiled, plan, outcome, original, table)
+
+
+def made_arms(
+    compiled: CompiledProgram,
+    plan: ExperimentPlan,
+    outcome: ExperimentOutcome,
+    original: Arm,
+    table: CostTable | None,
+) -> list[Arm]:
+    """The original, and every variant of the plan that XLA compiles and that fits."""
     arms = [original]
     with outcome.times.measured("compile"):
         for variant in plan.variants:
             raise_if_shutting_down()
-            arms.append(make_arm(compiled, variant, outcome.costs_bytes, table, original.program))
+            order = _order(compiled, variant, outcome) if variant.uses_order else None
+            costs = outcome.costs_bytes
+            arms.append(make_arm(compiled, variant, costs, table, original.program, order))
             refuse_too_big(arms[-1], original, free_bytes(compiled))
     drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
-    outcome.arms = arms
+    return arms
+
+
+def _order(compiled: CompiledProgram, variant: Variant, outcome: ExperimentOutcome) -> Order | str:
+    """The order of a variant, or why there is none."""
+    from slipstream.experiment.ordering import agreed_order
+
+    try:
+        return agreed_order(
+            compiled,
+            variant,
+            None,
+            outcome.profiles.get("before"),
+            outcome.consensus,
+            free_bytes(compiled),
+        )
+    except (SlipstreamError, *XLA_ERRORS) as problem:
+        return first_line(problem)
 
 
 def _extracted(

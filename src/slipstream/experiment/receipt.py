@@ -23,6 +23,7 @@ from slipstream.experiment.phase_times import times_of_ranks
 from slipstream.experiment.plan import ExperimentOutcome
 from slipstream.experiment.stats import Comparison
 from slipstream.experiment.variants import Arm, is_reordered
+from slipstream.inline import Inline
 from slipstream.jaxhooks.shutdown import SHUTDOWN, run_in_background
 from slipstream.masking import masked
 from slipstream.profile.program import Program
@@ -50,7 +51,7 @@ _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(Inline):
     """The result of one loop, with its proof."""
 
     verdict: str
@@ -353,6 +354,8 @@ def _arm_json(outcome: ExperimentOutcome, arm: Arm) -> dict[str, Any]:
         "name": arm.name,
         "flags": dict(arm.variant.flags),
         "uses_costs": arm.variant.uses_costs,
+        "uses_order": arm.variant.uses_order,
+        "is_obeyed": arm.is_obeyed,
         "fingerprint": arm.program.fingerprint if arm.program else None,
         "content": arm.program.content_hash if arm.program else None,
         "same_program_as": arm.same_as,

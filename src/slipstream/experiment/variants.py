@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from slipstream.compiler.order import Order
 from slipstream.costs.coverage import check_program
 from slipstream.costs.scheduler_names import looked_up
 from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.jaxhooks.jax_types import Executable, first_line
+from slipstream.jaxhooks.order_pass import OrderPass, registered
 from slipstream.profile.program import Program
 from slipstream.sources.hlo.reader import program_from_proto
 
@@ -27,17 +29,23 @@ class Variant:
     name: str
     flags: Mapping[str, str] = field(default_factory=dict)
     uses_costs: bool = False
+    uses_order: bool = False
+    """whether its instructions run in an order of our own"""
 
     @property
     def changes(self) -> int:
         """How many things it changes: the simpler of two variants changes fewer."""
-        return len(self.flags) + self.uses_costs
+        return len(self.flags) + self.uses_costs + self.uses_order
 
 
 COSTS = Variant("costs", uses_costs=True)
 NO_GRAPHS = Variant("no command buffers", {"xla_gpu_enable_command_buffer": ""})
 BOTH = Variant("costs, no command buffers", NO_GRAPHS.flags, uses_costs=True)
 DEFAULT_VARIANTS = (COSTS, NO_GRAPHS, BOTH)
+SCHEDULE = Variant("schedule", uses_order=True)
+SCHEDULE_NO_GRAPHS = Variant("schedule, no command buffers", NO_GRAPHS.flags, uses_order=True)
+SCHEDULE_VARIANTS = (SCHEDULE, SCHEDULE_NO_GRAPHS)
+"""with `--schedule`: an order of our own"""
 
 
 @dataclass
@@ -53,6 +61,8 @@ class Arm:
     error: str | None = None
     costs_found: int | None = None
     costs_missing: int | None = None
+    is_obeyed: bool | None = None
+    """whether XLA compiled it in our order, where it has one"""
     is_strict: bool = False
     """whether XLA's accuracy checker confirmed that no cost was missing"""
     times_s: list[float] = field(default_factory=list)
@@ -80,18 +90,26 @@ def make_arm(
     costs: bytes | None,
     table: CostTable | None,
     original: Program | None = None,
+    order: Order | str | None = None,
 ) -> Arm:
     """Compile a variant. A failure of XLA, or to read its program, goes into the arm's `error`.
 
-    XLA's check of the costs is not tried if the original program already shows that some are
-    missing: it would fail, and list them in the job's log.
+    `order` is that of a variant that has one, or why there is none. XLA's check of the costs is not
+    tried if the original program already shows that some are missing: it would fail, and list them
+    in the job's log.
     """
     arm = Arm(variant)
     given = costs if variant.uses_costs else None
     if variant.uses_costs and costs is None:
         arm.error = "there are no costs for this program"
         return arm
+    if variant.uses_order and not isinstance(order, Order):
+        arm.error = order or "there is no order for this program"
+        return arm
     try:
+        if variant.uses_order and isinstance(order, Order):
+            _ordered(arm, compiled, order)
+            return arm
         if given is not None and not _misses_costs(table, original):
             arm.executable = _strictly(compiled, variant, given)
             arm.is_strict = arm.executable is not None
@@ -108,6 +126,19 @@ def make_arm(
         arm.costs_found = found.found
         arm.costs_missing = len(found.missing)
     return arm
+
+
+def _ordered(arm: Arm, compiled: CompiledProgram, order: Order) -> None:
+    """Compile in our order, and read back whether XLA took it."""
+    with registered(OrderPass(order.sequences, order.fingerprint)) as ours:
+        arm.executable = compiled.recompile(arm.variant.flags, None)
+    if not ours.is_set:
+        arm.executable = None
+        arm.error = f"XLA did not take the order: {ours.problem or 'it never called the pass'}"
+        return
+    _describe(arm)
+    assert arm.program is not None and ours.scheduled is not None
+    arm.is_obeyed = order.is_obeyed(arm.program, program_from_proto(ours.scheduled))
 
 
 def describe_made(arm: Arm, table: CostTable | None = None) -> None:

@@ -13,6 +13,15 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue, Flag, default_catalogue
 from slipstream.flags.catalogue.env_vars import ENV_VARS, EnvVar
 from slipstream.flags.catalogue.history import FlagHistory, catalogue_of, history
+from slipstream.flags.catalogue.libtpu import (
+    LibtpuCatalogue,
+    LibtpuHistory,
+    libtpu_catalogue,
+    libtpu_history,
+    libtpu_jaxlibs,
+    libtpu_names,
+)
+from slipstream.flags.catalogue.libtpu_flag import LibtpuFlag
 from slipstream.flags.catalogue.replacements import REPLACEMENTS, Replacement, replacement_of
 
 MOST_SUGGESTED = 3
@@ -46,6 +55,11 @@ class Explanation:
     note: Note | None
     replacement: Replacement | None
     setting: EnvVar | None
+    libtpu_version: str
+    """the release of `libtpu_flag`"""
+    libtpu_flag: LibtpuFlag | None
+    """None if this libtpu doesn't have it"""
+    libtpu_history: LibtpuHistory | None
 
 
 @dataclass(frozen=True)
@@ -68,14 +82,15 @@ class PlaceChange:
 
 @dataclass(frozen=True)
 class FlagDiff:
-    """What changed from one jaxlib to another, sorted by name."""
+    """What changed from one jaxlib or libtpu to another, sorted by name."""
 
     old: str
     new: str
     removed: tuple[str, ...]
-    added: tuple[Flag, ...]
+    added: tuple[Flag | LibtpuFlag, ...]
     defaults: tuple[DefaultChange, ...]
     places: tuple[PlaceChange, ...]
+    library: str = "jaxlib"
 
 
 @cache
@@ -94,10 +109,13 @@ def notes() -> Mapping[str, Note]:
     }
 
 
-def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
-    """Explain an XLA flag or an environment variable."""
+def explain(
+    name: str, catalogue: Catalogue | None = None, libtpu: LibtpuCatalogue | None = None
+) -> Explanation:
+    """Explain a flag of XLA or libtpu, or an environment variable."""
     name = name.removeprefix("--").partition("=")[0]
     known = catalogue if catalogue is not None else default_catalogue()
+    tpu = libtpu if libtpu is not None else libtpu_catalogue(known.jaxlib_version)
     past = history().flags.get(name)
     found = Explanation(
         name,
@@ -108,9 +126,14 @@ def explain(name: str, catalogue: Catalogue | None = None) -> Explanation:
         note=notes().get(name),
         replacement=replacement_of(name),
         setting=ENV_VARS.get(name),
+        libtpu_version=tpu.version,
+        libtpu_flag=tpu.flags.get(name),
+        libtpu_history=libtpu_history(name),
     )
-    if not any((found.flag, found.history, found.replacement, found.setting)):
-        raise _unknown(name, {*known.flags, *history().flags, *REPLACEMENTS, *ENV_VARS})
+    flag = (found.flag, found.history, found.libtpu_flag, found.libtpu_history)
+    if not any((*flag, found.replacement, found.setting)):
+        flags = {*known.flags, *history().flags, *REPLACEMENTS, *libtpu_names()}
+        raise _unknown(name, {*flags, *ENV_VARS})
     return found
 
 
@@ -132,6 +155,41 @@ def flag_diff(old: str, new: str) -> FlagDiff:
         ),
         places=tuple(place for place in places if place.changes),
     )
+
+
+def libtpu_diff(old: str, new: str) -> FlagDiff:
+    """What changed from the libtpu of one jaxlib release to that of another."""
+    before, after = _harvested_libtpu(old), _harvested_libtpu(new)
+    pairs = [
+        (flag, after.flags[name]) for name, flag in before.flags.items() if name in after.flags
+    ]
+    return FlagDiff(
+        before.version,
+        after.version,
+        removed=tuple(sorted(set(before.flags) - set(after.flags))),
+        added=tuple(after.flags[name] for name in sorted(set(after.flags) - set(before.flags))),
+        defaults=tuple(
+            DefaultChange(then.name, then.default, now.default)
+            for then, now in pairs
+            if then.default != now.default
+        ),
+        places=tuple(
+            PlaceChange(then.name, (f"{then.kind} became {now.kind}",))
+            for then, now in pairs
+            if then.kind != now.kind
+        ),
+        library="libtpu",
+    )
+
+
+def _harvested_libtpu(jaxlib: str) -> LibtpuCatalogue:
+    found = libtpu_catalogue(catalogue_of(jaxlib).jaxlib_version)
+    if found.instead_of is not None:
+        known = ", ".join(libtpu_jaxlibs())
+        raise BadInput(
+            f"the flags of the libtpu of jaxlib {jaxlib} are not known; expected one of {known}"
+        )
+    return found
 
 
 def _place_changes(then: Flag, now: Flag) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Literal
 from slipstream.errors import BadInput
 from slipstream.flags.readers.python import read_python
 from slipstream.flags.readers.shell import Assignment, read_env_file, read_shell
-from slipstream.flags.readers.source_map import MappedText, flag_words, split_lines
+from slipstream.flags.readers.source_map import MappedText, flag_words, libtpu_words, split_lines
 from slipstream.flags.readers.yaml import ARGUMENT, UNREAD, read_yaml
 from slipstream.reading import read_input
 
@@ -26,7 +26,10 @@ FileFormat = Literal["shell", "env", "yaml", "python"]
 ENVIRONMENT = "environment"
 """the file name of settings from this process's environment"""
 
-_PREFIXES = ("JAX_", "XLA_", "NCCL_", "CUDA_", "TF_CPP_", "TF_GPU_", "NVSHMEM_", "LIBTPU_", "NVTE_")
+_PREFIXES = (
+    *("JAX_", "XLA_", "NCCL_", "CUDA_", "TF_CPP_", "TF_GPU_", "NVSHMEM_", "NVTE_"),
+    *("LIBTPU_", "MEGASCALE_", "TPU_"),
+)
 _FLAGS_OF: dict[str, Kind] = {"XLA_FLAGS": "xla_flags", "LIBTPU_INIT_ARGS": "libtpu"}
 _FORMS: dict[str, FileFormat] = {
     ".py": "python",
@@ -35,6 +38,8 @@ _FORMS: dict[str, FileFormat] = {
     ".json": "yaml",
     ".env": "env",
 }
+_TPU_STARTS = ("--xla_tpu_", "--megascale_")
+"""how flags of TPUs start, in variables of any other name"""
 _UNKNOWN_UNTIL_RUN = ("$", "`", "{")
 
 
@@ -202,7 +207,7 @@ class _Reader:
         return self._count
 
     def _flags(self, kind: Kind, value: MappedText, group: int) -> Iterator[Setting]:
-        for word in flag_words(value):
+        for word in libtpu_words(value) if kind == "libtpu" else flag_words(value):
             if word.text.startswith(_UNKNOWN_UNTIL_RUN):
                 continue
             name, equals, content = word.text.partition("=")
@@ -242,6 +247,6 @@ def _in_pieces(setting: Setting) -> Setting:
 def _flags_kind(name: str, value: str) -> Kind | None:
     if name in _FLAGS_OF:
         return _FLAGS_OF[name]
-    if "--xla_" not in value:
+    if not any(start in value for start in ("--xla_", *_TPU_STARTS)):
         return "xla_flags" if name.upper().endswith("XLA_FLAGS") else None
-    return "libtpu" if "--xla_tpu_" in value else "xla_flags"
+    return "libtpu" if any(start in value for start in _TPU_STARTS) else "xla_flags"

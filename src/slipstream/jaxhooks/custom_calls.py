@@ -75,6 +75,7 @@ def plain_calls(stablehlo: bytes, names: set[str]) -> bytes:
     """Give unknown calls the simplest API version; their attributes stay, as text, for models."""
     with compiling.parsed(stablehlo) as (module, ir):
         for name, operation in _calls(module, ir):
+            _drop_tilings(operation.attributes)
             if name in names:
                 _make_plain(operation.attributes, ir)
         return compiling.bytecode(module)
@@ -100,6 +101,14 @@ def _calls(module: Any, ir: Any) -> Iterator[tuple[str, Any]]:
 
     module.operation.walk(visit)
     return iter(found)
+
+
+def _drop_tilings(attributes: Any) -> None:
+    """JAX 0.12 states them for every imported call, and its own GPU plugin is too old for them;
+    GPUs have none."""
+    for key in ("operand_tilings", "result_tilings"):
+        if key in attributes:
+            del attributes[key]
 
 
 def _make_plain(attributes: Any, ir: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import inspect
+from collections.abc import Iterator
 from typing import Any
 
 from slipstream.jaxhooks import private_api
@@ -21,9 +23,13 @@ def is_lowered(function: Any) -> bool:
 
 
 def is_pmapped(function: Any) -> bool:
-    """Whether this is from `jax.pmap`: it can be lowered, but not traced as a jitted function."""
+    """Whether this is from `jax.pmap`: it can be lowered, but not traced as a jitted function.
+
+    Wrappers of libraries (`eqx.filter_jit`) have no `trace` either, but are no plain functions.
+    """
     traits = ("lower", "trace", "_clear_cache")
-    return [hasattr(function, name) for name in traits] == [True, False, False]
+    found = [hasattr(function, name) for name in traits]
+    return inspect.isfunction(function) and found == [True, False, False]
 
 
 def program_of(compiled: Any) -> CompiledProgram | None:
@@ -54,3 +60,12 @@ def forget_fast_path(function: Any) -> None:
         private_api.COMPILED.of(function)._call = None
     elif (clear := getattr(function, "_clear_cache", None)) is not None:
         clear()  # of a wrapper that passes on what a jitted function has
+    else:
+        for jitted in _held_by(function):
+            jitted._clear_cache()
+
+
+def _held_by(wrapper: Any) -> Iterator[Any]:
+    """The jitted functions that a library's wrapper has, as `eqx.filter_jit` and `nnx.jit` do."""
+    kind = private_api.PJIT_FUNCTION.get()
+    return (value for value in getattr(wrapper, "__dict__", {}).values() if isinstance(value, kind))

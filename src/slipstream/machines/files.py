@@ -34,6 +34,7 @@ from slipstream.machines.measured_calls import MeasuredCall, call_from, rows_of
 from slipstream.machines.power import static_w
 from slipstream.machines.tpus import is_slice, tpu_machine
 from slipstream.reading import DAMAGE, describe, read_input
+from slipstream.remote.paths import any_path
 from slipstream.writing import atomic_write
 
 _KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "calibration")
@@ -86,7 +87,7 @@ _NETWORK_TYPES = {
 
 def read_machine(path: str | os.PathLike[str]) -> Machine:
     """The machine that a TOML file describes."""
-    file = Path(path)
+    file = any_path(path)
     data = _load(file)
     if "tpu" in data:
         return _tpu_machine(data, file)
@@ -126,7 +127,7 @@ def _tpu_machine(data: Mapping[str, Any], file: Path) -> Machine:
 
 def with_calls(path: str | os.PathLike[str], calls: Iterable[MeasuredCall]) -> dict[str, Any]:
     """The data of an existing machine file, with measured calls added to its calibration."""
-    file = Path(path)
+    file = any_path(path)
     read_machine(file)  # its own errors, before anything is written
     data = _load(file)
     calibration = data.get("calibration", {})

@@ -5,7 +5,7 @@ all wait at collectives  ─────────────────▶ 
 
 `slowest` belongs to the prediction itself: modelled kernels take as long as on the slowest of the
 machine's GPUs. `spread` says how far the true step may be from it.  Each constant has its source
-beside it; none was fitted to a step of many GPUs.
+beside it; none was fitted to a step of many GPUs, one to steps of many slices of TPUs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ GPU_SPREAD_ERROR = 0.5
 RUN_SPREAD = 0.01
 """standard deviation of one program's step between runs: by 1 to 2% with the time of day (Llama 3,
 arXiv:2407.21783, section 3.3.4), by 1.5% between runs of one program (docs/accuracy.md)"""
+SLICE_DELAY, SLICE_TAIL = 0.00038, 0.79
+"""what slices of TPUs lose by waiting for each other, as a share of the step: hosts to the power of
+the second, times the first; 1.8% of 128 hosts, 16% of 2,048.  A power law is how the largest of
+many rare delays grows.  Fitted to what MaxText's 32B and 128B models lose from 1 to 2 … 32 slices
+of 256 v5e (README of AI-Hypercomputer/maxtext, July 2024); its 16B and 64B models had no part in
+it"""
+SLICE_ERROR = 0.35
+"""relative error of this loss: the two models differ from their fit by 33% on 32 slices"""
 SLOW_HOSTS, SLOW_HOST = 0.005, 0.10
 """share of hosts that are slow, and how slow: MegaScale (NSDI '24, arXiv:2402.15627), section 6"""
 
@@ -70,6 +78,12 @@ TPU was compared"""
 TPU_COLLECTIVES = 0.2
 """of collectives on a torus and between slices: an assumption, too"""
 
+PAIR_ERROR = 0.02
+"""standard error of the ratio of two predicted steps with the same parts: other errors are those of
+both, and cancel out (`plan/report/ranking.py`)"""
+PAIR_QUANTILE = 1.645
+"""of the normal distribution, at 95% for one side: how sure the order of two predictions is"""
+
 CONFIDENCE = 0.9
 QUANTILE = 1.94
 """of Student's t at 95% with 6 degrees of freedom: the errors above are seen on eight models"""
@@ -78,10 +92,11 @@ QUANTILE = 1.94
 def slowest(machine: Machine) -> float:
     """How much longer kernels take on the slowest of a machine's GPUs than on the mean one.
 
-    TPUs run at one clock.
+    TPUs run at one clock, but slices wait for each other's hosts.
     """
     if machine.kind == "tpu":
-        return 1.0
+        hosts = machine.slices * machine.hosts
+        return 1.0 + (SLICE_DELAY * hosts**SLICE_TAIL if machine.slices > 1 else 0.0)
     # Blom's approximation of the expected largest of N normal values: 0 for one, then 0.59, 1.43,
     # 2.58 and 3.03 standard deviations for 2, 8, 128 and 512.
     rank = (machine.devices - 0.375) / (machine.devices + 0.25)
@@ -100,7 +115,7 @@ def spread(
     `slowed` is the share of the step that kernels take longer because collectives run beside them.
     """
     errors, unknown = _cost_errors(estimates, executions, machine)
-    waited = (slowest(machine) - 1.0) * GPU_SPREAD_ERROR
+    waited = (slowest(machine) - 1.0) * (SLICE_ERROR if machine.kind == "tpu" else GPU_SPREAD_ERROR)
     error = math.hypot(*errors, waited, CONTENTION * slowed)
     # Slow hosts and unknown kernels can only make the step longer.
     is_slow = 1.0 - (1.0 - SLOW_HOSTS) ** (machine.slices * machine.hosts)

@@ -5,6 +5,9 @@
 A GPU that would take more than its cap lowers its clock, within milliseconds and for as long as the
 work lasts.  Voltage rises with the clock, so that the energy of an operation does too; at a lower
 clock work also takes longer.  A step of several kernels has one clock: that of its mean power.
+Waits leave power to the kernels between them, up to `peak` times the cap: bursts of products with
+pauses between them (tests/data/accuracy/bursts.json) ran at the clock of their mean power if pauses
+were short, and no faster than this if they were long.
 
 `power.json` holds energies by kind of work, fitted by `scripts/fit_power.py` to an H200.  Other
 GPUs have the same, times a factor for the architecture that rests on data sheets; static power is
@@ -76,14 +79,20 @@ def watts(gpu: Gpu, joules: float, seconds: float, share: float) -> float:
     return static_w(gpu) + (clock * joules / seconds if seconds else 0.0)
 
 
-def highest_share(gpu: Gpu, joules: float, seconds: Callable[[float], float]) -> float:
-    """The highest share of the clock that keeps the power cap; `seconds` gives the time at it."""
-    if not gpu.power_w or watts(gpu, joules, seconds(1.0), 1.0) <= gpu.power_w:
+def highest_share(
+    gpu: Gpu, joules: float, seconds: Callable[[float], float], most: float = 1.0
+) -> float:
+    """The highest share of the clock that keeps `most` times the power cap.
+
+    `seconds` gives the time at a share.
+    """
+    cap_w = most * gpu.power_w
+    if not cap_w or watts(gpu, joules, seconds(1.0), 1.0) <= cap_w:
         return 1.0
     low, high = LOWEST_SHARE, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        if watts(gpu, joules, seconds(middle), middle) > gpu.power_w:
+        if watts(gpu, joules, seconds(middle), middle) > cap_w:
             high = middle
         else:
             low = middle
@@ -94,6 +103,11 @@ def static_w(gpu: Gpu) -> float:
     """Power without any work, at the work's temperature: a share of the usual cap."""
     facts = _constants()
     return gpu.static_w or float(facts["static_w"] * gpu.power_w / facts["power_w"])
+
+
+def peak() -> float:
+    """What kernels may draw between waits, relative to the cap."""
+    return float(_constants()["peak"])
 
 
 def reference_hz(gpu: Gpu) -> float:

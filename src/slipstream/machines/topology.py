@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine
 from slipstream.machines.gpus import gpu, usual_network
 from slipstream.machines.machine import Machine
 from slipstream.machines.tpus import is_slice, tpu_machine
+from slipstream.remote.paths import any_path
 
 _SPEC = re.compile(r"^(?P<counts>(?:\d+\s*[x×*]\s*)*)(?P<name>\S.*)$", re.IGNORECASE)
 _FORMS = (
@@ -49,7 +49,7 @@ def machine(spec: str) -> Machine:
 
 def _described(name: str, is_counted: bool) -> Machine:
     """One GPU by name, or the machine in a file."""
-    if name.endswith(".toml") or Path(name).is_file():
+    if name.endswith(".toml") or any_path(name).is_file():
         found = read_machine(name)
         if is_counted and found.kind == "tpu":
             raise BadInput(f"{name} has TPUs; write the number of slices in the file")

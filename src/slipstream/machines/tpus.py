@@ -41,6 +41,18 @@ def tpus() -> Mapping[str, Tpu]:
     return MappingProxyType({name: _tpu(name, facts) for name, facts in _facts().items()})
 
 
+def known_tpu(model: str) -> Tpu | None:
+    """The TPU that JAX or its profiler calls so; None if it is not in the catalogue.
+
+    JAX says `TPU v6 lite` and `TPU v5`; profiles say `TPU v6 Lite` and `TPU v5p`.
+    """
+    wanted = model.casefold()
+    for tpu in tpus().values():
+        if wanted in (tpu.full_name.casefold(), f"tpu {tpu.name}"):
+            return tpu
+    return None
+
+
 def is_slice(spec: str) -> bool:
     """Whether a spec names TPUs: `v5p-8`, `2xv5e:4x4`, and misspelt ones such as `v5x-8`."""
     return _SLICE.match(spec.strip()) is not None

@@ -11,6 +11,8 @@ from slipstream.units import PS_PER_US, format_band, format_time
 if TYPE_CHECKING:
     from slipstream.machines.power import Power
 
+SEPARATOR = " · "
+"""between the parts of a name"""
 _FORMULA = ("=", "+", "-", "@", "\t")
 """how a formula starts, in Excel, LibreOffice and Google Sheets"""
 
@@ -19,7 +21,7 @@ def op_text(phase: str, scope: str, description: str, phase_width: int = 0) -> s
     """`backward · block/mlp · x @ w1ᵀ`: the phase, the scope and what was computed."""
     named = "" if phase == "other" else phase
     parts = (named.ljust(phase_width), scope, description)
-    return " · ".join(part for part in parts if part.strip())
+    return SEPARATOR.join(part for part in parts if part.strip())
 
 
 def count_text(count: float) -> str:
@@ -92,8 +94,8 @@ def clock_text(power: Power) -> str:
 
 
 def power_text(power: Power) -> str:
-    """`612 of 700 W`: the mean over a step, and the cap."""
-    if power.is_capped:
+    """`612 of 700 W`: the mean over a step, and the cap; it also limits kernels between waits."""
+    if power.is_capped and power.watts > 0.98 * power.cap_w:
         return f"at the {power.cap_w:,.0f} W cap"
     return f"{power.watts:,.0f} of {power.cap_w:,.0f} W"
 

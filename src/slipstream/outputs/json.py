@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slipstream.analyses.ops import Op, Ops
+    from slipstream.analyses.op_groups import Op, ScopeTotal
+    from slipstream.analyses.ops import Ops
     from slipstream.analyses.summary import ProgramSummary, Summary
     from slipstream.profile.profile import ProfileWarning
 
@@ -47,18 +48,21 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         },
         "phases_us": dict(summary.phases_us),
         "top": [_op(op) for op in summary.top],
+        "top_groups": [_op(op) for op in summary.top_groups],
         "warnings": [_warning(warning) for warning in summary.warnings],
     }
 
 
-def ops_json(ops: Ops, top: int | None = None) -> dict[str, Any]:
-    """What `ops --json` prints: all ops, or the `top` longest."""
+def ops_json(ops: Ops, top: int | None = None, tree: Sequence[ScopeTotal] = ()) -> dict[str, Any]:
+    """What `ops --json` prints: all ops, or the `top` longest; `tree` is for scopes."""
     return {
         "by": ops.by,
         "steps": ops.steps,
         "attributed_share": ops.attributed_share,
         "total_us": ops.total_us,
         "ops": [_op(op) for op in ops.ops[:top]],
+        "groups": [_op(op) for op in ops.groups[:top]],
+        "tree": [asdict(one) for one in tree],
     }
 
 

@@ -16,7 +16,6 @@ from slipstream.flags.presets.table import PRESETS
 from slipstream.outputs.terminal.layout import paragraph
 
 _WIDTH = 84
-_XLA_FLAGS = "XLA_FLAGS"
 _TODAY = {
     "kept": "still valid",
     "renamed": "renamed since",
@@ -38,8 +37,11 @@ def render(composed: ComposedPresets, form: str) -> str:
 
 def environment(composed: ComposedPresets) -> dict[str, str]:
     """All settings as environment variables."""
-    flags = " ".join(f"--{name}={value}" for name, value in composed.xla_flags.items())
-    return ({_XLA_FLAGS: flags} if flags else {}) | composed.variables
+    flags = {
+        variable: " ".join(f"--{name}={value}" for name, value in flags.items())
+        for variable, flags in composed.flags.items()
+    }
+    return flags | composed.variables
 
 
 def preset_json(composed: ComposedPresets) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def preset_json(composed: ComposedPresets) -> dict[str, Any]:
         "presets": list(composed.presets),
         "jaxlib": composed.jaxlib_version,
         "gpu": composed.gpu,
+        "libtpu": composed.libtpu,
         "environment": environment(composed),
         "settings": [_row(one) for one in composed.settings],
         "left_out": [_row(one) for one in composed.left_out],
@@ -81,7 +84,8 @@ def _row(one: ResolvedEntry) -> dict[str, Any]:
 
 def _title(composed: ComposedPresets) -> str:
     gpu = f" on {composed.gpu}" if composed.gpu else ""
-    return f"{', '.join(composed.presets)} for jaxlib {composed.jaxlib_version}{gpu}"
+    release = composed.libtpu or f"jaxlib {composed.jaxlib_version}"
+    return f"{', '.join(composed.presets)} for {release}{gpu}"
 
 
 def _comment(one: ResolvedEntry) -> str:
@@ -116,11 +120,12 @@ def _sh_lines(composed: ComposedPresets) -> Iterator[str]:
         yield from _comments(_comment(one))
         if one.entry.is_flag:
             word = f"--{one.name}={one.value}"
-            yield f'XLA_FLAGS="${{XLA_FLAGS:-}} {_in_double_quotes(word)}"'
+            variable = one.entry.variable
+            yield f'{variable}="${{{variable}:-}} {_in_double_quotes(word)}"'
         else:
             yield f"export {one.name}={shlex.quote(one.value)}"
-    if composed.xla_flags:
-        yield "export XLA_FLAGS"
+    for variable in composed.flags:
+        yield f"export {variable}"
     yield from _left_out(composed)
 
 
@@ -156,10 +161,11 @@ def _json(composed: ComposedPresets) -> str:
 
 def _python(composed: ComposedPresets) -> str:
     lines = [f"# {_title(composed)}", "# Before the first import of jax.", "import os", ""]
-    flags = [one for one in composed.settings if one.entry.is_flag]
-    if flags:
-        lines.append('os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (')
-        for one in flags:
+    for variable in composed.flags:
+        lines.append(f'os.environ["{variable}"] = os.environ.get("{variable}", "") + (')
+        for one in composed.settings:
+            if not one.entry.is_flag or one.entry.variable != variable:
+                continue
             lines += ["    " + line for line in _comments(_comment(one))]
             lines.append("    " + _literal(f" --{one.name}={one.value}"))
         lines.append(")")
@@ -178,9 +184,9 @@ def _k8s(composed: ComposedPresets) -> str:
     lines = [f"# {_title(composed)}", "env:"]
     for one in composed.settings:
         lines += _comments(f"{one.name}: {_comment(one)}")
-    if composed.xla_flags:
-        lines += ["- name: XLA_FLAGS", "  value: >-"]
-        lines += [f"    --{name}={value}" for name, value in composed.xla_flags.items()]
+    for variable, flags in composed.flags.items():
+        lines += [f"- name: {variable}", "  value: >-"]
+        lines += [f"    --{name}={value}" for name, value in flags.items()]
     for name, value in composed.variables.items():
         lines += [f"- name: {name}", f"  value: {_literal(value)}"]
     return "\n".join([*lines, *_left_out(composed)]) + "\n"

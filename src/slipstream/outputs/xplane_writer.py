@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream.outputs.wire import message as field
 from slipstream.profile.profile import Profile
+from slipstream.remote.paths import any_path
 from slipstream.sources.proto_schema import message
 from slipstream.writing import atomic_write
 
@@ -32,7 +33,7 @@ def write_timeline(profile: Profile, path: str | os.PathLike[str], program: byte
         plane = space.planes.add(id=index + 1, name=f"/device:{device.name}")
         _Plane(plane).fill(profile, index)
     _add_program(space, profile, program)
-    target = Path(path)
+    target = any_path(path)
     with atomic_write(target) as temporary:
         temporary.write_bytes(space.SerializeToString())
     return target
@@ -107,15 +108,15 @@ def _add_program(space: Any, profile: Profile, program: bytes) -> None:
     for number, name in enumerate(profile.programs, 1):
         entry = plane.event_metadata[number]
         entry.id, entry.name = number, name
-        entry.stats.add(metadata_id=1, bytes_value=_as_hlo_proto(program))
+        entry.stats.add(metadata_id=1, bytes_value=as_hlo_proto(program))
 
 
-def _as_hlo_proto(program: bytes) -> bytes:
+def as_hlo_proto(program: bytes) -> bytes:
     """An HloModuleProto wrapped in an HloProto, as tools expect it; anything else unchanged."""
     from google.protobuf.message import DecodeError
 
-    if program.lstrip().startswith(b"HloModule"):
-        return program
+    if (text := program.lstrip()).startswith(b"HloModule"):
+        return text
     try:
         is_whole = bool(message("HloProto").FromString(program).hlo_module.computations)
     except DecodeError:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from slipstream.profile.events import distinct
+from slipstream.profile.events import Array, distinct
 from slipstream.profile.host_merge import ONLY_WITHIN
 from slipstream.profile.profile import Profile, ProfileWarning
 from slipstream.units import format_time
@@ -27,7 +27,7 @@ def add_data_quality_warnings(profile: Profile) -> Profile:
         _dropped_events,
         _too_few_steps,
         _uneven_executions,
-        _clock_skew,
+        clock_skew,
         _unattributed_time,
         _impossible_times,
     )
@@ -104,19 +104,17 @@ def _uneven_executions(profile: Profile) -> Iterator[ProfileWarning]:
             )
 
 
-def _clock_skew(profile: Profile) -> Iterator[ProfileWarning]:
+def clock_skew(profile: Profile) -> Iterator[ProfileWarning]:
     """Hosts whose clocks disagree about the end of collectives, which all hosts end together."""
     if len(profile.hosts) < 2 or any(one.code == "clock-skew" for one in profile.warnings):
         return
     ends = _collective_ends(profile)
-    first = min(ends, default=None)
-    for host, times in ends.items():
-        if host == first or first is None:
+    first, known, times = next(ends, (0, np.empty(0), np.empty(0)))
+    for host, keys, own_times in ends:
+        _, own, others = np.intersect1d(keys, known, True, return_indices=True)
+        if len(own) < 3:
             continue
-        shared = sorted(times.keys() & ends[first].keys())
-        if len(shared) < 3:
-            continue
-        offset = float(np.median([times[k] - ends[first][k] for k in shared]))
+        offset = float(np.median(own_times[own] - times[others]))
         if abs(offset) > SKEW_PS:
             yield ProfileWarning(
                 "clock-skew",
@@ -126,22 +124,35 @@ def _clock_skew(profile: Profile) -> Iterator[ProfileWarning]:
             )
 
 
-def _collective_ends(profile: Profile) -> dict[int, dict[tuple[str, int], int]]:
-    """For each host, when the n-th execution of each collective ended there."""
+def _collective_ends(profile: Profile) -> Iterator[tuple[int, Array, Array]]:
+    """For each host: (itself, which execution of which collective, when that ended there)."""
     from slipstream.profile.timeline.kinds import COMMUNICATION, kinds
 
-    events = profile.events
     rows = np.flatnonzero(kinds(profile) == COMMUNICATION)
-    rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
-    found: dict[int, dict[tuple[str, int], int]] = {}
-    seen: dict[tuple[int, str], int] = {}
-    for row in rows.tolist():
-        device = int(profile.event_devices[row])
-        label = events.text("instruction", row) or events.text("name", row)
-        count = seen[device, label] = seen.get((device, label), -1) + 1
-        end = int(events["start_ps"][row] + events["duration_ps"][row])
-        found.setdefault(profile.devices[device].host, {})[label, count] = end
-    return found
+    hosts = np.array([device.host for device in profile.devices], np.int32)
+    host = hosts[profile.event_devices[rows]]
+    order = np.argsort(host, kind="stable")
+    used = distinct(host)
+    for one, own in zip(
+        used.tolist(), np.split(rows[order], np.searchsorted(host[order], used[1:])), strict=False
+    ):
+        yield (one, *_ends(profile, own))
+
+
+def _ends(profile: Profile, rows: Array) -> tuple[Array, Array]:
+    """(which execution of which collective, when it ended) of events of one host."""
+    events = profile.events
+    device = profile.event_devices[rows]
+    named = events.cells("instruction", rows)
+    label = np.where(named, named, events.cells("name", rows)).astype(np.int64)
+    start = events.cells("start_ps", rows)
+    order = np.lexsort((start, label, device))
+    new = np.diff(device[order], prepend=-1) | np.diff(label[order], prepend=-1)
+    begins = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    count = np.arange(len(order)) - begins
+    # Of a host's devices, the first.
+    keys, firsts = np.unique(label[order] << 32 | count, return_index=True)
+    return keys, (start + events.cells("duration_ps", rows))[order][firsts]
 
 
 def _unattributed_time(profile: Profile) -> Iterator[ProfileWarning]:

@@ -17,17 +17,18 @@ ONLY_WITHIN = (
 """what clocks that differ mean"""
 
 
-def merge_hosts(profiles: Sequence[Profile]) -> Profile:
+def merge_hosts(profiles: Sequence[Profile], recorded: Sequence[Recorded] = ()) -> Profile:
     """One Profile of all hosts; times count from the earliest host's start.
 
-    BadInput if the profiles can't be of one run.
+    BadInput if the profiles can't be of one run. `recorded` tells that, where profiles hold only a
+    part of their recordings.
     """
     if len(profiles) == 1:
         return profiles[0]
     texts = Texts()
-    recorded = [Recorded.of(profile) for profile in profiles]
+    recorded = recorded or [Recorded.of(profile) for profile in profiles]
     doubts = check_one_run(recorded)
-    shifts, warnings = _shifts(profiles, apart_ns(recorded))
+    shifts, warnings = clock_shifts(profiles, apart_ns(recorded))
     programs, renamed = _merge_programs(profiles)
     moved = [
         _moved(profile, offsets, texts, shift, renames)
@@ -47,7 +48,7 @@ def merge_hosts(profiles: Sequence[Profile]) -> Profile:
     )
 
 
-def _shifts(
+def clock_shifts(
     profiles: Sequence[Profile], apart: int
 ) -> tuple[list[int], tuple[ProfileWarning, ...]]:
     """How far to shift each host's times, in ps, and warnings about the clocks."""

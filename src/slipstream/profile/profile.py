@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slipstream.inline import Inline
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, TRANSFER_COLUMNS, Array, Table
 
 if TYPE_CHECKING:
@@ -51,7 +52,16 @@ class Lane:
     device: int | None
     """index into the profile's devices; None for a host thread"""
     role: str = "stream"
-    """`stream`, `ops` (nested operations), `async`, `modules`, `steps` or `thread`"""
+    """`stream`, `ops` (nested operations), `async`, `windows`, `modules`, `steps` or `thread`
+
+    A TPU records asynchronous operations as `windows`: from their start to the end of their done,
+    however early they ended in between. A simulation has their own times, on `async` lanes.
+    """
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it shows asynchronous operations of a TPU, which its cores don't run."""
+        return self.role in ("async", "windows")
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ class Programs(Mapping[str, "Program"]):
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Inline):
     """What happened: device events, host events, programs, and warnings about the recording."""
 
     hosts: tuple[Host, ...]

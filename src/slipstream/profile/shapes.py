@@ -32,8 +32,25 @@ BITS: dict[str, int] = {
 }
 
 HOST_MEMORY = 5
-MEMORIES = {0: "HBM", 1: "VMEM", 2: "semaphores", 4: "SMEM", 5: "host"}
-"""memory spaces by number, as XLA:TPU uses them; on GPUs only 0 and 5 occur"""
+MEMORIES = {
+    0: "HBM",
+    1: "VMEM",
+    2: "semaphores",
+    3: "CMEM",
+    4: "SMEM",
+    5: "host",
+    6: "registers",
+    7: "SparseCore stack",
+    8: "SparseCore semaphores",
+    9: "pinned HBM",
+    10: "SparseCore tile semaphores",
+}
+"""memory spaces by number, as XLA:TPU uses them; on GPUs only 0 and 5 occur
+
+JAX (`tpu_custom_call.py`) and XProf (`hlo_to_memory_analysis.cc` of github.com/openxla/xprof) name
+them; XProf calls 2 `Sflag` and 6, which holds scalars, `Workspace Register`."""
+DEVICE_MEMORIES = (0, 7, 9)
+"""memory spaces that are parts of HBM"""
 _DEEPEST = 64
 """tuples inside tuples"""
 
@@ -99,7 +116,7 @@ class Shape:
 
     @property
     def memory(self) -> str:
-        """The memory that holds it: `HBM`, `VMEM`, `host`; `S(6)` if its name is not known."""
+        """The memory that holds it: `HBM`, `VMEM`, `host`; `S(11)` if its name is not known."""
         return MEMORIES.get(self.memory_space, f"S({self.memory_space})")
 
     def leaves(self) -> Iterator[Shape]:

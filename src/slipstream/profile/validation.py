@@ -15,7 +15,7 @@ from slipstream.profile.events import (
 from slipstream.profile.profile import Profile
 
 DEVICE_KINDS = {"gpu", "tpu", "cpu"}
-DEVICE_ROLES = {"stream", "ops", "async", "modules", "steps"}
+DEVICE_ROLES = {"stream", "ops", "async", "windows", "modules", "steps"}
 STEP_BASES = {"annotations", "executions", "recording"}
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slipstream.inline import Inline
+
 BASES = {
     "simulated": "the recorded program, simulated with the costs of the recording",
     "measured": "time seen in the recording itself",
@@ -45,6 +47,12 @@ class Exhibit:
     source: str = ""
     description: str = ""
     note: str = ""
+    equal: tuple[str, ...] = ()
+    """it and the instructions of other layers that do the same; empty if it is no instruction"""
+    equal_us: float = 0.0
+    """per step, of all of these"""
+    equal_times: int = 0
+    """executions per step, of all of these"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class Abstention:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Inline):
     """Everything that the rules found in a profile."""
 
     program: str

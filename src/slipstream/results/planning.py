@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slipstream.inline import Inline
 from slipstream.results.tuning import CRASH, HANG, NO_FIT, OK, REFUSED, SAME
 
 CANNOT_WIN = "cannot win"
@@ -209,7 +210,7 @@ class ScalingPoint:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Inline):
     """Which program to run on one or several machines."""
 
     target: str

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slipstream.analyses.bounds import Bounds
+from slipstream.inline import Inline
 from slipstream.machines.power import Power
 from slipstream.profile.profile import Profile
+from slipstream.results.what_if import NetworkWhatIf
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class UnknownKernel:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Inline):
     """One step of one program on one machine; times are of one device, the slowest."""
 
     machine: str
@@ -91,4 +93,10 @@ class Prediction:
     power: Power | None = None
     """clock and watts; None with measured costs, which contain the clock of their recording, and
     for a GPU whose power cap is unknown"""
+    what_if: NetworkWhatIf | None = None
+    """the step with other networks; None if that was not asked for, or if the machine has none"""
+    fingerprint: str | None = None
+    """hash of the compiled program without names and source lines; None if not asked for"""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """of Slipstream, Python, jax, jaxlib and the plugin that compiled it"""
     timeline: Profile | None = field(default=None, repr=False, compare=False)

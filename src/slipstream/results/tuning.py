@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from slipstream.inline import Inline
 from slipstream.reading import damage
 
 Settings = Mapping[str, str]
@@ -54,6 +55,8 @@ class TrialResult:
     compile_s: float | None = None
     exposed_us: float | None = None
     """exposed communication per step"""
+    compiler_cycles: int | None = None
+    """XLA:TPU's own estimate for the step's operations, one after the other; None for GPUs"""
     basis: str = SIMULATED
     """`simulated`, or `measured`"""
     same_program_as: int | None = None
@@ -139,7 +142,7 @@ class NoiseFloor:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Inline):
     """The current state of a study."""
 
     target: str

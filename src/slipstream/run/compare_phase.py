@@ -12,7 +12,7 @@ from typing import Any
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.experiment.controller import State
 from slipstream.experiment.receipt import COMPARISON, Receipt, bare_receipt, read_receipt
-from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.experiment.variants import DEFAULT_VARIANTS, SCHEDULE_VARIANTS, Variant
 from slipstream.run import nsys
 from slipstream.run.agent.autopgle import variables
 from slipstream.run.agent.request import APPLY, AUTO, COMPARE, LOOP
@@ -23,6 +23,7 @@ from slipstream.run.preflight import Preflight
 from slipstream.run.profile_phase import Precomputed, captured_text
 from slipstream.run.rank import is_launched
 from slipstream.run.run_dir import DONE, STATUS, done_facts, read_json, sha256
+from slipstream.run.trackers.tracking import TRACKED
 
 CONCLUSIVE = ("faster", "slower", "no different")
 """verdicts that are not sought again"""
@@ -38,7 +39,8 @@ class ComparePhase:
         self.preflight = preflight
         self.precomputed = precomputed
         self.phase = context.run_dir.compare
-        self.variants: Sequence[Variant] = (*DEFAULT_VARIANTS, *preflight.variants)
+        ours = SCHEDULE_VARIANTS if context.settings.schedule else ()
+        self.variants: Sequence[Variant] = (*DEFAULT_VARIANTS, *ours, *preflight.variants)
         self._mode = ""
         self._known: dict[str, Any] | None = None
         """what an earlier run found, if it compared exactly what would be compared now"""
@@ -61,6 +63,7 @@ class ComparePhase:
         assert code is not None
         if self._receipt is None:
             self._receipt = self._made(code)
+        self._report_tracked()
         return RunResult(code, self._receipt)
 
     def _prepare(self) -> Path:
@@ -71,13 +74,16 @@ class ComparePhase:
             "run_folder": str(run_dir.folder),
             "rank": run_dir.rank,
             "xla_flags": self.preflight.xla_flags,
+            # One rank logs for all: the first, where people start their trackers.
+            "track": self.context.settings.track if self.context.rank.is_first else (),
         }
         if self.precomputed is not None:
             more |= self.precomputed.request_fields(run_dir)
         self._known = self._known_result()
         if self._known is not None:
             self._mode = APPLY
-            (self.phase / STATUS).unlink(missing_ok=True)
+            for file in (STATUS, TRACKED):
+                (self.phase / file).unlink(missing_ok=True)
             more |= self._winners(self._known)
             return self.context.write_request(APPLY, self.phase, **more)
         self._mode = self._new_mode()
@@ -110,6 +116,8 @@ class ComparePhase:
             and found.get("variants") == [asdict(variant) for variant in self.variants]
             and self._profiled_function(found) is not None
             and all(map(self._has_its_costs, found["functions"]))
+            # An order is not kept: it is searched again, and compared.
+            and not any(one.name == found.get("chosen") for one in SCHEDULE_VARIANTS)
         )
         return found if is_same and found.get("verdict") in CONCLUSIVE else None
 
@@ -174,6 +182,14 @@ class ComparePhase:
                 is_profile = phase == "profile"
                 text = captured_text(facts) if is_profile else Costs(run_dir.costs_file, facts).text
                 self.context.say(phase, text)
+
+    def _report_tracked(self) -> None:
+        """Say where the receipt was logged, and what kept it from being logged."""
+        found = read_json(self.phase / TRACKED) or {}
+        if found.get("logged"):
+            self.context.say("track", ", ".join(found["logged"]))
+        for problem in found.get("problems", ()):
+            self.context.say("", f"not tracked: {problem}")
 
     def _is_settled(self) -> bool:
         if self._mode == APPLY and (read_json(self.phase / STATUS) or {}).get("state") == "applied":

@@ -126,9 +126,20 @@ class Context:
         try:
             if self.rank.is_first:
                 write_receipt(done, self.run_dir.folder)
+                self._say_next(done)
         except (OSError, SlipstreamError) as problem:
             self.warn(f"the receipt was not written: {problem}")
         return done
+
+    def _say_next(self, receipt: Receipt) -> None:
+        """Name the page, and what can be done with the folder."""
+        folder = shortest(self.run_dir.folder)
+        self.say("receipt", str(folder / PAGE))
+        found = [f"slipstream diagnose {folder}  shows what slows the step"]
+        if receipt.basis == "measured" and receipt.chosen != "original":
+            found.insert(0, f"the same command again runs {receipt.chosen} from the start")
+        if any(self.run_dir.profile.rglob("*.xplane.pb")):
+            self.say("next", "; ".join(found))
 
     def report_wrong_programs(self, receipt: Receipt) -> None:
         """Warn of programs that XLA miscompiled; one rank does, since all compiled the same."""
@@ -171,6 +182,12 @@ def signal_name(code: int) -> str:
         return signal.Signals(code - SIGNALLED).name
     except ValueError:
         return f"signal {code - SIGNALLED}"
+
+
+def shortest(folder: Path) -> Path:
+    """The folder as seen from the working directory, if it is below it."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def write_receipt(receipt: Receipt, folder: Path) -> None:

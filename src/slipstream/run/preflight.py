@@ -99,7 +99,8 @@ def _check(settings: Settings) -> Preflight:
     for_job, variants = _flag_sets(flags, catalogue)
     composed = compose(presets, catalogue, gpu) if presets else None
     names = {**(composed.xla_flags if composed else {}), **for_job}
-    environment = _environment(names, composed.variables if composed else {}, base)
+    flag_sets = {**(composed.flags if composed else {}), "XLA_FLAGS": names}
+    environment = _environment(flag_sets, composed.variables if composed else {}, base)
     _refuse_fatal({**base, **environment}, catalogue, gpu)
     jaxlib = catalogue.jaxlib_version
     return Preflight(environment, variants, names, jaxlib, gpus, _warnings(facts), python)
@@ -137,12 +138,17 @@ def _flag_sets(
 
 
 def _environment(
-    flags: Mapping[str, str], variables: Mapping[str, str], base: Mapping[str, str]
+    flag_sets: Mapping[str, Mapping[str, str]],
+    variables: Mapping[str, str],
+    base: Mapping[str, str],
 ) -> dict[str, str]:
-    # What the user set comes last, and so wins.
-    words = [*(f"--{name}={value}" for name, value in flags.items()), base.get("XLA_FLAGS", "")]
     environment = {name: value for name, value in variables.items() if name not in base}
-    return environment | ({"XLA_FLAGS": " ".join(words).strip()} if flags else {})
+    for variable, flags in flag_sets.items():
+        # What the user set comes last, and so wins.
+        words = [*(f"--{name}={value}" for name, value in flags.items()), base.get(variable, "")]
+        if flags:
+            environment[variable] = " ".join(words).strip()
+    return environment
 
 
 def _sets_flags_itself(settings: Settings) -> str | None:
@@ -167,7 +173,9 @@ def _sets_flags_itself(settings: Settings) -> str | None:
 
 
 def _refuse_fatal(environment: Mapping[str, str], catalogue: Catalogue, gpu: str | None) -> None:
-    found = lint(read_environment(environment), catalogue, gpu)
+    # libtpu alone reads LIBTPU_INIT_ARGS, and nobody knows yet whether the job loads it.
+    settings = [one for one in read_environment(environment) if one.kind != "libtpu"]
+    found = lint(settings, catalogue, gpu)
     fatal = [finding for finding in found if finding.severity in FAILING]
     if not fatal:
         return

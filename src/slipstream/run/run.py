@@ -17,6 +17,7 @@ import os
 import time
 
 from slipstream.errors import BadInput, SlipstreamError
+from slipstream.remote.paths import RemotePath
 from slipstream.run import nsys
 from slipstream.run.compare_phase import ComparePhase
 from slipstream.run.context import Context, RunResult, Say
@@ -31,6 +32,10 @@ from slipstream.run.settings import Settings
 def run(settings: Settings, say: Say) -> RunResult:
     """Run the job in the way that was asked for; BadInput if the options contradict each other."""
     _refuse_mixed(settings)
+    if isinstance(settings.out, RemotePath):
+        from slipstream.run.bucket import run_in_bucket
+
+        return run_in_bucket(settings, settings.out, run, say)
     if settings.simulate is not None:
         from slipstream.run.simulated import run_simulated
 

@@ -40,8 +40,8 @@ CLAIM = "claim"
 """held by the process of the job that is measured, as long as it lives"""
 RUN, RECEIPT, PAGE = "run.json", "receipt.json", "receipt.html"
 LAYOUTS, CACHE = "layouts", "cache"
-_FILES = (RUN, RECEIPT, PAGE, "lock")
-_FOLDERS = ("profile", "costs", "compare", LAYOUTS, CACHE)
+FILES = (RUN, RECEIPT, PAGE, "lock")
+FOLDERS = ("profile", "costs", "compare", LAYOUTS, CACHE)
 FORMAT = 1
 
 
@@ -120,10 +120,10 @@ class RunDir:
     def _refuse_others(self) -> None:
         """BadInput if something of another origin has one of our names; else mark the folder."""
         # Another rank may be creating these right now: a marker comes before anything else.
-        there = [self.folder / name for name in _FILES if (self.folder / name).exists()]
+        there = [self.folder / name for name in FILES if (self.folder / name).exists()]
         if there and not (self.folder / MARKER).exists():
             raise not_ours(there[0])
-        for name in _FOLDERS:
+        for name in FOLDERS:
             if not is_ours(self.folder / name):
                 raise not_ours(self.folder / name)
         with suppress(OSError):  # on a full disk the job runs, and nothing is overwritten
@@ -163,7 +163,7 @@ def done_facts(phase: Path) -> dict[str, Any] | None:
 
 
 def sha256(file: Path) -> str:
-    with file.open("rb") as opened:
+    with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 

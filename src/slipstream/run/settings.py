@@ -42,6 +42,8 @@ class Settings:
     """use JAX's AutoPGLE, and measure what it does"""
     nsys: bool = False
     """record with Nsight Systems, not JAX's profiler"""
+    schedule: bool = False
+    """compare an order of our own, too"""
     layouts: bool = False
     """compare how many processes share the GPUs"""
     simulate: str | None = None
@@ -51,6 +53,8 @@ class Settings:
     """this process, and of how many; None to ask Slurm or MPI"""
     is_json: bool = False
     """stdout is for the receipt; the job's stdout goes to stderr"""
+    track: tuple[str, ...] = ("auto",)
+    """trackers that get the receipt: see `run/trackers`"""
     profiler: Mapping[str, Any] = field(default_factory=dict)
 
     @property

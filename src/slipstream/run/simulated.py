@@ -26,7 +26,7 @@ from slipstream.costs.extract import extract_costs
 from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.receipt import Receipt, bare_receipt, wrong_notes
-from slipstream.experiment.variants import DEFAULT_VARIANTS, Variant
+from slipstream.experiment.variants import DEFAULT_VARIANTS, SCHEDULE_VARIANTS, Variant
 from slipstream.machines.machine import Machine
 from slipstream.outputs.terminal.receipt import receipt_lines
 from slipstream.outputs.xplane_writer import write_timeline
@@ -73,6 +73,7 @@ class _Arm:
     prediction: Prediction | None = None
     error: str | None = None
     coverage: Coverage | None = None
+    is_obeyed: bool | None = None
 
 
 def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
@@ -90,7 +91,9 @@ def run_simulated(settings: Settings, spec: str, say: Say) -> RunResult:
             write_receipt(lowered.receipt, run_dir.folder)
             return lowered
         target = Path(lowered["stablehlo"])
-        with compiler(target, on=machine, progress=lambda text: say("profile…", text)) as session:
+        with compiler(
+            target, on=machine, progress=lambda text: say("profile…", text), program_only=True
+        ) as session:
             simulated = _Simulated(run_dir, session, machine, preflight, lowered, say)
             receipt = simulated.receipt(settings)
         write_receipt(receipt, run_dir.folder)
@@ -165,7 +168,8 @@ class _Simulated:
         timeline = self._profile(original.compiled, original.prediction)
         table, coverage = self._costs(original.prediction, settings.policy)
         self.say("compile…", f"compiling for {self.machine.spec}, with costs and in other ways")
-        variants = (*DEFAULT_VARIANTS, *self.preflight.variants)
+        ours = SCHEDULE_VARIANTS if settings.schedule else ()
+        variants = (*DEFAULT_VARIANTS, *ours, *self.preflight.variants)
         arms = [original, *(self._arm(variant, table) for variant in variants)]
         receipt = self._receipt(arms, coverage, timeline, settings)
         for phase, text in receipt_lines(receipt.to_json()):
@@ -177,13 +181,30 @@ class _Simulated:
     def _arm(self, variant: Variant, table: CostTable | None) -> _Arm:
         flags = {**self.preflight.flags, **variant.flags}
         costs = table if variant.uses_costs else None
+        is_obeyed = None
         try:
-            compiled = self.session.compile(flags=flags, costs=costs)
+            if variant.uses_order:
+                compiled, is_obeyed = self._ordered(flags)
+            else:
+                compiled = self.session.compile(flags=flags, costs=costs)
             prediction = predict(compiled.program, self.machine, compilation=compiled)
         except SlipstreamError as error:
             return _Arm(variant, error=str(error))
         coverage = check_program(costs, compiled.program) if costs is not None else None
-        return _Arm(variant, compiled, prediction, coverage=coverage)
+        return _Arm(variant, compiled, prediction, coverage=coverage, is_obeyed=is_obeyed)
+
+    def _ordered(self, flags: Mapping[str, str]) -> tuple[Compilation, bool]:
+        """The step in an order of our own, and whether XLA compiled that."""
+        from slipstream.scheduling.comparison import MEMORY
+        from slipstream.scheduling.schedule import searched
+
+        source = self.session.scheduled(flags=flags)
+        spare = round(MEMORY * self.machine.chip.memory_bytes) - source.memory.peak_bytes
+        order = searched(source.program, self.machine, spare_bytes=max(spare, 0)).order
+        if not order.sequences:
+            raise SlipstreamError("no order was found that is faster than XLA's")
+        compiled = self.session.compile(flags=flags, order=order.sequences)
+        return compiled, order.is_obeyed(compiled.program, source.program)
 
     def _profile(self, compiled: Compilation, prediction: Prediction) -> Path:
         folder = self.run_dir.profile / "profiles" / "before"
@@ -293,6 +314,8 @@ def _described(arm: _Arm, arms: list[_Arm]) -> dict[str, Any]:
         "name": arm.variant.name,
         "flags": dict(arm.variant.flags),
         "uses_costs": arm.variant.uses_costs,
+        "uses_order": arm.variant.uses_order,
+        "is_obeyed": arm.is_obeyed,
         "fingerprint": program.fingerprint if program else None,
         "content": program.content_hash if program else None,
         "same_program_as": same[0] if same else None,

@@ -26,15 +26,18 @@ DetailRows = list[tuple[str, str]]
 
 def detail(scene: Scene, lane_id: int, start_us: float, depth: int) -> dict[str, Any] | None:
     """The details of the slice that starts there; None if there is none."""
-    if not 0 <= lane_id < len(scene.lanes):
+    lanes = scene.all_lanes
+    if not 0 <= lane_id < len(lanes):
         return None
-    lane = scene.lanes[lane_id]
+    lane = lanes[lane_id]
     place = _place(scene, lane, start_us, depth)
     if place is None:
         return None
     row = int(lane.layer.pyramid.tracks.rows(np.array([place]))[0])
     if isinstance(lane.layer.names, EventNames):
         return _Event(scene, lane, place, row, lane.layer.names).detail()
+    if lane.level:
+        return _span_detail(lane, place)
     return _host_detail(lane.layer, row)
 
 
@@ -52,6 +55,15 @@ def _place(scene: Scene, lane: SceneLane, start_us: float, depth: int) -> int | 
     best = min(near, key=lambda i: abs(int(starts[i]) - wanted))
     # The page counts in floating-point microseconds.
     return low + best if abs(int(starts[best]) - wanted) <= 1000 else None
+
+
+def _span_detail(lane: SceneLane, place: int) -> dict[str, Any]:
+    """A span of structure; where its time went is in the summary of its range."""
+    names = lane.layer.names
+    group = int(names.groups[place])
+    said = names.description(group)
+    rows = [(lane.level, said)] if said else []
+    return {"title": said or names.text(group), "rows": rows, "source": "", "partner": None}
 
 
 def _host_detail(layer: Layer, row: int) -> dict[str, Any]:
@@ -101,7 +113,7 @@ class _Event:
         waits = self._slack()
         phase = self.words.phase if self.words.phase != "other" else ""
         said = [
-            ("what", self.words.description),
+            ("instruction", self.instruction),
             ("kind", self.kind),
             ("phase", phase),
             ("scope", self.words.scope),
@@ -114,7 +126,7 @@ class _Event:
             ("step", self._step()),
         ]
         return {
-            "title": self.instruction or self.kernel,
+            "title": self.words.description or self.instruction or self.kernel,
             "rows": [(label, value) for label, value in said if value],
             "source": self.words.source,
             "partner": self._partner(waits[1]),

@@ -2,8 +2,9 @@
 
     length of the header, 8 bytes │ header: JSON, padded to 8 bytes │ columns, one after another
 
-The header is {names, descriptions (of the names), kinds, lanes: [[lane, rows]…], steps}; the
-columns are those of `COLUMNS`, each over the rows of all lanes.
+The header is {names, readable (what a name does, where that is known), descriptions (of the names),
+kinds, lanes: [[lane, rows]…], steps}; the columns are those of `COLUMNS`, each over the rows of all
+lanes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from slipstream.profile.events import Array
-from slipstream.serve.scene import KINDS, Layer, Scene, SceneLane
+from slipstream.serve.scene import KINDS, STRUCTURE_KINDS, Layer, Scene, SceneLane
 from slipstream.serve.tiles import Tiles, tiles
 
 COLUMNS = (("start", "<f8"), ("duration", "<f8"), ("name", "<i4"), ("count", "<i4"),
@@ -41,8 +42,9 @@ def slices(
         counts += [[number, int(sizes[own].sum())] for number, own in chosen]
     header = {
         "names": names.texts,
+        "readable": names.readable,
         "descriptions": names.descriptions,
-        "kinds": KINDS,
+        "kinds": KINDS + STRUCTURE_KINDS,
         "lanes": counts,
         "steps": scene.steps(from_us, to_us, MAX_STEPS),
     }
@@ -54,10 +56,11 @@ def _by_layer(
 ) -> list[tuple[Layer, list[tuple[int, Array]]]]:
     """By layer, the requested lanes and the tracks to show of each."""
     only_top = set(tops)
-    wanted = sorted({*lanes, *only_top} & set(range(len(scene.lanes))))
+    known = scene.all_lanes
+    wanted = sorted({*lanes, *only_top} & set(range(len(known))))
     found: dict[int, tuple[Layer, list[tuple[int, Array]]]] = {}
     for number in wanted:
-        lane: SceneLane = scene.lanes[number]
+        lane: SceneLane = known[number]
         own = lane.tracks[:1] if number in only_top else lane.tracks
         found.setdefault(id(lane.layer), (lane.layer, []))[1].append((number, own))
     return list(found.values())
@@ -72,9 +75,17 @@ def _columns(scene: Scene, layer: Layer, found: Tiles, names: _Names) -> dict[st
         "name": names.numbers(layer, groups),
         "count": found.count,
         "busy": np.minimum(found.busy_ps / span, 1.0),
-        "kind": found.kind,
+        "kind": _kinds(layer, found),
         "depth": layer.pyramid.tracks.depth[found.track],
     }
+
+
+def _kinds(layer: Layer, found: Tiles) -> Array:
+    if not layer.is_structure:
+        return found.kind
+    from slipstream.serve.structure import kind_numbers
+
+    return kind_numbers(layer, found.kind, layer.pyramid.tracks.lane[found.track])
 
 
 class _Names:
@@ -82,12 +93,14 @@ class _Names:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.readable: list[str] = []
         self.descriptions: list[str] = []
 
     def numbers(self, layer: Layer, groups: Array) -> Array:
         used, which = np.unique(groups, return_inverse=True)
         first = len(self.texts)
         self.texts += [layer.names.text(group) for group in used.tolist()]
+        self.readable += [layer.names.readable(group) for group in used.tolist()]
         self.descriptions += [layer.names.description(group) for group in used.tolist()]
         return which + first
 

@@ -16,7 +16,8 @@ from slipstream.errors import BadInput
 from slipstream.profile.events import Array, Table
 from slipstream.profile.profile import Profile
 from slipstream.serve import encoding
-from slipstream.serve.scene import Scene
+from slipstream.serve.labels import EventNames
+from slipstream.serve.scene import Scene, SceneLane
 
 Parameters = Mapping[str, str]
 Endpoint = Callable[[Scene, Parameters], Any]
@@ -29,22 +30,36 @@ def scene(found: Scene, parameters: Parameters) -> dict[str, Any]:
     return {
         "generation": found.generation,
         "title": " · ".join(member.name for member in found.members),
+        "members": [member.name for member in found.members],
         "facts": _facts(found),
         "end_us": found.span_us,
         "stepped": any(len(member.profile.steps) for member in found.members),
-        "lanes": [
-            {
-                "id": number,
-                "name": lane.name,
-                "title": lane.title,
-                "group": lane.group,
-                "kind": "lane" if lane.layer.is_host else "stream",
-                "depths": len(lane.tracks),
-                "collapsed": lane.collapsed,
-            }
-            for number, lane in enumerate(found.lanes)
-        ],
+        "opens_us": found.typical_step(),
+        "lanes": [_lane(found, number, lane) for number, lane in enumerate(found.lanes)],
         "warnings": [w.message for member in found.members for w in member.profile.warnings],
+    }
+
+
+def structure(found: Scene, parameters: Parameters) -> list[dict[str, Any]]:
+    """The lanes of structure, which are drawn above the streams of their device."""
+    first = len(found.lanes)
+    for layer in found.layers:
+        if isinstance(layer.names, EventNames):
+            layer.names.make_labels()
+    return [_lane(found, first + at, lane) for at, lane in enumerate(found.structure_lanes)]
+
+
+def _lane(found: Scene, number: int, lane: SceneLane) -> dict[str, Any]:
+    kind = "structure" if lane.level else "lane" if lane.layer.is_host else "stream"
+    return {
+        "id": number,
+        "name": lane.name,
+        "title": lane.title,
+        "group": lane.group,
+        "member": found.members.index(lane.layer.member),
+        "kind": kind,
+        "depths": len(lane.tracks),
+        "collapsed": lane.collapsed,
     }
 
 
@@ -65,7 +80,7 @@ def slices(found: Scene, parameters: Parameters) -> bytes:
     window = _window(parameters)
     pixels = int(_number(parameters, "pixels"))
     lanes, tops = (
-        _numbers(parameters.get(name, ""), len(found.lanes)) for name in ("lanes", "tops")
+        _numbers(parameters.get(name, ""), len(found.all_lanes)) for name in ("lanes", "tops")
     )
     return encoding.slices(found, *window, pixels, lanes, tops)
 
@@ -152,6 +167,7 @@ def _numbers(text: str, below: int) -> list[int]:
 
 ENDPOINTS: dict[str, Endpoint] = {
     "/api/scene": scene,
+    "/api/structure": structure,
     "/api/slices": slices,
     "/api/search": search,
     "/api/detail": detail,

@@ -30,6 +30,10 @@ class Names:
     def text(self, group: int) -> str:
         return self.table.texts[group]
 
+    def readable(self, group: int) -> str:
+        """What a group does, in the words of the model: `x @ w1`; empty if that isn't known yet."""
+        return ""
+
     def description(self, group: int) -> str:
         """What a group is, in a few words, if that is already known."""
         return ""
@@ -85,10 +89,19 @@ class EventNames(Names):
             found = self._labels[group] = label(self.profile, int(self.firsts[group]))
         return found
 
-    def description(self, group: int) -> str:
+    def make_labels(self) -> None:
+        """Make the label of every group, which may parse whole programs."""
+        for group in np.flatnonzero(self.firsts >= 0).tolist():
+            self.label(group)
+
+    def readable(self, group: int) -> str:
         # Making a label may parse a whole program, for which a view must not wait.
         found = self._labels.get(group)
-        parts = (found.scope, found.description, found.source) if found is not None else ()
+        return found.description if found is not None else ""
+
+    def description(self, group: int) -> str:
+        found = self._labels.get(group)
+        parts = (found.scope, found.source) if found is not None else ()
         return " · ".join(part for part in parts if part)
 
     @cached_property

@@ -16,6 +16,7 @@ VIEWER_SCRIPTS = (
     *TIMELINE_SCRIPTS,
     "viewer_source.js",
     "viewer_perfetto.js",
+    "share.js",
     "viewer.js",
     "page.js",
 )
@@ -30,6 +31,7 @@ KEYS = (
     ("a d", "pan left, right"),
     ("↑ ↓", "scroll the lanes"),
     ("f", "show everything"),
+    ("n", "HLO names, or what they do"),
     ("z", "zoom to the selection"),
     (", .", "previous slice, next slice"),
     ("/", "search; Enter goes to the next match"),

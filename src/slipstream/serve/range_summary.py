@@ -115,11 +115,11 @@ def _op(
     time_ps, groups = row
     main = max(groups, key=lambda group: found.time_ps[group])
     words = names.label(main)
-    description = " · ".join(part for part in (words.scope, words.description) if part)
     return {
         "name": names.text(main),
+        "readable": words.description,
         "kind": KINDS[int(kind[main])],
         "us": time_ps / scale,
         "source": words.source,
-        "description": description,
+        "description": words.scope,
     }

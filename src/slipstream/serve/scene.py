@@ -24,6 +24,8 @@ from slipstream.serve.tracks import tracks_of
 from slipstream.units import PS_PER_US
 
 KINDS = ("compute", "communication", "copy", "host")
+STRUCTURE_KINDS = ("forward", "backward", "remat", "optimizer", "structure")
+"""kinds of spans above the streams; they follow KINDS"""
 HOST = 3
 MAX_EXPANDED = 8
 """devices of a profile whose lanes are expanded at first"""
@@ -40,6 +42,8 @@ class Layer:
     names: Names
     pyramid: Pyramid
     is_host: bool
+    is_structure: bool = False
+    """spans of a device's structure, whose lanes are levels and not lanes of the profile"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +81,13 @@ class SceneLane:
     tracks: Array
     group: str
     collapsed: bool
+    level: str = ""
+    """of a lane of structure: `phase`"""
 
     @property
     def title(self) -> str:
+        if self.level:
+            return self.level
         return self.layer.member.profile.lanes[self.lane].name or f"lane {self.lane}"
 
     @property
@@ -116,13 +124,40 @@ class Scene:
         ps = round(us * PS_PER_US) + self.start_ps - layer.member.shift_ps
         return min(max(ps, -FAR_PS), FAR_PS)
 
-    @cached_property
+    @property
     def ids(self) -> dict[tuple[int, int], int]:
         """The viewer's number of a lane of a layer."""
-        return {(id(lane.layer), lane.lane): number for number, lane in enumerate(self.lanes)}
+        return {(id(lane.layer), lane.lane): number for number, lane in enumerate(self.all_lanes)}
 
     def id_of(self, layer: Layer, lane: int) -> int:
         return self.ids[id(layer), lane]
+
+    @cached_property
+    def structure_lanes(self) -> tuple[SceneLane, ...]:
+        """Lanes above the streams, numbered after all others; making them parses the programs."""
+        from slipstream.serve.structure import structure_lanes
+
+        found: list[SceneLane] = []
+        for member in self.members:
+            groups: dict[int, tuple[str, bool]] = {}
+            for lane in self.lanes:
+                if lane.layer.member is member and not lane.layer.is_host:
+                    device = int(member.profile.device_of_lane[lane.lane])
+                    groups.setdefault(device, (lane.group, lane.collapsed))
+            found += structure_lanes(member, groups)
+        return tuple(found)
+
+    @property
+    def all_lanes(self) -> tuple[SceneLane, ...]:
+        """The lanes that are known by now."""
+        made: tuple[SceneLane, ...] = self.__dict__.get("structure_lanes", ())
+        return self.lanes + made
+
+    @property
+    def all_layers(self) -> tuple[Layer, ...]:
+        """The layers that are known by now, each once."""
+        made = self.__dict__.get("structure_lanes", ())
+        return self.layers + tuple({id(lane.layer): lane.layer for lane in made}.values())
 
     def _lanes(self, member: Member) -> Iterator[SceneLane]:
         """The lanes of devices in order, then the threads of hosts."""
@@ -153,8 +188,12 @@ class Scene:
         return " · ".join(parts)
 
     def steps(self, from_us: float, to_us: float, most: int) -> list[list[float]]:
-        """[number, start, end] of the first device's steps in a window; empty if too many."""
-        for member in self.members:
+        """[profile, number, start, end] of steps in a window, of each profile's first device.
+
+        A profile with more than `most` of them there has none.
+        """
+        found: list[list[float]] = []
+        for number, member in enumerate(self.members):
             if not member.layers or not len(member.profile.steps):
                 continue
             steps, layer = member.profile.steps, member.layers[0]
@@ -162,15 +201,37 @@ class Scene:
             start, end = (self.us(layer, c[own]) for c in (steps.start_ps, steps.end_ps))
             seen = np.flatnonzero((end > from_us) & (start < to_us))
             if len(seen) > most or steps.basis == "recording":
-                return []
+                continue
             columns = (steps.number[own][seen], start[seen], end[seen])
-            return [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
-        return []
+            rows = zip(*(c.tolist() for c in columns), strict=True)
+            found += [[number, *row] for row in rows]
+        return found
+
+    def typical_step(self) -> tuple[float, float] | None:
+        """Start and end of a step of median length, of the first profile that has steps."""
+        for member in self.members:
+            steps = member.profile.steps
+            if not member.layers or not len(steps) or steps.basis == "recording":
+                continue
+            own = np.flatnonzero(steps.device == steps.device.min())
+            wall = (steps.end_ps - steps.start_ps)[own]
+            row = own[np.argsort(wall, kind="stable")[(len(own) - 1) // 2]]
+            times = np.array([steps.start_ps[row], steps.end_ps[row]])
+            start, end = self.us(member.layers[0], times).tolist()
+            return start, end
+        return None
 
 
 def members_of(names: Sequence[str], profiles: Sequence[Profile], aligned: bool) -> list[Member]:
-    """Profiles to be shown together; aligned ones start their first steps together."""
+    """Profiles to be shown together; aligned ones start their first steps together.
+
+    Their hosts are on one clock, on which collectives end together.
+    """
     shifts = [0] * len(profiles)
+    if aligned and any(len(profile.hosts) > 1 for profile in profiles):
+        from slipstream.analyses.clocks import on_one_clock
+
+        profiles = [on_one_clock(profile) for profile in profiles]
     if aligned and len(profiles) > 1:
         firsts = [_first_step_ps(profile) for profile in profiles]
         shifts = [firsts[0] - first for first in firsts]

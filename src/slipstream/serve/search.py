@@ -63,16 +63,20 @@ def search(scene: Scene, text: str, from_us: float, to_us: float) -> dict[str, A
     """Hits in order of time, the index of the best, and the total number."""
     words = [word for word in text.lower().split() if word]
     total, rows = 0, []
-    for layer in scene.layers if words else ():
+    for layer in scene.all_layers if words else ():
         window = (scene.ps(layer, from_us), scene.ps(layer, to_us))
         count, keys, places = _matches(layer, words, *window)
         total += count
         rows += [(key, layer, place) for key, place in zip(keys, places, strict=True)]
-    # Slices in the window first, then device events, then the longest.
-    rows.sort(key=lambda row: (-(row[0] >> _IN_WINDOW), row[1].is_host, -row[0]))
+    # Slices in the window first, then device events, hosts and structure, then the longest.
+    rows.sort(key=lambda row: (-(row[0] >> _IN_WINDOW), _place(row[1]), -row[0]))
     hits = [_hit(scene, layer, place) for _, layer, place in rows[:MAX_HITS]]
     in_time = sorted(hits, key=lambda hit: hit["start_us"])
     return {"total": total, "best": in_time.index(hits[0]) if hits else 0, "hits": in_time}
+
+
+def _place(layer: Layer) -> int:
+    return 2 if layer.is_structure else int(layer.is_host)
 
 
 def _matches(
@@ -99,10 +103,12 @@ def _hit(scene: Scene, layer: Layer, place: int) -> dict[str, Any]:
     tracks = layer.pyramid.tracks
     track = int(np.searchsorted(tracks.bounds, place, "right")) - 1
     row = int(tracks.rows(np.array([place]))[0])
+    group = int(layer.names.groups[row])
     return {
         "lane": scene.id_of(layer, int(tracks.lane[track])),
         "depth": int(tracks.depth[track]),
         "start_us": float(scene.us(layer, tracks.start_ps[place : place + 1])[0]),
         "duration_us": int(tracks.duration_ps[place]) / 1e6,
-        "name": layer.names.text(int(layer.names.groups[row])),
+        "name": layer.names.text(group),
+        "readable": layer.names.readable(group),
     }

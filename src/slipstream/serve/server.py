@@ -5,6 +5,7 @@
     GET /api/scene       lanes, times                 /api/slices      what lanes show in a window
     GET /api/search      hits                         /api/detail      one slice
     GET /api/summary     time by kind and op          /api/perfetto    a window as a Perfetto trace
+    GET /api/structure   lanes above the streams
     GET /api/events      server-sent events: progress, errors and new data
 
 No request names a file on disk, and every request needs the token.

@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.profile.profile import Profile
+from slipstream.remote.paths import any_path
 from slipstream.sources.files import find_recordings
 from slipstream.sources.load import load
 from slipstream.sources.mapped_file import file_stamp
@@ -193,7 +193,7 @@ class ViewerSession:
         found: list[tuple[str | int, ...]] = []
         for path in self.paths:
             try:
-                found += [file_stamp(file) for file in find_recordings(Path(path), run)]
+                found += [file_stamp(file) for file in find_recordings(any_path(path), run)]
             except (SlipstreamError, OSError) as why:
                 found.append((path, str(why)))
         return tuple(found)

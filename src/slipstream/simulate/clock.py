@@ -50,7 +50,7 @@ _LONGEST_PS = 1 << 60
 """of a step: 13 days; sums and slowdowns of such times stay far below `_NEVER`"""
 _MOST_TAKEN = 0.5
 """share of cores, or of the memory's rate, that collectives take from a kernel at most"""
-_MOST_LOST = 0.75
+MOST_LOST = 0.75
 """share of its speed that an operation loses at most beside work of the other sort"""
 _FULL = 1 - 1e-9
 """a link that is this full is full: sums of shares are not exact"""
@@ -162,7 +162,7 @@ def _run_freely(order, nodes, shares, state, streams, rates, links):  # type: ig
         lost = 0.0
         if others > 0:
             lost = shares[row + _LOSES] + shares[row + _BY_CORES] * cores
-            lost = min(lost + shares[row + _BY_MEMORY] * memory, _MOST_LOST)
+            lost = min(lost + shares[row + _BY_MEMORY] * memory, MOST_LOST)
         at = _RATE_SIZE * stream
         rates[at + _MOST] = 1.0 - lost
         rates[at + _GETS] = rates[at + _MOST]
@@ -331,28 +331,52 @@ def _run(  # type: ignore[no-untyped-def]
     return free
 
 
+class Clock:
+    """Runs the nodes of a task graph in any order; for many orders of one graph."""
+
+    def __init__(self, graph: TaskGraph, overheads: Overheads) -> None:
+        columns = [
+            (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication,
+             n.gap_ps)
+            for n in graph.nodes
+        ]  # fmt: skip
+        self._nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
+        self._shares = _shares(graph, overheads.contention)
+        self._streams = len(graph.streams)
+        self._slots = graph.slots
+        self._latency, self._wake = (
+            round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us)
+        )
+
+    def times(self, order: Array) -> NodeTimes:
+        """When each entry of an order runs; its total must be below `_LONGEST_PS`."""
+        out = np.zeros((len(order), _OUT_SIZE), np.int64)
+        out[:, _BEGUN] = -1
+        self._run(order, out)
+        return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
+
+    def span_ps(self, order: Array) -> int:
+        """When the last node has ended."""
+        out = np.zeros((len(order), _OUT_SIZE), np.int64)
+        self._run(order, out)
+        return int(out[:, _ENDED].max(initial=0))
+
+    def _run(self, order: Array, out: Array) -> None:
+        streams = np.zeros((self._streams, _STREAM_SIZE), np.int64)
+        streams[:, [_HEAD, _TAIL, _RUNS]] = -1
+        _run(
+            np.ascontiguousarray(order), len(order), self._nodes.ravel(), self._shares.ravel(),
+            self._latency, self._wake, np.array([0, self._streams], np.int64),
+            np.zeros(_QUEUE_SIZE * len(order), np.int64), streams.ravel(),
+            np.zeros(_RATE_SIZE * self._streams), np.zeros(_LINKS), np.zeros(ENGINES, np.int64),
+            np.zeros(self._slots + 1, np.int64), out.ravel(),
+        )  # fmt: skip
+
+
 def run(graph: TaskGraph, overheads: Overheads) -> NodeTimes:
-    """Run a task graph."""
-    columns = [
-        (n.kind, n.duration_ps, n.host_ps, n.stream, n.engine, n.slot, n.is_communication, n.gap_ps)
-        for n in graph.nodes
-    ]
-    _refuse_impossible(graph)
-    nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
-    latency, wake = (round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us))
-    streams = np.zeros((len(graph.streams), _STREAM_SIZE), np.int64)
-    streams[:, [_HEAD, _TAIL, _RUNS]] = -1
-    out = np.zeros((len(graph.order), _OUT_SIZE), np.int64)
-    out[:, _BEGUN] = -1
-    _run(
-        np.ascontiguousarray(graph.order), len(graph.order), nodes.ravel(),
-        _shares(graph, overheads.contention).ravel(), latency, wake,
-        np.array([0, len(graph.streams)], np.int64),
-        np.zeros(_QUEUE_SIZE * len(graph.order), np.int64),
-        streams.ravel(), np.zeros(_RATE_SIZE * len(graph.streams)), np.zeros(_LINKS),
-        np.zeros(ENGINES, np.int64), np.zeros(graph.slots + 1, np.int64), out.ravel(),
-    )  # fmt: skip
-    return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
+    """Run a task graph in its own order."""
+    refuse_impossible(graph)
+    return Clock(graph, overheads).times(graph.order)
 
 
 def _shares(graph: TaskGraph, counted: float) -> Array:
@@ -367,7 +391,7 @@ def _shares(graph: TaskGraph, counted: float) -> Array:
     return found
 
 
-def _refuse_impossible(graph: TaskGraph) -> None:
+def refuse_impossible(graph: TaskGraph) -> None:
     """The native clock can't raise, so times that it can't add up don't reach it."""
     counts = np.bincount(graph.order, minlength=len(graph.nodes)).tolist()
     total = 0

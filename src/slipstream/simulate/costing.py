@@ -51,7 +51,8 @@ def costing(
             estimate = model(program, instruction)
             if scales:
                 estimate = _scaled(program, instruction, estimate, scales)
-            if estimate.kind != "collective":
+            # A slow GPU is no slower at collectives, but slices of TPUs lose a share of all.
+            if estimate.kind != "collective" or machine.kind == "tpu":
                 estimate = replace(estimate, us=estimate.us * late)
         elif program.collective_of(instruction) is not None:
             estimate = replace(estimate, kind="collective")

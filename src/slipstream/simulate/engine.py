@@ -15,6 +15,7 @@ from slipstream.profile.attribution.kernels import sanitized
 from slipstream.profile.events import EVENT_COLUMNS, Array, Table, Texts
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
+from slipstream.profile.simulated import simulated_warning
 from slipstream.simulate.clock import NodeTimes, run
 from slipstream.simulate.contention import contentions
 from slipstream.simulate.costing import costing
@@ -155,15 +156,27 @@ def _timed(
     kinds: frozenset[str],
     overheads: Overheads,
 ) -> Simulation:
-    is_tpu = machine.kind == "tpu"
-    estimates = estimates if is_tpu else undisturbed(program, machine, estimates, kinds)
-    loads = program_loads(machine, program, estimates)
-    slowing = contentions(program, machine, estimates, loads)
-    streams = TpuStreams(program) if is_tpu else None
-    graph = task_graph(program, estimates, kinds, overheads, loads, slowing, streams)
+    estimates = (
+        estimates if machine.kind == "tpu" else undisturbed(program, machine, estimates, kinds)
+    )
+    graph = graph_of(program, machine, estimates, kinds, overheads)
     times = run(graph, overheads)
     profile = _profile(program, machine, graph, times)
     return Simulation(profile, estimates, _waits(graph, times), _executions(graph), _inline(graph))
+
+
+def graph_of(
+    program: Program,
+    machine: Machine,
+    estimates: Mapping[str, Estimate],
+    kinds: frozenset[str],
+    overheads: Overheads,
+) -> TaskGraph:
+    """The task graph of a program on a machine, with all that its instructions share and slow."""
+    loads = program_loads(machine, program, estimates)
+    slowing = contentions(program, machine, estimates, loads)
+    streams = TpuStreams(program) if machine.kind == "tpu" else None
+    return task_graph(program, estimates, kinds, overheads, loads, slowing, streams)
 
 
 def undisturbed(
@@ -295,10 +308,7 @@ def _kernel_name(program: Program, node: Node) -> str:
 def _warnings(machine: Machine, graph: TaskGraph) -> tuple[ProfileWarning, ...]:
     assumptions = dict.fromkeys(graph.assumptions)
     return (
-        ProfileWarning(
-            "simulated",
-            f"these times are predicted for one device of {machine.spec}; no such step was run",
-        ),
+        simulated_warning(machine.spec),
         *(ProfileWarning(code, text) for code, text in assumptions),
     )
 
@@ -313,6 +323,16 @@ def _waits(graph: TaskGraph, times: NodeTimes) -> tuple[Wait, ...]:
         for i in np.flatnonzero(total).tolist()
     ]
     return tuple(sorted(found, key=lambda wait: -wait.us))
+
+
+def all_waits(step: Simulation) -> list[Wait]:
+    """Waits for asynchronous operations, and communication and copies on the compute stream."""
+    found = list(step.waits)
+    for name in step.inline:
+        count, estimate = step.executions[name], step.estimates.get(name)
+        if estimate is not None:
+            found.append(Wait(name, estimate.us * count, count))
+    return sorted((w for w in found if w.us > 0), key=lambda wait: -wait.us)
 
 
 def _executions(graph: TaskGraph) -> dict[str, int]:

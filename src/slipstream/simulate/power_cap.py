@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import KernelTimes
 from slipstream.machines.machine import Machine
-from slipstream.machines.power import Power, highest_share, joules, watts
+from slipstream.machines.power import Power, highest_share, joules, peak, watts
 from slipstream.profile.program import Program
 from slipstream.simulate.costing import working
+from slipstream.simulate.streams import is_copy
 
 SLOW = 0.6
 """the share of the clock at which kernels are timed a second time, to interpolate"""
@@ -17,7 +18,7 @@ SLOW = 0.6
 
 def without_waits(program: Program, machine: Machine) -> float:
     """The share of the highest clock if a program's kernels run one after another."""
-    return StepPower(program, machine, _executions(program)).share()
+    return StepPower(program, machine, executions_of(program)).share()
 
 
 def recorded_share(program: Program, machine: Machine, us_by_name: Mapping[str, float]) -> float:
@@ -27,7 +28,7 @@ def recorded_share(program: Program, machine: Machine, us_by_name: Mapping[str, 
     """
     executions = {}
     busy_us = 0.0
-    for name, times in _executions(program).items():
+    for name, times in executions_of(program).items():
         instruction = program.instruction(name)
         us = us_by_name.get(instruction.scheduling_name or name, us_by_name.get(name))
         if us is not None and program.collective_of(instruction) is None:
@@ -37,7 +38,8 @@ def recorded_share(program: Program, machine: Machine, us_by_name: Mapping[str, 
     return highest_share(machine.gpu, energy, lambda share: busy_us / 1e6)
 
 
-def _executions(program: Program) -> dict[str, int]:
+def executions_of(program: Program) -> dict[str, int]:
+    """How often each instruction that does work runs in a step; once if that is unknown."""
     return {i.name: program.executions(i.name) or 1 for i in working(program)}
 
 
@@ -47,18 +49,22 @@ class StepPower:
     def __init__(self, program: Program, machine: Machine, executions: Mapping[str, int]) -> None:
         self._gpu = machine.gpu
         fast, slow = KernelTimes(machine.at(1.0)), KernelTimes(machine.at(SLOW))
-        energy = fast_us = slow_us = 0.0
+        energy = fast_us = slow_us = copies_us = 0.0
         for name, times in executions.items():
             instruction = program.instruction(name)
             if program.collective_of(instruction) is None:
                 energy += times * joules(kernel_features(program, instruction), machine.gpu)
-                fast_us += times * fast(program, instruction).us
+                took_us = times * fast(program, instruction).us
+                fast_us += took_us
                 slow_us += times * slow(program, instruction).us
+                copies_us += took_us if is_copy(program, instruction) else 0.0
         self.joules = energy * machine.activity
         # What the clock limits takes longer in proportion to 1 / clock, the rest as long as before.
         self._limited_us = (slow_us - fast_us) / (1 / SLOW - 1)
         self.kernels_us = fast_us
         """all kernels, one after another, at the highest clock"""
+        self._busy_us = fast_us - copies_us
+        """without copies, beside which nothing may run"""
 
     def share(self, step_us: float | None = None, at: float = 1.0) -> float:
         """The share of the highest clock that the cap leaves to the step.
@@ -72,7 +78,17 @@ class StepPower:
         def seconds(share: float) -> float:
             return known_us * (1 - limited + limited * at / share) / 1e6
 
-        return highest_share(self._gpu, self.joules, seconds)
+        mean = highest_share(self._gpu, self.joules, seconds)
+        return mean if step_us is None else min(mean, self._between_waits())
+
+    def _between_waits(self) -> float:
+        """The share of the highest clock that kernels never exceed, however long the waits are."""
+        limited = min(self._limited_us / self._busy_us, 1.0) if self._busy_us else 0.0
+
+        def seconds(share: float) -> float:
+            return self._busy_us * (1 - limited + limited / share) / 1e6
+
+        return highest_share(self._gpu, self.joules, seconds, peak())
 
     def power(self, share: float, step_us: float) -> Power:
         """Clock and mean power of a step that takes so long."""

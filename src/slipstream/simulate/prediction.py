@@ -18,9 +18,12 @@ from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.backend_config import call_name
 from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.names import describe, source
+from slipstream.profile.simulated import CODE
 from slipstream.results.prediction import Notice, Prediction, UnknownKernel, WorstWait
+from slipstream.results.what_if import NetworkWhatIf
 from slipstream.simulate.costing import basis_shares
-from slipstream.simulate.engine import Simulation, Wait, simulation
+from slipstream.simulate.engine import Simulation, Wait, all_waits, simulation
+from slipstream.simulate.what_if import Asked, network_what_if
 from slipstream.units import PS_PER_US
 
 
@@ -32,16 +35,21 @@ def predict(
     source: Program | None = None,
     compilation: Compilation | None = None,
     command_buffers: bool | None = None,
+    networks: Sequence[Asked] | None = None,
 ) -> Prediction:
     """Predict the step of an optimised program on a machine.
 
     `source` is the program that the costs were measured on; `compilation` is the compile that the
-    program came from, for its memory use and XLA's messages.
+    program came from, for its memory use and XLA's messages. `networks` are others to simulate it
+    with, as (gigabits per second of a host, latency in microseconds); empty for the usual ones.
     """
     step = simulation(program, machine, costs, source=source, command_buffers=command_buffers)
     times = step_times(step.profile)
     low, high = band(program, machine, step, is_at_memory_limit=_is_at_limit(compilation))
     memory = compilation.memory.peak_bytes if compilation is not None else None
+    what_if: NetworkWhatIf | None = None
+    if networks is not None:
+        what_if = network_what_if(program, machine, step, networks, command_buffers)
     return Prediction(
         machine=machine.spec,
         devices=machine.devices,
@@ -64,6 +72,7 @@ def predict(
         messages=(*_messages(compilation), *_assumptions(step.profile)),
         unknown=_unknown(program, step, times.compute_us),
         power=step.power,
+        what_if=what_if,
         timeline=step.profile,
     )
 
@@ -125,7 +134,7 @@ def _assumptions(profile: Profile) -> tuple[Notice, ...]:
     return tuple(
         Notice(warning.code, warning.message, "warning")
         for warning in profile.warnings
-        if warning.code != "simulated"
+        if warning.code != CODE
     )
 
 
@@ -135,7 +144,9 @@ def _unknown(program: Program, step: Simulation, compute_us: float) -> tuple[Unk
     for name, estimate in step.estimates.items():
         times = step.executions.get(name, 0)
         if estimate.basis == "default" and times:
-            label = call_name(program.instruction(name))
+            instruction = program.instruction(name)
+            is_fused = instruction.opcode == "fusion"
+            label = describe(program, instruction) if is_fused else call_name(instruction)
             count, us = found.get(label, (0, 0.0))
             found[label] = (count + times, us + estimate.us * times)
     rows = [
@@ -148,7 +159,7 @@ def _unknown(program: Program, step: Simulation, compute_us: float) -> tuple[Unk
 def _waits(program: Program, step: Simulation) -> tuple[WorstWait, ...]:
     """All waits of a step, the longest first, and why they are not hidden."""
     took = _durations(step.profile)
-    return tuple(_described(program, step, wait, took) for wait in _all_waits(step))
+    return tuple(_described(program, step, wait, took) for wait in all_waits(step))
 
 
 def _durations(profile: Profile) -> dict[str, float]:
@@ -156,16 +167,6 @@ def _durations(profile: Profile) -> dict[str, float]:
     events = profile.events
     total = np.bincount(events["instruction"][:], events["duration_ps"][:] / PS_PER_US)
     return {events.texts[index]: float(total[index]) for index in np.flatnonzero(total).tolist()}
-
-
-def _all_waits(step: Simulation) -> Sequence[Wait]:
-    """Waits for asynchronous operations, and communication and copies on the compute stream."""
-    found = list(step.waits)
-    for name in step.inline:
-        count, estimate = step.executions[name], step.estimates.get(name)
-        if estimate is not None:
-            found.append(Wait(name, estimate.us * count, count))
-    return sorted((w for w in found if w.us > 0), key=lambda wait: -wait.us)
 
 
 def _described(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from slipstream.costs.policies import policy_named
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
+from slipstream.remote.paths import any_path
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def hottest_name(profile: Profile) -> str | None:
 
 def is_cost_file(path: str) -> bool:
     """Whether a path is a cost file, or a folder of cost files, as XLA reads them."""
-    file = Path(path)
+    file = any_path(path)
     if file.is_dir():
         names = [entry.name for entry in file.iterdir() if entry.suffix in ENDINGS]
         return bool(names) and not any(name.endswith(".xplane.pb") for name in names)

@@ -59,7 +59,7 @@ class Streams:
         self.of: dict[str, int] = {}
         self._next = 0
         self._collectives = 0
-        self._limit = max(1, _whole_number(program.flags.get(OVERLAP_LIMIT, "1")))
+        self._limit = overlap_limit(program)
         for computation in _outwards(program):
             self._assign(computation)
 
@@ -86,6 +86,11 @@ class Streams:
         if name not in self.names:
             self.names.append(name)
         return self.names.index(name)
+
+
+def overlap_limit(program: Program) -> int:
+    """How many collectives may run at once, by the program's flags."""
+    return max(1, _whole_number(program.flags.get(OVERLAP_LIMIT, "1")))
 
 
 def communicates(program: Program, instruction: Instruction) -> bool:

@@ -15,7 +15,16 @@ import numpy as np
 from slipstream.did_you_mean import did_you_mean
 from slipstream.errors import BadInput
 from slipstream.profile.events import Array
-from slipstream.reading import GZIP, damage, open_input, unpack, unpacked_pieces, unreadable
+from slipstream.reading import (
+    GZIP,
+    damage,
+    open_input,
+    open_ranges,
+    unpack,
+    unpacked_pieces,
+    unreadable,
+)
+from slipstream.remote.paths import RemotePath, local_copy
 from slipstream.sources.mapped_file import map_file
 
 XPLANE_SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
@@ -108,7 +117,7 @@ def _stem(file: Path) -> str:
 
 def file_kind(path: Path) -> FileKind:
     """What a file contains: by its name if only one profiler uses it, else by its first bytes."""
-    with open_input(path, _EXPECTED) as file:
+    with open_ranges(path, _EXPECTED) as file:
         head = file.read(64)
         if head.startswith(GZIP):
             head = _unpacked_head(file)
@@ -149,7 +158,7 @@ def decompressed(path: Path) -> Iterator[Path]:
 
     with open_input(path, _EXPECTED) as file:
         if file.read(2) != GZIP:
-            yield path
+            yield local_copy(path)
             return
         with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
             made = Path(folder) / "export.sqlite"
@@ -214,12 +223,19 @@ def is_archive(path: Path) -> bool:
     import zipfile
 
     is_zip = damage(path, "a zip file", (zipfile.BadZipFile,))
-    with suppress(BadInput), is_zip, zipfile.ZipFile(path) as archive:
+    with (
+        suppress(BadInput),
+        is_zip,
+        open_ranges(path, "a zip file") as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         return any("nvtx_gpu_proj_trace/" in name for name in archive.namelist())
     return False
 
 
 def _nearby(path: Path) -> str:
+    if isinstance(path, RemotePath) and len(path.parts) < 3:
+        return "; check the name of the bucket"
     if not path.parent.is_dir():
         return f" (nor does its folder {path.parent})"
     guess = did_you_mean(path.name, (p.name for p in path.parent.iterdir()), most=3, cutoff=0.6)

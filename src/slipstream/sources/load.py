@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.errors import BadInput
 from slipstream.profile.profile import Profile, ProfileWarning
+from slipstream.remote.paths import RemotePath, any_path
 from slipstream.sources.files import (
     FileKind,
     decompressed,
@@ -38,6 +39,8 @@ def load(
     dumps: AnyPath | None = None,
 ) -> Profile:
     """Read a file, a run folder (one file for each host), or the newest run of a log folder.
+
+    Each may be in a bucket: `gs://…`, `s3://…` (docs/clouds.md).
 
     Reads what JAX's profiler writes (`.xplane.pb`), Nsight Systems' `.sqlite` exports and
     `.nsys-rep` reports, and nsys-jax archives (`.zip`). Several paths are hosts or processes of one
@@ -73,7 +76,7 @@ class Reading:
     ) -> None:
         self.progress: Progress | None = None
         self.total = 0
-        self.folder = Path(dumps) if dumps is not None else None
+        self.folder = any_path(dumps) if dumps is not None else None
         self.walk = walk
         self.profiles: list[Profile] = []
         self.not_read: list[str] = []
@@ -133,7 +136,7 @@ def _find(path: AnyPath | Sequence[AnyPath], run: str | None) -> tuple[list[Path
         )
     files: list[Path] = []
     left = []
-    for one in map(Path, paths):
+    for one in map(any_path, paths):
         found = find_recordings(one, run)
         files += found
         left.append("" if run is not None else not_read(one, found))
@@ -144,6 +147,9 @@ def _read_unchanged(
     file: Path, report: Callable[[int], None], dumps: Path | None, walk: FileWalk | None
 ) -> list[Profile]:
     """Read a file; if it was written to meanwhile, that is the error."""
+    if isinstance(file, RemotePath):
+        # One version of it is read, by ranges or from a copy, whatever is written meanwhile.
+        return _read(file, report, dumps, walk)
     before = file_stamp(file)
     since = walk.mapped.number - 1 if walk else latest()
     try:

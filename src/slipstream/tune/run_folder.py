@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from slipstream.errors import BadInput
+from slipstream.masking import MASK
+from slipstream.remote.paths import any_path
 from slipstream.run.run_dir import done_facts, read_json
 from slipstream.tune.study_folder import JobSpec
 
@@ -17,7 +19,7 @@ _PHASES = ("profile", "compare")
 
 def as_target(given: str) -> tuple[str, str | None]:
     """What to compile, and the recording to take costs from, if there is one."""
-    folder = Path(given)
+    folder = any_path(given)
     if not folder.is_dir():
         return given, None
     for phase in _PHASES:
@@ -46,12 +48,17 @@ def _recording(rank: Path) -> str | None:
 def job_spec(target: str, command: Sequence[str], start: int, steps: int) -> JobSpec:
     """The job to time: the given command, that of the target's run, or none (a function)."""
     job = JobSpec(tuple(command), os.getcwd()) if command else recorded_job(target) or JobSpec()
+    if any(MASK in word for word in (*job.command, *job.environment.values())):
+        raise BadInput(
+            f"the job's credentials are not in {target}, since they never leave their machine; "
+            "give the command: slipstream tune TARGET --measure -- CMD"
+        )
     return replace(job, start=start, steps=steps)
 
 
 def recorded_job(given: str) -> JobSpec | None:
     """The job that `slipstream run` ran in a folder, with its working directory and settings."""
-    facts = read_json(Path(given) / "run.json") or {}
+    facts = read_json(any_path(given) / "run.json") or {}
     command, cwd, environment = (facts.get(name) for name in ("command", "cwd", "environment"))
     environment = {} if environment is None else environment
     if not isinstance(command, list) or not command or not isinstance(environment, dict):

@@ -39,7 +39,7 @@ HloModule foreign
 
 ENTRY main {
   x = f32[64,64]{1,0} parameter(0)
-  ROOT y = f32[64,64]{1,0} custom-call(x), custom_call_target="te_fused_attn_forward_ffi", api_version=API_VERSION_TYPED_FFI, backend_config="{scale = 1.0 : f32}"
+  ROOT y = f32[64,64]{1,0} custom-call(x), custom_call_target="te_fused_attn_forward_ffi", operand_layout_constraints={f32[64,64]{1,0}}, api_version=API_VERSION_TYPED_FFI, backend_config="{scale = 1.0 : f32}"
 }
 """  # noqa: E501
 

@@ -141,6 +141,97 @@ def products(dtype: str, precision: str = "") -> Profile:
     return recorded(found, [("dot.1", 3000), ("dot.2", 3000)])
 
 
+def mixed_products() -> Profile:
+    """Products of bfloat16, and one of float32 among them."""
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    found = program(
+        "p = bf16[8192,8192]{1,0} parameter(0)",
+        "f = f32[8192,8192]{1,0} parameter(1)",
+        f"dot.1 = bf16[8192,8192]{{1,0}} dot(p, p), {dims}",
+        f"dot.2 = f32[8192,8192]{{1,0}} dot(f, f), {dims}, metadata={{{LINE}}}",
+        "tuple.1 = (bf16[8192,8192]{1,0}, f32[8192,8192]{1,0}) tuple(dot.1, dot.2)",
+    )
+    return recorded(found, [("dot.1", 1500), ("dot.2", 3000)])
+
+
+def odd_products(columns: int, rows: int = 8192) -> Profile:
+    """A product whose result has so many rows and columns."""
+    found = program(
+        f"x = bf16[{rows},8192]{{1,0}} parameter(0)",
+        f"w = bf16[8192,{columns}]{{1,0}} parameter(1)",
+        f"dot.1 = bf16[{rows},{columns}]{{1,0}} dot(x, w), lhs_contracting_dims={{1}}, "
+        f"rhs_contracting_dims={{0}}, metadata={{{LINE}}}",
+    )
+    return recorded(found, [("dot.1", 12000)])
+
+
+# Data movement.
+
+
+def moved(work: str, us: float) -> Profile:
+    """A product, and a kernel that only moves its result."""
+    shape = "bf16[8192,8192]{1,0}"
+    found = program(
+        f"p = {shape} parameter(0)",
+        f"dot.1 = {shape} dot(p, p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+        f"{work}, metadata={{{LINE}}}",
+    )
+    return recorded(found, [("dot.1", 1500), ("moved.1", us)])
+
+
+TRANSPOSE = "moved.1 = bf16[8192,8192]{1,0} transpose(dot.1), dimensions={1,0}"
+RELAYOUT = "moved.1 = bf16[8192,8192]{0,1} copy(dot.1)"
+KEPT = "moved.1 = bf16[8192,8192]{1,0} copy(dot.1)"
+CONVERT = "moved.1 = f32[8192,8192]{1,0} convert(dot.1)"
+NEGATE = "moved.1 = bf16[8192,8192]{1,0} negate(dot.1)"
+
+
+def resharded(kind: str = "all-to-all", name: str = "mul", us: float = 900) -> Profile:
+    """Activations that are split along 0, and then along 2 or not at all."""
+    lines = [
+        "x = bf16[8,2048,4096]{2,1,0} parameter(0)",
+        "negate.1 = bf16[8,2048,4096]{2,1,0} negate(x)",
+    ]
+    said = f'metadata={{op_name="jit(f)/jvp(f)/{name}" {LINE}}}'
+    if kind == "all-to-all":
+        lines += [
+            "bitcast.1 = bf16[8,2048,2,2048]{3,2,1,0} bitcast(negate.1)",
+            "all-to-all.1 = bf16[8,2048,2,2048]{3,2,1,0} all-to-all(bitcast.1), "
+            f"replica_groups={{{{0,1}}}}, dimensions={{2}}, {said}",
+            "moved.1 = bf16[16,2048,2048]{2,1,0} custom-call(all-to-all.1), "
+            'custom_call_target="mine"',
+        ]
+    else:
+        lines += [
+            "all-gather.1 = bf16[16,2048,4096]{2,1,0} all-gather(negate.1), "
+            f"replica_groups={{{{0,1}}}}, dimensions={{0}}, {said}",
+            "moved.1 = bf16[16,2048,4096]{2,1,0} custom-call(all-gather.1), "
+            'custom_call_target="mine"',
+        ]
+    return recorded(program(*lines), [("negate.1", 1000), (f"{kind}.1", us), ("moved.1", 1000)])
+
+
+# Calls of Python.
+
+
+def callbacks(us: float) -> Profile:
+    """A step that calls Python for `us`: a copy to the host, the call, and a copy back."""
+    found = program(
+        "p = bf16[8192]{0} parameter(0)",
+        "negate.1 = bf16[8192]{0} negate(p)",
+        "callback.1 = bf16[8192]{0} custom-call(negate.1), "
+        f'custom_call_target="xla_ffi_python_gpu_callback", metadata={{{LINE}}}',
+        "negate.2 = bf16[8192]{0} negate(callback.1)",
+    )
+    built = profile().with_program(STEP, found)
+    for _ in range(STEPS):
+        built.kernel("negate.1", 1000)
+        built.kernel("callback.1", 5, "MemcpyD2H", "Stream #30(MemcpyD2H)").idle(us)
+        built.kernel("callback.1", 5, "MemcpyH2D", "Stream #31(MemcpyH2D)")
+        built.kernel("negate.2", 1000).execution_of()
+    return built.build()
+
+
 def remat(rows: int = 8192, again: bool = True) -> Profile:
     """A product that the backward pass does again, or not; `rows` make it large."""
     shape, weight = f"bf16[{rows},8192]{{1,0}}", "bf16[8192,8192]{1,0}"

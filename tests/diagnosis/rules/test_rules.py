@@ -16,12 +16,30 @@ from slipstream.diagnosis.diagnose import diagnose
 from slipstream.machines.topology import machine
 from slipstream.profile.profile import Profile
 from slipstream.results.diagnosis import BASES, Diagnosis, Finding
+from slipstream.sources.load import load
 
 Make = Callable[[], Profile]
 TWINS: dict[str, tuple[Make, Make, set[str]]] = {
     "host-copies": (lambda: planted.captured(True), lambda: planted.captured(False), {"offload"}),
     "attention": (planted.attention, planted.fused_attention, set()),
     "float32": (lambda: planted.products("f32"), lambda: planted.products("bf16"), set()),
+    "odd-shapes": (
+        lambda: planted.odd_products(50257),
+        lambda: planted.odd_products(50304),
+        set(),
+    ),
+    "layout-copies": (
+        lambda: planted.moved(planted.TRANSPOSE, 100),
+        lambda: planted.moved(planted.NEGATE, 100),
+        set(),
+    ),
+    "converts": (
+        lambda: planted.moved(planted.CONVERT, 100),
+        lambda: planted.moved(planted.CONVERT, 5),
+        set(),
+    ),
+    "resharding": (planted.resharded, lambda: planted.resharded(us=5), {"zero-slack"}),
+    "host-callbacks": (lambda: planted.callbacks(300), lambda: planted.callbacks(1), set()),
     "remat": (planted.remat, lambda: planted.remat(again=False), set()),
     "offload": (planted.offloaded, lambda: planted.offloaded(compute=1e7), {"zero-slack"}),
     "transfers": (lambda: planted.transfers(500), lambda: planted.transfers(5), set()),
@@ -43,7 +61,8 @@ TWINS: dict[str, tuple[Make, Make, set[str]]] = {
     "straggler": (
         lambda: planted.straggling(300),
         lambda: planted.straggling(0),
-        {"zero-slack", "pgle-unused"},
+        # What it waits at is an all-gather of activations.
+        {"zero-slack", "pgle-unused", "resharding"},
     ),
     "slow-links": (
         lambda: planted.gathers(1, 64, us=20_000.0),
@@ -357,3 +376,58 @@ def test_passes_that_are_off_already_stay_off() -> None:
     found = diagnose(planted.summed("f32"), settings=settings)
     changes = found.findings[0].changes
     assert changes[0].text == "--xla_disable_hlo_passes=algsimp,all-reduce-contiguous"
+
+
+def test_resharding_names_the_line_both_shardings_and_the_constraint() -> None:
+    one = only(diagnose(planted.resharded()), "resharding")
+    assert (
+        "[16, 2048, 4096] is split along dimension 0 before and split along dimension 2 after"
+        in (one.evidence)
+    )
+    assert one.changes[0].text == 'jax.lax.with_sharding_constraint(x, P("axis", None, None))'
+    assert "before model.py:7" in one.changes[0].note
+    gathered = only(diagnose(planted.resharded("all-gather")), "resharding")
+    assert "split along dimension 0 before and whole after" in gathered.evidence
+
+
+def test_collectives_that_the_model_calls_are_no_resharding() -> None:
+    assert "resharding" not in rules(diagnose(planted.resharded(name="all_to_all")))
+    # Gathers of weights, as with FSDP.
+    assert "resharding" not in rules(diagnose(planted.gathers(1, 64, us=20_000.0)))
+
+
+def test_resharding_in_a_recording_of_two_ranks(data: Path) -> None:
+    """Attention's scores go from a split along the batch to one along the heads."""
+    one = only(diagnose(load(data / "nccl2_lhs_r0.xplane.pb.gz")), "resharding")
+    assert one.exhibits[0].source == "model.py:22"
+    assert [exhibit.note for exhibit in one.exhibits[:3]] == [
+        "dimension 0 → 1",
+        "dimension 2 → whole",
+        "dimension ? → 0",
+    ]
+    assert "[16, 8, 2048, 2048] is split along dimension 0 before" in one.evidence
+    assert one.gain.us is None and one.gain.high_us is not None and one.gain.low_us == 0
+
+
+def test_odd_shapes_say_what_to_pad_to() -> None:
+    one = only(diagnose(planted.odd_products(50257)), "odd-shapes")
+    assert one.changes[0].text == "size = 50304  # instead of 50257"
+    tiles = only(diagnose(planted.odd_products(8192, rows=450)), "odd-shapes")
+    assert "450 is no multiple of 64" in tiles.evidence
+
+
+def test_copies_in_the_same_layout_are_not_taken_for_another() -> None:
+    assert rules(diagnose(planted.moved(planted.KEPT, 100))) == []
+    assert rules(diagnose(planted.moved(planted.RELAYOUT, 100))) == ["layout-copies"]
+
+
+def test_float32_among_products_of_16_bits() -> None:
+    one = only(diagnose(planted.mixed_products()), "float32")
+    assert one.title == "some matmuls have float32 operands among others of 16 bits"
+    assert one.evidence.endswith("Other matmuls with 16-bit operands: 1.")
+
+
+def test_layout_copies_of_a_recorded_convolution(external: Path) -> None:
+    one = only(diagnose(load(external / "jax_mi300_8gpu.xplane.pb")), "layout-copies")
+    assert one.exhibits[0].description == "transpose 572 MB"
+    assert "NHWC" in one.changes[0].text

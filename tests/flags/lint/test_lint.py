@@ -45,7 +45,7 @@ def flags(*words: str) -> str:
             "--xla_gpu_enable_latency_hiding_scheduler=true",
         ),
         ("--xla_wholly_different=1", "unknown", None),
-        ("--xla_tpu_enable_async_collective_fusion=true", "unknown", None),
+        ("--xla_tpu_enable_async_collective_fusion=true", "misplaced", None),
         ("--xla_gpu_triton_gemm_any=yes", "malformed", "--xla_gpu_triton_gemm_any=true"),
         ("--xla_gpu_autotune_level=high", "malformed", None),
         ("--xla_gpu_autotune_level", "malformed", None),

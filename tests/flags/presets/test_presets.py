@@ -46,6 +46,18 @@ def test_one_preset_for_each_recommendation() -> None:
         "cuda-graphs-off",
         "debug-dumps",
         "llm-gpu",
+        "tpu-all-gather",
+        "tpu-all-reduce",
+        "tpu-slices",
+        "tpu-sparsecore",
+        "tpu-reduce-scatter",
+        "tpu-pipelining",
+        "tpu-host-offload",
+        "tpu-vmem-dense",
+        "tpu-vmem-moe",
+        "tpu-memory",
+        "tpu-latency",
+        "tpu-sdc-check",
     )
 
 

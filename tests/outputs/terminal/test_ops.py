@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from outputs.results import COPY, OPS
-from slipstream.outputs.terminal.ops import render_ops
+from outputs.results import COPY, MATMUL, OPS
+from slipstream.outputs.terminal.ops import render_ops, render_scope_tree
 
 
 def text(result, width=80, **options):
@@ -19,11 +19,42 @@ def test_ops():
 device time by instruction · 79 ms per step · 3 steps counted
 99.8% attributed to instructions
 
-instruction             what                     source       count    ms  share
-gemm_fusion_dot.7       backward ·…p · x @ w1ᵀ   model.py:26      1  41.0   9.2%
-loop_softma…_fusion.12  remat · blo…came before  model.py:21      2  38.0   8.5%
+what                                             source       count    ms  share
+backward · block/mlp · x @ w1ᵀ                   model.py:26      1  41.0   9.2%
+remat · softmax of everything that came before   model.py:21      2  38.0   8.5%
 … and 1 more, <0.1% together: --top 3"""
     )
+
+
+def test_flat_ops_have_the_names_of_instructions():
+    assert text(OPS, top=2, flat=True).splitlines()[3:] == [
+        "instruction             what                     source       count    ms  share",
+        "gemm_fusion_dot.7       backward · x @ w1ᵀ       model.py:26      1  41.0   9.2%",
+        "loop_softma…_fusion.12  remat · softmax… before  model.py:21      2  38.0   8.5%",
+        "… and 1 more, <0.1% together: --top 3",
+    ]
+
+
+def test_equal_ops_of_layers_are_one_line_that_names_them_where_there_is_room():
+    layers = [
+        replace(MATMUL, instruction=f"dot.{n}", scope=f"h_{n}/mlp", source="") for n in range(12)
+    ]
+    lines = text(replace(OPS, ops=tuple(layers)), width=100).splitlines()[2:]
+    assert lines == [
+        "what                          instruction  source  count     ms   share",
+        "backward · h_*/mlp · x @ w1ᵀ  dot.0, +11              12  492.0  110.4%",
+    ]
+
+
+def test_a_tree_of_scopes():
+    tree = OPS.tree(2)
+    assert render_scope_tree(replace(OPS, by="scope"), tree).plain.splitlines()[3:] == [
+        "scope        ops  own, ms    ms  share",
+        "block          2           79.0  17.7%",
+        "  mlp          1     41.0  41.0   9.2%",
+        "  attention    1           38.0   8.5%",
+        "(none)         1      0.0   0.0  <0.1%",
+    ]
 
 
 def test_ops_of_the_whole_recording_by_kernel():

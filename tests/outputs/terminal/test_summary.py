@@ -32,10 +32,10 @@ step 447 ms
   900 µs of it (0.2%) belongs to no instruction
   forward 112 ms · backward 206 ms · remat 98 ms · optimizer 5 ms
 
-  most time                                                            ms  share
-  backward · block/mlp · x @ w1ᵀ                        model.py:26  41.0   9.2%
-  remat    · block/attention…erything that came before  model.py:21  38.0   8.5%
-  copy.3                                                              0.0  <0.1%
+       most time                                                       ms  share
+  1 ×  backward · block/mlp · x @ w1ᵀ                   model.py:26  41.0   9.2%
+  2 ×  remat    · softmax of everyth… that came before  model.py:21  38.0   8.5%
+  1 ×  copy.3                                                         0.0  <0.1%
 
 ! host copies run on the compute stream: command buffers capture them; see:
   slipstream explain host-copies"""
@@ -52,7 +52,7 @@ def test_summary_without_steps_says_why_and_shows_no_bars():
             step_rule="no program ran twice; record more than one step",
             per_step=times,
             phases_us={},
-            top=(),
+            top_groups=(),
             warnings=(),
         )
     )
@@ -76,7 +76,7 @@ def test_summary_without_communication_gives_the_bars_its_room():
 def test_ops_of_any_phases(phases, width):
     """A forward function alone has none: all its ops are `other`."""
     ops = tuple(replace(MATMUL, phase=phase) for phase in phases)
-    shown = text(replace(SUMMARY, top=ops), width)
+    shown = text(replace(SUMMARY, top_groups=ops), width)
     assert shown.count("x @ w1ᵀ") == len(ops)
     for phase in set(phases) - {"", "other"}:
         assert shown.count(f"  {phase} ") >= phases.count(phase)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from slipstream.cli.main import app
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.errors import BadInput, Missing
+from slipstream.plan.measure import measuring
 from slipstream.plan.measure.measure import check_same_target, measure
 from slipstream.plan.measure.selection import MeasureOptions, chosen
 from slipstream.plan.plan_folder import read_plan
@@ -48,6 +49,25 @@ def test_the_best_few_and_one_that_should_be_bad_are_measured(planned):
     seen.clear()
     measure(folder, QUICK, use_gpu=False, on_result=lambda one, _: seen.append(one.number))
     assert seen == []
+
+
+def test_a_budget_that_ends_early_leaves_what_was_measured(planned, monkeypatch):
+    monkeypatch.setattr(measuring, "PORTION", 2)
+    window = measuring.Measuring._window
+
+    def last_window(self, *given):
+        window(self, *given)
+        self._end = 0.0
+
+    monkeypatch.setattr(measuring.Measuring, "_window", last_window)
+    folder = planned([({"work": n}, 10.0 * n, 64.0) for n in (1, 2, 3)])
+    (machine,) = measure(folder, replace(QUICK, bad=0), use_gpu=False).machines
+    found = {one.choices["work"]: one.basis for one in machine.candidates}
+    assert found == {1: MEASURED, 2: MEASURED, 3: SIMULATED}
+    # The next call goes on with the others.
+    (machine,) = measure(folder, replace(QUICK, bad=0), use_gpu=False).machines
+    assert {one.basis for one in machine.candidates} == {MEASURED}
+    assert machine.agreement.measured == 3
 
 
 def test_a_cpu_is_never_taken_for_the_gpu_of_a_plan(planned, monkeypatch):

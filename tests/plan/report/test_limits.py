@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from recorded import DATA
 from schedules import MACHINE
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.machines.topology import machine
-from slipstream.plan.report.limits import _is_network, limits_of, link_name
+from slipstream.plan.report.limits import _is_network, _moved, limits_of, link_name
 from slipstream.profile.program import Collective, Program
 from slipstream.results.planning import COMMUNICATION_PARTS, Limit
 from slipstream.results.prediction import Prediction
 from slipstream.simulate.prediction import predict
-from slipstream.sources.hlo.reader import program_from_text
+from slipstream.sources.hlo.reader import program_from_text, read_program
 
 HOSTS = replace(MACHINE, spec="2x2xToy", hosts=2)
 LOOP = """
@@ -142,3 +143,8 @@ def test_between_slices_of_tpus_there_is_the_network():
     slices = machine("2xv5e-4")
     sent = Collective("send", 10**6, 2, ((0, 4),))
     assert _is_network(slices, sent) and not _is_network(slices, replace(sent, kind="all-reduce"))
+
+
+def test_gradients_that_go_to_other_slices_are_named():
+    program = read_program(DATA / "tpu" / "v5e_2slices.hlo.gz")
+    assert _moved(program, program.instruction("send.10")) == ("gradients", ("qkv",))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.machines.jitter import PAIR_QUANTILE
 from slipstream.plan.report.ranking import (
-    QUANTILE,
     best_of,
     is_tie,
     margin,
@@ -169,7 +169,7 @@ def test_measured_candidates_come_before_simulated_ones() -> None:
 
 def test_steps_with_other_parts_are_less_sure_to_be_in_order() -> None:
     same = candidate(5, 104, 10.4)
-    assert margin(BEST, same) == pytest.approx(QUANTILE * pair_error(BEST, BEST))
+    assert margin(BEST, same) == pytest.approx(PAIR_QUANTILE * pair_error(BEST, BEST))
     assert margin(BEST, TENSOR) > margin(BEST, SLOWER) > margin(BEST, same)
     assert margin(BEST, replace(same, parts_us={})) > margin(BEST, TENSOR)
 
@@ -218,7 +218,7 @@ def test_the_error_of_a_pair_is_that_of_measured_variants(
     ]
     assert len(relative) == 79
     # Of a normal distribution, 10% would be outside.
-    assert sum(abs(error) > QUANTILE for error in relative) <= 0.1 * len(relative)
+    assert sum(abs(error) > PAIR_QUANTILE for error in relative) <= 0.1 * len(relative)
     assert math.sqrt(sum(error**2 for error in relative) / len(relative)) == pytest.approx(
         1, abs=0.1
     )
@@ -231,7 +231,7 @@ def test_the_error_of_a_pair_holds_for_variants_that_were_measured_later() -> No
         for one, other, measured in pairs
     ]
     assert len(relative) == 31
-    assert sum(abs(error) > QUANTILE for error in relative) <= 0.1 * len(relative)
+    assert sum(abs(error) > PAIR_QUANTILE for error in relative) <= 0.1 * len(relative)
     wrong = [
         (one.choices, other.choices)
         for one, other, measured in pairs

@@ -1,4 +1,6 @@
+import gc
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -202,3 +204,15 @@ def test_a_program_without_names_is_asked_for_each_name_once(monkeypatch) -> Non
     monkeypatch.setattr(names, "phase", lambda op_name: asked.append(op_name) or phase(op_name))
     assert {phase_of(program, one) for one in program.entry.instructions} == {"other"}
     assert len(asked) <= 3 * len(program.entry.instructions)
+
+
+def test_phases_don_t_keep_a_program():
+    program = program_from_text(
+        "HloModule m, is_scheduled=true\n\n"
+        "ENTRY main {\n  p = f32[2] parameter(0)\n  ROOT n = f32[2] negate(p)\n}\n"
+    )
+    assert phase_of(program, program.instruction("n")) == "other"
+    gone = ref(program)
+    del program
+    gc.collect()
+    assert gone() is None

@@ -6,8 +6,9 @@ from functools import cache
 import pytest
 
 from recorded import DATA
-from slipstream.profile.program import Program
-from slipstream.profile.semantics.descriptions import describe
+from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.descriptions import describe, moved_names
+from slipstream.profile.semantics.names import phase_of, source
 from slipstream.sources.hlo.reader import program_from_text, read_program
 
 CHAIN = """
@@ -124,10 +125,34 @@ def test_transfers_between_slices_have_their_collective() -> None:
         "_xla_megascale_reduce_operation": "SUM",
         "_xla_megascale_target": "{1,2}x{0:15}",
     }
-    assert describe(program, send) == "send 8.19 MB, all-reduce of slices"
+    assert describe(program, send) == "send ∂head 8.19 MB, all-reduce of slices"
     assert describe(program, program.instruction("recv.6")) == (
-        "receive 8.19 MB, all-reduce of slices"
+        "receive ∂head 8.19 MB, all-reduce of slices"
     )
+
+
+def test_transfers_between_slices_say_whose_gradient_they_move_and_where_it_is_computed() -> None:
+    # Its step adds gradients to momenta, and updates the weights with the momenta. The layers are
+    # a loop whose last iteration is peeled off: its transfers come after the loop.
+    program = compiled("v5e_2slices.hlo.gz")
+    sends = [i for i in program.scheduled if i.opcode == "send"]
+    inside = [i for i in sends if i.computation != program.entry.name]
+    after = [i for i in sends if i not in inside]
+
+    def named(found: list[Instruction]) -> set[tuple[str, str]]:
+        return {(moved_names(program, one), source(program, one)) for one in found}
+
+    layer = {("∂down", "train.py:28"), ("∂up", "train.py:28"), ("∂out", "train.py:27")}
+    layer |= {("∂qkv", "train.py:24")}
+    assert {phase_of(program, one) for one in inside} == {"backward"}
+    assert named(inside) == layer | {("∂norm", "train.py:22")}
+    assert named(after) == {
+        *layer,
+        ("∂norm", "train.py:24"),
+        ("∂head", "train.py:35"),
+        ("∂p.embedding", "train.py:31"),
+        ("", "train.py:37"),  # the loss
+    }
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-BATCH, SIZE, PER_BATCH = 128, 16, 8
+BATCH, SIZE, PER_BATCH = 128, 16, 4
 
 
 @jax.jit
@@ -66,9 +66,9 @@ def main(steps):
     params = {
         "convolutions": [
             rng.normal(size=(3, 3, m, n)).astype(np.float32) * (9 * m) ** -0.5
-            for m, n in ((1, 32), (32, 64))
+            for m, n in ((1, 64), (64, 128))
         ],
-        "head": rng.normal(size=(64, 4)).astype(np.float32) / 8,
+        "head": rng.normal(size=(128, 4)).astype(np.float32) / 8,
     }
     data = batches(images, labels, 0)
     for step in range(steps):

@@ -64,6 +64,18 @@ def test_a_clock_that_changed_noticeably() -> None:
     assert Outcome.from_json(before.to_json()) == before
 
 
+def test_the_compilers_own_cycles() -> None:
+    def counted(cycles: int) -> Outcome:
+        counts = replace(DEFAULT.counts, compiler_cycles=cycles) if DEFAULT.counts else None
+        return replace(DEFAULT, counts=counts)
+
+    before = counted(12_500_000_000)
+    said = reasons({}, before, counted(12_000_000_000), {})
+    assert said == ("XLA's own cycles 1.25e+10 → 1.2e+10, -4.0%",)
+    assert reasons({}, before, before, {}) == reasons({}, before, counted(0), {}) == ()
+    assert Outcome.from_json(before.to_json()) == before
+
+
 def test_a_default_is_no_reason() -> None:
     assert reasons({}, DEFAULT, DEFAULT, LAYERS) == ()
 

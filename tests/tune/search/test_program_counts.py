@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from schedules import MACHINE, costs, gather, gathered, kernel, program
 from slipstream.simulate.engine import simulation
+from slipstream.sources.hlo.reader import read_program
 from slipstream.tune.search.program_counts import (
     CollectiveCounts,
     ProgramCounts,
@@ -13,6 +17,7 @@ from slipstream.tune.search.program_counts import (
     most_at_once,
 )
 
+DATA = Path(__file__).parents[2] / "data"
 LOOP = """
 %body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
   %p = (s32[], f32[8]) parameter(0)
@@ -52,6 +57,17 @@ def test_loops_count_by_their_trips_and_combined_collectives_by_their_arrays() -
         },
         loops=(5,),
     )
+
+
+def test_cycles_of_xlas_tpu_compiler() -> None:
+    """Each operation's estimate, as often as it runs; those without a model have none."""
+    found = read_program(DATA / "tpu" / "v5e_2slices.hlo.gz")
+    expected = 0
+    for line in found.scheduled:
+        stated = re.search(r'"estimated_cycles":"(\d+)"', line.backend_config)
+        if stated and "COST_MODEL_TYPE_INVALID" not in line.backend_config:
+            expected += int(stated[1]) * found.executions(line.name)
+    assert counts_of(found).compiler_cycles == expected > 1e7
 
 
 @pytest.mark.parametrize(("limit", "most"), [("1", 1), ("2", 2)])

@@ -16,7 +16,7 @@ from slipstream.compiler.worker.process import WorkerProcess
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import option_value_error
-from slipstream.outputs.terminal.tune import study_notes
+from slipstream.outputs.terminal.compiled.tune import study_notes
 from slipstream.results.tuning import (
     CRASH,
     HANG,

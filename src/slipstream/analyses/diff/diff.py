@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.analyses.diff.features import DiffOp, diff_ops
-from slipstream.analyses.diff.matching import GONE, NEW, SAME, Match, match
+from slipstream.analyses.diff.matching import CHANGED, GONE, NEW, SAME, Match, match
 from slipstream.analyses.diff.noise import LEAST_CONFIDENCE, Shift, shift
 from slipstream.analyses.diff.schedule_moves import Move, moves, out_of_order
 from slipstream.analyses.diff.step_samples import step_samples, step_walls
+from slipstream.analyses.op_groups import grouped, layer_key
 from slipstream.analyses.summary import step_times
+from slipstream.inline import Inline
 from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
+from slipstream.profile.semantics.layers import rolled_description, rolled_scope
+from slipstream.profile.simulated import is_simulated
 
 NEGLIGIBLE = 0.005
 """two recordings of one program on one machine, a minute apart, differ by up to this much"""
@@ -29,6 +33,8 @@ VAGUE = 0.02
 UNRELATED = 0.3
 """profiles that match less than this share of either's device time are of different programs"""
 
+_EQUAL_KINDS = (SAME, CHANGED, NEW, GONE)
+"""kinds of matches of one op; several are equal ops of unrolled layers"""
 FASTER, SLOWER, NO_DIFFERENT, UNKNOWN = "faster", "slower", "no different", "can't tell"
 DIFFERENT_PROGRAMS = "different programs"
 
@@ -109,7 +115,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Diff:
+class Diff(Inline):
     """What changed between two profiles, and whether the step got slower."""
 
     before: Side
@@ -124,13 +130,15 @@ class Diff:
     """collectives and copies, by change of exposed time, largest first"""
     reordered: int
     """number of ops that would have to move for both schedules to be in the same order"""
+    groups: tuple[Change, ...] = ()
+    """`changes` with equal ops of unrolled layers as one, by change beyond noise, largest first"""
 
 
 def diff(before: Profile, after: Profile) -> Diff:
     """What changed from one profile to the other."""
     found = [diff_ops(profile, step_samples(profile)) for profile in (before, after)]
     matches = match(*found)
-    simulated = tuple(_is_simulated(profile) for profile in (before, after))
+    simulated = tuple(is_simulated(profile) for profile in (before, after))
     sides = [_side(profile, matches, number) for number, profile in enumerate((before, after))]
     drift = _drift(matches) if not any(simulated) else None
     walls = (step_walls(before), step_walls(after))
@@ -143,7 +151,29 @@ def diff(before: Profile, after: Profile) -> Diff:
         _changes(matches, drift or 0.0, all(simulated)),
         moves(matches),
         out_of_order(matches),
+        _changes(_equal(matches), drift or 0.0, all(simulated)),
     )
+
+
+def _equal(matches: Sequence[Match]) -> list[Match]:
+    """Matches of equal ops of unrolled layers as one; the same happened to all of them."""
+    return [
+        Match(
+            same[0].kind,
+            tuple(item for one in same for item in one.before),
+            tuple(item for one in same for item in one.after),
+            same[0].evidence,
+        )
+        for same in grouped(matches, _equality)
+    ]
+
+
+def _equality(found: Match) -> Hashable:
+    op = found.first.samples.op
+    if not op.description:
+        return id(found)  # nothing tells what else it equals
+    sides = tuple(bool(side) for side in (found.before, found.after))
+    return (*layer_key(op), op.category, op.shapes, found.kind, sides)
 
 
 def _different(before: Side, after: Side) -> Verdict | None:
@@ -209,10 +239,6 @@ def _why(word: str) -> str:
     return f"the change is within noise, or under {NEGLIGIBLE:.1%}"
 
 
-def _is_simulated(profile: Profile) -> bool:
-    return any(warning.code == "simulated" for warning in profile.warnings)
-
-
 def _side(profile: Profile, matches: Sequence[Match], number: int) -> Side:
     times = [
         (one.kind, item.samples.us) for one in matches for item in (one.before, one.after)[number]
@@ -230,7 +256,7 @@ def _side(profile: Profile, matches: Sequence[Match], number: int) -> Side:
         step_times(profile).wall_us if walls else math.nan,
         total,
         matched / total if total else 0.0,
-        _is_simulated(profile),
+        is_simulated(profile),
     )
 
 
@@ -296,6 +322,7 @@ def _samples(ops: Sequence[DiffOp]) -> np.ndarray:
 
 def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
     op = found.first.samples.op
+    is_group = found.kind in _EQUAL_KINDS and len(found.after or found.before) > 1
     sure = moved.is_sure
     return Change(
         kind=found.kind,
@@ -312,9 +339,9 @@ def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
         device_after_us=sum(item.samples.us for item in found.after),
         phase=op.phase,
         category=op.category,
-        scope=op.scope,
+        scope=rolled_scope(op.scope) if is_group else op.scope,
         source=op.source,
-        description=op.description,
+        description=rolled_description(op.description) if is_group else op.description,
         program=op.program,
         evidence=found.evidence,
     )

@@ -14,9 +14,11 @@ import numpy as np
 
 from slipstream.analyses.collectives import bus_factor, known_gpu
 from slipstream.analyses.labels import collective_of, found_instruction, label
+from slipstream.errors import BadInput
 from slipstream.machines.collectives import groups_of
 from slipstream.machines.gpus import usual_network
 from slipstream.machines.machine import Machine
+from slipstream.machines.topology import machine
 from slipstream.machines.tpu.slices import (
     TRANSFER_TYPE,
     buffer_bytes,
@@ -30,7 +32,9 @@ from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective, Instruction
 from slipstream.profile.semantics.signatures import result_shape
+from slipstream.profile.simulated import simulated_machine
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
+from slipstream.profile.timeline.windows import attending
 
 LINK, NETWORK, HOST, DCN, ICI = "link", "network", "host", "dcn", "ici"
 """to the GPUs of the host, to other hosts, to host memory, between TPU slices, between the chips of
@@ -114,7 +118,7 @@ def device_flows(profile: Profile, machine: Machine | None) -> list[Flow]:
     from slipstream.profile.grouping import group_labels
 
     kind = kinds(profile)
-    rows = np.flatnonzero(kind != COMPUTE)
+    rows = np.flatnonzero((kind != COMPUTE) & ~attending(profile))
     groups, firsts = group_labels(profile.events, rows)
     order = np.argsort(groups, kind="stable")
     parts = np.split(order, np.searchsorted(groups[order], np.arange(1, len(firsts))))
@@ -246,7 +250,12 @@ def _sizes(profile: Profile, rows: Array, otherwise: int) -> Array:
 
 
 def machine_of(profile: Profile) -> Machine | None:
-    """The machine that a profile seems to be from: its GPU, as many as its collectives name."""
+    """The machine that a profile was simulated for, or that it seems to be from.
+
+    A recording names its GPU, and its collectives how many.
+    """
+    if (stated := predicted_machine(profile)) is not None:
+        return stated
     model = next((device.model for device in profile.devices if device.model), "")
     gpu = known_gpu(model)
     if gpu is None:
@@ -256,6 +265,15 @@ def machine_of(profile: Profile) -> Machine | None:
     hosts = -(-count // per_host)
     network = usual_network(gpu.name)
     return Machine(f"{hosts}x{per_host}x{gpu.name}", gpu, network, 1, hosts, per_host)
+
+
+def predicted_machine(profile: Profile) -> Machine | None:
+    """The machine that a profile was simulated for; None for a recording, or if it is unknown."""
+    spec = simulated_machine(profile)
+    try:
+        return machine(spec) if spec is not None else None
+    except BadInput:
+        return None  # a machine file that is elsewhere
 
 
 def _participants(profile: Profile) -> int:

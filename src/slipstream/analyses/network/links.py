@@ -13,6 +13,7 @@ from slipstream.analyses.network.problems import SATURATED
 from slipstream.machines.machine import Machine
 from slipstream.profile.events import Array, median
 from slipstream.profile.profile import Profile
+from slipstream.profile.simulated import is_simulated
 from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.profile.timeline.kinds import COMPUTE
 from slipstream.profile.timeline.segments import kind_mask
@@ -118,6 +119,10 @@ class Link:
         self.busiest = int(busiest.argmax())
         self.one = Rates.of([flow.take(flow.owner == self.busiest) for flow in flows])
         self.most = (SATURATED if self.is_sliced else BUSY) * (capacity or np.inf) / 1e12
+        # Simulated transfers share a TPU's links at rates that change. Each is drawn at its mean,
+        # and where several are in flight, the sum of the means may be more than the link carries.
+        is_mean = flows[0].link in (DCN, ICI) and is_simulated(profile)
+        self.limit = capacity if is_mean and capacity else np.inf
 
     def series(self) -> Series:
         window = self.window
@@ -135,11 +140,11 @@ class Link:
             capacity_of=self.capacity_of,
             per_step_bytes=float(moved.sum()) / window.steps,
             mean=mean,
-            peak=float(self.one.rates.max()) * 1e12,
+            peak=min(float(self.one.rates.max()) * 1e12, self.limit),
             demand=mean / self.capacity if self.capacity else None,
             active_share=active / (window.end - window.start),
             bound_share=bounds / (window.end - window.start) if self.capacity else None,
-            rates=tuple((moved / span_s * BINS).tolist()),
+            rates=tuple(np.minimum(moved / span_s * BINS, self.limit).tolist()),
         )
 
     @cached_property
@@ -170,7 +175,7 @@ class Link:
         flowing = [flow for flow in shares if len(flow.start_ps)]
         parts = np.stack([Rates.of([flow]).between(starts, ends) for flow in flowing])
         order = np.argsort(-parts, axis=0, kind="stable")[:OPS_SHOWN]
-        rate = parts.sum(axis=0) / (ends - starts) * 1e12
+        rate = np.minimum(parts.sum(axis=0) / (ends - starts) * 1e12, self.limit)
         return [
             Region(
                 self.flows[0].link,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,15 +17,20 @@ from slipstream.analyses.network.flows import (
     Flow,
     device_flows,
     machine_of,
+    predicted_machine,
     transfer_flows,
 )
+from slipstream.analyses.network.guide import GuideAnswer, guide_answers, joined_answers, usage_text
 from slipstream.analyses.network.latency import Latency, arrivals, latency
 from slipstream.analyses.network.links import BINS, Link, Region, Series, StepsWindow, capacity_of
 from slipstream.analyses.network.problems import NetworkEvidence, NetworkProblem, network_problems
 from slipstream.analyses.network.slack import SliceCollective, slice_collectives
+from slipstream.errors import BadInput
+from slipstream.inline import Inline
 from slipstream.machines.machine import Machine
 from slipstream.machines.tpu.slices import is_slice_transfer, slices_of
 from slipstream.profile.profile import Profile
+from slipstream.profile.simulated import is_simulated, simulated_machine
 from slipstream.units import format_bytes
 
 _CLOSE = 0.05
@@ -32,7 +38,7 @@ _CLOSE = 0.05
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Inline):
     """What the links carried over time."""
 
     steps: int
@@ -48,6 +54,8 @@ class Network:
     collectives: tuple[SliceCollective, ...]
     """between slices, longest stall first"""
     troubles: tuple[NetworkProblem, ...]
+    guide: tuple[GuideAnswer, ...]
+    """the questions of Megascale's guide, in its order; empty without anything between slices"""
     notes: tuple[str, ...]
     """what the figures assume, and what is unknown"""
 
@@ -64,13 +72,15 @@ def network(
     window = StepsWindow(profile)
     flows = [window.cut(flow) for flow in device_flows(profile, assumed) + transfer_flows(profile)]
     flows = [flow for flow in flows if len(flow.start_ps)]
-    capacity = slice_gbps * 1e9 / 8 if slice_gbps else None
+    stated = slice_gbps * 1e9 / 8 if slice_gbps else None
+    capacity = capacity_of(DCN, assumed, stated)[0]
+    simulated = is_simulated(profile)
     series: list[Series] = []
     regions: list[Region] = []
     full: list[list[float]] = []
     for link, direction in sorted({(flow.link, flow.direction) for flow in flows}):
         own = [flow for flow in flows if (flow.link, flow.direction) == (link, direction)]
-        one = Link(profile, window, own, *capacity_of(link, assumed, capacity))
+        one = Link(profile, window, own, *capacity_of(link, assumed, stated))
         series.append(one.series())
         regions += one.regions()
         full += one.full.tolist() if link == DCN else []
@@ -87,8 +97,13 @@ def network(
         arrivals=arrived,
         capacity=capacity,
         saturated=sorted((start, end) for start, end in full),
+        devices_per_host=_devices_per_host(profile, assumed),
+        is_simulated=simulated,
+        latency_us=assumed.network.latency_us if simulated and assumed is not None else None,
     )
-    is_sliced = bool(len(profile.transfers))
+    is_sliced = bool(len(profile.transfers)) or simulated
+    troubles = network_problems(evidence) if is_sliced else ()
+    percentiles = latency(arrived, window.edges)
     return Network(
         steps=profile.steps.count if profile.steps.basis != "recording" else 0,
         step_us=window.step_us,
@@ -96,11 +111,62 @@ def network(
         machine=assumed.spec if assumed is not None else "",
         series=tuple(series),
         regions=tuple(sorted(regions, key=lambda region: (-region.exposed_us, region.start_us))),
-        latency=latency(arrived, window.edges),
+        latency=percentiles,
         collectives=collectives,
-        troubles=network_problems(evidence) if is_sliced else (),
-        notes=(*_notes(profile, machine, assumed, flows, capacity), *_too_fast(profile, series)),
+        troubles=troubles,
+        guide=guide_answers(evidence, troubles, percentiles, _usage(series)),
+        notes=(*_notes(profile, machine, assumed, flows, stated), *_too_fast(series)),
     )
+
+
+def with_prediction(
+    profile: Profile,
+    predicted: Profile,
+    machine: Machine | None = None,
+    slice_gbps: float | None = None,
+) -> Network:
+    """Like `network`; questions of the guide that it leaves open are answered by a prediction.
+
+    Without `machine`, it is the one that the prediction was made for.
+    """
+    if not is_simulated(predicted):
+        raise BadInput(
+            "the profile given as the prediction is a recording; write one with: slipstream "
+            "predict TARGET --on 2xv5e-256 --timeline FILE"
+        )
+    ran, compiled = _program_names(profile), _program_names(predicted)
+    if not ran & compiled:
+        raise BadInput(
+            f"the prediction is of {', '.join(sorted(compiled)) or 'no program'}, and the profile "
+            f"is of {', '.join(sorted(ran)) or 'no program'}; predict the program that was recorded"
+        )
+    machine = machine or predicted_machine(predicted)
+    found = network(profile, machine, slice_gbps)
+    other = network(predicted, machine, slice_gbps)
+    return replace(found, guide=joined_answers(found.guide, other.guide))
+
+
+def _devices_per_host(profile: Profile, machine: Machine | None) -> int:
+    """Of a recording, as many as were recorded; a simulation shows one of them."""
+    if is_simulated(profile) and machine is not None:
+        return machine.gpus_per_host
+    return max(Counter(device.host for device in profile.devices).values(), default=1)
+
+
+def _program_names(profile: Profile) -> set[str]:
+    """Names of the programs that ran, without their numbers."""
+    texts = profile.events.texts
+    names = (texts[i] for i in np.unique(profile.events["program"]).tolist())
+    return {name.partition("(")[0] for name in names if name}
+
+
+def _usage(series: Sequence[Series]) -> str:
+    """What the network between slices carried, in the busier direction."""
+    own = [one for one in series if one.link == DCN]
+    if not own:
+        return "nothing between slices is in the steps"
+    one = max(own, key=lambda each: each.mean)
+    return usage_text(one.per_step_bytes, one.mean, one.peak, one.capacity)
 
 
 def _slices(profile: Profile) -> int | None:
@@ -123,15 +189,9 @@ def _has_tpus(profile: Profile) -> bool:
     return any(device.kind == "tpu" for device in profile.devices)
 
 
-def _too_fast(profile: Profile, series: Sequence[Series]) -> Iterator[str]:
-    """Rates that a link can't carry: then its capacity, or the counted bytes, are wrong.
-
-    Simulated transfers share the links of a TPU at rates that change, and are drawn at their mean.
-    """
-    is_simulated = any(warning.code == "simulated" for warning in profile.warnings)
+def _too_fast(series: Sequence[Series]) -> Iterator[str]:
+    """Rates that a link can't carry: then its capacity, or the counted bytes, are wrong."""
     for one in series:
-        if is_simulated and one.link in (DCN, ICI):
-            continue
         if one.capacity is not None and one.peak > one.capacity * (1 + _CLOSE):
             yield (
                 f"{one.link}, {one.direction}: {format_bytes(one.peak)}/s at the busiest moment is "
@@ -152,7 +212,8 @@ def _notes(
     notes = []
     if not flows:
         notes.append("nothing in the steps moves bytes between devices or to host memory")
-    if links & {LINK, ICI, NETWORK} and given is None and assumed is not None:
+    is_guess = given is None and simulated_machine(profile) is None
+    if links & {LINK, ICI, NETWORK} and is_guess and assumed is not None:
         notes.append(
             f"assuming {assumed.spec}: profiles don't record how many GPUs share a host; name the "
             "machine with --on"

@@ -68,6 +68,11 @@ class NetworkEvidence:
     """bytes per second that a host's network carries, in one direction"""
     saturated: Sequence[tuple[float, float]]
     """intervals in which the network was saturated"""
+    devices_per_host: int = 1
+    """that send at once over a host's network"""
+    is_simulated: bool = False
+    latency_us: float | None = None
+    """that a simulation assumed"""
 
     @property
     def waits_us(self) -> float:
@@ -96,14 +101,8 @@ def network_problems(evidence: NetworkEvidence) -> tuple[NetworkProblem, ...]:
 
 def _map_dma_buffer(found: NetworkEvidence) -> NetworkProblem | None:
     """Memory should be registered at start-up; registration during steps means it ran out."""
-    count, us = 0, 0.0
-    for table in (found.profile.host_events, found.profile.transfers):
-        wanted = [i for i, text in enumerate(table.texts) if "MapDmaBuffer" in text]
-        rows = np.flatnonzero(np.isin(table["name"], wanted))
-        start = table["start_ps"][rows]
-        rows = rows[(start >= found.start_ps) & (start < found.end_ps)]
-        count += len(rows)
-        us += float(table["duration_ps"][rows].sum()) / 1e6
+    durations = memory_registrations(found.profile, found.start_ps, found.end_ps)
+    count, us = len(durations), float(durations.sum()) / 1e6
     if not count:
         return None
     return NetworkProblem(
@@ -115,6 +114,17 @@ def _map_dma_buffer(found: NetworkEvidence) -> NetworkProblem | None:
         PREMAP,
         GUIDE,
     )
+
+
+def memory_registrations(profile: Profile, start_ps: float, end_ps: float) -> Array:
+    """Picoseconds of each MapDmaBuffer call that begins in a stretch of time."""
+    found = []
+    for table in (profile.host_events, profile.transfers):
+        wanted = [i for i, text in enumerate(table.texts) if "MapDmaBuffer" in text]
+        rows = np.flatnonzero(np.isin(table["name"], wanted))
+        start = table["start_ps"][rows]
+        found.append(table["duration_ps"][rows[(start >= start_ps) & (start < end_ps)]])
+    return np.concatenate(found)
 
 
 def _memory_copies(found: NetworkEvidence) -> NetworkProblem | None:
@@ -164,7 +174,7 @@ def _small_slack(found: NetworkEvidence) -> NetworkProblem | None:
         "small-slack",
         "collectives are awaited too soon after they start",
         f"{len(short)} of {len(found.collectives)} collectives have less slack than they need: "
-        f"{worst.name} has {format_time(worst.slack_us * 1e6)} and then waits "
+        f"{worst.title} has {format_time(worst.slack_us * 1e6)} and then waits "
         f"{format_time(worst.recv_done_us * 1e6)} in {worst.recv_done}",
         sum(one.recv_done_us * one.occurrences for one in short) / steps,
         "increase overlap: move independent compute between the send and the recv-done, or choose "
@@ -179,7 +189,7 @@ def _is_short(one: SliceCollective, found: NetworkEvidence) -> bool:
     if one.recv_done_us * one.occurrences < 0.1 * found.waits_us * len(found.profile.steps):
         return False
     if found.capacity and one.bytes is not None:
-        return one.slack_us < one.bytes / found.capacity * 1e6
+        return one.slack_us < one.bytes * found.devices_per_host / found.capacity * 1e6
     return one.slack_us < one.recv_done_us
 
 
@@ -286,7 +296,7 @@ def _recv_done(found: NetworkEvidence) -> NetworkProblem | None:
         "recv-done",
         "the TPU waits for data from other slices",
         f"{format_time(found.waits_us * 1e6)} of the step, {found.waits_us / found.step_us:.0%}, "
-        f"in recv-done; most in {worst.recv_done} ({worst.name})",
+        f"in recv-done; most in {worst.recv_done}, of {worst.title}",
         found.waits_us,
         "if other problems are listed, they name the cause; otherwise increase overlap, or use a "
         "larger batch per replica",

@@ -12,6 +12,7 @@ operations take.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,9 @@ from slipstream.machines.tpu.slices import RENDEZVOUS, TRANSFER_TYPE, sent_share
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.semantics.names import source
+from slipstream.profile.semantics.dataflow import producer
+from slipstream.profile.semantics.descriptions import moved_names
+from slipstream.profile.semantics.names import scope, source
 from slipstream.profile.timeline.intervals import IntervalUnion
 
 PARTS = ("send", "send-done", "recv", "recv-done")
@@ -52,7 +55,15 @@ class SliceCollective:
     """bytes that one device sends; None if the buffer is unknown"""
     required_gbps: float | None
     """gigabits per second that would transmit it within its slack; None if it has none"""
+    moves: str = ""
+    """whose gradient (`∂w1`) or which argument it moves; otherwise the operation that computed its
+    values; empty if unknown"""
     source: str = ""
+
+    @property
+    def title(self) -> str:
+        """`all-reduce.13_0 (∂w1)`."""
+        return f"{self.name} ({self.moves})" if self.moves else self.name
 
     @property
     def stall_us(self) -> float:
@@ -80,13 +91,14 @@ class _Operations:
     """steps, summed over devices"""
 
     @classmethod
-    def of(cls, profile: Profile) -> _Operations:
+    def of(cls, profile: Profile, collectives: Sequence[tuple[str, _Named]]) -> _Operations:
         events, steps = profile.events, profile.steps
-        names = [i for i, text in enumerate(events.texts) if _LABEL.match(text)]
+        known = {name for _, named in collectives for name in named.parts.values()}
+        names = [i for i, x in enumerate(events.texts) if x in known or _LABEL.match(x)]
         rows = np.flatnonzero(np.isin(events["instruction"], names))
         rows = rows[steps.of_events(profile)[rows] < len(steps)]
         # A simulation also shows how long a transfer takes, beside the operations.
-        beside = np.array([lane.role == "async" for lane in profile.lanes], bool)
+        beside = np.array([lane.is_beside for lane in profile.lanes], bool)
         rows = rows[~beside[events.cells("lane", rows)]]
         rows = rows[np.argsort(events["start_ps"][rows], kind="stable")]
         columns = (events.cells(c, rows) for c in ("instruction", "start_ps", "duration_ps"))
@@ -98,9 +110,10 @@ class _Operations:
 def slice_collectives(profile: Profile, slices: int | None) -> tuple[SliceCollective, ...]:
     """Every collective between slices, longest stall first."""
     found = []
-    operations = _Operations.of(profile)
+    collectives = _collectives(profile)
+    operations = _Operations.of(profile, collectives)
     index = {text: number for number, text in enumerate(profile.events.texts)}
-    for name, named in _collectives(profile):
+    for name, named in collectives:
         times = _Occurrences(operations, named, index)
         if times.count:
             found.append(times.result(name, slices))
@@ -131,6 +144,15 @@ def _rendezvous(instruction: Instruction) -> str:
     stated = instruction.attributes.get(RENDEZVOUS)
     number = _LABEL.match(instruction.name)
     return str(stated) if stated else (number[3] or "0") if number else instruction.name
+
+
+def _moves(program: Program, send: Instruction) -> str:
+    if named := moved_names(program, send):
+        return named
+    made = producer(program, send)
+    if made is None:
+        return ""
+    return scope(made.op_name) or made.op_name.rpartition("/")[2]
 
 
 class _Occurrences:
@@ -189,6 +211,7 @@ class _Occurrences:
             per_step_us=stall * self.count / self.operations.steps,
             bytes=size,
             required_gbps=size * 8 / slack / 1e3 if size is not None and slack > 0 else None,
+            moves=_moves(self.named.program, self.named.send),
             source=source(self.named.program, self.named.send),
         )
 

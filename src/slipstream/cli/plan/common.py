@@ -56,7 +56,7 @@ def prices(text: str | None) -> dict[str, float]:
 
 def show_plan(plan: Plan, top: int | None, html: str | None, json: bool) -> None:
     """Write the page, and print the plan as text or JSON."""
-    from slipstream.outputs.terminal.plan import plan_json, render_plan
+    from slipstream.outputs.terminal.compiled.plan import plan_json, render_plan
 
     if html is not None:
         from slipstream.outputs.html.plan import write_plan_page
@@ -71,7 +71,7 @@ class LiveCandidates(LiveLines):
     """A line for each candidate."""
 
     def add(self, machine: Machine, candidate: Candidate, outcome: Outcome) -> None:
-        from slipstream.outputs.terminal.plan import candidate_line
+        from slipstream.outputs.terminal.compiled.plan import candidate_line
         from slipstream.plan.report.report import candidate_of
 
         found = candidate_of(candidate.number, candidate.settings, outcome)

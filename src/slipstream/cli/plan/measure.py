@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption
-from slipstream.cli.plan.common import HtmlOption, LiveCandidates, PlanArgument, show_plan
+from slipstream.cli.plan.common import (
+    DEFAULT_STUDY,
+    HtmlOption,
+    LiveCandidates,
+    PlanArgument,
+    show_plan,
+)
+from slipstream.cli.study_place import named, working_folder
 from slipstream.cli.tune.common import TimeoutOption, seconds
 
 
@@ -55,6 +62,6 @@ def measure(
         budget_s=seconds(budget),
         timeout_s=seconds(timeout),
     )
-    with LiveCandidates() as live:
-        found = measure_plan(Path(study), options, progress=live.progress)
-    show_plan(found, top, html, json)
+    with working_folder(study, DEFAULT_STUDY) as folder, LiveCandidates() as live:
+        found = measure_plan(folder, options, progress=live.progress)
+    show_plan(replace(found, folder=named(study)), top, html, json)

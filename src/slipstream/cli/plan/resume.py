@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption
 from slipstream.cli.plan.common import (
+    DEFAULT_STUDY,
     FlagsOption,
     HtmlOption,
     LiveCandidates,
     PlanArgument,
     show_plan,
 )
+from slipstream.cli.study_place import named, working_folder
 from slipstream.cli.tune.common import JobsOption, MoreTimeOption, RayOption, seconds
 
 
@@ -37,9 +39,9 @@ def resume(
     """Continue a plan; interrupted combinations are tried again."""
     from slipstream.plan.plans import resume as continue_plan
 
-    with LiveCandidates() as live:
+    with working_folder(study, DEFAULT_STUDY) as folder, LiveCandidates() as live:
         found = continue_plan(
-            Path(study),
+            folder,
             jobs=jobs,
             trials=trials,
             budget_s=seconds(budget) if budget else None,
@@ -48,4 +50,4 @@ def resume(
             on_result=live.add,
             progress=live.progress,
         )
-    show_plan(found, top, html, json)
+    show_plan(replace(found, folder=named(study)), top, html, json)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-from slipstream.cli.common import JsonOption, TopOption
+from slipstream.cli.common import JsonOption, TopOption, with_tables
 from slipstream.cli.plan.common import HtmlOption, PlanArgument, show_plan
+from slipstream.cli.study_place import named, readable_folder
 
 
+@with_tables
 def show(
     study: PlanArgument,
     html: HtmlOption = None,
@@ -17,4 +19,5 @@ def show(
     """Show a plan: what to run, why, and what else was tried."""
     from slipstream.plan.plans import show as read
 
-    show_plan(read(Path(study)), top, html, json)
+    found = replace(read(readable_folder(study)), folder=named(study))
+    show_plan(found, top, html, json)

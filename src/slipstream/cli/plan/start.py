@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,6 +18,7 @@ from slipstream.cli.plan.common import (
     prices,
     show_plan,
 )
+from slipstream.cli.study_place import named, working_folder
 from slipstream.cli.tune.common import JobsOption, RayOption, StorageOption, TimeoutOption, seconds
 
 
@@ -82,7 +83,9 @@ def start(
         bool,
         typer.Option("--measure", help="Then time the best few on the GPUs that are here."),
     ] = False,
-    study: Annotated[str, typer.Option(metavar="DIR", help="Folder of the plan.")] = DEFAULT_STUDY,
+    study: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder or URL of the plan.")
+    ] = DEFAULT_STUDY,
     storage: StorageOption = None,
     jobs: JobsOption = None,
     ray: RayOption = None,
@@ -118,7 +121,6 @@ def start(
         trials=trials,
         budget_s=seconds(budget),
         timeout_s=seconds(timeout),
-        folder=Path(study),
         storage=storage,
         jobs=jobs,
         costs=costs,
@@ -126,10 +128,12 @@ def start(
         flags=flags,
         command=command,
     )
-    if is_measured:
-        check_measurable(options.folder)
-    with LiveCandidates() as live:
-        found = plan(target, options, on_result=live.add, progress=live.progress)
+    with working_folder(study, DEFAULT_STUDY) as folder:
         if is_measured:
-            found = measure(options.folder, progress=live.progress)
-    show_plan(found, top, html, json)
+            check_measurable(folder)
+        with LiveCandidates() as live:
+            options = replace(options, folder=folder)
+            found = plan(target, options, on_result=live.add, progress=live.progress)
+            if is_measured:
+                found = measure(folder, progress=live.progress)
+    show_plan(replace(found, folder=named(study)), top, html, json)

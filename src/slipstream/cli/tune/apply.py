@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import JsonOption, echo, note, show_json
+from slipstream.cli.study_place import readable_folder
 from slipstream.cli.tune.common import StudyArgument
 
 
@@ -29,8 +29,9 @@ def apply(
     from slipstream.tune.studies import show
     from slipstream.tune.study_folder import read_study
 
-    found = show(Path(study))
-    command, placeholders = winning_command(read_study(Path(study)), found)
+    folder = readable_folder(study)
+    found = show(folder)
+    command, placeholders = winning_command(read_study(folder), found)
     composed = winning_settings(found, placeholders=placeholders)
     if json:
         return show_json(

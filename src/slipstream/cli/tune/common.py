@@ -133,7 +133,7 @@ class LiveTable(LiveLines):
         self._first = baseline_us
 
     def add(self, candidate: Candidate, outcome: Outcome) -> None:
-        from slipstream.outputs.terminal.tune import row_line
+        from slipstream.outputs.terminal.compiled.tune import row_line
         from slipstream.results.tuning import TrialResult
 
         if not candidate.settings:

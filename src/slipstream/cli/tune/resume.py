@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption, show, show_json
+from slipstream.cli.study_place import named, working_folder
 from slipstream.cli.tune.common import (
+    DEFAULT_STUDY,
     JobsOption,
     LiveTable,
     MoreTimeOption,
@@ -36,21 +38,23 @@ def resume(
 
     Several processes can work on a study at once, on several machines if it has a --storage.
     """
-    from slipstream.outputs.terminal.tune import render_tuning, tuning_json
+    from slipstream.outputs.terminal.compiled.tune import render_tuning, tuning_json
     from slipstream.tune.studies import resume as continue_study
     from slipstream.tune.studies import show as read
 
-    known = read(Path(study)).baseline
-    with LiveTable(known.step_us if known is not None else None) as table:
-        found = continue_study(
-            Path(study),
-            jobs=jobs,
-            trials=trials,
-            budget_s=seconds(budget) if budget else None,
-            ray=ray,
-            on_result=table.add,
-            progress=table.progress,
-        )
+    with working_folder(study, DEFAULT_STUDY) as folder:
+        known = read(folder).baseline
+        with LiveTable(known.step_us if known is not None else None) as table:
+            found = continue_study(
+                folder,
+                jobs=jobs,
+                trials=trials,
+                budget_s=seconds(budget) if budget else None,
+                ray=ray,
+                on_result=table.add,
+                progress=table.progress,
+            )
+    found = replace(found, folder=named(study))
     if json:
         return show_json(tuning_json(found))
     show(lambda width: render_tuning(found, width, top))

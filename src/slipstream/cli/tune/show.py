@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from slipstream.cli.common import JsonOption, TopOption, show_json
+from slipstream.cli.common import JsonOption, TopOption, show_json, with_tables
 from slipstream.cli.common import show as print_text
+from slipstream.cli.study_place import named, readable_folder
 from slipstream.cli.tune.common import StudyArgument
 
 
+@with_tables
 def show(
     study: StudyArgument,
     top: TopOption = None,
@@ -21,10 +23,10 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a study: the best so far, the ranking, each knob's effect."""
-    from slipstream.outputs.terminal.tune import render_tuning, tuning_json
+    from slipstream.outputs.terminal.compiled.tune import render_tuning, tuning_json
     from slipstream.tune.studies import show as read
 
-    found = read(Path(study))
+    found = replace(read(readable_folder(study)), folder=named(study))
     if html is not None:
         from slipstream.outputs.html.study import study_page
         from slipstream.writing import atomic_write

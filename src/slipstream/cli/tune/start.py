@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import JsonOption, TopOption, show, show_json
+from slipstream.cli.study_place import named, working_folder
 from slipstream.cli.tune.common import (
     DEFAULT_STUDY,
     AddOption,
@@ -49,7 +50,7 @@ def start(
     ] = "10m",
     trials: TrialsOption = 60,
     study: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder for the study.")
+        str, typer.Option(metavar="DIR", help="Folder or URL for the study.")
     ] = DEFAULT_STUDY,
     storage: StorageOption = None,
     jobs: JobsOption = None,
@@ -83,7 +84,7 @@ def start(
 
     Continue an interrupted search with: slipstream tune resume DIR
     """
-    from slipstream.outputs.terminal.tune import render_tuning, tuning_json
+    from slipstream.outputs.terminal.compiled.tune import render_tuning, tuning_json
     from slipstream.tune.measure.launched import placeholders_in
     from slipstream.tune.space.space import SpaceOptions
     from slipstream.tune.studies import TuneOptions, tune
@@ -95,7 +96,6 @@ def start(
         objective=objective,
         trials=trials,
         budget_s=seconds(budget),
-        folder=Path(study),
         storage=storage,
         jobs=jobs,
         costs=costs,
@@ -111,8 +111,10 @@ def start(
         ray=ray,
         measure=job,
     )
-    with LiveTable() as table:
+    with working_folder(study, DEFAULT_STUDY) as folder, LiveTable() as table:
+        options = replace(options, folder=folder)
         found = tune(target, options, on_result=table.add, progress=table.progress)
+    found = replace(found, folder=named(study))
     if json:
         return show_json(tuning_json(found))
     show(lambda width: render_tuning(found, width, top))

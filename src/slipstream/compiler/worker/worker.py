@@ -5,6 +5,8 @@
     lower    {module, function, keywords, out}                    → {devices, options, inputs, …}
     convert  {path, out}                                          → {partitions, …}
     compile  {path, options, devices, out, …}                     → {memory, seconds, devices}
+             {…, scheduled}                     a file for the program as XLA's scheduler leaves it
+             {…, sequences, fingerprint}        in this order               → {…, problem}
 
 XLA's log and the output of targets go to stderr, which the parent process keeps in a file.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import time
@@ -103,17 +106,39 @@ class Worker:
             "unknown_calls": list(published.unknown_calls),
         }
 
-    def compile(self, path: str, out: str, **request: Any) -> Answer:
+    def compile(
+        self,
+        path: str,
+        out: str,
+        scheduled: str = "",
+        sequences: str = "",
+        fingerprint: str | None = None,
+        **request: Any,
+    ) -> Answer:
         from slipstream.compiler.worker.pallas_calls import with_kernel_work
         from slipstream.compiler.worker.xla import compile_program
 
         began = time.monotonic()
-        compiled = compile_program(Path(path).read_bytes(), self.devices, **request)
+        content = Path(path).read_bytes()
+        problem = ""
+        if scheduled or sequences:
+            from slipstream.jaxhooks.order_pass import OrderPass, registered
+
+            asked = json.loads(Path(sequences).read_text(encoding="utf-8")) if sequences else {}
+            with registered(OrderPass(asked, fingerprint)) as ours:
+                compiled = compile_program(content, self.devices, **request)
+            if scheduled:
+                Path(scheduled).write_bytes(with_kernel_work(ours.scheduled or b""))
+            if asked and not ours.is_set:
+                problem = ours.problem or "XLA never called the pass"
+        else:
+            compiled = compile_program(content, self.devices, **request)
         Path(out).write_bytes(with_kernel_work(compiled.proto))
         return {
             "memory": dict(compiled.memory),
             "devices": compiled.devices,
             "seconds": time.monotonic() - began,
+            "problem": problem,
         }
 
 

@@ -101,11 +101,15 @@ def _narrower(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> RuleResul
     now, then = _times(matmuls, gpu, "bf16")
     if now - then < evidence.noticeable_us:
         return
+    others = _sixteen_bits(evidence)
+    among = f" Other matmuls with 16-bit operands: {len(others)}." if others else ""
     yield Finding(
         NAME,
-        title="matmuls have float32 operands",
+        title="some matmuls have float32 operands among others of 16 bits"
+        if others
+        else "matmuls have float32 operands",
         evidence=f"{len(matmuls)} float32 matmuls run as TF32, at half the rate of bfloat16 and "
-        f"with twice the bytes: {format_time(now * 1e6)} of the step.",
+        f"with twice the bytes: {format_time(now * 1e6)} of the step.{among}",
         gain=_gain(now, then, "bfloat16"),
         changes=(
             Remedy(
@@ -119,6 +123,17 @@ def _narrower(evidence: Evidence, gpu: Gpu, matmuls: list[_Matmul]) -> RuleResul
         see="slipstream roofline PATH",
         sources=(PRECISION,),
     )
+
+
+def _sixteen_bits(evidence: Evidence) -> list[str]:
+    """Matmuls whose operands were converted: where most are, the others may be an oversight."""
+    found = []
+    for op in evidence.op_by_name.values():
+        start = evidence.start(op.instruction) if op.category == "matmul" else None
+        gemm = evidence.kernel_features(start).gemm if start is not None else None
+        if gemm is not None and gemm.dtype in ("bf16", "f16"):
+            found.append(op.instruction)
+    return found
 
 
 def _times(matmuls: list[_Matmul], gpu: Gpu, dtype: str) -> tuple[float, float]:

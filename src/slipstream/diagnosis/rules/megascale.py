@@ -20,7 +20,14 @@ def check(evidence: Evidence) -> RuleResults:
         return
     stalls = sorted(found.collectives, key=lambda one: -one.stall_us * one.occurrences)
     shown = tuple(
-        Exhibit(one.name, one.stall_us, one.occurrences, "", one.recv_done, "stalls")
+        Exhibit(
+            one.name,
+            one.stall_us,
+            one.occurrences,
+            one.source,
+            one.moves or one.recv_done,
+            "stalls",
+        )
         for one in stalls[:MOST_EXHIBITS]
     )
     for problem in found.troubles:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.analyses.network.guide import copied_before
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.machines.tpu.slices import is_slice_transfer, receive_of
@@ -31,7 +32,6 @@ NAME = "slice-transfers"
 LATE, BANDWIDTH, COPIES = "slice-late", "slice-bandwidth", "slice-copies"
 FULL = 0.75
 """share of the step that transfers fill, from which on their bytes are the problem"""
-_SAME_VALUE = ("bitcast", "reshape", "get-tuple-element")
 _GUIDE = "https://openxla.org/xla/megascale/performance"
 
 
@@ -82,6 +82,7 @@ def _waits(
             f"{worst.send.name} ({describe(program, worst.send)}) begins so late that "
             f"{max(hidden, 0.0):.0%} of it is hidden."
         )
+    sentence += _hiding(evidence)
     yield Finding(
         BANDWIDTH if is_full else LATE,
         title="transfers between slices are too large for the network"
@@ -106,6 +107,18 @@ def _waits(
     )
 
 
+def _hiding(evidence: Evidence) -> str:
+    """Which network would hide the transfers."""
+    found = evidence.other_networks
+    if found is None:
+        return ""
+    now = f"{found.now.gbps:,.0f} Gb/s per host and {format_time(found.now.latency_us * 1e6)}"
+    if found.hidden_from_gbps is None:
+        return f" The machine has {now} of latency; no bandwidth would hide them."
+    rate = f"{found.hidden_from_gbps:,.0f} Gb/s"
+    return f" The machine has {now} of latency; from {rate} on they would be hidden."
+
+
 _LESS = Remedy(
     "code",
     "grads = jax.tree.map(lambda g: g.astype(jnp.bfloat16), grads)",
@@ -123,7 +136,7 @@ _EARLIER = Remedy(
 def _copies(evidence: Evidence, program: Program, found: list[_Transfer]) -> Iterator[Finding]:
     copies = {}
     for one in found:
-        copy = _copy_before(program, one.send)
+        copy = copied_before(program, one.send)
         if copy is not None:
             took = _us(evidence, copy.name)
             if took:
@@ -197,16 +210,6 @@ def _rows(evidence: Evidence, instruction: str) -> Array:
 def _us(evidence: Evidence, instruction: str) -> float:
     rows = _rows(evidence, instruction)
     return float(evidence.profile.events["duration_ps"][rows].sum()) / 1e6
-
-
-def _copy_before(program: Program, send: Instruction) -> Instruction | None:
-    """The copy whose result is sent."""
-    operands = program.operands(send)
-    value = operands[0] if operands else None
-    while value is not None and value.opcode in _SAME_VALUE:
-        inner = program.operands(value)
-        value = inner[0] if inner else None
-    return value if value is not None and value.opcode in ("copy", "transpose") else None
 
 
 RULE = Rule(

@@ -23,7 +23,7 @@ def check_straggler(evidence: Evidence) -> RuleResults:
     """The device that arrives last more often than by chance."""
     if not evidence.step.communication_us:
         return
-    if len(evidence.profile.devices) < 2:
+    if evidence.hosts.devices < 2:
         yield Abstention(
             STRAGGLER, "only one device was recorded, so waits between devices are unknown"
         )

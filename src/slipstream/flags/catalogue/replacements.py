@@ -194,6 +194,12 @@ _TABLE = (
         _FLAGS,
     ),
     Replacement(
+        "2a886c8_chip_config_name",
+        None,
+        "MaxText set it together with SparseCore offloading, and has removed it since.",
+        "https://github.com/AI-Hypercomputer/maxtext/pull/3009",
+    ),
+    Replacement(
         "xla_gpu_enable_nccl_clique_optimization", None, "It no longer has any effect.", _FLAGS
     ),
 )

@@ -1,6 +1,6 @@
 """Findings of `slipstream flags lint`, and their severities.
 
-abort     XLA aborts the process at startup
+abort     XLA, or libtpu, ends the process at startup
 error     the compile fails
 warning   the job runs, but not as intended
 note      the job runs, and the setting could be left out
@@ -22,6 +22,7 @@ CODES = {
     "unknown": "a name that this jaxlib doesn't have",
     "retired": "a name that an earlier jaxlib had",
     "misspelt": "a name that is close to an existing one",
+    "misplaced": "a name that belongs in another variable",
     "malformed": "a value that can't be parsed",
     "deprecated": "accepted, but to be removed",
     "no-effect": "accepted, but without effect",

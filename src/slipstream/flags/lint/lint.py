@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from slipstream.did_you_mean import certain_match, close_matches
 from slipstream.flags.catalogue.catalogue import SIMILAR, Catalogue, Flag
 from slipstream.flags.catalogue.env_vars import ENV_VARS, EnvVar
+from slipstream.flags.catalogue.libtpu import LibtpuCatalogue, libtpu_catalogue
 from slipstream.flags.catalogue.replacements import replacement_of
 from slipstream.flags.catalogue.retired import renamed_form, retirement_of
 from slipstream.flags.catalogue.values import (
@@ -19,22 +20,36 @@ from slipstream.flags.catalogue.values import (
 )
 from slipstream.flags.lint.conflicts import find_conflicts
 from slipstream.flags.lint.findings import FAILING, LintFinding, Severity
+from slipstream.flags.lint.libtpu import (
+    check_libtpu,
+    check_libtpu_option,
+    misplaced_in_xla_flags,
+)
+from slipstream.flags.lint.tpu_conflicts import tpu_conflicts
 from slipstream.flags.settings import Setting
 
 _SIMILAR_VARIABLE = 0.88
-_TPU_PREFIXES = ("xla_tpu_", "xla_jf_", "megascale_")
 
 
 def lint(
-    settings: Sequence[Setting], catalogue: Catalogue, gpu: str | None = None
+    settings: Sequence[Setting],
+    catalogue: Catalogue,
+    gpu: str | None = None,
+    libtpu: LibtpuCatalogue | None = None,
 ) -> tuple[LintFinding, ...]:
-    """All problems of the settings with one jaxlib and one GPU, in the order of the file."""
-    findings = [finding for setting in settings for finding in _check(setting, settings, catalogue)]
+    """All problems of the settings with one jaxlib, libtpu and GPU, in the order of the file.
+
+    Without `libtpu`, flags for TPUs are checked for the one that the jaxlib installs.
+    """
+    tpu = libtpu or libtpu_catalogue(catalogue.jaxlib_version)
+    findings = [
+        finding for setting in settings for finding in _check(setting, settings, catalogue, tpu)
+    ]
     # A flag that is refused can't conflict with anything.
     broken = {finding.place for finding in findings if finding.severity in FAILING}
     findings += [
         finding
-        for finding in find_conflicts(settings, catalogue, gpu)
+        for finding in [*find_conflicts(settings, catalogue, gpu), *tpu_conflicts(settings, tpu)]
         if finding.place not in broken or finding.place.span is None
     ]
     order = {place: number for number, place in enumerate(setting.place for setting in settings)}
@@ -42,18 +57,20 @@ def lint(
 
 
 def _check(
-    setting: Setting, settings: Sequence[Setting], catalogue: Catalogue
+    setting: Setting, settings: Sequence[Setting], catalogue: Catalogue, libtpu: LibtpuCatalogue
 ) -> Iterator[LintFinding]:
     if setting.kind == "unread":
         yield _unread(setting)
     elif setting.kind == "env":
         yield from _check_variable(setting)
     elif setting.kind == "compiler_options":
-        yield from _check_option(setting, catalogue)
+        yield from _check_option(setting, catalogue, libtpu)
+    elif setting.kind == "libtpu":
+        yield from check_libtpu(setting, settings, libtpu, catalogue)
     elif not setting.text.startswith("--"):
         yield _stray(setting, settings, catalogue)
-    elif setting.kind == "xla_flags":
-        yield from _check_flag(setting, settings, catalogue)
+    else:
+        yield from _check_flag(setting, settings, catalogue, libtpu)
 
 
 def _unread(setting: Setting) -> LintFinding:
@@ -65,11 +82,11 @@ def _unread(setting: Setting) -> LintFinding:
 
 
 def _check_flag(
-    setting: Setting, settings: Sequence[Setting], catalogue: Catalogue
+    setting: Setting, settings: Sequence[Setting], catalogue: Catalogue, libtpu: LibtpuCatalogue
 ) -> Iterator[LintFinding]:
     flag = catalogue.flags.get(setting.name)
     if flag is None or flag.in_xla_flags is False:
-        yield _absent(setting, settings, catalogue)
+        yield _absent(setting, settings, catalogue, libtpu)
         return
     version = catalogue.jaxlib_version
     error = flag_value_error(flag, setting.value, version) if setting.is_known else None
@@ -96,8 +113,14 @@ def _renamed(setting: Setting, name: str, value: str) -> LintFinding:
     )
 
 
-def _check_option(setting: Setting, catalogue: Catalogue) -> Iterator[LintFinding]:
+def _check_option(
+    setting: Setting, catalogue: Catalogue, libtpu: LibtpuCatalogue
+) -> Iterator[LintFinding]:
     flag = catalogue.flags.get(setting.name)
+    for_tpus = libtpu.flags.get(setting.name)
+    if flag is None and for_tpus is not None:
+        yield from check_libtpu_option(setting, for_tpus, libtpu)
+        return
     if flag is None or not flag.in_compiler_options:
         yield _absent_option(setting, flag, catalogue)
         return
@@ -148,7 +171,7 @@ def _stray(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue) 
         message = f"{setting.text} starts with one dash; expected two: XLA aborts at startup"
         return LintFinding("malformed", "abort", name, message, setting.place, fix)
     together = [o for o in settings if (o.kind, o.group) == (setting.kind, setting.group)]
-    if together[0] is setting and setting.kind == "xla_flags":
+    if together[0] is setting:
         message = (
             f"XLA_FLAGS starts with {setting.text!r}, which XLA takes as the name of a file of "
             "flags; expected flags that start with --"
@@ -164,7 +187,9 @@ def _stray(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue) 
     return LintFinding("malformed", "warning", setting.text, message, setting.place, fix)
 
 
-def _absent(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue) -> LintFinding:
+def _absent(
+    setting: Setting, settings: Sequence[Setting], catalogue: Catalogue, libtpu: LibtpuCatalogue
+) -> LintFinding:
     """A name that `XLA_FLAGS` rejects: retired, too new, misspelt, or never a flag."""
     known = retirement_of(setting, settings, catalogue)
     if known is not None:
@@ -178,12 +203,9 @@ def _absent(setting: Setting, settings: Sequence[Setting], catalogue: Catalogue)
             f'XLA aborts at startup; pass compiler_options={{"{setting.name}": …}}'
         )
         return LintFinding("unknown", "abort", setting.name, message, setting.place)
-    if setting.name.startswith(_TPU_PREFIXES):
-        message = (
-            f"{setting.name} belongs to the TPU compiler: jaxlib {version} rejects it in XLA_FLAGS "
-            "and aborts at startup; put it in LIBTPU_INIT_ARGS"
-        )
-        return LintFinding("unknown", "abort", setting.name, message, setting.place)
+    misplaced = misplaced_in_xla_flags(setting, libtpu)
+    if misplaced is not None:
+        return misplaced
     return _misspelt(setting, catalogue, "abort", "XLA aborts at startup")
 
 

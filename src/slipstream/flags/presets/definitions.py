@@ -32,6 +32,11 @@ GUIDES = {
         "Levanter's performance guide",
         "https://github.com/stanford-crfm/levanter/blob/main/docs/Performance-Guide.md",
     ),
+    "maxtext": Guide(
+        "MaxText's XLA flags for TPUs",
+        "https://github.com/AI-Hypercomputer/maxtext/blob/main/benchmarks/xla_flags_library.py",
+    ),
+    "guidance": Guide("XLA flags guidance", "https://openxla.org/xla/flags_guidance"),
 }
 
 HERE = "slipstream"
@@ -59,9 +64,16 @@ class PresetEntry:
     only_with_estimator: bool = False
     """for Hopper and Blackwell only"""
 
+    variable: str = "XLA_FLAGS"
+    """where it is set, if it is a flag: `XLA_FLAGS` or `LIBTPU_INIT_ARGS`"""
+
     @property
     def is_flag(self) -> bool:
-        return self.name.startswith("xla_")
+        return self.is_for_tpus or self.name.startswith("xla_")
+
+    @property
+    def is_for_tpus(self) -> bool:
+        return self.variable == "LIBTPU_INIT_ARGS"
 
     @property
     def as_said(self) -> str:

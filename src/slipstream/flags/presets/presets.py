@@ -11,6 +11,7 @@ from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import Catalogue
 from slipstream.flags.catalogue.env_vars import ENV_VARS
 from slipstream.flags.catalogue.history import version_key
+from slipstream.flags.catalogue.libtpu import LibtpuCatalogue, libtpu_catalogue, libtpu_history
 from slipstream.flags.catalogue.replacements import replacement_of
 from slipstream.flags.catalogue.retired import renamed_form, retirement_of
 from slipstream.flags.catalogue.values import normalized
@@ -53,6 +54,8 @@ class ComposedPresets:
     jaxlib_version: str
     gpu: str | None
     chosen: tuple[ResolvedEntry, ...]
+    libtpu: str | None = None
+    """`libtpu 0.0.42.1`, if there are flags for TPUs"""
 
     @property
     def settings(self) -> tuple[ResolvedEntry, ...]:
@@ -67,11 +70,20 @@ class ComposedPresets:
     @property
     def xla_flags(self) -> dict[str, str]:
         """Flags for `XLA_FLAGS`."""
-        return {one.name: one.value for one in self.settings if one.entry.is_flag}
+        return self.flags.get("XLA_FLAGS", {})
+
+    @property
+    def flags(self) -> dict[str, dict[str, str]]:
+        """Flags by the variable that sets them, `XLA_FLAGS` or `LIBTPU_INIT_ARGS`."""
+        found: dict[str, dict[str, str]] = {}
+        for one in self.settings:
+            if one.entry.is_flag:
+                found.setdefault(one.entry.variable, {})[one.name] = one.value
+        return found
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables besides `XLA_FLAGS`."""
+        """Environment variables besides those."""
         return {one.name: one.value for one in self.settings if not one.entry.is_flag}
 
 
@@ -83,17 +95,46 @@ def preset_of(name: str) -> Preset:
     raise BadInput(no_such("preset", name, [preset.name for preset in PRESETS]))
 
 
-def compose(names: Sequence[str], catalogue: Catalogue, gpu: str | None = None) -> ComposedPresets:
-    """Combine presets for one jaxlib and one GPU; contradictory presets are an error."""
+def compose(
+    names: Sequence[str],
+    catalogue: Catalogue,
+    gpu: str | None = None,
+    libtpu: LibtpuCatalogue | None = None,
+) -> ComposedPresets:
+    """Combine presets for one jaxlib and one GPU or libtpu; contradictory presets are an error.
+
+    Without `libtpu`, flags for TPUs are those of the one that the jaxlib installs.
+    """
     if not names:
         raise BadInput("no preset given; see: slipstream flags preset --list")
     entries = [pair for name in dict.fromkeys(names) for pair in _entries(preset_of(name))]
     if gpu is not None and not has_analytical_estimator(gpu):
         entries = [pair for pair in entries if not pair[1].only_with_estimator]
-    chosen = [_choose(preset, entry, entries, catalogue) for preset, entry in entries]
+    tpu = libtpu or libtpu_catalogue(catalogue.jaxlib_version)
+    chosen = [
+        _choose_for_tpus(preset, entry, tpu)
+        if entry.is_for_tpus
+        else _choose(preset, entry, entries, catalogue)
+        for preset, entry in entries
+    ]
     joined = tuple(_joined(chosen))
     _refuse_fatal(joined, catalogue)
-    return ComposedPresets(tuple(names), catalogue.jaxlib_version, gpu, joined)
+    label = tpu.label if any(entry.is_for_tpus for _, entry in entries) else None
+    return ComposedPresets(tuple(names), catalogue.jaxlib_version, gpu, joined, label)
+
+
+def _choose_for_tpus(preset: str, entry: PresetEntry, libtpu: LibtpuCatalogue) -> ResolvedEntry:
+    same = ResolvedEntry(entry, preset, "kept", entry.name, entry.value)
+    flag, past = libtpu.flags.get(entry.name), libtpu_history(entry.name)
+    if flag is None:
+        known = replacement_of(entry.name)
+        if past is not None and version_key(past.first) > version_key(libtpu.version):
+            return replace(same, today="newer", because=f"libtpu {past.first} added it.")
+        gone = f"{libtpu.label} ends a process that sets it."
+        return replace(same, today="retired", because=known.because if known else gone)
+    if flag.normalized(entry.value) == flag.normalized(flag.default):
+        return replace(same, today="default", because=f"{flag.name} is {flag.default} by default.")
+    return same
 
 
 def _refuse_fatal(chosen: Sequence[ResolvedEntry], catalogue: Catalogue) -> None:

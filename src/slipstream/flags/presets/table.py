@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slipstream.flags.presets.definitions import HERE, Preset, PresetEntry
+from slipstream.flags.presets.tpu_table import TPU_PRESETS
 
 _HIDE = "The scheduler places compute between a collective's start and its end."
 _ASYNC = "An asynchronous collective can overlap with compute."
@@ -402,4 +403,5 @@ PRESETS: tuple[Preset, ...] = (
         ),
         includes=("fsdp", "data-parallel", "memory"),
     ),
+    *TPU_PRESETS,
 )

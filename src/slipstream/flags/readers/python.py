@@ -233,7 +233,7 @@ def _keyword(
 def _item(
     name: str, key: ast.expr, value: ast.expr, source: PythonSource, appends: bool
 ) -> PythonAssignment:
-    is_option = name.startswith("xla_") and isinstance(key, ast.Constant)
+    is_option = name.startswith(("xla_", "megascale_")) and isinstance(key, ast.Constant)
     start, end = source.span(key)[0], source.span(value)[1]
     return PythonAssignment(name, _value(value, source), is_option, appends, start, end)
 

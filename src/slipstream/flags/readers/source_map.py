@@ -105,6 +105,15 @@ def flag_words(value: MappedText) -> Iterator[FlagWord]:
         at = end
 
 
+def libtpu_words(value: MappedText) -> Iterator[FlagWord]:
+    """The words of LIBTPU_INIT_ARGS: libtpu splits at spaces only, and keeps quotes."""
+    for match in re.finditer("[^ ]+", value.text):
+        if match[0].strip():
+            start, stop = value.offsets[match.start()], value.offsets[match.end() - 1] + 1
+            is_verbatim = value.slice(*match.span()).is_verbatim
+            yield FlagWord(match[0], start, stop, is_verbatim)
+
+
 def _word(text: str, start: int) -> tuple[str, int]:
     at = start
     while at < len(text) and text[at] in _NAME:

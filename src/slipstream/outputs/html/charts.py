@@ -115,6 +115,88 @@ def columns(stacks: Sequence[Sequence[BarPart]], label: str, most: float) -> Htm
     return _drawing(rects, 100, label, None)
 
 
+@dataclass(frozen=True)
+class Lane:
+    """Spans of time on one line: (start, end, kind, what it is)."""
+
+    name: str
+    spans: Sequence[tuple[float, float, str, str]]
+
+
+def lanes(drawn: Sequence[Lane], label: str, most: float) -> Html:
+    """Lines of spans over one time axis, as a timeline shows them."""
+    rows = []
+    for lane in drawn:
+        rects = [
+            _rect(
+                WIDE * start / most,
+                0.0,
+                max(WIDE * (end - start) / most, 0.6),
+                10.0,
+                f"fill-{kind}",
+                tag("title", what),
+            )
+            for start, end, kind, what in lane.spans
+            if most > 0
+        ]
+        row = _drawing(rects, 10, f"{label}: {lane.name}", "bar lane")
+        rows.append(tag("div", tag("span", lane.name, class_="lane-name"), row, class_="lane-row"))
+    return tag("div", rows, class_="lanes")
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point of a plot with two logarithmic axes."""
+
+    x: float
+    y: float
+    size: float
+    """of its radius, 0 to 1"""
+    kind: str
+    what: str
+
+
+def roofs_plot(
+    dots: Sequence[Dot], roofs: tuple[float, float], label: str, axes: tuple[str, str]
+) -> Html:
+    """Points under a slope and a ceiling: `y = slope * x`, and `y = ceiling`."""
+    slope, ceiling = roofs
+    xs = [*(dot.x for dot in dots), ceiling / slope]
+    low_x, high_x = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)) + 0.2)
+    high_y = math.ceil(math.log10(max(ceiling, *(dot.y for dot in dots))) + 0.05)
+    low_y = max(math.floor(math.log10(min(dot.y for dot in dots))), high_y - 6)
+    wide, tall, left, below = 920.0, 300.0, 60.0, 320.0
+
+    def x(value: float) -> float:
+        return left + wide * (math.log10(value) - low_x) / (high_x - low_x)
+
+    def y(value: float) -> float:
+        share = (math.log10(max(value, 10.0**low_y)) - low_y) / (high_y - low_y)
+        return below - tall * share
+
+    shapes: list[Html] = []
+    for power in range(low_x, high_x + 1):
+        at = x(10.0**power)
+        shapes.append(tag("path", d=f"M{at:.1f} {below - tall:.1f}V{below:.1f}", class_="grid"))
+        shapes.append(tag("text", f"{10.0**power:g}", x=at, y=below + 16, class_="tick middle"))
+    for power in range(low_y, high_y + 1):
+        at = y(10.0**power)
+        shapes.append(tag("path", d=f"M{left:.1f} {at:.1f}H{left + wide:.1f}", class_="grid"))
+        shapes.append(tag("text", f"{10.0**power:g}", x=left - 6, y=at + 4, class_="tick end"))
+    first = max(10.0**low_x, 10.0**low_y / slope)
+    roof = f"M{x(first):.1f} {y(slope * first):.1f}L{x(ceiling / slope):.1f} {y(ceiling):.1f}"
+    shapes.append(tag("path", d=f"{roof}H{left + wide:.1f}", class_="roof"))
+    for dot in sorted(dots, key=lambda one: -one.size):
+        shapes.append(
+            tag("circle", tag("title", dot.what), cx=x(dot.x), cy=y(dot.y), r=3 + 11 * dot.size,
+                class_=f"dot fill-{dot.kind}")
+        )  # fmt: skip
+    shapes.append(tag("text", axes[0], x=left + wide, y=below + 32, class_="tick end"))
+    shapes.append(tag("text", axes[1], x=left - 50, y=below - tall - 8, class_="tick"))
+    svg = tag("svg", shapes, viewBox="0 0 1000 360", role="img", aria_label=label, class_="roofs")
+    return tag("div", svg, class_="plot")
+
+
 def thinned(values: Sequence[float], most: int) -> list[float]:
     """At most `most` values: the largest of each interval, so that no peak is lost."""
     if len(values) <= most:

@@ -51,20 +51,23 @@ def write_plan_page(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 def plan_page(plan: Plan) -> str:
     """The whole page."""
+    return page(plan_content(plan))
+
+
+def plan_content(plan: Plan) -> Page:
+    """What the page has."""
     machines = ", ".join(one.machine for one in plan.machines)
     count = sum(len(one.candidates) for one in plan.machines)
     facts = [machines, plural(count, "candidate"), f"jaxlib {plan.jaxlib}" if plan.jaxlib else ""]
-    return page(
-        Page(
-            title=f"{plan.target} on {machines} · slipstream plan",
-            heading=plan.target if " " in plan.target else file_name(plan.target),
-            facts=facts,
-            sections=list(_sections(plan)),
-            data=plan_data(plan),
-            styles=("report.css", "plan.css"),
-            scripts=SCRIPTS,
-            keys=KEYS,
-        )
+    return Page(
+        title=f"{plan.target} on {machines} · slipstream plan",
+        heading=plan.target if " " in plan.target else file_name(plan.target),
+        facts=facts,
+        sections=list(_sections(plan)),
+        data=plan_data(plan),
+        styles=("report.css", "plan.css"),
+        scripts=SCRIPTS,
+        keys=KEYS,
     )
 
 

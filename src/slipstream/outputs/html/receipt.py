@@ -45,6 +45,11 @@ TIMES = (
 
 def receipt_page(receipt: Data) -> str:
     """The page."""
+    return page(receipt_content(receipt))
+
+
+def receipt_content(receipt: Data) -> Page:
+    """What the page has."""
     program = receipt["program"].get("name") or "A job"
     facts = [
         ", ".join(dict.fromkeys(receipt["devices"])),
@@ -53,9 +58,8 @@ def receipt_page(receipt: Data) -> str:
     ]
     title = f"{receipt['verdict']} · {program} · slipstream run"
     sections = list(_sections(receipt))
-    return page(
-        Page(title, f"{program}: {receipt['verdict']}", facts, sections, styles=("report.css",))
-    )
+    heading = f"{program}: {receipt['verdict']}"
+    return Page(title, heading, facts, sections, styles=("report.css",))
 
 
 def _sections(receipt: Data) -> Iterator[Section]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from slipstream.analyses.clocks import on_one_clock
 from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.html.page import (
     TIMELINE_SCRIPTS,
@@ -20,6 +21,7 @@ from slipstream.outputs.html.sections.diff import diff_section
 from slipstream.outputs.html.sections.findings import findings_section
 from slipstream.outputs.html.sections.gaps import gaps_section
 from slipstream.outputs.html.sections.hosts import hosts_section
+from slipstream.outputs.html.sections.megascale import megascale_section
 from slipstream.outputs.html.sections.memory import memory_section
 from slipstream.outputs.html.sections.network import network_section
 from slipstream.outputs.html.sections.ops import (
@@ -50,8 +52,9 @@ KEYS = (
 
 def report_page(found: Results) -> str:
     """The whole page."""
-    shown = window(found.profile)
-    view = StepView(found.profile, shown) if shown is not None else None
+    drawn = on_one_clock(found.profile)
+    shown = window(drawn)
+    view = StepView(drawn, shown) if shown is not None else None
     name = _program(found)
     times = time_text(found.summary.per_step.wall_us)
     return page(
@@ -62,7 +65,15 @@ def report_page(found: Results) -> str:
             sections=list(_sections(found, view)),
             data=_data(found, view),
             styles=(TIMELINE_STYLE, "report.css"),
-            scripts=(*TIMELINE_SCRIPTS, "numbers.js", "treemap.js", "ops.js", "report.js"),
+            scripts=(
+                *TIMELINE_SCRIPTS,
+                "numbers.js",
+                "treemap.js",
+                "ops.js",
+                "share.js",
+                "step_lanes.js",
+                "report.js",
+            ),
             keys=KEYS,
         )
     )
@@ -81,7 +92,7 @@ def report_json(found: Results, output: str, size: int) -> dict[str, Any]:
     return {
         "output": output,
         "bytes": size,
-        "events": len(found.profile.events),
+        "events": found.events,
         "step_us": found.summary.step_median_us,
         "findings": len(found.diagnosis.findings) if found.diagnosis is not None else None,
         "verdict": found.diff.verdict.verdict if found.diff is not None else None,
@@ -97,6 +108,9 @@ def _sections(found: Results, view: StepView | None) -> Iterator[Section]:
         yield diff_section(found.diff, found.against, found.summary, names)
     if found.diagnosis is not None:
         yield findings_section(found.diagnosis, found.name or "PATH")
+    if found.network.guide:
+        what_if = found.predictions[0].what_if if found.predictions else None
+        yield megascale_section(found.network, what_if)
     yield ops_section(found)
     yield timeline_section(found.profile, view)
     yield overlap_section(found)
@@ -127,7 +141,7 @@ def _facts(found: Results) -> list[str]:
         else plural(len(summary.devices), "device"),
         plural(len(summary.hosts), "host") if len(summary.hosts) > 1 else "",
         f"jax {version}" if version else "",
-        f"{len(found.profile.events):,} device events",
+        f"{found.events:,} device events",
         found.name,
         f"compared with {found.against_name}" if found.against_name else "",
     ]

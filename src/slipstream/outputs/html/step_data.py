@@ -16,12 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.analyses.structure import LEVELS, PHASE, Level, Structure, structure
 from slipstream.profile.events import Array
 from slipstream.profile.grouping import group_pairs
 from slipstream.profile.profile import Profile
+from slipstream.profile.semantics.names import PHASES
 from slipstream.profile.timeline.kinds import kinds
 
 KINDS = ("compute", "communication", "copy", "host")
+STRUCTURE_KINDS = ("forward", "backward", "remat", "optimizer", "structure")
+"""kinds of spans above the streams; they follow KINDS"""
+MAX_SPANS = 12_000
+"""spans of structure of all devices; the finest levels are left out of larger steps"""
 HOST = 3
 MAX_SLICES = 40_000
 MAX_HOST_SLICES = 6_000
@@ -172,7 +178,8 @@ class StepView:
             "step": [
                 (begin - shown.start_ps) // 1000, (end - shown.start_ps) // 1000, shown.number,
             ],
-            "kinds": list(KINDS),
+            "kinds": [*KINDS, *STRUCTURE_KINDS],
+            "structure": self._structure(),
             "labels": [
                 [name, kind, ops.get(key, -1) if key is not None else -1]
                 for name, kind, key in self.labels
@@ -180,20 +187,58 @@ class StepView:
             "lanes": [self._lane(lane, links) for lane in (*self.lanes, *self.host_lanes)],
         }  # fmt: skip
 
-    def _lane(self, lane: LaneSlices, links: Links) -> dict[str, Any]:
-        about = self.profile.lanes[lane.lane]
+    def _structure(self) -> list[dict[str, Any]]:
+        """Spans above the streams of each device: module, phase, loop turn, scope, source line."""
+        inside = np.isin(self.profile.steps.of_events(self.profile), self.shown.rows)
+        rows = np.flatnonzero(inside)
+        groups = {
+            self.profile.lanes[lane.lane].device: self._group(lane.lane) for lane in self.lanes
+        }
+        made = [structure(self.profile, device, rows) for device in self.shown.devices]
+        left, found = MAX_SPANS, []
+        for one in made:
+            for level in one.levels:
+                if len(level) <= left and one.device in groups:
+                    left -= len(level)
+                    found.append(self._level(one, level, groups[one.device]))
+        return found
+
+    def _level(self, of: Structure, level: Level, group: str) -> dict[str, Any]:
+        used, text = np.unique(level.text, return_inverse=True)
+        base = len(KINDS)
+        plain = np.full(len(level), base + STRUCTURE_KINDS.index("structure"))
+        kind = base + np.minimum(level.phase, len(PHASES) - 2) if level.name == PHASE else plain
+        kind = level.kind if level.kind is not None else kind
+        start = (level.start_ps - self.shown.start_ps) // 1000
+        return {
+            "level": LEVELS.index(level.name),
+            "name": level.name,
+            "depth": level.depth,
+            "group": group,
+            "starts": np.diff(start, prepend=0).tolist(),
+            "durations": (level.duration_ps // 1000).tolist(),
+            "texts": [[of.texts[i], of.descriptions[i]] for i in used.tolist()],
+            "text": text.ravel().tolist(),
+            "kind": int(plain[0]) if kind is plain else kind.tolist(),
+        }
+
+    def _group(self, lane: int) -> str:
+        """The name of the group of lanes that a lane belongs to."""
+        about = self.profile.lanes[lane]
         host = self.profile.hosts[about.host].name
         several = len(self.profile.hosts) > 1
         if about.device is None:
-            group = f"Host threads · {host}" if several else "Host threads"
-        else:
-            device = self.profile.devices[about.device]
-            group = f"{device.name} · {host}" if several else device.name
+            return f"Host threads · {host}" if several else "Host threads"
+        device = self.profile.devices[about.device]
+        return f"{device.name} · {host}" if several else device.name
+
+    def _lane(self, lane: LaneSlices, links: Links) -> dict[str, Any]:
+        about = self.profile.lanes[lane.lane]
         many = np.flatnonzero(lane.count > 1)
         return {
             "id": lane.lane,
             "name": about.name,
-            "group": group,
+            "group": self._group(lane.lane),
             "kind": "lane" if about.device is None else "stream",
             "collapsed": about.device is None,
             "starts": np.diff(lane.start, prepend=0).tolist(),

@@ -19,16 +19,21 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
-from slipstream.outputs.terminal.tune import settings_text, study_notes, verdict_of
+from slipstream.outputs.terminal.compiled.tune import settings_text, study_notes, verdict_of
 from slipstream.results.tuning import SAME, KnobEffect, TrialResult, Tuning
 
 
 def study_page(tuning: Tuning) -> str:
     """The page."""
+    return page(study_content(tuning))
+
+
+def study_content(tuning: Tuning) -> Page:
+    """What the page has."""
     facts = [tuning.machine, f"jaxlib {tuning.jaxlib}", plural(len(tuning.trials), "candidate")]
     title = f"{tuning.program} on {tuning.machine} · slipstream tune"
     sections = list(_sections(tuning))
-    return page(Page(title, tuning.program, facts, sections, styles=("report.css",)))
+    return Page(title, tuning.program, facts, sections, styles=("report.css",))
 
 
 def _sections(tuning: Tuning) -> Iterator[Section]:

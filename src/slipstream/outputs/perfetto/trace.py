@@ -29,7 +29,7 @@ from slipstream.profile.profile import Profile
 from slipstream.units import PS_PER_NS
 from slipstream.writing import atomic_write
 
-FLAT_ROLES = ("stream", "async")
+FLAT_ROLES = ("stream", "async", "windows")
 """roles of lanes on which overlapping events run side by side; on others they nest"""
 
 _BEGIN, _END, _COUNTER = number(9, 1), number(9, 2), number(9, 4)

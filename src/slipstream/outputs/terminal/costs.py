@@ -11,7 +11,7 @@ from slipstream.costs.coverage import Coverage
 from slipstream.costs.diff import CostDiff
 from slipstream.costs.table import CostTable
 from slipstream.outputs.formatting import number_text, plural, share_text
-from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, wrap
+from slipstream.outputs.terminal.layout import TextColumn, paragraph, table, table_lines, wrap
 
 MAX_PROGRAMS = 3
 """programs shown of a table"""
@@ -78,17 +78,15 @@ def render_table(costs: CostTable, width: int = 80, top: int = 20) -> Text:
                 "" if cost.executions is None else str(cost.executions),
                 "communication" if cost.is_communication else "",
             ]
-            for cost in highest[:top]
+            for cost in highest
         ]
         columns = (
             TextColumn("instruction", min_width=20),
             TextColumn("µs", right=True),
             TextColumn("executions", right=True),
-            TextColumn("", min_width=0),
+            TextColumn("", min_width=0, key="kind"),
         )
-        lines += table(columns, rows, width)
-        if len(highest) > top:
-            lines.append(f"… and {len(highest) - top} more: --top {len(highest)}")
+        lines += [line for line, _ in table_lines(columns, rows, width, top)]
         lines.append("")
     lines += _more_programs(costs)
     return Text("\n".join([*lines, *_facts(costs, width)]).rstrip())
@@ -162,7 +160,7 @@ def render_diff(found: CostDiff, width: int = 80, top: int = 20) -> Text:
             "–" if change.after_us is None else number_text(change.after_us, 1),
             f"{change.change_us:+.1f}",
         ]
-        for change in found.changes[:top]
+        for change in found.changes
     ]
     columns = (
         TextColumn("instruction", min_width=20),
@@ -170,7 +168,5 @@ def render_diff(found: CostDiff, width: int = 80, top: int = 20) -> Text:
         TextColumn("after, µs", right=True),
         TextColumn("change", right=True),
     )
-    lines = table(columns, rows, width) if rows else []
-    if len(found.changes) > top:
-        lines.append(f"… and {len(found.changes) - top} more: --top {len(found.changes)}")
+    lines = [line for line, _ in table_lines(columns, rows, width, top)] if rows else []
     return Text("\n".join([*lines, f"{plural(found.same, 'instruction')} unchanged"]))

@@ -20,6 +20,7 @@ from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
     TextColumn,
+    elide_source,
     heading,
     note_lines,
     paragraph,
@@ -49,13 +50,17 @@ def render_diagnosis(
     top: int | None = None,
     everything: bool = False,
     path: str = "PATH",
+    flat: bool = False,
 ) -> Text:
-    """Findings, certain gains first; with `everything`, also the rules that found nothing."""
+    """Findings, certain gains first; with `everything`, also the rules that found nothing.
+
+    Equal instructions of several layers are one line, unless `flat`.
+    """
     width = max(width, MIN_WIDTH)
     lines = heading(_header(diagnosis), width)
     shown = diagnosis.findings[:top]
     for number, finding in enumerate(shown, 1):
-        lines += [*_finding(number, finding, diagnosis, width, path), ("", "")]
+        lines += [*_finding(number, finding, diagnosis, width, path, flat), ("", "")]
     if not diagnosis.findings:
         lines += [("no problems found", "bold"), ("", "")]
     lines += _rest(diagnosis, len(shown), width, everything)
@@ -88,7 +93,7 @@ def _header(diagnosis: Diagnosis) -> list[str]:
 
 
 def _finding(
-    number: int, finding: Finding, diagnosis: Diagnosis, width: int, path: str
+    number: int, finding: Finding, diagnosis: Diagnosis, width: int, path: str, flat: bool
 ) -> list[Line]:
     first = f"{number}".ljust(len(INDENT))
     lines: list[Line] = [(line, "bold") for line in paragraph(finding.title, width, first, INDENT)]
@@ -98,7 +103,7 @@ def _finding(
         said = gain_text(finding.gain, diagnosis.step_us, diagnosis.steps)
         lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
     lines += [(line, "") for line in paragraph(finding.evidence, width, INDENT, INDENT)]
-    lines += _exhibits(finding.exhibits[:MAX_EXHIBITS], width)
+    lines += _exhibits(finding.exhibits[:MAX_EXHIBITS], width, flat)
     for change in finding.changes:
         lines += _change(change, width, path)
     if finding.see:
@@ -112,29 +117,34 @@ def _typed(word: str, command: str, width: int, path: str) -> str:
     return line if len(line) <= width else f"{INDENT}{word.ljust(4)} {command}"
 
 
-def _exhibits(exhibits: tuple[Exhibit, ...], width: int) -> list[Line]:
+def _exhibits(exhibits: tuple[Exhibit, ...], width: int, flat: bool) -> list[Line]:
     if not exhibits:
         return []
     columns = [
-        TextColumn("", min_width=16, max_width=30),
-        TextColumn("", min_width=10, max_width=22),
+        TextColumn("", min_width=12, max_width=30),
+        TextColumn("", min_width=10, max_width=22, shorten=elide_source),
         TextColumn("", right=True),
         TextColumn("", right=True),
         TextColumn("", min_width=12),
     ]
     rows = [
         [
-            one.name,
+            one.name if flat else _names(one),
             file_name(one.source),
-            f"{one.times} ×" if one.times else "",
-            time_text(one.us) if one.us else "",
+            f"{times} ×" if (times := one.times if flat else one.equal_times or one.times) else "",
+            time_text(us) if (us := one.us if flat else one.equal_us or one.us) else "",
             ", ".join(part for part in (one.description, one.note) if part),
         ]
         for one in exhibits
     ]
     indent = INDENT + "  "
-    _, *body = table(columns, rows, width - len(indent))
+    _, *body = table(columns, rows, width - len(indent), is_fixed=True)
     return [(f"{indent}{line}", "") for line in body]
+
+
+def _names(one: Exhibit) -> str:
+    """`fusion.24, +11`: an instruction, and how many do the same in other layers."""
+    return f"{one.name}, +{len(one.equal) - 1}" if len(one.equal) > 1 else one.name
 
 
 def _change(change: Remedy, width: int, path: str) -> list[Line]:

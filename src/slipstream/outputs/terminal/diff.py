@@ -22,6 +22,7 @@ from slipstream.outputs.formatting import (
     column_unit,
     file_name,
     number_text,
+    op_text,
     plural,
     share_text,
 )
@@ -30,10 +31,13 @@ from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
     TextColumn,
+    elide_op,
+    elide_source,
     paragraph,
     styled_text,
     table,
 )
+from slipstream.outputs.terminal.table_options import arranged
 
 TOP = 10
 MAX_MOVES = 5
@@ -51,7 +55,8 @@ _PARTS = {
 def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> dict[str, Any]:
     """What `diff --json` prints: all ops, or the `top` that changed most."""
     data = asdict(diff)
-    data["changes"] = data["changes"][:top]
+    for name in ("changes", "groups"):
+        data[name] = data[name][:top]
     for row, move in zip(data["moves"], diff.moves, strict=True):
         row["change_us"] = move.change_us
     if gate is not None:
@@ -60,15 +65,18 @@ def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> 
     return data
 
 
-def render_diff(diff: Diff, width: int = WIDTH, top: int | None = TOP) -> Text:
-    """The verdict, where the time went, and what moved in the schedule."""
+def render_diff(diff: Diff, width: int = WIDTH, top: int | None = TOP, flat: bool = False) -> Text:
+    """The verdict, where the time went, and what moved in the schedule.
+
+    Equal ops of unrolled layers are one line, unless `flat`.
+    """
     lines = [*_sides(diff), ("", ""), *_verdict(diff.verdict, width)]
     if diff.verdict.verdict == DIFFERENT_PROGRAMS:
         return styled_text(lines)
     lines += [("", "")]
     lines += _parts(diff.parts, width)
     lines += [("", ""), *_matched(diff, width)]
-    lines += _changes(diff, width, top)
+    lines += _changes(diff, width, top, flat)
     lines += _moves(diff, width)
     return styled_text(lines)
 
@@ -112,7 +120,7 @@ def _parts(parts: Sequence[StepPart], width: int) -> list[Line]:
         for part in parts
         if part.before_us or part.after_us
     ]  # fmt: skip
-    heading, *lines = table(columns, rows, width)
+    heading, *lines = table(columns, rows, width, is_fixed=True)
     return [(heading, "dim"), *((line, "") for line in lines)]
 
 
@@ -128,28 +136,30 @@ def _matched(diff: Diff, width: int) -> list[Line]:
     return [(line, "") for line in paragraph(text, width)]
 
 
-def _changes(diff: Diff, width: int, top: int | None) -> list[Line]:
+def _changes(diff: Diff, width: int, top: int | None, flat: bool) -> list[Line]:
     least = MIN_CHANGE * diff.before.step_us
-    shown = [c for c in diff.changes if abs(c.excess_us) > least][:top]
-    if not shown:
+    changes = diff.changes if flat else diff.groups
+    found = [c for c in changes if abs(c.excess_us) > least]
+    if not found:
         return [("", ""), ("no op changed enough to matter", "")]
-    unit, scale, digits = column_unit([t for c in shown for t in (c.before_us, c.after_us)])
+    unit, scale, digits = column_unit([t for c in found for t in (c.before_us, c.after_us)])
     columns = [
-        TextColumn("most changed", min_width=12),
-        TextColumn("instruction", min_width=14),
-        TextColumn("how"),
-        TextColumn("source", min_width=8, max_width=16),
+        TextColumn("most changed", min_width=12, key="what", shorten=elide_op),
+        TextColumn("instruction", min_width=14, max_width=40, is_optional=True),
+        # A column that always says the same is dropped in favour of longer names.
+        TextColumn("how", is_hidden=all(change.kind == "same" for change in found[:top])),
+        TextColumn("source", min_width=8, max_width=16, shorten=elide_source),
         TextColumn("before", right=True),
         TextColumn("after", right=True),
-        TextColumn(f"net, {unit}", right=True),
+        TextColumn(f"net, {unit}", right=True, key="net"),
     ]
-    rows = [_change(change, scale, digits) for change in shown]
-    if all(change.kind == "same" for change in shown):
-        # A column that always says the same is dropped in favour of longer names.
-        columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
-    heading, *body = table(columns, rows, width)
+    rows = [_change(change, scale, digits) for change in found]
+    asked = arranged(columns, rows)
+    shown = [found[row] for row in asked.order[:top]]
+    heading, *body = table(asked.columns, asked.rows[:top], width, is_fixed=True)
     lines: list[Line] = [("", ""), (heading, "dim"), *((line, "") for line in body)]
-    if left := len(diff.changes) - len(shown):
+    lines += [(asked.note, "")] * bool(asked.note)
+    if left := len(changes) - len(shown):
         lines.append((f"… and {left} more with smaller changes or none", "dim"))
     unsure = any(c.is_beyond_noise is False for c in shown)
     notes = ["~ within noise"] if unsure else []
@@ -161,7 +171,7 @@ def _changes(diff: Diff, width: int, top: int | None) -> list[Line]:
 def _change(change: Change, scale: float, digits: int) -> tuple[str, ...]:
     mark = {True: "", False: " ~", None: " ?"}[change.is_beyond_noise]
     return (
-        change.description or change.category,
+        op_text(change.phase, change.scope, change.description) or change.category,
         _names(change),
         change.kind,
         file_name(change.source),

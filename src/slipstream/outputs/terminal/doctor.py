@@ -22,6 +22,7 @@ def doctor_json(facts: MachineFacts, findings: Sequence[Problem]) -> dict[str, A
     return {
         "packages": dict(facts.packages),
         "gpus": None if facts.gpus is None else [asdict(gpu) for gpu in facts.gpus],
+        "tpus": None if facts.tpus is None else list(facts.tpus),
         "links": None if facts.links is None else list(facts.links),
         "findings": [asdict(finding) for finding in findings],
     }
@@ -40,7 +41,9 @@ def render_doctor(facts: MachineFacts, findings: Sequence[Problem], width: int =
 
 def _machine(facts: MachineFacts) -> list[str]:
     parts = []
-    if facts.gpus is None:
+    if facts.tpus:
+        parts += [f"{count} × TPU {name}" for name, count in Counter(facts.tpus).items()]
+    elif facts.gpus is None:
         parts.append("nvidia-smi not found: GPUs and driver unknown")
     elif not facts.gpus:
         parts.append("no GPU")

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.analyses.hosts import Hosts, Slow
+from slipstream.analyses.hosts import MANY, Hosts, Slow
 from slipstream.outputs.formatting import plural, share_text, time_text
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
@@ -35,19 +35,24 @@ def hosts_json(result: Hosts) -> dict[str, Any]:
     return {
         **found,
         "slow": [one.row.device for one in result.slow],
+        "slow_hosts": [one.row.host for one in result.slow],
         "rows": [asdict(row) for row in result.rows],
         "notes": list(result.notes),
     }
 
 
-def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
-    """A row for each device."""
+SCREENFUL = 20
+
+
+def render_hosts(result: Hosts, width: int = WIDTH, top: int | None = None) -> Text:
+    """A row for each device; of many, those that the others wait for most."""
     width = max(width, MIN_WIDTH)
     parts = [plural(result.hosts, "process").replace("processs", "processes")]
     parts += [plural(result.devices, "device"), _CLOCKS[result.clock].format(count=result.matched)]
     if result.alignment_us is not None and result.alignment_95_us is not None:
         within, most = time_text(result.alignment_us), time_text(result.alignment_95_us)
         parts.append(f"then ends agree within {within}, 95% within {most}")
+    shown = result.ranked[: top or (SCREENFUL if len(result.rows) > MANY else None)]
     columns = [TextColumn("host", min_width=8), TextColumn("device", min_width=5)]
     headings = ("step", "compute", "clock", "starts", "arrives last", "others wait")
     columns += [TextColumn(head, right=True) for head in headings]
@@ -62,10 +67,18 @@ def render_hosts(result: Hosts, width: int = WIDTH) -> Text:
             "–" if row.last_share is None else share_text(row.last_share, 0),
             "–" if row.caused_us is None else time_text(row.caused_us),
         ]
-        for row in result.rows
+        for row in shown
     ]
     lines = [*heading(parts, width), *table_lines(columns, rows, width)]
-    said = [slow_text(one) for one in result.slow]
+    said = [slow_text(one) for one in result.slow[: top or SCREENFUL]]
+    if len(shown) < len(result.rows):
+        ranked = (
+            ": those that the others wait for most, then those that compute longest"
+            if len(result.rows) > MANY
+            else ""
+        )
+        count = len(result.rows)
+        said.insert(0, f"{len(shown)} of {count} devices{ranked}; all of them: --top {count}")
     return styled_text([*lines, *note_lines([*said, *result.notes], width)])
 
 

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from slipstream.outputs.formatting import printable
+from slipstream.outputs.formatting import SEPARATOR, printable, share_text
+from slipstream.outputs.terminal.table_options import arranged, is_wide
 
 WIDTH = 80
 """columns where the output is not a terminal"""
 MIN_WIDTH = 72
 """columns below which the analyses' tables are not laid out"""
+MAX_TEXT_WIDTH = 120
+"""columns of sentences, however wide the terminal is: longer lines are hard to read"""
 ELLIPSIS = "…"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 Line = tuple[str, str]
 """one line of text and its style"""
-
-
-@dataclass(frozen=True)
-class TextColumn:
-    """One column of a table: its heading, its alignment, and its width limits."""
-
-    heading: str
-    right: bool = False
-    min_width: int | None = None
-    """columns to which it may shrink; None if it is never cut"""
-    max_width: int = 10**6
-    """most columns it takes, however long its texts are"""
 
 
 def elide(text: str, width: int) -> str:
@@ -50,6 +41,80 @@ def _tail(text: str, width: int) -> str:
     while cell_len(text[start:]) > width:
         start += 1
     return text[start:]
+
+
+def elide_source(source: str, width: int) -> str:
+    """`embedding_s….py:390`: of a source line, the end of the file's name and the line remain."""
+    source = printable(source)
+    name, colon, line = source.rpartition(":")
+    end = f".py:{line}" if name.endswith(".py") else f"{colon}{line}"
+    room = width - cell_len(end) - 1
+    if cell_len(source) <= width or not name or room < 1:
+        return elide(source, width)
+    return set_cell_size(name.removesuffix(".py"), room).rstrip() + ELLIPSIS + end
+
+
+def elide_scope(scope: str, width: int) -> str:
+    """`…/self_attention/pv_einsum`: of a scope, its innermost elements remain."""
+    scope = printable(scope)
+    parts = scope.split("/")
+    while cell_len(scope) > width and len(parts) > 1:
+        parts = parts[1:]
+        scope = "/".join((ELLIPSIS, *parts))
+    return elide(scope, width)
+
+
+def elide_op(text: str, width: int) -> str:
+    """`backward · …/self_attention · exp`: the scope is cut first, and what was computed last."""
+    text = printable(text)
+    if cell_len(text) <= width:
+        return text
+    parts = text.split(SEPARATOR)
+    first = 1 if parts[0].strip() in _PHASES else 0
+    if len(parts) - first < 2:
+        return _without_middle(parts, width)
+    before, scope, after = parts[:first], parts[first], parts[first + 1 :]
+    room = width - cell_len(SEPARATOR.join((*before, "", *after)))
+    if room >= min(cell_len(scope), _LEAST_SCOPE):
+        return SEPARATOR.join((*before, elide_scope(scope, room), *after))
+    return _without_middle((*before, *after), width)
+
+
+_PHASES = ("forward", "backward", "remat", "optimizer")
+"""`profile.semantics.names.PHASES` without `other`; importing it takes longer than most tables"""
+_LEAST_SCOPE = 6
+"""columns below which the rest of a scope tells nothing"""
+
+
+def _without_middle(parts: Sequence[str], width: int) -> str:
+    """Parts in `width`, with the middle of the last one cut out."""
+    *before, last = parts
+    head = "".join(f"{part}{SEPARATOR}" for part in before)
+    room = width - cell_len(head)
+    return head + elide(last, room) if room >= _LEAST_SCOPE else elide(head + last, width)
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """One column of a table: its heading, its alignment, and its width limits."""
+
+    heading: str
+    right: bool = False
+    min_width: int | None = None
+    """columns to which it may shrink; None if it is never cut"""
+    max_width: int = 10**6
+    """most columns it takes, however long its texts are"""
+    key: str = ""
+    """what `--sort` and `--columns` call it; by default, its heading"""
+    is_optional: bool = False
+    """left out rather than texts cut"""
+    is_hidden: bool = False
+    """shown only if `--columns` names it"""
+    shorten: Callable[[str, int], str] = elide
+
+    @property
+    def name(self) -> str:
+        return self.key or self.heading
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
@@ -80,6 +145,7 @@ def elide_line(line: str, width: int) -> str:
 
 def paragraph(text: str, width: int, first: str = "", other: str = "") -> list[str]:
     """Words in lines of at most `width`; `first` starts the first line, `other` all others."""
+    width = min(width, MAX_TEXT_WIDTH)
     lines = [first]
     empty = True
     for word in text.split():
@@ -98,24 +164,55 @@ def table(
     width: int,
     gap: int = 2,
     stretch: int = 0,
+    is_fixed: bool = False,
 ) -> list[str]:
-    """Headings and rows as lines of at most `width`; long texts are elided in the middle.
+    """Headings and rows as lines of at most `width`; long texts are elided.
 
-    If the texts need less than `stretch`, the first column takes the rest.
+    If the texts need less than `stretch`, the first column that may shrink takes the rest. The
+    user's options (`table_options`) arrange the rows, unless the table `is_fixed`: a list of facts,
+    or arranged before.
     """
+    if not is_fixed:
+        found = arranged(columns, rows)
+        columns, rows = found.columns, found.rows
+        if found.note:
+            return [_headings(columns, gap), found.note]
     rows = [[printable(text) for text in row] for row in rows]
+    columns, rows, width = _fitting(columns, rows, width, gap)
     widths = column_widths(columns, rows, width - gap * (len(columns) - 1))
-    widths[0] += max(0, stretch - sum(widths) - gap * (len(columns) - 1))
+    stretched = next((i for i, c in enumerate(columns) if c.min_width is not None), 0)
+    widths[stretched] += max(0, stretch - sum(widths) - gap * (len(columns) - 1))
     lines = [_line(columns, [c.heading for c in columns], widths, gap)]
     lines += [_line(columns, row, widths, gap) for row in rows]
     return lines
+
+
+def _headings(columns: Sequence[TextColumn], gap: int) -> str:
+    return _line(columns, [c.heading for c in columns], [cell_len(c.heading) for c in columns], gap)
+
+
+def _fitting(
+    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int, gap: int
+) -> tuple[list[TextColumn], list[list[str]], int]:
+    """The table without columns for which there is no room, and its width."""
+    kept = list(range(len(columns)))
+    if is_wide():
+        wide = [replace(column, max_width=10**6) for column in columns]
+        return wide, [list(row) for row in rows], 10**6
+    for place in reversed(range(len(columns))):
+        used = [columns[one] for one in kept]
+        texts = [[row[one] for one in kept] for row in rows]
+        needed = sum(column_widths(used, texts, 10**6)) + gap * (len(kept) - 1)
+        if needed > width and columns[place].is_optional:
+            kept.remove(place)
+    return [columns[one] for one in kept], [[row[one] for one in kept] for row in rows], width
 
 
 def _line(
     columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[int], gap: int
 ) -> str:
     cells = [
-        pad(elide(text, w), w, column.right)
+        pad(column.shorten(text, w), w, column.right)
         for column, text, w in zip(columns, texts, widths, strict=True)
     ]
     return (" " * gap).join(cells).rstrip()
@@ -156,14 +253,26 @@ def heading(parts: Sequence[str], width: int) -> list[Line]:
 
 
 def table_lines(
-    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int, top: int | None = None
+    columns: Sequence[TextColumn],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    top: int | None = None,
+    shares: Sequence[float] = (),
 ) -> list[Line]:
-    """A table of all rows or the first `top`, and how many were left out."""
-    shown = rows[:top]
-    head, *body = table(columns, shown, width)
+    """A table of all rows or the first `top`, and how many were left out.
+
+    `shares` of the rows, if given, say how much those together are.
+    """
+    found = arranged(columns, rows)
+    shown = found.rows[:top]
+    head, *body = table(found.columns, shown, width, is_fixed=True)
     lines: list[Line] = [(head, "dim"), *((line, "") for line in body)]
-    if left := len(rows) - len(shown):
-        lines.append((f"… and {left} more: --top {len(rows)}", "dim"))
+    if found.note:
+        lines.append((found.note, ""))
+    if left := len(found.rows) - len(shown):
+        rest = sum(shares[row] for row in found.order[len(shown) :]) if shares else None
+        together = f", {share_text(rest)} together" if rest is not None else ""
+        lines.append((f"… and {left} more{together}: --top {len(found.rows)}", "dim"))
     return lines
 
 

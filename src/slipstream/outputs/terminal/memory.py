@@ -14,6 +14,8 @@ from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
     TextColumn,
+    elide_op,
+    elide_source,
     heading,
     note_lines,
     styled_text,
@@ -88,9 +90,9 @@ def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
         TextColumn("live at the peak", min_width=14),
         TextColumn("bytes", right=True),
         TextColumn("kind"),
-        TextColumn("what", min_width=14),
-        TextColumn("source", min_width=8, max_width=20),
-        TextColumn("last use", min_width=10),
+        TextColumn("what", min_width=14, shorten=elide_op),
+        TextColumn("source", min_width=8, max_width=20, shorten=elide_source),
+        TextColumn("last use", min_width=10, is_optional=True),
     ]
     rows = [
         [

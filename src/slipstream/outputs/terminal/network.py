@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from slipstream.analyses.network.guide import (
+    FINE,
+    PROBLEM,
+    UNKNOWN,
+    GuideAnswer,
+)
 from slipstream.analyses.network.latency import Latency, Percentiles
 from slipstream.analyses.network.links import Region
 from slipstream.analyses.network.network import Network
+from slipstream.analyses.network.problems import GUIDE
 from slipstream.analyses.network.slack import SliceCollective
 from slipstream.outputs.formatting import count_text, plural, share_text, time_text
 from slipstream.outputs.terminal.layout import (
@@ -35,6 +42,7 @@ LINKS = {
     "ici": "ICI",
 }
 _LEVELS = " ▁▂▃▄▅▆▇█"
+MARKS = {PROBLEM: ("! ", "yellow"), FINE: ("✓ ", "green"), UNKNOWN: ("? ", "cyan")}
 
 
 def network_json(found: Network) -> dict[str, Any]:
@@ -56,7 +64,9 @@ def render_network(found: Network, width: int = WIDTH) -> Text:
         lines += [("", ""), *_collectives(found.collectives, width)]
     if found.latency is not None:
         lines += [("", ""), *_latency(found.latency, width)]
-    lines += _troubles(found, width)
+    lines += _guide(found.guide, width)
+    if found.notes:
+        lines.append(("", ""))
     for note in found.notes:
         lines += [(line, "dim") for line in paragraph(note, width, "· ", "  ")]
     return styled_text(lines)
@@ -136,22 +146,22 @@ def _regions(found: Network, width: int) -> list[Line]:
 def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
     columns = [
         TextColumn("collective", min_width=12),
-        TextColumn("type", min_width=8),
+        TextColumn("of", min_width=8),
         TextColumn("slack", right=True),
         TextColumn("recv-done", right=True),
-        TextColumn("stall per step", right=True),
+        TextColumn("stall/step", right=True),
         TextColumn("bytes", right=True),
-        TextColumn("needs", right=True),
+        TextColumn("needs Gb/s", right=True),
     ]
     rows = [
         (
             one.name,
-            one.transfer_type.lower().replace("_", "-"),
+            one.moves or one.transfer_type.lower().replace("_", "-"),
             time_text(one.slack_us),
-            time_text(one.recv_done_us),
-            time_text(one.per_step_us),
+            time_text(one.recv_done_us) if one.recv_done_us else "0",
+            time_text(one.per_step_us) if one.per_step_us else "0",
             format_bytes(one.bytes) if one.bytes is not None else "–",
-            f"{one.required_gbps:.1f} Gbit/s" if one.required_gbps is not None else "–",
+            f"{one.required_gbps:.1f}" if one.required_gbps is not None else "–",
         )
         for one in found[:MAX_COLLECTIVES]
     ]
@@ -186,17 +196,20 @@ def _percentiles(found: Percentiles) -> str:
     return f"{found.count} · median {p50} · 90% {p90} · 99% {p99} · most {most}"
 
 
-def _troubles(found: Network, width: int) -> list[Line]:
-    lines: list[Line] = []
-    for trouble in found.troubles:
-        lines.append(("", ""))
-        head = f"{trouble.title}: {trouble.evidence}"
-        lines += [(line, "yellow") for line in paragraph(head, width, "! ", "  ")]
-        lines += [(line, "") for line in paragraph(trouble.remedy, width, "  → ", "    ")]
-        lines.append((f"    {trouble.source}", "dim"))
-    if not found.troubles and found.latency is not None:
-        lines += [("", ""), ("none of the guide's problems were found", "")]
-    return [*lines, ("", "")] if found.notes else lines
+def _guide(answers: Sequence[GuideAnswer], width: int) -> list[Line]:
+    """The questions of Megascale's guide, with their answers."""
+    if not answers:
+        return []
+    head = "the questions of Megascale's guide, and what each answer rests on"
+    lines: list[Line] = [("", ""), (head, "bold"), (GUIDE, "dim")]
+    for one in answers:
+        mark, style = MARKS[one.verdict]
+        head = f"{one.question} {one.verdict} · {one.basis}"
+        lines += [("", ""), *((line, style) for line in paragraph(head, width, mark, "  "))]
+        lines += [(line, "") for line in paragraph(one.evidence, width, "  ", "  ")]
+        if one.remedy:
+            lines += [(line, "") for line in paragraph(one.remedy, width, "  → ", "    ")]
+    return lines
 
 
 def _rate(bytes_per_second: float) -> str:

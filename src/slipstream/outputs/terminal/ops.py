@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from slipstream.analyses.ops import Op, Ops
+from slipstream.analyses.op_groups import ScopeTotal
+from slipstream.analyses.ops import Op, OpGroup, Ops
 from slipstream.outputs.formatting import (
     column_unit,
     count_text,
@@ -21,30 +22,68 @@ from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
     WIDTH,
     TextColumn,
+    elide_op,
+    elide_scope,
+    elide_source,
     heading,
     styled_text,
     table_lines,
 )
 
 
-def render_ops(ops: Ops, width: int = WIDTH, top: int | None = None) -> Text:
-    """All ops, or the `top` longest."""
+def render_ops(ops: Ops, width: int = WIDTH, top: int | None = None, flat: bool = False) -> Text:
+    """All ops, or the `top` longest; equal ops of unrolled layers are one line, unless `flat`."""
     width = max(width, MIN_WIDTH)
-    shown = ops.ops[:top]
-    times = [op.per_step_us for op in shown]
-    unit, scale, digits = column_unit(times)
-    columns, rows = _cells(ops.by, shown)
-    for row, op, us in zip(rows, shown, times, strict=True):
-        row += [count_text(op.per_step_count), number_text(us / scale, digits)]
-        row.append(share_text(op.share))
-    columns += [TextColumn(h, right=True) for h in ("count", unit, "share")]
-    lines = [*heading(_header(ops), width), *table_lines(columns, rows, width)]
-    if left := len(ops.ops) - len(shown):
-        rest = sum(op.share for op in ops.ops[len(shown) :])
-        lines.append(
-            (f"… and {left} more, {share_text(rest)} together: --top {len(ops.ops)}", "dim")
-        )
-    return styled_text(lines)
+    shown: Sequence[Op] = ops.ops if flat else ops.groups
+    several = len({op.program for op in shown[:top]}) > 1
+    program = TextColumn("program", min_width=8, max_width=24, is_hidden=not several)
+    columns = [*_name_columns(ops.by, flat), program, TextColumn("count", right=True)]
+    unit, scale, digits = column_unit([op.per_step_us for op in shown])
+    columns += [TextColumn(unit, right=True, key="time"), TextColumn("share", right=True)]
+    columns += [TextColumn(name, min_width=8, is_hidden=True) for name in _HIDDEN]
+    rows = [
+        [
+            *_name_cells(op, ops.by, flat),
+            op.program,
+            count_text(op.per_step_count),
+            number_text(op.per_step_us / scale, digits),
+            share_text(op.share),
+            *(getattr(op, name) for name in _HIDDEN),
+        ]
+        for op in shown
+    ]
+    lines = table_lines(columns, rows, width, top, [op.share for op in shown])
+    return styled_text([*heading(_header(ops), width), *lines])
+
+
+_HIDDEN = ("phase", "scope", "category", "shapes")
+"""columns to ask for, after the others"""
+
+
+def render_scope_tree(
+    ops: Ops, tree: Sequence[ScopeTotal], width: int = WIDTH, top: int | None = None
+) -> Text:
+    """Scopes as a tree, each with the total of what is inside it."""
+    width = max(width, MIN_WIDTH)
+    unit, scale, digits = column_unit([one.per_step_us for one in tree])
+    columns = [
+        TextColumn("scope", min_width=20),
+        TextColumn("ops", right=True),
+        TextColumn(f"own, {unit}", right=True, key="own"),
+        TextColumn(unit, right=True, key="time"),
+        TextColumn("share", right=True),
+    ]
+    rows = [
+        [
+            "  " * max(0, one.depth - 1) + (one.scope.rpartition("/")[2] or "(none)"),
+            f"{one.ops:,}",
+            number_text(one.own_us / scale, digits) if one.own_us else "",
+            number_text(one.per_step_us / scale, digits),
+            share_text(one.share),
+        ]
+        for one in tree
+    ]
+    return styled_text([*heading(_header(ops), width), *table_lines(columns, rows, width, top)])
 
 
 def _header(ops: Ops) -> list[str]:
@@ -59,18 +98,22 @@ def _header(ops: Ops) -> list[str]:
     return parts
 
 
-def _cells(by: str, ops: Sequence[Op]) -> tuple[list[TextColumn], list[list[str]]]:
-    columns = [TextColumn(by, min_width=16)]
-    rows = [[op.instruction or "(none)"] for op in ops]
-    if by == "instruction":
-        columns += [
-            TextColumn("what", min_width=14),
-            TextColumn("source", min_width=10, max_width=26),
-        ]
-        for row, op in zip(rows, ops, strict=True):
-            row += [op_text(op.phase, op.scope, op.description), file_name(op.source)]
-    if len({op.program for op in ops}) > 1:
-        columns.append(TextColumn("program", min_width=8, max_width=24))
-        for row, op in zip(rows, ops, strict=True):
-            row.append(op.program)
-    return columns, rows
+def _name_columns(by: str, flat: bool) -> list[TextColumn]:
+    if by != "instruction":
+        return [TextColumn(by, min_width=16, shorten=elide_scope)]
+    what = TextColumn("what", min_width=14, shorten=elide_op)
+    source = TextColumn("source", min_width=10, max_width=26, shorten=elide_source)
+    if flat:
+        return [TextColumn(by, min_width=16), what, source]
+    return [what, TextColumn(by, min_width=16, max_width=40, is_optional=True), source]
+
+
+def _name_cells(op: Op, by: str, flat: bool) -> list[str]:
+    name = op.instruction or "(none)"
+    if by != "instruction":
+        return [name]
+    what = op_text(op.phase, op.scope, op.description)
+    if flat:
+        return [name, what, file_name(op.source)]
+    others = len(op.instructions) - 1 if isinstance(op, OpGroup) else 0
+    return [what or name, f"{name}, +{others}" if others else name, file_name(op.source)]

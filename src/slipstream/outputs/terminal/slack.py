@@ -14,6 +14,7 @@ from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
     TextColumn,
+    elide_op,
     heading,
     note_lines,
     paragraph,
@@ -64,7 +65,7 @@ def _table(result: Slack, width: int, top: int | None) -> list[Line]:
         TextColumn("slack", right=True),
         TextColumn("exposed", right=True),
         TextColumn("needed by", min_width=14),
-        TextColumn("what", min_width=10),
+        TextColumn("what", min_width=10, shorten=elide_op),
     ]
     rows = [
         [

@@ -10,6 +10,7 @@ from slipstream.analyses.ops import Op
 from slipstream.analyses.summary import StepTimes, Summary
 from slipstream.outputs.formatting import (
     column_unit,
+    count_text,
     file_name,
     number_text,
     op_text,
@@ -24,6 +25,8 @@ from slipstream.outputs.terminal.layout import (
     Line,
     TextColumn,
     bar,
+    elide_op,
+    elide_source,
     heading,
     note_lines,
     pad,
@@ -43,8 +46,11 @@ STEP_BASES = {
 """how steps were found"""
 
 
-def render_summary(summary: Summary, width: int = WIDTH) -> Text:
-    """The step, its parts and phases, the ops that take most time, and warnings."""
+def render_summary(summary: Summary, width: int = WIDTH, flat: bool = False) -> Text:
+    """The step, its parts and phases, the ops that take most time, and warnings.
+
+    Equal ops of unrolled layers are one line, unless `flat`.
+    """
     width = max(width, MIN_WIDTH)
     lines: list[Line | Text] = [*heading(_header(summary), width)]
     if summary.step_count:
@@ -53,8 +59,8 @@ def render_summary(summary: Summary, width: int = WIDTH) -> Text:
         lines += _phases(summary.phases_us, width)
     else:
         lines += [(line, "") for line in paragraph(f"no steps: {summary.step_rule}", width)]
-    if summary.top:
-        lines += [("", ""), *_top_ops(summary.top, width)]
+    if top := summary.top if flat else summary.top_groups:
+        lines += [("", ""), *_top_ops(top, width)]
     lines += note_lines((warning.message for warning in summary.warnings), width)
     return styled_text(lines)
 
@@ -126,14 +132,16 @@ def _phases(phases_us: dict[str, float], width: int) -> list[Line]:
 def _top_ops(ops: Sequence[Op], width: int) -> list[Line]:
     unit, scale, digits = column_unit([op.per_step_us for op in ops])
     columns = (
-        TextColumn("most time", min_width=24),
-        TextColumn("", min_width=12, max_width=26),
-        TextColumn(unit, right=True),
+        TextColumn("", right=True, key="count"),
+        TextColumn("most time", min_width=24, key="what", shorten=elide_op),
+        TextColumn("", min_width=12, max_width=26, key="source", shorten=elide_source),
+        TextColumn(unit, right=True, key="time"),
         TextColumn("share", right=True),
     )
     phase_width = max((len(op.phase) for op in ops if op.phase != "other"), default=0)
     rows = [
         (
+            f"{count_text(op.per_step_count)} ×",
             op_text(op.phase, op.scope, op.description, phase_width) or op.instruction,
             file_name(op.source),
             number_text(op.per_step_us / scale, digits),

@@ -28,6 +28,9 @@ from slipstream.tune.measure.ab_window import ArmFailed
 WORKER = "slipstream.bench.combinations"
 WARM = 2
 """steps after a combination was put on the devices, before those that count"""
+WARM_S = 1.5
+"""seconds that they last at least on a GPU. Its clock is high after a pause, while inputs are made,
+and falls to what its power cap allows within a second (docs/plan.md)"""
 STEPS = 5
 """steps of one visit"""
 Keywords = Mapping[str, Value]
@@ -122,26 +125,34 @@ class Arms(Closing):
         for name in sorted(compiled, key=lambda one: compiled[one]["memory_bytes"] or 0):
             said = compiled[name]
             try:
-                found[name] = Prepared(said["memory_bytes"], said["seconds"], self.visit(name, 1))
+                first = self.visit(name, 1, warm_s=0.0)
+                found[name] = Prepared(said["memory_bytes"], said["seconds"], first)
             except ArmFailed as failed:
                 found[name] = failed
         return found
 
-    def visit(self, name: str, steps: int = STEPS) -> Visit:
+    def visit(self, name: str, steps: int = STEPS, warm_s: float = WARM_S) -> Visit:
         """Time some steps; ArmFailed if it can't be run."""
+        warm_s = warm_s if self._use_gpu else 0.0
         try:
-            return self._visit(name, steps)
+            return self._visit(name, steps, warm_s)
         except ArmFailed as failed:
             if failed.status != NO_FIT or not self._visited - {name}:
                 raise
         # Others may have left the memory in pieces: it counts only in a fresh process.
         self.close()
-        return self._visit(name, steps)
+        return self._visit(name, steps, warm_s)
 
     def record(self, name: str, folder: Path, steps: int = STEPS) -> None:
         """Profile some steps into a folder."""
         self._ensure_compiled(name)
         self._ask("record", name=name, steps=steps, folder=str(folder.absolute()))
+
+    def begin_anew(self) -> None:
+        """Let go of what ran so far: allocators count the most that one process ever used."""
+        if self._visited:
+            self.close()
+        self._running = set()
 
     def close(self) -> None:
         if self._process is not None:
@@ -150,10 +161,10 @@ class Arms(Closing):
         self._compiled = {}
         self._visited = set()
 
-    def _visit(self, name: str, steps: int) -> Visit:
+    def _visit(self, name: str, steps: int, warm_s: float) -> Visit:
         self._ensure_compiled(name)
         self._visited.add(name)
-        answer = self._ask("time", name=name, warm=WARM, steps=steps)
+        answer = self._ask("time", name=name, warm=WARM, warm_s=warm_s, steps=steps)
         self._running.add(name)
         return Visit(tuple(answer["seconds"]), answer["is_finite"], answer["peak_bytes"])
 

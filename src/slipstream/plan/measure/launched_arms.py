@@ -83,6 +83,9 @@ class LaunchedArms(Closing):
         """Time some steps in a new run; ArmFailed if it can't be run."""
         return self._first.pop(name, None) or self._run(name, steps)
 
+    def begin_anew(self) -> None:
+        """Every run is a process of its own already."""
+
     def close(self) -> None:
         """Nothing runs between two visits."""
 

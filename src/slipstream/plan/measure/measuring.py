@@ -55,6 +55,9 @@ from slipstream.tune.search.study import Study
 
 WINDOW = 8
 """candidates that are measured side by side; results are kept after each window"""
+PORTION = 16
+"""candidates that are compiled together: a budget that ends before all are compiled leaves the
+results of the first ones"""
 Progress = Callable[[str], None]
 OnMeasured = Callable[[Candidate, Outcome], None]
 
@@ -102,36 +105,48 @@ class Measuring:
     def _windows(
         self, study: Study, wanted: Sequence[Candidate], candidates: Mapping[Key, Candidate]
     ) -> None:
-        running = self._running(study, candidates)
-        reference = self._reference(study, wanted, candidates) if running else None
-        while running:
-            some, running = running[:WINDOW], running[WINDOW:]
-            if time.monotonic() >= self._end:
-                for trial, _ in some:
-                    study.release(trial)
-                continue
-            if reference is None or reference.number not in self._ready:
-                reference = min((one for _, one in some), key=predicted_value)
-            self._window(study, some, reference)
+        study.requeue_dead()
+        reference = None
+        while not self._is_over and (asked := self._asked(study, candidates)):
+            self._arms.begin_anew()
+            running = self._running(study, asked)
+            if running and reference is None:
+                reference = self._reference(study, wanted, candidates)
+            while running and not self._is_over:
+                some, running = running[:WINDOW], running[WINDOW:]
+                if reference is None or reference.number not in self._ready:
+                    reference = min((one for _, one in some), key=predicted_value)
+                self._window(study, some, reference)
+            for trial, _ in running:
+                study.release(trial)
 
-    def _running(
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def _asked(
         self, study: Study, candidates: Mapping[Key, Candidate]
     ) -> list[tuple[Trial, Candidate]]:
-        """All that are to be measured and run; outcomes of the others are kept at once.
-
-        All of them together: their peaks of memory can be told apart only in ascending order.
-        """
-        study.requeue_dead()
+        """The next that are to be measured."""
         waiting = sum(row.state == "waiting" for row in study.rows())
         asked: list[tuple[Trial, Candidate]] = []
-        for _ in range(waiting):
+        for _ in range(min(waiting, PORTION)):
             trial = study.ask()
             found = candidates.get(key_of(trial.settings)) if trial is not None else None
             if trial is not None and found is not None:
                 asked.append((trial, found))
             elif trial is not None:  # proposed by Optuna, as another process took the last one
                 study.tell(trial, Outcome(INVALID, note="not a candidate of the plan"))
-        failed = self._prepare([one for _, one in asked]) if asked else {}
+        return asked
+
+    def _running(
+        self, study: Study, asked: Sequence[tuple[Trial, Candidate]]
+    ) -> list[tuple[Trial, Candidate]]:
+        """Those that run; outcomes of the others are kept at once.
+
+        All of them together: their peaks of memory can be told apart only in ascending order.
+        """
+        failed = self._prepare([one for _, one in asked])
         for trial, one in asked:
             if (failure := failed[one.number]) is not None:
                 self._tell(study, trial, one, self._outcome_of_failure(failure))

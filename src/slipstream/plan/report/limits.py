@@ -24,7 +24,7 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective, Instruction, Program
 from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.dataflow import is_weight, parameter_name
-from slipstream.profile.semantics.descriptions import SUMS, moved_arguments
+from slipstream.profile.semantics.descriptions import moved_arguments, sums
 from slipstream.profile.semantics.names import phase_of, scope
 from slipstream.profile.timeline.concurrency import serialize
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, COPY
@@ -220,23 +220,22 @@ def link_name(machine: Machine, is_network: bool) -> str:
 
 def _moved(program: Program, instruction: Instruction) -> tuple[str, tuple[str, ...]]:
     """(what a collective moves, the names of the weights)."""
-    collective = instruction.collective
     arguments = moved_arguments(program, instruction)
     weights = [found for found in arguments if is_weight(found.op_name)]
     names = tuple(dict.fromkeys(parameter_name(found.op_name) for found in weights))
-    sums = collective is not None and collective.kind in SUMS
+    is_sum = sums(instruction)
     if weights:
-        return "gradients" if sums else "weights", names
+        return "gradients" if is_sum else "weights", names
     if arguments:
         return "arguments", ()
     phase = phase_of(program, instruction)
     if phase == "optimizer":
-        return "values of the optimizer" if sums else "updated weights", ()
+        return "values of the optimizer" if is_sum else "updated weights", ()
     where = scope(instruction.op_name)
     if where:
         return f"activations in {where}", ()
     # A sum may be of gradients whose way to their weights is not known.
-    return "other values" if sums else "activations", ()
+    return "other values" if is_sum else "activations", ()
 
 
 # Limits.

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from slipstream.machines.jitter import COLLECTIVES, KERNELS, PALLAS
+from slipstream.machines.jitter import COLLECTIVES, KERNELS, PAIR_ERROR, PAIR_QUANTILE, PALLAS
 from slipstream.plan.report.reasons import Rival, choices_text, different_choices, reasons
 from slipstream.results.planning import (
     ATTENTION,
@@ -36,13 +36,9 @@ from slipstream.results.planning import (
 )
 from slipstream.results.tuning import OK
 
-PAIR_ERROR = 0.02
-"""standard error of the ratio of two steps with the same parts"""
 UNKNOWN_PARTS = 0.08
 """that of two steps whose parts are not known: root mean square over pairs of variants of one model
 (a Llama, an encoder; docs/accuracy.md)"""
-QUANTILE = 1.645
-"""of the normal distribution, at 95%"""
 _KINDS = {
     PRODUCTS: KERNELS["gemm"],
     ATTENTION: KERNELS["attention"],
@@ -132,7 +128,7 @@ def margin(one: Candidate, other: Candidate) -> float:
     """The logarithm of the ratio from which on the order of two candidates is 95% sure."""
     if one.basis == MEASURED and other.basis == MEASURED:
         return math.hypot(_half_interval(one), _half_interval(other))
-    return QUANTILE * pair_error(one, other)
+    return PAIR_QUANTILE * pair_error(one, other)
 
 
 def pair_error(one: Candidate, other: Candidate) -> float:

@@ -229,7 +229,8 @@ def _library(program: Program, instruction: Instruction) -> tuple[bool, int]:
 
 def _is_copy(program: Program, instruction: Instruction) -> bool:
     """Whether a copy engine can run it: plain copies, and fusions that only slice."""
-    if instruction.opcode in _COPIES:
+    # Text has `slice-start` where protos have the slice that it starts.
+    if instruction.opcode.removesuffix("-start") in _COPIES:
         return True
     if instruction.opcode not in ("fusion", "fusion-start"):
         return False

@@ -17,6 +17,7 @@ from slipstream.profile.attribution.kernels import (
 )
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.backend_config import TPU_KERNEL
+from slipstream.profile.semantics.dataflow import flattened
 from slipstream.profile.semantics.flops import is_product
 
 _FAMILIES = {
@@ -57,6 +58,8 @@ def category(program: Program, instruction: Instruction) -> str:
         if name in program.computations:
             inside += program.computations[name].instructions
     opcodes = {i.opcode.removesuffix("-start") for i in inside}
+    if (flat := flattened(program, instruction)) is not None:
+        opcodes |= {i.opcode for i in flat.instructions}
     if "convolution" in opcodes and _is_product(program, inside):
         return "matmul"
     for name, found in _OPCODES:

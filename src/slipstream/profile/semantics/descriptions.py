@@ -13,10 +13,13 @@ from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.attention import attention_of
 from slipstream.profile.semantics.backend_config import TPU_KERNEL
 from slipstream.profile.semantics.dataflow import (
+    RENDEZVOUS,
+    flattened,
     fused,
     is_weight,
     origin,
     parameter_name,
+    received_by,
     updated_weights,
 )
 from slipstream.profile.semantics.matmuls import matmul
@@ -25,9 +28,8 @@ from slipstream.profile.shapes import Shape
 from slipstream.units import format_bytes
 
 SUMS = ("reduce-scatter", "all-reduce")
-RENDEZVOUS = "_xla_host_transfer_rendezvous"
 TRANSFER_TYPE = "_xla_megascale_transfer_type"
-"""attributes of Megascale's sends and receives: the collective they belong to, and its kind"""
+"""attribute of Megascale's sends and receives: the kind of the collective they belong to"""
 _MOST_NAMES = 4
 _MOST_WORDS = 3
 _known: WeakKeyDictionary[Program, dict[tuple[str, str], str]] = WeakKeyDictionary()
@@ -46,7 +48,7 @@ def _described(program: Program, instruction: Instruction) -> str:
     if (starter := program.starter(instruction.name)) is not None:
         return describe(program, starter)
     if (start := program.partner(instruction.name)) is not None and not instruction.is_start:
-        return f"wait for {describe(program, start)}"
+        return f"wait for {describe(program, start).removeprefix('receive ')}"
     if instruction.collective is not None:
         return _collective(program, instruction)
     for attempt in (matmul, _memory, _update, _pattern, _call):
@@ -59,38 +61,38 @@ def _collective(program: Program, instruction: Instruction) -> str:
     assert instruction.collective is not None
     if RENDEZVOUS in instruction.attributes:
         return _between_slices(program, instruction)
-    kind = instruction.collective.kind
-    sums = kind in SUMS
-    names = [
-        f"∂{parameter_name(found.op_name)}" if sums else parameter_name(found.op_name)
-        for found in moved_arguments(program, instruction)
-    ]
-    size = format_bytes(instruction.collective.bytes)
-    return " ".join(part for part in (kind, _listed(names), size) if part)
+    kind, size = instruction.collective.kind, format_bytes(instruction.collective.bytes)
+    return " ".join(part for part in (kind, moved_names(program, instruction), size) if part)
 
 
 def _between_slices(program: Program, instruction: Instruction) -> str:
     """One end of a collective between slices of TPUs: `send ∂w1 8.39 MB, all-reduce of slices`."""
     assert instruction.collective is not None
-    stated = str(instruction.attributes.get(TRANSFER_TYPE, "transfer"))
-    kind = stated.lower().replace("_", "-")
-    names = []
-    if kind in SUMS and (received := received_by(program, instruction)) is not None:
-        found = updated_weights(program, received)
-        names = [f"∂{parameter_name(weight.op_name)}" for weight in found]
     verb = "send" if instruction.opcode == "send" else "receive"
     size = format_bytes(instruction.collective.bytes)
-    moved = " ".join(part for part in (verb, _listed(names), size) if part)
-    return f"{moved}, {kind} of slices"
+    parts = (verb, moved_names(program, instruction), size)
+    moved = " ".join(part for part in parts if part)
+    return f"{moved}, {transfer_kind(instruction)} of slices"
 
 
-def received_by(program: Program, instruction: Instruction) -> Instruction | None:
-    """The done of the receive that meets a send (or receive) between slices."""
-    rendezvous = instruction.attributes.get(RENDEZVOUS)
-    for other in program.computations[instruction.computation].instructions:
-        if other.opcode == "recv" and other.attributes.get(RENDEZVOUS) == rendezvous:
-            return program.partner(other.name)
-    return None
+def moved_names(program: Program, instruction: Instruction) -> str:
+    """Whose gradients (`∂w1`) or which arguments a collective moves; empty if unknown."""
+    mark = "∂" if sums(instruction) else ""
+    found = moved_arguments(program, instruction)
+    return _listed([f"{mark}{parameter_name(one.op_name)}" for one in found])
+
+
+def sums(instruction: Instruction) -> bool:
+    """Whether a collective adds values of devices or slices, as for gradients."""
+    if RENDEZVOUS in instruction.attributes:
+        return transfer_kind(instruction) in SUMS
+    return instruction.collective is not None and instruction.collective.kind in SUMS
+
+
+def transfer_kind(instruction: Instruction) -> str:
+    """The collective that a transfer between slices belongs to: `all-reduce`."""
+    stated = str(instruction.attributes.get(TRANSFER_TYPE, "transfer"))
+    return stated.lower().replace("_", "-")
 
 
 def moved_arguments(program: Program, instruction: Instruction) -> list[Instruction]:
@@ -98,8 +100,11 @@ def moved_arguments(program: Program, instruction: Instruction) -> list[Instruct
 
     Empty if it moves values that were computed, or if their origin can't be told.
     """
-    if instruction.collective is not None and instruction.collective.kind in SUMS:
-        return updated_weights(program, instruction)
+    if sums(instruction):
+        value = instruction
+        if RENDEZVOUS in instruction.attributes:
+            value = received_by(program, instruction) or instruction
+        return updated_weights(program, value)
     origins = (origin(program, operand) for operand in program.operands(instruction))
     return [found for found in origins if found is not None and found.op_name]
 
@@ -278,9 +283,12 @@ def _convolution(program: Program, instruction: Instruction) -> str:
 
 def _operations(program: Program, instruction: Instruction) -> str:
     """The operations of a fusion by name: the heavy ones alone, if there are any."""
-    computation = fused(program, instruction)
+    computation = flattened(program, instruction)
+    if instruction.opcode == "convert":
+        return _cast(instruction, _weights(program, instruction))
     if computation is None:
-        return instruction.opcode
+        named = parameter_name(instruction.op_name) if instruction.opcode == "parameter" else ""
+        return named or instruction.opcode
     result = next(instruction.shape.leaves())
     if not result.is_float and not result.dims:
         return "loop condition" if result.dtype == "pred" else "loop counter"
@@ -334,10 +342,14 @@ def _filled(inside: tuple[Instruction, ...], instruction: Instruction, names: st
     if {"iota", "compare"} <= opcodes:
         return f"mask {size}"
     if "convert" in opcodes:
-        dtype = next(instruction.shape.leaves()).dtype
-        return " ".join(part for part in ("cast", names, f"to {dtype}") if part)
+        return _cast(instruction, names)
     literals = {str(i.attributes.get("literal")) for i in inside if i.opcode == "constant"}
     return f"zeros {size}" if literals <= {"0", "false"} and literals else f"fill {size}"
+
+
+def _cast(instruction: Instruction, names: str) -> str:
+    dtype = next(instruction.shape.leaves()).dtype
+    return " ".join(part for part in ("cast", names, f"to {dtype}") if part)
 
 
 _HEAVY = {

@@ -15,12 +15,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import PurePosixPath
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from slipstream.profile.program import Computation, Instruction, Program
-from slipstream.profile.semantics.descriptions import describe
+from slipstream.profile.semantics.dataflow import producer
+from slipstream.profile.semantics.descriptions import describe, sums
 
-__all__ = ["PHASES", "describe", "phase", "phase_of", "scope", "source"]
+__all__ = ["PHASES", "describe", "is_jax_word", "phase", "phase_of", "scope", "source"]
 
 PHASES = ("forward", "backward", "remat", "optimizer", "other")
 
@@ -44,6 +45,12 @@ _MACHINERY = frozenset(
 )  # fmt: skip
 _METHOD = re.compile(r"[\w<>]+\.[\w<>.]+")
 _BRANCH = re.compile(r"branch_\d+_fun")
+
+
+def is_jax_word(word: str) -> bool:
+    """Whether JAX itself writes this word into op names, or optimizers are known by it."""
+    is_own = word in _MACHINERY or word in _TRANSFORMATIONS or _BRANCH.fullmatch(word)
+    return bool(is_own or _OPTIMIZER.fullmatch(word))
 
 
 def phase(op_name: str) -> str:
@@ -82,7 +89,18 @@ def scope(op_name: str) -> str:
 
 
 def source(program: Program, instruction: Instruction) -> str:
-    """The source line of an instruction, such as `model.py:24`; empty if unknown."""
+    """The source line of an instruction, such as `model.py:24`; empty if unknown.
+
+    A sum or a transfer that XLA added has that of the operation which computed its values.
+    """
+    own = _own_source(program, instruction)
+    if own or not (sums(instruction) or instruction.opcode == "send"):
+        return own
+    made = producer(program, instruction)
+    return _own_source(program, made) if made is not None else ""
+
+
+def _own_source(program: Program, instruction: Instruction) -> str:
     for candidate in (instruction, *_inside(program, instruction)):
         if candidate.source_file:
             file = PurePosixPath(candidate.source_file.replace("\\", "/")).name
@@ -147,11 +165,18 @@ class _Phases:
     """The phases of a program's instructions."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
+        # `_phases` keeps this as long as the program exists, which must not be forever.
+        self._program = ref(program)
         self.after: dict[str, frozenset[str]] = {}
         self.found: dict[tuple[str, str], str] = {}
         self.named: dict[tuple[str, str], str] = {}
         self.has_names: dict[str, bool] = {}
+
+    @property
+    def program(self) -> Program:
+        found = self._program()
+        assert found is not None
+        return found
 
     def of(self, instruction: Instruction) -> str:
         key = (instruction.computation, instruction.name)
@@ -179,20 +204,21 @@ class _Phases:
         It has the phase of its users; a collective that sums has that of its operands.
         """
         computation = self.program.computations[instruction.computation]
-        collective = instruction.collective
-        sums = collective is not None and collective.kind in ("reduce-scatter", "all-reduce")
+        is_sum = sums(instruction)
         # Dumps may be stripped of all names; then there is nothing to look for.
         queue, seen = [instruction] if self._has_names(computation) else [], {instruction.name}
         while queue and len(seen) < 64:
             value = queue.pop(0)
             users = computation.users.get(value.name, ())
-            for other in computation.operands(value) if sums else users:
+            for other in computation.operands(value) if is_sum else users:
                 named = self._from_names(other)
                 if named != "other":
                     return named
                 if other.name not in seen and "/" not in other.op_name:
                     seen.add(other.name)
                     queue.append(other)
+        if is_sum and (made := producer(self.program, instruction)) is not None:
+            return phase(made.op_name).replace("other", "")
         loop = self.program.loop_of(instruction.name)
         return phase(loop.op_name).replace("other", "") if loop is not None else ""
 

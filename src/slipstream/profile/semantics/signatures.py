@@ -1,6 +1,7 @@
 """Signatures: comparable values of what an instruction computes, independent of its name.
 
 work       opcode, shapes, contents, participants: equal for instructions that do the same
+shapes     what goes in and what comes out, in words
 product    which matrix product, convolution or attention it is, whichever kernel runs it
 """
 
@@ -16,6 +17,8 @@ _PRODUCTS = ("matmul", "convolution", "attention")
 _MULTIPLIES = ("dot", "scaled-dot", "ragged-dot", "convolution", "custom-call")
 NO_WORK = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
 """opcodes inside a computation that do nothing"""
+_MOST_SHAPES = 4
+"""arrays that are spelled out"""
 
 
 def work_signature(program: Program, instruction: Instruction) -> Signature:
@@ -45,6 +48,25 @@ def product_signature(program: Program, instruction: Instruction) -> Signature:
     total = sum(flops) if flops else work_of(program, instruction).flops
     # The size of the result decides where the product is memory-bound.
     return (kind, total, sum(leaf.bytes for leaf in _results(instruction))) if total else ()
+
+
+def shapes_of(program: Program, instruction: Instruction) -> str:
+    """`bf16[8,512], bf16[512,64] → bf16[8,64]`: operands and result, without layouts."""
+    start = program.starter(instruction.name) or instruction
+    operands = [leaf for one in program.operands(start) for leaf in one.shape.leaves()]
+    return f"{_listed(operands)} → {_listed(_results(start))}"
+
+
+def _listed(shapes: list[Shape]) -> str:
+    """The first arrays; of the others their number and size, so that unequal lists differ."""
+    texts = [_plain(shape) for shape in shapes[:_MOST_SHAPES]]
+    if rest := shapes[_MOST_SHAPES:]:
+        texts.append(f"{len(rest)} more of {sum(shape.bytes for shape in rest)} bytes")
+    return ", ".join(texts)
+
+
+def _plain(shape: Shape) -> str:
+    return f"{shape.dtype}[{','.join(map(str, shape.dims))}]"
 
 
 def inside(program: Program, instruction: Instruction) -> list[Instruction]:

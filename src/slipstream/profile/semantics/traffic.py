@@ -1,66 +1,111 @@
-"""Bytes that an instruction reads and writes; a slice of a large buffer counts as the slice."""
+"""Bytes that an instruction reads and writes; a slice of a large buffer counts as the slice.
+
+On a TPU, operands and results may be in VMEM or another memory of the chip, or on the host: those
+bytes don't cross HBM (`device_bytes`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from slipstream.profile.program import Computation, Instruction, Program, once_per_instruction
+from slipstream.profile.shapes import DEVICE_MEMORIES, Shape
 
 _VIEWS = ("bitcast", "convert", "copy", "reshape", "transpose")
 
 
+Access = tuple[Shape, int]
+"""what an instruction reads or writes, and how many bytes of it"""
+
+
 @once_per_instruction
 def bytes_accessed(program: Program, instruction: Instruction) -> int:
-    """Bytes read plus bytes written by one execution."""
+    """Bytes read plus bytes written by one execution, in any memory."""
+    return sum(size for _, size in _accesses(program, instruction))
+
+
+@once_per_instruction
+def device_bytes(program: Program, instruction: Instruction) -> int:
+    """Bytes that one execution reads from and writes to the device's own memory: HBM."""
+    return sum(_in_device(*access) for access in _accesses(program, instruction))
+
+
+def _in_device(shape: Shape, size: int) -> int:
+    """The bytes of an access that are in HBM; of a tuple, in proportion to its leaves."""
+    leaves = list(shape.leaves())
+    inside = sum(leaf.bytes for leaf in leaves if leaf.memory_space in DEVICE_MEMORIES)
+    return size * inside // max(sum(leaf.bytes for leaf in leaves), 1)
+
+
+def _accesses(program: Program, instruction: Instruction) -> Iterator[Access]:
     opcode = instruction.opcode
     if opcode in ("fusion", "fusion-start") and instruction.called:
-        return _fusion(program, instruction)
+        yield from _fusion(program, instruction)
+        return
     computation = program.computations[instruction.computation]
-    if opcode == "custom-call":
-        return _read(computation, instruction) + _results(instruction)
-    if opcode.endswith("-start"):
-        # The shape of a start also lists its operands and its context.
-        inner = instruction.shape.elements
-        result = inner[1].bytes if len(inner) > 1 else instruction.shape.bytes
-        return _read(computation, instruction) + result
-    sliced = _sliced(computation, instruction)
+    operands = [operand.shape for operand in computation.operands(instruction)]
+    result = _result(instruction)
+    sliced = _sliced(opcode.removesuffix("-start"), operands, result)
     if sliced is not None:
-        return sliced
-    return _read(computation, instruction) + instruction.shape.bytes
+        yield from sliced
+        return
+    yield from ((shape, shape.bytes) for shape in operands)
+    if opcode == "custom-call":
+        yield from ((leaf, leaf.bytes) for leaf in _results(instruction))
+    else:
+        yield result, result.bytes
 
 
-def _read(computation: Computation, instruction: Instruction) -> int:
-    return sum(operand.shape.bytes for operand in computation.operands(instruction))
+def _result(instruction: Instruction) -> Shape:
+    """The result; the shape of a start also lists its operands and its context."""
+    elements = instruction.shape.elements
+    if not instruction.opcode.endswith("-start") or len(elements) < 2:
+        return instruction.shape
+    return elements[0 if instruction.opcode == "copy-start" else 1]
 
 
-def _results(instruction: Instruction) -> int:
-    """Bytes of a library call's results; a last `s8` or `u8` result is scratch memory."""
+def _results(instruction: Instruction) -> list[Shape]:
+    """Results of a library call; a last `s8` or `u8` result is scratch memory."""
     leaves = list(instruction.shape.leaves())
     if len(leaves) > 1 and leaves[-1].dtype in ("s8", "u8") and len(leaves[-1].dims) == 1:
         leaves.pop()
-    return sum(leaf.bytes for leaf in leaves)
+    return leaves
 
 
-def _sliced(computation: Computation, instruction: Instruction) -> int | None:
-    """Bytes of an operation that touches only a part of its first operand; None for all others."""
-    operands = computation.operands(instruction)
-    if instruction.opcode in ("dynamic-slice", "slice"):
-        return 2 * instruction.shape.bytes
-    if instruction.opcode == "dynamic-update-slice" and len(operands) > 1:
-        return 2 * operands[1].shape.bytes
-    if instruction.opcode == "gather" and len(operands) > 1:
-        return 2 * instruction.shape.bytes + operands[1].shape.bytes
-    if instruction.opcode == "scatter" and len(operands) > 2:
+def _sliced(opcode: str, operands: list[Shape], result: Shape) -> list[Access] | None:
+    """What an operation accesses that touches only a part of its first operand; else None."""
+    if not operands:
+        return None
+    whole = operands[0]
+    if opcode in ("dynamic-slice", "slice"):
+        return [(whole, result.bytes), (result, result.bytes)]
+    if opcode == "dynamic-update-slice" and len(operands) > 1:
+        update = operands[1]
+        return [(update, update.bytes), (result, update.bytes)]
+    if opcode == "gather" and len(operands) > 1:
+        indices = operands[1]
+        return [(whole, result.bytes), (indices, indices.bytes), (result, result.bytes)]
+    if opcode == "scatter" and len(operands) > 2:
         # Reads the old values, the update and the indices, and writes the sum.
-        return 3 * operands[-1].shape.bytes + operands[-2].shape.bytes
+        indices, update = operands[-2], operands[-1]
+        changed = [(whole, update.bytes), (result, update.bytes)]
+        return [*changed, (update, update.bytes), (indices, indices.bytes)]
     return None
 
 
-def _fusion(program: Program, instruction: Instruction) -> int:
+def _fusion(program: Program, instruction: Instruction) -> Iterator[Access]:
     computation = program.computations[instruction.called[0]]
-    roots = [computation.root]
+    roots, results = [computation.root], [instruction.shape]
     if computation.root.opcode == "tuple":
         roots = list(computation.operands(computation.root))
-    read = sum(_read_of(computation, parameter) for parameter in computation.parameters)
-    return read + sum(_written(computation, root) for root in roots)
+        results = list(instruction.shape.elements)
+    for number, parameter in enumerate(computation.parameters):
+        operands = program.operands(instruction)
+        whole = operands[number].shape if number < len(operands) else parameter.shape
+        yield whole, _read_of(computation, parameter)
+    for number, root in enumerate(roots):
+        result = results[number] if number < len(results) else root.shape
+        yield result, _written(computation, root)
 
 
 def _read_of(computation: Computation, parameter: Instruction) -> int:

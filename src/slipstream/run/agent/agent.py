@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ from slipstream.run.agent.status import AgentStatus, MeasuredFunction, log_to
 from slipstream.run.job_python import install_command, missing_packages
 from slipstream.run.lock import Lock
 from slipstream.run.run_dir import CLAIM
+from slipstream.run.trackers.tracking import Tracking
 
 log = logging.getLogger("slipstream")
 
@@ -118,6 +120,8 @@ class Agent:
         """with `time`: the results of each program's first call"""
         self._lowered: CompiledProgram | None = None
         self._writer: threading.Thread | None = None
+        run_folder = Path(request.run_folder) if request.run_folder else None
+        self._tracking = Tracking(request.track, self.folder, run_folder)
         self._is_over = False
         self._lock = threading.RLock()
 
@@ -322,7 +326,8 @@ class Agent:
                 self._say("warming up")
                 return
             self._watch_less()
-            self._writer = threading.Thread(target=self._write_receipt, daemon=True)
+            self._tracking.start()
+            self._writer = threading.Thread(target=self._settle, daemon=True)
             self._writer.start()
 
     def _watch_less(self) -> None:
@@ -341,9 +346,16 @@ class Agent:
         for other in HOOKS.programs:
             other.is_settled = other.is_settled or id(other) not in self.measurements
 
-    def _write_receipt(self, is_whole: bool = True) -> None:
+    def _settle(self) -> None:
+        """Write the receipt, in a thread, and let the job's trackers have it."""
+        began = time.time()
+        self._tracking.find_writer()
+        self._write_receipt(notes=self._tracking.notes)
+        self._tracking.ready(began)
+
+    def _write_receipt(self, is_whole: bool = True, notes: Sequence[str] = ()) -> None:
         functions = self._measured_functions()
-        if not self.status.compared(functions, self._auto, is_whole):
+        if not self.status.compared(functions, self._auto, is_whole, notes):
             self._say("failed", "the receipt could not be written; see agent.log")
             return
         problem = functions[0].controller.outcome.problem or ""
@@ -373,6 +385,9 @@ class Agent:
         if not self._known:
             self._watch_no_longer()
         self._say("failed" if problem else "applied", problem or "")
+        if problem is None and not self._known:
+            self._tracking.start()
+            self._tracking.ready(after=0.0)  # the receipt is that of the earlier run
 
     def _save_candidate(self, program: CompiledProgram) -> None:
         """Save the best candidate so far: a job may be too slow to run on this machine."""

@@ -13,8 +13,8 @@ from slipstream.costs.files import read_costs, serialized
 from slipstream.costs.table import CostTable
 from slipstream.errors import SlipstreamError
 from slipstream.experiment.plan import ExperimentOutcome, ExperimentPlan
-from slipstream.experiment.prepare import Preparation
-from slipstream.experiment.variants import Arm, drop_duplicates, make_arm, original_arm
+from slipstream.experiment.prepare import Preparation, made_arms
+from slipstream.experiment.variants import Arm, make_arm, original_arm
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.run.agent.request import Request
 
@@ -33,12 +33,7 @@ def with_precomputed_costs(request: Request) -> Preparation:
         outcome.coverage = coverage_from(request.coverage)
         if request.profile:
             outcome.profiles["before"] = Path(request.profile)
-        costs = outcome.costs_bytes
-        made = (make_arm(compiled, one, costs, table, original.program) for one in plan.variants)
-        with outcome.times.measured("compile"):
-            arms = [original, *made]
-        drop_duplicates(arms, compiled.platform, compiled.flags_in_effect)
-        outcome.arms = arms
+        outcome.arms = made_arms(compiled, plan, outcome, original, table)
 
     return prepare
 

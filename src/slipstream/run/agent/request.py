@@ -82,6 +82,8 @@ class Request:
     """attributes of `jax.profiler.ProfileOptions`"""
     target: str = ""
     """with `lower`: the GPU to lower for (text of a GpuTargetConfigProto); empty for the job's"""
+    track: tuple[str, ...] = ()
+    """trackers that get the receipt, as `--track` names them; empty for none"""
     variables: tuple[str, ...] = ()
     """with `time`: environment variables to report as the job sees them"""
 
@@ -108,7 +110,6 @@ def read_request(path: str | os.PathLike[str]) -> Request:
         raise BadInput(f"{os.fspath(path)} holds no request; see: slipstream run --help")
     with damage(os.fspath(path), "a request of slipstream run"):
         variants = tuple(Variant(**one) for one in data.pop("variants"))
-        lists = {
-            name: tuple(data.pop(name)) for name in ("devices", "variables", "functions", "others")
-        }
+        names = ("devices", "variables", "functions", "others", "track")
+        lists = {name: tuple(data.pop(name)) for name in names}
         return Request(**data | lists, variants=variants)

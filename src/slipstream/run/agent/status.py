@@ -82,17 +82,22 @@ class AgentStatus:
         functions: Sequence[MeasuredFunction],
         autopgle: Mapping[str, Any],
         is_whole: bool = True,
+        notes: Sequence[str] = (),
     ) -> bool:
         """Write the receipt of the comparisons; `autopgle` holds facts about AutoPGLE."""
         try:
-            self._compared(functions, autopgle, is_whole)
+            self._compared(functions, autopgle, is_whole, notes)
         except OURS:
             log.warning("slipstream: the receipt could not be written", exc_info=True)
             return False
         return True
 
     def _compared(
-        self, functions: Sequence[MeasuredFunction], autopgle: Mapping[str, Any], is_whole: bool
+        self,
+        functions: Sequence[MeasuredFunction],
+        autopgle: Mapping[str, Any],
+        is_whole: bool,
+        notes: Sequence[str],
     ) -> None:
         controller = functions[0].controller
         is_reused = any(one.controller.plan.is_recorded for one in functions)
@@ -103,6 +108,7 @@ class AgentStatus:
         program = save_program(controller.compiled, self.folder / "programs")
         files = {what: str(file) for what, file in program.items()}
         receipt = replace(receipt, files={**receipt.files, **files})
+        receipt = replace(receipt, notes=(*receipt.notes, *notes))
         if autopgle:
             receipt = replace(receipt, pgle={**receipt.pgle, "auto": dict(autopgle)})
         receipt.write(self.folder, COMPARISON)

@@ -26,8 +26,8 @@ def read_program(path: str | os.PathLike[str]) -> Program:
 
     The content decides, not the file's name.
     """
-    source = os.fspath(path)
-    data = read_input(source, f"an HLO file; {_NEXT_STEP}")
+    source = str(path)
+    data = read_input(path, f"an HLO file; {_NEXT_STEP}")
     if _is_text(data):
         return program_from_text(data.decode("utf-8", "replace"), source=source)
     if not data or Path(source.removesuffix(".gz")).suffix in (".hlo", ".txt"):

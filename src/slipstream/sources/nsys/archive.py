@@ -25,7 +25,7 @@ from slipstream.profile.attribution.executions import graph_number
 from slipstream.profile.events import EVENT_COLUMNS, HOST_COLUMNS, Array, Column, Table, Texts
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
 from slipstream.profile.program import Program
-from slipstream.reading import damage, too_large, unpack, unpacked_limit
+from slipstream.reading import damage, open_ranges, too_large, unpack, unpacked_limit
 from slipstream.sources.hlo.dumps import Dumps, dump_of
 from slipstream.sources.hlo.reader import program_from_proto, program_from_text
 from slipstream.sources.nsys.ranges import COMPILE, INSTRUCTION, PROGRAM, RangeLabel, parse_label
@@ -33,6 +33,7 @@ from slipstream.sources.nsys.ranges import COMPILE, INSTRUCTION, PROGRAM, RangeL
 _PROJECTION = re.compile(r"(^|/)nvtx_gpu_proj_trace/(?!.*files\.parquet$).*\.parquet(/[^/]+)?$")
 _TIMES = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
 _NUMBERS = (*_TIMES, "PID", "TID", "NumGPUOps", "RangeId", "ParentId")
+_EXPECTED = "an nsys-jax archive"
 _LARGEST = 1 << 53
 """numbers up to which floating point is exact; as nanoseconds, 104 days"""
 _NONE = -1 << 60
@@ -48,7 +49,7 @@ _VERSIONS = {"NvDriverVersion": "driver_version", "CudaDriverVersion": "cuda_dri
 def read_archive(path: Path, dumps: Dumps | None = None) -> list[Profile]:
     """The Profiles of an archive, one for each process."""
     with _damaged(path):
-        with zipfile.ZipFile(path) as archive:
+        with open_ranges(path, _EXPECTED) as file, zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if _PROJECTION.search(name)]
             if not names:
                 raise BadInput(
@@ -81,7 +82,11 @@ def _dumps(path: Path, names: list[str]) -> Iterator[Any]:
 
 
 def _read_program(path: Path, name: str) -> Program:
-    with _damaged(path, name), zipfile.ZipFile(path) as archive:
+    with (
+        _damaged(path, name),
+        open_ranges(path, _EXPECTED) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         data = _member(archive, path, name)
         if name.endswith((".xz", ".gz")):
             data = unpack(io.BytesIO(data), f"{path}, {name}")

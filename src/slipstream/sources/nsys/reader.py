@@ -6,6 +6,7 @@ around the call that launched it (see `ranges`); programs come from XLA's dumps.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
@@ -75,7 +76,7 @@ def exported(report: Path) -> Iterator[Path]:
         )
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
         made = Path(folder) / f"{report.stem}.sqlite"
-        command = (nsys, "export", "--type", "sqlite", "--output", str(made), str(report))
+        command = (nsys, "export", "--type", "sqlite", "--output", str(made), os.fspath(report))
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode or not made.exists():
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]

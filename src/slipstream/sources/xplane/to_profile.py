@@ -45,8 +45,11 @@ if TYPE_CHECKING:
 ABSOLUTE_NS = 10**15
 """line timestamps beyond this are wall-clock times, not times since the profile began"""
 
-_TPU_ROLES = {"XLA Ops": "ops", "Async XLA Ops": "async", "XLA Modules": "modules"}
+_TPU_ROLES = {"XLA Ops": "ops", "Async XLA Ops": "windows", "XLA Modules": "modules"}
 _TPU_ROLES |= {"Steps": "steps"}
+_SIMULATED_ASYNC = "Async XLA Ops ("
+"""a simulation has several asynchronous lines: `Async XLA Ops (DMA)`"""
+_CORE = re.compile(r"/device:TPU:\d+")
 _DERIVED_LINES = {"CUPTI overhead", "_counters_", "Framework Ops", "Framework Name Scope"}
 _DERIVED_LINES |= {"Source code", "Launch Stats", "Source", *_TPU_ROLES}
 _CPU_LINES = ("tf_XLA", "XLAEigen", "XLAPjRtCpuClient", "tf_data_private_threadpool")
@@ -91,14 +94,17 @@ class ProfileBuilder:
         self.base_ns = _base_ns(space)
         self.has_devices = any(_is_device(plane) for plane in space.planes)
         self.negative = 0
+        self.notes: list[ProfileWarning] = []
         self.program_names = _names_by_id(space)
         self.host = _host(space, self.base_ns)
         self.programs = Programs(_program_readers(space, self.host.versions.get("jaxlib_version")))
 
     def profile(self) -> Profile:
         for plane in self.space.planes:
-            if plane.name.startswith("/device:TPU:"):
+            if _CORE.fullmatch(plane.name):
                 self._read_tpu(plane)
+            elif plane.name.startswith("/device:TPU:"):
+                self._note_other_core(plane)
             elif _is_device(plane):
                 self._read_gpu(plane)
             elif plane.name == "/host:CPU":
@@ -112,7 +118,7 @@ class ProfileBuilder:
             host_events,
             transfers,
             self.programs,
-            _notes(self.space) + _negative_note(self.space, self.negative),
+            _notes(self.space) + _negative_note(self.space, self.negative) + tuple(self.notes),
         )
 
     def _read_gpu(self, plane: XPlane) -> None:
@@ -127,14 +133,22 @@ class ProfileBuilder:
     def _read_tpu(self, plane: XPlane) -> None:
         self._add_device(plane, "tpu", str(plane.stats.get("device_type_string", "TPU")))
         for line in plane.lines:
-            # A simulation has several asynchronous lines: `Async XLA Ops (DMA)`.
-            role = _TPU_ROLES.get(line.name.partition(" (")[0])
-            if role in ("ops", "async"):
+            is_simulated = line.name.startswith(_SIMULATED_ASYNC)
+            role = "async" if is_simulated else _TPU_ROLES.get(line.name)
+            if role in ("ops", "async", "windows"):
                 found = self._decode(plane, (line,), _DEVICE_STATS)
                 names = self.texts.map([m.display_name or m.name for m in plane.events])
                 self._add_events(plane, (line,), found, names[found.metadata], role)
             elif role is not None:
                 self._add_markers(plane, line, role)
+
+    def _note_other_core(self, plane: XPlane) -> None:
+        """SparseCores have planes of their own; the TensorCore's has the waits for them."""
+        count = sum(line.count for line in plane.lines if line.name.endswith("Ops"))
+        if count:
+            name = plane.name.removeprefix("/device:")
+            text = f"{self.space.path.name}: {count} operations of {name} are not counted"
+            self.notes.append(ProfileWarning("other-cores", text))
 
     def _read_host(self, plane: XPlane) -> None:
         if plane.has_stat("hlo_op") and not self.has_devices:
@@ -234,7 +248,13 @@ class ProfileBuilder:
         stated = [str(m.stats.get("hlo_op", "")) for m in plane.events]
         if not any(stated) and role != "stream":
             stated = [_instruction_name(m.display_name or m.name) for m in plane.events]
-        return self._own_or_shared(found, "op", found.texts.get("op"), stated)
+        own = self._own_or_shared(found, "op", found.texts.get("op"), stated)
+        if role != "windows":
+            return own
+        # The events' `hlo_op` is the done; the text of the metadata is the start's.
+        starts = [_instruction_name(m.name) if " = " in m.name else "" for m in plane.events]
+        start = self.texts.map(starts)[found.metadata]
+        return np.where(start, start, own)
 
     def _programs(self, plane: XPlane, found: DecodedEvents) -> Array:
         """`name(id)` of each event's program: by its id, or by its module's name if unknown."""

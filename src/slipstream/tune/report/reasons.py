@@ -43,6 +43,7 @@ def reasons(
     return (
         *_parts(baseline, best),
         *_clock(baseline, best),
+        *_cycles(baseline, best),
         *program_changes(baseline, best),
         *_thresholds(settings, baseline, best, layers),
         *_bound(best),
@@ -86,6 +87,13 @@ def _clock(baseline: Outcome, best: Outcome) -> Iterator[str]:
     before, after = baseline.clock_hz, best.clock_hz
     if before and after and abs(after / before - 1) >= NOTICEABLE:
         yield f"clock {before / 1e6:,.0f} → {after / 1e6:,.0f} MHz, as the power cap allows"
+
+
+def _cycles(baseline: Outcome, best: Outcome) -> Iterator[str]:
+    """What the compiler itself says of its operations; it knows nothing of links."""
+    before, after = (one.counts.compiler_cycles if one.counts else 0 for one in (baseline, best))
+    if before and after and before != after:
+        yield f"XLA's own cycles {before:.4g} → {after:.4g}, {after / before - 1:+.1%}"
 
 
 def _collectives(before: ProgramCounts, after: ProgramCounts) -> Iterator[str]:

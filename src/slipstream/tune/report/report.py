@@ -232,6 +232,7 @@ def _one(row: TrialRow, outcome: Outcome, reference: float | None, objective: st
         memory_bytes=outcome.memory_bytes,
         compile_s=outcome.compile_s,
         exposed_us=outcome.exposed_us,
+        compiler_cycles=(outcome.counts.compiler_cycles or None) if outcome.counts else None,
         basis=outcome.basis,
         change=change,
         change_interval=outcome.change_interval,

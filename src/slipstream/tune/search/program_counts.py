@@ -15,6 +15,7 @@ import numpy as np
 
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import estimated_cycles, has_cost_model
 from slipstream.profile.semantics.categories import category
 
 
@@ -42,6 +43,8 @@ class ProgramCounts:
     """by cuBLAS or cuDNN, or left to XLA's own emitter"""
     loops: tuple[int, ...] = ()
     """trip counts, in schedule order; 0 if unknown"""
+    compiler_cycles: int = 0
+    """what XLA:TPU estimates for the instructions that it has a model of; of GPUs it says none"""
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ProgramCounts:
@@ -52,10 +55,12 @@ class ProgramCounts:
 def counts_of(program: Program) -> ProgramCounts:
     """Count what a compiled program runs in one step."""
     collectives: dict[str, CollectiveCounts] = defaultdict(CollectiveCounts)
-    triton = library = 0
+    triton = library = cycles = 0
     loops = []
     for instruction in program.scheduled:
         times = program.executions(instruction.name) or 1
+        if has_cost_model(instruction):
+            cycles += times * (estimated_cycles(instruction) or 0)
         collective = instruction.collective
         if collective is not None and not instruction.is_done:
             known = collectives[collective.kind]
@@ -66,7 +71,8 @@ def counts_of(program: Program) -> ProgramCounts:
             is_triton = "__triton" in instruction.backend_config
             triton += times * is_triton
             library += times * (not is_triton)
-    return ProgramCounts(dict(sorted(collectives.items())), triton, library, tuple(loops))
+    by_kind = dict(sorted(collectives.items()))
+    return ProgramCounts(by_kind, triton, library, tuple(loops), cycles)
 
 
 def most_at_once(program: Program, timeline: Profile) -> int:

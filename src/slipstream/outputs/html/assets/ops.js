@@ -3,6 +3,7 @@
   "use strict";
   const FIRST = 15;
   const MORE = 200;
+  const SOME = 6;
 
   const { time, bytes, share, flops } = window.SlipstreamNumbers;
   const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
@@ -17,6 +18,7 @@
     const rows = [];
     const add = (label, value) => { if (value !== undefined && value !== "") rows.push([label, value]); };
     add("instruction", isLoose(op) ? "none: belongs to no instruction" : op.instruction);
+    if (op.equals) add("equals", `${op.equals.length} in all: ${op.equals.slice(0, SOME).join(", ")}${op.equals.length > SOME ? ", …" : ""}`);
     add("program", op.program);
     add("phase", op.phase);
     add("scope", op.scope);
@@ -77,6 +79,13 @@
       path: PATHS[way](op), title: nameOf(op), value: op.us, index,
       kind: PRODUCTS.includes(op.category) ? "product" : kindOf(op),
     }));
+    const shapes = [...document.querySelectorAll(".choice [data-shape]")];
+    for (const button of shapes) {
+      button.addEventListener("click", () => {
+        for (const one of shapes) one.setAttribute("aria-pressed", String(one === button));
+        tree.shape(button.dataset.shape === "icicle");
+      });
+    }
     const buttons = [...document.querySelectorAll(".choice [data-by]")];
     for (const button of buttons) {
       button.addEventListener("click", () => {
@@ -96,14 +105,44 @@
   };
   const collator = new Intl.Collator("en", { numeric: true });
 
+  const withEquals = (op) => (op.equals ? `${op.instruction} and ${op.equals.length - 1} like it` : op.instruction);
+
+  /** Ops of one group as one: sums, and the roof that they reach together. */
+  function together(ops) {
+    const sum = (key) => (ops.every((op) => op[key] === undefined) ? undefined : ops.reduce((total, op) => total + (op[key] || 0), 0));
+    const us = sum("us");
+    const roof = ops.some((op) => op.roof === undefined) ? undefined : ops.reduce((total, op) => total + op.roof * op.us, 0) / us;
+    return {
+      ...ops[0], us, roof, count: sum("count"), share: sum("share"), exposed: sum("exposed"), flops: sum("flops"),
+      traffic: sum("traffic"), bytes: sum("bytes"), by: undefined, slack: undefined, bus: undefined,
+      equals: ops.map((op) => op.instruction),
+    };
+  }
+
+  /** Rows of a table, equal ops as one; a row has the index of its first op. */
+  function merged(rows) {
+    const groups = new Map();
+    for (const row of rows) {
+      const key = row.op.group === undefined ? `op ${row.index}` : row.op.group;
+      groups.set(key, [...(groups.get(key) || []), row]);
+    }
+    return [...groups.values()].map((same) => (same.length === 1 ? same[0] : {
+      op: together(same.map((row) => row.op)), index: same[0].index, text: same.map((row) => row.text).join(" "),
+    }));
+  }
+
   class OpsTable {
     constructor(table, ops, onTimeline) {
       this.table = table;
       this.body = table.tBodies[0];
       this.onTimeline = onTimeline;
-      this.ops = ops.map((op, index) => ({
+      this.each = ops.map((op, index) => ({
         op, index, text: [op.text, op.instruction, op.scope, op.phase, op.category, op.source, op.program].join(" ").toLowerCase(),
       }));
+      this.groups = merged(this.each);
+      this.ops = this.groups;
+      this.flat = document.getElementById("ops-each");
+      this.flat?.addEventListener("click", () => this.list(this.ops === this.groups));
       this.heads = [...table.querySelectorAll("[data-sort]")];
       this.columns = this.heads.map((head) => head.dataset.sort);
       this.sorted = { by: "time", descending: true };
@@ -112,11 +151,18 @@
       this.search = document.getElementById("ops-search");
       this.state = document.getElementById("ops-state");
       this.more = document.getElementById("ops-more");
-      this.most = Math.max(...ops.map((op) => op.share), 1e-12);
+      this.most = Math.max(...this.groups.map((row) => row.op.share), 1e-12);
       this.search.addEventListener("input", () => { this.limit = FIRST; this.draw(); });
       this.more.addEventListener("click", () => { this.limit += MORE; this.draw(); });
       for (const head of this.heads) head.addEventListener("click", () => this.sort(head.dataset.sort));
       this.body.addEventListener("click", (event) => this.click(event));
+      this.draw();
+    }
+
+    /** Each op, or equal ones as one. */
+    list(isFlat) {
+      this.ops = isFlat ? this.each : this.groups;
+      this.flat?.setAttribute("aria-pressed", String(isFlat));
       this.draw();
     }
 
@@ -157,7 +203,7 @@
     row({ op, index }) {
       const cells = {
         op: () => [element("button", { class: "name", type: "button", "aria-expanded": String(this.open.has(index)) },
-          nameOf(op), op.text && !isLoose(op) ? element("small", { class: "c sub" }, op.instruction) : null)],
+          nameOf(op), op.text && !isLoose(op) ? element("small", { class: "c sub" }, withEquals(op)) : null)],
         scope: () => [element("span", { title: op.scope || "" }, ending(op.scope || ""))], phase: () => [op.phase || ""], category: () => [op.category || ""],
         source: () => [element("span", { class: "c at" }, op.source || "")],
         count: () => [whole.format(op.count)],
@@ -196,6 +242,7 @@
     /** Show one op and its details. */
     reveal(index) {
       this.search.value = "";
+      if (!this.ops.some((row) => row.index === index)) this.list(true);
       this.open = new Set([index]);
       const at = this.found().findIndex((row) => row.index === index);
       this.limit = Math.max(this.limit, at + 1);

@@ -4,36 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { about, nameOf, mountMap, OpsTable } = window.SlipstreamOps;
 
-  // ---- the step, unpacked -------------------------------------------------------------------
-
-  /** What memorySource takes: starts are differences, labels say name, kind and op. */
-  function unpacked(step) {
-    const names = step.labels.map(([name, , at]) => (at >= 0 ? nameOf(data.ops[at]) : name));
-    const extra = new Map(); // names of blocks that stand for several slices
-    const blockName = (count, label) => {
-      const name = `${count.toLocaleString("en")} slices, mostly ${names[label]}`;
-      if (!extra.has(name)) extra.set(name, step.labels.length + extra.size);
-      return extra.get(name);
-    };
-    const lanes = step.lanes.map((lane) => {
-      let at = 0;
-      const start = lane.starts.map((by) => { at += by; return at / 1000; });
-      const name_of = lane.labels.slice();
-      for (const [i, count] of lane.counts) name_of[i] = blockName(count, lane.labels[i]);
-      const partner_of = [];
-      for (const [i, other, ns] of lane.partners) partner_of[i] = [other, ns / 1000];
-      return {
-        id: lane.id, name: lane.name, group: lane.group, kind: lane.kind, collapsed: lane.collapsed, start,
-        duration: lane.durations.map((ns) => ns / 1000), name_of,
-        kind_of: lane.labels.map((label) => step.labels[label][1]), detail_of: lane.labels, partner_of,
-      };
-    });
-    return {
-      start_us: 0, end_us: step.end_ns / 1000, kinds: step.kinds, names: [...names, ...extra.keys()], lanes,
-      steps: [{ start_us: step.step[0] / 1000, end_us: step.step[1] / 1000, name: `step ${step.step[2]}` }],
-      details: step.labels.map(([name, , at]) => detail(name, at)),
-    };
-  }
+  // ---- slices -------------------------------------------------------------------------------
 
   /** What is known of a slice; its rows are made when somebody asks. */
   function detail(name, at) {
@@ -56,10 +27,13 @@
   let slices = null;
 
   function mountTimeline() {
-    slices = unpacked(data.step);
+    slices = window.SlipstreamSteps.unpacked(data.step, data.ops, detail);
     view = window.SlipstreamTimeline.mount(place, window.SlipstreamTimeline.memorySource(slices), {
       label: "Timeline of the step; W and S zoom, A and D pan, slash searches", wheel: "focus",
+      onView: () => place.share?.later(), onSelect: () => place.share?.later(),
     });
+    place.share = window.SlipstreamShare.follow(view, "timeline");
+    place.share.read();
   }
 
   /** Select the longest slice of an op. */
@@ -67,7 +41,7 @@
     let best = null;
     for (const lane of slices.lanes) {
       lane.detail_of.forEach((label, i) => {
-        if (data.step.labels[label][2] !== index) return;
+        if (label < 0 || data.step.labels[label][2] !== index) return;
         if (!best || lane.duration[i] > best.us) best = { lane: lane.id, start: lane.start[i], us: lane.duration[i] };
       });
     }
@@ -90,6 +64,7 @@
     opsTable.search.focus();
     opsTable.search.scrollIntoView({ block: "center" });
   });
+  window.SlipstreamShare.addButtons();
   window.SlipstreamReport = { data, view, opsTable };
   document.documentElement.dataset.ready = "true";
 })();

@@ -4,18 +4,20 @@
 // order.
 //
 // source: {
-//   lanes: [{id, name, group, kind: "stream" | "lane" | "counter", depths?, collapsed?, unit?, max?}],
-//   start_us, end_us, steps?: [{start_us, end_us, name, number?}], stepped? (steps come with slices),
+//   lanes: [{id, name, group, kind: "stream" | "structure" | "lane" | "counter", member?, depths?, collapsed?,
+//     unit?, max?}],
+//   start_us, end_us, steps?: [{start_us, end_us, name, number?, member?}], members?: names of recordings,
+//   stepped? (steps come with slices),
 //   slices(from_us, to_us, pixels, {lanes, tops}) -> Promise<{lanes: [{id, start, duration, name,
-//     kind, count, depth?, busy?, value?}], names, descriptions?, kinds, steps?}>
-//     columns; `descriptions` explains each name; `count` above 1 marks a block of many; `lanes` are those
+//     kind, count, depth?, busy?, value?}], names, readable?, descriptions?, kinds, steps?}>
+//     columns; `readable` says what each name does, `descriptions` explains it; `count` above 1 marks a block of many; `lanes` are those
 //     in sight, which is all that is needed, `tops` those of which only depth 0 is
 //   search(text) -> Promise<[{lane, start_us, duration_us, name, depth?}]>,
 //     in time; the list's `best` is the one to show first, `total` the number of all hits
 //   detail(lane, start_us, depth) -> Promise<{title, rows, source, partner}>
 // }
 // options: {height (px, or "fill"), label, hint, panel (element), wheel: "always" | "focus",
-//   onError(error), onSelect(slice), onView(from_us, to_us),
+//   opens (from and to in µs), onError(error), onSelect(slice), onView(from_us, to_us),
 //   onRange(from_us, to_us) (null, null when cleared)}
 // view: {zoomTo(from, to), select(lane, start_us), refresh(source), destroy(), …}
 (() => {
@@ -25,6 +27,8 @@
   const LEAST_SPAN_US = 0.005;
   const MOVE_MS = 140;
   const NARROW_PX = 560;
+  const MARGIN = 0.02;
+  const MOST_STRIPS = 4;
 
   /** One timeline in one element. */
   class View extends Timeline.Selecting {
@@ -38,9 +42,10 @@
       this.scroll = this.width = this.height = 0;
       this.row = SIZES.row;
       this.build();
+      this.isHlo = false;
+      this.readings = 0; // a source with more lanes is of the same reading
       this.adopt(source);
-      this.from = this.start;
-      this.to = this.end;
+      this.open(this.options.opens);
       this.watch();
       this.resize();
     }
@@ -68,7 +73,8 @@
       this.end = Math.max(source.end_us, source.start_us + LEAST_SPAN_US);
       this.steps = numbered(source.steps || []);
       this.stepped = source.stepped || this.steps.length > 0;
-      this.top = SIZES.overview + SIZES.axis + (this.stepped ? SIZES.steps : 0);
+      this.strips = this.stepped ? Math.min(MOST_STRIPS, (source.members || [""]).length) : 0;
+      this.top = SIZES.overview + SIZES.axis + this.strips * SIZES.steps;
       this.whole = this.current = null;
       this.groups = new Map();
       for (const lane of source.lanes) {
@@ -82,10 +88,36 @@
       this.layOut();
     }
 
+    /** Begin with a part of the time, and a little around it. */
+    open(part) {
+      const margin = part ? (part[1] - part[0]) * MARGIN : 0;
+      this.from = part ? Math.max(this.start, part[0] - margin) : this.start;
+      this.to = part ? Math.min(this.end, part[1] + margin) : this.end;
+    }
+
+    /** The same source with more lanes: what is drawn and selected stays. */
+    extend(source) {
+      const { current, whole, steps } = this;
+      const closed = new Map([...this.groups].map(([name, group]) => [name, group.collapsed]));
+      this.adopt(source);
+      Object.assign(this, { current, whole, steps });
+      for (const [name, group] of this.groups) group.collapsed = closed.get(name) ?? group.collapsed;
+      this.layOut();
+      this.resettle();
+    }
+
+    /** HLO names first, or what they do. */
+    toggleNames() {
+      this.isHlo = !this.isHlo;
+      this.bar.names.setAttribute("aria-pressed", String(this.isHlo));
+      this.draw();
+    }
+
     /** Another source in the same place, where it is: what a changed file becomes. */
     refresh(source) {
       const closed = new Map([...this.groups].map(([name, group]) => [name, group.collapsed]));
       const [from, to, all] = [this.from, this.to, this.from <= this.start && this.to >= this.end];
+      this.readings += 1;
       this.adopt(source);
       for (const [name, group] of this.groups) group.collapsed = closed.get(name) ?? group.collapsed;
       this.layOut();
@@ -119,17 +151,22 @@
     layOut() {
       this.rows = [];
       this.places = new Map();
+      this.spans = new Map(); // member -> [first y, last y] of its rows
       let y = 0;
       const add = (row) => { this.rows.push({ ...row, y }); y += row.height; return this.rows.at(-1); };
       for (const group of this.groups.values()) {
-        const tall = group.collapsed ? Math.max(SIZES.group, Math.min(60, group.members.length * 2 + 4)) : SIZES.group;
-        const header = add({ group, name: group.name, members: group.members, collapsed: group.collapsed, height: tall });
+        const squeezed = group.members.filter((lane) => lane.kind !== "structure");
+        const tall = group.collapsed ? Math.max(SIZES.group, Math.min(60, squeezed.length * 2 + 4)) : SIZES.group;
+        const header = add({ group, name: group.name, squeezed, collapsed: group.collapsed, height: tall });
+        const { member = 0 } = group.members[0];
+        this.spans.set(member, [this.spans.get(member)?.[0] ?? header.y, y]);
         for (const lane of group.members) {
           if (group.collapsed) { this.places.set(lane.id, header); continue; }
           const folded = this.folded.has(lane.id);
           const deep = lane.kind === "counter" ? SIZES.counter : (folded ? 1 : lane.depths || 1) * this.row;
           this.places.set(lane.id, add({ lane, folded, height: deep + 2 * SIZES.pad }));
         }
+        this.spans.get(member)[1] = y;
       }
       this.contentHeight = y;
     }
@@ -296,7 +333,7 @@
       const slice = at && this.sliceAt(at);
       const row = at && !slice && this.rowAt(at);
       this.canvas.style.cursor = slice || (row && (row.group || at.x < this.gutter)) ? "pointer" : "default";
-      if (slice) this.tip.show(at, slice, this.stage);
+      if (slice) this.tip.show(at, slice, this.stage, this);
       else if (row && row.lane && at.x < this.gutter) {
         this.tip.say(at, row.lane.title || row.lane.name, row.lane.group, this.stage);
       } else this.tip.hide();

@@ -60,7 +60,7 @@
       const tops = [];
       for (const row of this.rows.filter(near)) {
         if (row.lane) (row.folded ? tops : lanes).push(row.lane.id);
-        else if (row.collapsed) tops.push(...row.members.map((lane) => lane.id));
+        else if (row.collapsed) tops.push(...row.squeezed.map((lane) => lane.id));
       }
       return { lanes, tops };
     }
@@ -85,6 +85,17 @@
       this.bar.kinds(found.kinds);
       this.element.dataset.ready = String(Number(this.element.dataset.ready || 0) + 1);
       this.draw();
+    }
+
+    /** What a slice is called: what it does, or its HLO name where that is wanted. */
+    nameOf(slice) {
+      return (!this.isHlo && slice.readable) || slice.name;
+    }
+
+    /** What else is known of it: the other of its names, its scope, its source line. */
+    saidOf(slice) {
+      const other = slice.readable ? (this.isHlo ? slice.readable : slice.name) : "";
+      return [other, slice.description].filter(Boolean).join(" · ");
     }
 
     /** Answers to draw, the coarse one first where the fine one doesn't reach. */
@@ -117,6 +128,7 @@
       depth: found.depth ? found.depth[i] : 0,
       count: found.count[i],
       name: data.names[found.name[i]],
+      readable: data.readable ? data.readable[found.name[i]] : "",
       description: data.descriptions ? data.descriptions[found.name[i]] : "",
       kind: data.kinds[found.kind[i]],
     };

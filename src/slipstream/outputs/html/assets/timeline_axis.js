@@ -52,28 +52,36 @@
       // Bands narrower than this are no bands.
       if (!seen.length || seen[0].end_us - seen[0].start_us < 6 * pixel) return;
       for (const step of seen) {
+        const [first, last] = view.spans.get(step.member || 0) || [0, 0];
+        const y0 = Math.max(top, top + first - view.scroll);
+        const tall = Math.min(view.height, top + last - view.scroll) - y0;
+        if (tall <= 0) continue;
         const x0 = Math.max(this.x(step.start_us), view.gutter);
         if (step.number % 2) {
           context.fillStyle = palette.line;
           context.globalAlpha = 0.28;
-          context.fillRect(x0, top, this.x(step.end_us) - x0, view.height - top);
+          context.fillRect(x0, y0, this.x(step.end_us) - x0, tall);
         }
         context.globalAlpha = 0.9;
         context.fillStyle = palette.line;
-        context.fillRect(Math.round(x0), top, 1, view.height - top);
+        context.fillRect(Math.round(x0), y0, 1, tall);
       }
       context.globalAlpha = 1;
     }
 
-    /** A strip below the axis that says which step is which. */
+    /** Strips below the axis that say which step is which, one for each recording. */
     stepNames() {
+      for (let strip = 0; strip < this.view.strips; strip++) this.stepStrip(strip);
+    }
+
+    stepStrip(strip) {
       const { context, view, palette } = this;
-      const y = SIZES.overview + SIZES.axis;
+      const y = SIZES.overview + SIZES.axis + strip * SIZES.steps;
       context.fillStyle = palette.bg;
       context.fillRect(0, y, view.width, SIZES.steps);
       context.fillStyle = palette.line;
       context.fillRect(0, y + SIZES.steps - 1, view.width, 1);
-      const seen = view.steps.filter((s) => s.end_us > view.from && s.start_us < view.to);
+      const seen = view.steps.filter((s) => (s.member || 0) === strip && s.end_us > view.from && s.start_us < view.to);
       for (const step of seen) {
         const x0 = Math.max(this.x(step.start_us), view.gutter);
         const x1 = Math.min(this.x(step.end_us), view.width);
@@ -86,7 +94,9 @@
         if (text) context.fillText(text, x0 + 5, y + SIZES.steps / 2);
       }
       context.fillStyle = palette.muted;
-      context.fillText(seen.length || !view.current ? "steps" : "steps: zoom in", 8, y + SIZES.steps / 2);
+      const of = view.strips > 1 ? ` of ${view.source.members[strip]}` : "";
+      const said = `steps${of}${seen.length || !view.current ? "" : ": zoom in"}`;
+      context.fillText(Timeline.cutTo(context, said, view.gutter - 12), 8, y + SIZES.steps / 2);
     }
 
     // ---- the overview -----------------------------------------------------------------------

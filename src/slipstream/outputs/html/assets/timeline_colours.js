@@ -3,9 +3,11 @@
   "use strict";
   const Timeline = (window.SlipstreamTimeline = window.SlipstreamTimeline || {});
   const SHADES = 5;
+  const PHASES = ["forward", "backward", "remat", "optimizer"];
   const FALLBACK = {
     bg: "#ffffff", fg: "#1b1f24", muted: "#5b6570", line: "#d9dee4", accent: "#b3261e",
     compute: "#3b78c2", communication: "#d9822b", copy: "#7a5cc0", idle: "#d5d9de", host: "#5d8a66",
+    forward: "#2f8f83", backward: "#b0567e", remat: "#c49a1f", optimizer: "#5f6fb0", structure: "#9aa4b0",
   };
 
   /** Colours of the page's theme as numbers, and shades of each kind that tell neighbours apart. */
@@ -31,7 +33,8 @@
 
     /** Fill of a slice: its kind's colour, a little different for each name. */
     fill(kind, name) {
-      const shade = hash(name) % SHADES;
+      // Phases keep the legend's colours.
+      const shade = PHASES.includes(kind) ? 0 : hash(name) % SHADES;
       const key = `${kind}/${shade}`;
       if (!this.shades.has(key)) {
         const plain = this.rgb[kind] || this.rgb.muted;
@@ -66,12 +69,13 @@
 
   /** Text cut to a width in pixels, or "" where not even a few letters fit. */
   const WIDTHS = new Map();
+  function widthFor(context, text) {
+    if (!WIDTHS.has(text)) WIDTHS.set(text, context.measureText(text).width);
+    return WIDTHS.get(text);
+  }
+
   function fitted(context, text, width) {
-    let whole = WIDTHS.get(text);
-    if (whole === undefined) {
-      whole = context.measureText(text).width;
-      WIDTHS.set(text, whole);
-    }
+    const whole = widthFor(context, text);
     if (whole <= width) return text;
     const letters = Math.floor((text.length * width) / whole) - 1;
     return letters < 3 ? "" : `${text.slice(0, letters)}…`;
@@ -90,5 +94,5 @@
   const widthOf = (text) => WIDTHS.get(text);
   const forgetWidths = () => WIDTHS.clear();
 
-  Object.assign(Timeline, { FALLBACK, Palette, fitted, cutTo, widthOf, forgetWidths });
+  Object.assign(Timeline, { FALLBACK, Palette, fitted, cutTo, widthOf, widthFor, forgetWidths });
 })();

@@ -153,6 +153,7 @@
         ".": () => view.selectNext(1),
         ",": () => view.selectNext(-1),
         f: () => view.fit(),
+        n: () => view.toggleNames(),
         z: () => view.selected && view.zoomToSlice(view.selected),
         "/": () => view.bar.focusSearch(),
         Enter: () => view.nextHit(event.shiftKey ? -1 : 1),

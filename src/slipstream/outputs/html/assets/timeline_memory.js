@@ -89,7 +89,8 @@
   /** Slices whose name, or what is said of them, has the text; the longest first. */
   function hitsOf(data, lanes, text) {
     const wanted = text.toLowerCase();
-    const named = data.names.map((name) => name.toLowerCase().includes(wanted));
+    const named = data.names.map((name, i) => [name, data.readable?.[i], data.descriptions?.[i]]
+      .some((text) => text && text.toLowerCase().includes(wanted)));
     const details = (data.details || []).map((detail) =>
       [detail.title, detail.source || "", ...detail.rows.map((row) => row.join(" "))]
         .join(" ").toLowerCase().includes(wanted));
@@ -98,10 +99,11 @@
       for (let i = 0; i < lane.start.length; i++) {
         if (!named[lane.name_of[i]] && !(lane.detail_of && details[lane.detail_of[i]])) continue;
         const name = data.names[lane.name_of[i]];
-        hits.push({ lane: lane.id, start_us: lane.start[i], duration_us: lane.duration[i], name });
+        hits.push({ lane: lane.id, start_us: lane.start[i], duration_us: lane.duration[i], depth: lane.depth[i], name, isSpan: lane.kind === "structure" });
       }
     }
-    hits.sort((a, b) => b.duration_us - a.duration_us);
+    // Slices first: spans of structure hold many of them.
+    hits.sort((a, b) => a.isSpan - b.isSpan || b.duration_us - a.duration_us);
     const best = hits.slice(0, MOST_HITS).sort((a, b) => a.start_us - b.start_us);
     return Object.assign(best, { total: hits.length, best: Math.max(0, best.indexOf(hits[0])) });
   }
@@ -114,21 +116,23 @@
       start_us: data.start_us,
       end_us: data.end_us,
       steps: data.steps || [],
+      members: data.members,
       lanes: lanes.map((lane) => ({
         id: lane.id, name: lane.name, group: lane.group, kind: lane.kind, unit: lane.unit,
-        collapsed: lane.collapsed, depths: 1 + lane.depth.reduce((a, b) => Math.max(a, b), 0),
+        collapsed: lane.collapsed, member: lane.member, depths: 1 + lane.depth.reduce((a, b) => Math.max(a, b), 0),
       })),
       async slices(from, to, pixels) {
         const shown = lanes.map((lane) => windowOf(lane, from, to, pixels));
-        return { lanes: shown, names: data.names, kinds };
+        return { lanes: shown, names: data.names, readable: data.readable, descriptions: data.descriptions, kinds };
       },
       async search(text) {
-        return hitsOf(data, lanes.filter((lane) => lane.kind !== "counter"), text);
+        return hitsOf(data, lanes.filter((lane) => lane.kind !== "counter" && !repeats(lane)), text);
       },
-      async detail(id, start_us) {
+      async detail(id, start_us, depth) {
         const lane = byId.get(id);
         let at = upperBound(lane.start, start_us + 1e-6) - 1;
         while (at > 0 && Math.abs(lane.start[at - 1] - start_us) < 1e-6) at--;
+        while (lane.depth[at] !== depth && Math.abs(lane.start[at + 1] - start_us) < 1e-6) at++;
         const said = lane.detail_of && lane.detail_of[at] >= 0 && data.details[lane.detail_of[at]];
         const partner = lane.partner_of && lane.partner_of[at];
         return {
@@ -139,6 +143,11 @@
         };
       },
     };
+  }
+
+  /** Whether what a lane shows is on the streams, too. */
+  function repeats(lane) {
+    return lane.kind === "structure" && lane.name === "path";
   }
 
   Timeline.memorySource = memorySource;

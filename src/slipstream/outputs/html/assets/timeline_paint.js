@@ -84,8 +84,8 @@
 
     /** All lanes of a collapsed group in its header. */
     squeezed(row, y) {
-      const height = Math.max(1, (row.height - 4) / row.members.length);
-      row.members.forEach((lane, i) => {
+      const height = Math.max(1, (row.height - 4) / row.squeezed.length);
+      row.squeezed.forEach((lane, i) => {
         this.slices(lane, y + 1 + i * height, { row: height, pad: 0, only: 0, plain: true });
       });
     }
@@ -143,9 +143,15 @@
         const gap = wide > 3 ? 0.75 : 0;
         const at = y + depth * options.row + (tall - high);
         context.fillRect(x0, at, Math.max(wide - gap, 1), high);
-        if (wide > 26 && !options.plain) {
-          const description = count > 1 || !data.descriptions ? "" : data.descriptions[found.name[i]];
-          this.label(count > 1 ? `${count.toLocaleString("en")} slices` : name, description, colour, x0, at + tall / 2, wide);
+        const digits = !options.plain && count === 1 && kinds[found.kind[i]] === "structure" && /\d+$/.exec(name);
+        if (digits && Timeline.widthFor(context, name) > wide - 8) {
+          // Of `x_layers_7` the number says most.
+          this.label(digits[0], "", colour, x0 - 2, at + tall / 2, wide + 4);
+          fill = "";
+        } else if (wide > 26 && !options.plain) {
+          const slice = Timeline.sliceOf(data, found, i);
+          const [text, said] = count > 1 ? [`${count.toLocaleString("en")} slices`, ""] : [view.nameOf(slice), view.saidOf(slice)];
+          this.label(text, said, colour, x0, at + tall / 2, wide);
           fill = "";
         }
       }

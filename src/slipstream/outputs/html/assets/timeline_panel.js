@@ -27,12 +27,15 @@
         make("button", { type: "button", "aria-label": label, title: label, onclick: run }, text);
       this.before = button("↑", "Previous hit (Shift Enter)", () => view.nextHit(-1));
       this.after = button("↓", "Next hit (Enter)", () => view.nextHit(1));
+      this.names = button("HLO names", "HLO names instead of what they do (n)", () => view.toggleNames());
+      this.names.setAttribute("aria-pressed", "false");
       this.legend = make("span", { class: "tl-legend", "aria-hidden": "true" });
       this.element = make(
         "div", { class: "tl-bar" }, this.input, this.before, this.after, this.found,
         button("+", "Zoom in (w)", () => view.zoomAbout(view.middle(), 1 / 2, true)),
         button("−", "Zoom out (s)", () => view.zoomAbout(view.middle(), 2, true)),
         button("Fit", "Show everything (f)", () => view.fit()),
+        this.names,
         this.legend,
       );
       this.input.addEventListener("input", () => this.later());
@@ -82,7 +85,7 @@
 
     kinds(kinds) {
       if (this.legend.childElementCount) return;
-      for (const kind of kinds) {
+      for (const kind of kinds.filter((one) => one !== "structure")) {
         const item = make("span", {}, kind);
         item.style.setProperty("--swatch", `var(--${kind}, ${Timeline.FALLBACK[kind] || "gray"})`);
         this.legend.append(item);
@@ -95,11 +98,13 @@
       this.element = make("div", { class: "tl-tip", hidden: "" });
     }
 
-    show(at, slice, stage) {
+    show(at, slice, stage, view) {
       const { duration } = Timeline.time;
+      const name = view.nameOf(slice);
+      const kind = slice.kind === "structure" ? "" : slice.kind;
       const said = slice.count > 1
-        ? [`${slice.count.toLocaleString("en")} slices`, `${duration(slice.duration_us)}, mostly ${slice.name}`]
-        : [slice.name, [duration(slice.duration_us), slice.kind, slice.description].filter(Boolean).join(" · ")];
+        ? [`${slice.count.toLocaleString("en")} slices`, `${duration(slice.duration_us)}, mostly ${name}`]
+        : [name, [duration(slice.duration_us), kind, view.saidOf(slice)].filter(Boolean).join(" · ")];
       this.say(at, ...said, stage);
     }
 
@@ -144,7 +149,8 @@
       const rows = [["start", instant(slice.start_us, 1e-3)], ["lane", lane]];
       if (slice.duration_us !== undefined) rows.unshift(["duration", duration(slice.duration_us)]);
       const many = slice.count > 1;
-      const title = many ? `${slice.count.toLocaleString("en")} slices, mostly ${slice.name}` : slice.name;
+      const name = this.view.nameOf(slice);
+      const title = many ? `${slice.count.toLocaleString("en")} slices, mostly ${name}` : name;
       const zoom = () => this.view.zoomToSlice(slice);
       this.fill(title || "", rows, "", [[many ? "Zoom in" : "Zoom to it", zoom]]);
       this.say(`${title || "slice"}, ${rows.map((row) => row.join(" ")).join(", ")}`);

@@ -15,6 +15,7 @@
       this.panel.brief(slice);
       this.draw();
       if (this.options.onSelect) this.options.onSelect(slice);
+      this.measureSpan(slice);
       if (slice.count > 1) return undefined;
       let found;
       try {
@@ -26,6 +27,14 @@
       this.partner = found.partner || null;
       this.panel.detail(slice, found);
       return this.draw();
+    }
+
+    /** What a span of structure holds is measured. */
+    measureSpan(slice) {
+      const lane = this.source.lanes.find((one) => one.id === slice.lane);
+      if (!lane || lane.kind !== "structure" || !slice.duration_us) return;
+      this.measure(slice.start_us, slice.start_us + slice.duration_us);
+      if (this.options.onRange) this.options.onRange(...this.range);
     }
 
     select(lane, start_us, more) {
@@ -129,14 +138,14 @@
         this.bar.count(null);
         return this.draw();
       }
-      const source = this.source;
+      const { readings } = this;
       let hits;
       try {
-        hits = await source.search(text, this.from, this.to);
+        hits = await this.source.search(text, this.from, this.to);
       } catch (error) {
         return this.failed(error);
       }
-      if (this.wanted !== text || this.gone || source !== this.source) return undefined;
+      if (this.wanted !== text || this.gone || readings !== this.readings) return undefined;
       this.hits = hits;
       this.hitAt = -1;
       this.bar.count(hits, -1);

@@ -1,4 +1,5 @@
-// A map of parts of a whole: boxes in boxes, each as large as its share.  Click a group to go into
+// A map of parts of a whole: boxes in boxes, each as large as its share; or an icicle, whose boxes hang
+// below the group they belong to, each as wide as its share.  Click a group to go into
 // it; arrows move between boxes, Enter opens one, Backspace goes up.
 //
 // SlipstreamTreemap.mount(element, {path: element of the way up, onLeaf(leaf)}) -> {show(items)}
@@ -9,6 +10,7 @@
   const GAP_PX = 2;
   const ROOM_PX = 56; // less is no room for boxes in a box that is in a box
   const DEEPEST = 5;
+  const ICICLE_PX = 27;
   const LEAST_SHARE = 0.002;
   const MOST_CHILDREN = 60;
 
@@ -119,7 +121,8 @@
       this.width = element.clientWidth;
       this.nodes = new WeakMap();
       const made = [];
-      this.fill(this.node, { x: 0, y: 0, wide: element.clientWidth, tall: element.clientHeight }, 1, made);
+      if (this.isIcicle) this.hang(this.node, 0, element.clientWidth, 0, made);
+      else this.fill(this.node, { x: 0, y: 0, wide: element.clientWidth, tall: element.clientHeight }, 1, made);
       made.forEach((one, i) => { one.tabIndex = i ? -1 : 0; });
       element.replaceChildren(...made);
       this.way();
@@ -136,6 +139,26 @@
         const inside = { x: place.x + GAP_PX, y: place.y + HEAD_PX, wide: place.wide - 2 * GAP_PX - 2, tall: place.tall - HEAD_PX - GAP_PX - 2 };
         this.fill(place.node, inside, depth + 1, made);
       }
+    }
+
+    /** Boxes of a node's children side by side, and those inside them below, as deep as there is room. */
+    hang(node, left, wide, depth, made) {
+      if ((depth + 1) * ICICLE_PX > this.element.clientHeight) return;
+      let x = left;
+      for (const child of childrenOf(node, this.node.value)) {
+        const own = node.value > 0 ? (wide * child.value) / node.value : 0;
+        if (own >= 3) {
+          made.push(this.box({ node: child, x, y: depth * ICICLE_PX, wide: own, tall: ICICLE_PX }, false));
+          this.hang(child, x, own, depth + 1, made);
+        }
+        x += own;
+      }
+    }
+
+    /** As an icicle, or as a map. */
+    shape(isIcicle) {
+      this.isIcicle = isIcicle;
+      this.draw();
     }
 
     box(place, opened) {

@@ -9,6 +9,8 @@
   let view = null;
   let scene = null;
   let range = null;
+  let share = null;
+  let isLinked = false;
 
   // ---- what is in sight ---------------------------------------------------------------------
 
@@ -61,9 +63,9 @@
     for (const op of member.ops) {
       const swatch = make("i", {});
       swatch.style.background = `var(--${op.kind})`;
-      const said = [op.description, op.source].filter(Boolean).join(" · ");
+      const said = [op.readable ? op.name : "", op.description, op.source].filter(Boolean).join(" · ");
       const name = make("button", { type: "button", title: `Find ${op.name}`, onclick: () => find(op.name) },
-        swatch, make("span", {}, op.name), make("b", {}, duration(op.us)),
+        swatch, make("span", {}, op.readable || op.name), make("b", {}, duration(op.us)),
         make("small", {}, said), make("small", {}, percent(op.us / span)));
       list.append(make("li", {}, name));
     }
@@ -103,17 +105,37 @@
     head();
     if (view) {
       view.refresh(source);
+      structure();
       return summarise();
     }
     view = Timeline.mount(at("timeline"), source, {
-      height: "fill", panel: at("selected"), label: "Timeline of the recording",
+      height: "fill", opens: scene.opens_us, panel: at("selected"), label: "Timeline of the recording",
       hint: "Click a slice for details; Shift-drag measures.",
       onError: fail,
-      onView: () => { if (view && !range) soon(); },
+      onView: () => { if (view && !range) soon(); share?.later(); },
+      onSelect: () => share?.later(),
       onRange: (from, to) => { range = from === null ? null : [from, to]; soon(); },
     });
     Viewer.view = view;
+    share = window.SlipstreamShare.follow(view, "timeline");
+    structure();
     return soon();
+  }
+
+  /** Lanes of structure and readable names, for which the first view doesn't wait. */
+  async function structure() {
+    const asked = scene;
+    try {
+      const found = await Viewer.ask("structure", { generation: asked.generation });
+      if (asked !== scene) return;
+      view.extend(Viewer.serverSource(Viewer.withStructure(asked, found)));
+      // A link may lead to a span of structure, which is known only now.
+      if (!isLinked) share.read();
+      isLinked = true;
+      at("timeline").dataset.structure = String(found.length);
+    } catch (error) {
+      fail(error);
+    }
   }
 
   // The state that the server told last, and whether what it means is being shown.

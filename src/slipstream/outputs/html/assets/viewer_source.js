@@ -56,9 +56,10 @@
       first += count;
       return lane;
     });
-    const steps = header.steps.map(([number, start_us, end_us]) =>
-      ({ number, start_us, end_us, name: `step ${number}` }));
-    return { lanes, steps, names: header.names, descriptions: header.descriptions, kinds: header.kinds };
+    const steps = header.steps.map(([member, number, start_us, end_us]) =>
+      ({ member, number, start_us, end_us, name: `step ${number}` }));
+    const { names, readable, descriptions, kinds } = header;
+    return { lanes, steps, names, readable, descriptions, kinds };
   }
 
   function serverSource(scene) {
@@ -70,6 +71,7 @@
       end_us: scene.end_us,
       lanes: scene.lanes,
       stepped: scene.stepped,
+      members: scene.members,
       async slices(from_us, to_us, pixels, wanted) {
         const which = { lanes: ranges(wanted.lanes), tops: ranges(wanted.tops) };
         return unpacked(await ask("slices", { ...around(from_us, to_us), pixels, ...which }, "bytes"));
@@ -82,5 +84,11 @@
     };
   }
 
-  Object.assign(Viewer, { ask, serverSource });
+  /** The scene's lanes with those of structure, which come first in their groups. */
+  function withStructure(scene, found) {
+    const groups = Map.groupBy([...found, ...scene.lanes], (lane) => lane.group);
+    return { ...scene, lanes: [...new Set(scene.lanes.map((lane) => lane.group))].flatMap((name) => groups.get(name)) };
+  }
+
+  Object.assign(Viewer, { ask, serverSource, withStructure });
 })();

@@ -28,6 +28,8 @@ PARTS = {
     "exposed_communication": "exposed communication",
     "exposed_copy": "exposed copies",
 }
+NAMED = 3
+"""ops that the summing-up names"""
 MIN_CHANGE = 0.0005
 """share of the step below which a change is not shown"""
 DOUBT = {
@@ -39,11 +41,16 @@ DOUBT = {
 
 def diff_section(diff: Diff, before: Summary, after: Summary, names: tuple[str, str]) -> Section:
     """Verdict, both bars, where the time went, what moved."""
-    bars = _bars(before.per_step, after.per_step, names)
+    return diff_tables(diff, _bars(before.per_step, after.per_step, names))
+
+
+def diff_tables(diff: Diff, bars: Html | None = None) -> Section:
+    """The same from the comparison itself, which has no summaries to draw as bars."""
     if diff.verdict.verdict == DIFFERENT_PROGRAMS:
-        return Section("diff", "Changes", bars, _lede(diff))
+        return Section("diff", "Changes", join(bars), _lede(diff))
     body = join(
         (
+            tag("p", sum_up(diff), class_="lede"),
             bars,
             _parts(diff.parts),
             _changes(diff),
@@ -51,6 +58,30 @@ def diff_section(diff: Diff, before: Summary, after: Summary, names: tuple[str, 
         )
     )
     return Section("diff", "Changes", body, _lede(diff))
+
+
+def sum_up(diff: Diff) -> str:
+    """The comparison in a sentence: the step, the parts and the ops that changed most."""
+    before, after = diff.before.step_us, diff.after.step_us
+    if not (math.isfinite(before) and math.isfinite(after)) or not before:
+        return "The steps can't be compared."
+    least = MIN_CHANGE * before
+    text = f"The step takes {time_text(after)} instead of {time_text(before)}"
+    parts = [(PARTS.get(p.name, p.name), p.after_us - p.before_us) for p in diff.parts[1:]]
+    moved = sorted((part for part in parts if abs(part[1]) > least), key=lambda part: -abs(part[1]))
+    if moved:
+        text += ": " + ", ".join(f"{name} {signed(us)}" for name, us in moved)
+    sure = [one for one in diff.changes if one.is_beyond_noise is not False]
+    large = [one for one in sure if abs(one.excess_us) > least]
+    large.sort(key=lambda one: -abs(one.excess_us))
+    ops = [f"{o.description or o.category} {signed(o.excess_us)}" for o in large[:NAMED]]
+    if ops:
+        text += f". The largest of {plural(len(large), 'op')} that changed: {', '.join(ops)}"
+    for kind, word in (("new", "added"), ("gone", "gone")):
+        own = [one.excess_us for one in diff.changes if one.kind == kind]
+        if own:
+            text += f"; {plural(len(own), 'op')} {word} ({signed(sum(own))})"
+    return text + "."
 
 
 def signed(us: float) -> str:
@@ -134,6 +165,7 @@ def _changes(diff: Diff) -> Html:
     heading = tag("h3", "Ops that changed most")
     least = MIN_CHANGE * diff.before.step_us
     shown = [change for change in diff.changes if abs(change.excess_us) > least]
+    shown.sort(key=lambda change: -abs(change.excess_us))
     if not shown:
         text = "No op changed enough to matter."
         return join((heading, tag("p", text, class_="empty")))

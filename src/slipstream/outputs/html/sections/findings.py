@@ -47,7 +47,9 @@ def _finding(finding: Finding, diagnosis: Diagnosis, path: str) -> Html:
     amount, below = _amount(finding.gain, diagnosis)
     if finding.is_wrong:
         amount, below = "wrong", "results, not time"
-    text = [tag("h3", _capital(finding.title)), tag("p", _sentence(finding.evidence))]
+    place = f"finding-{finding.rule}"
+    link = tag("a", _capital(finding.title), href=f"#{place}", class_="here")
+    text = [tag("h3", link), tag("p", _sentence(finding.evidence))]
     if finding.exhibits:
         text.append(_exhibits(finding.exhibits[:MAX_EXHIBITS]))
     text += [
@@ -55,7 +57,7 @@ def _finding(finding: Finding, diagnosis: Diagnosis, path: str) -> Html:
     ]
     text.append(_basis(finding, path))
     gain = tag("div", amount, tag("small", below), class_="gain")
-    return tag("li", gain, tag("div", text), class_="finding", data_rule=finding.rule)
+    return tag("li", gain, tag("div", text), class_="finding", id=place, data_rule=finding.rule)
 
 
 def _amount(gain: Gain, diagnosis: Diagnosis) -> tuple[str, str]:

@@ -19,6 +19,7 @@ def hosts_section(result: Hosts) -> Section:
         number("Compute"),
         number("Exposed communication", wide=True),
         number("Idle", wide=True),
+        number("Others wait for it", wide=True),
         number("Starts later by", wide=True),
         number("Clock ahead by", wide=True),
     ]
@@ -31,10 +32,11 @@ def hosts_section(result: Hosts) -> Section:
             us_cell(row.compute_us),
             us_cell(row.exposed_communication_us),
             us_cell(row.idle_us),
+            us_cell(row.caused_us),
             us_cell(row.start_skew_us),
             us_cell(row.clock_offset_us),
         ]
-        for row in result.rows
+        for row in result.ranked
     ]
     body = join((table(columns, rows, "Devices of the run"), notes_of(result.notes)))
     return Section("hosts", "Hosts", body, _hosts_lede(result), str(result.devices))
@@ -45,6 +47,7 @@ def _hosts_lede(result: Hosts) -> str:
     if result.compute_spread is not None:
         text += f" The slowest computes {share_text(result.compute_spread)} longer than the median."
     if result.slow:
-        names = ", ".join(one.row.device for one in result.slow[:4])
+        of = " of {}" if result.hosts > 1 else ""
+        names = ", ".join(one.row.device + of.format(one.row.host) for one in result.slow[:4])
         text += f" Slow, or with more to compute: {names}."
     return text

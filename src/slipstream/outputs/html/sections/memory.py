@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from slipstream.analyses.memory import Maker, Memory, ProgramMemory
 from slipstream.outputs.formatting import file_name, plural, ratio, share_text
-from slipstream.outputs.html.charts import BarPart, ChartCurve, bar, chart, curves, legend, thinned
+from slipstream.outputs.html.charts import (
+    BarPart,
+    ChartCurve,
+    Lane,
+    bar,
+    chart,
+    curves,
+    lanes,
+    legend,
+    thinned,
+)
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.tables import Row, TableColumn, bytes_cell, named_cell, number, table
 from slipstream.units import format_bytes
 
+MOST_DRAWN = 12
+"""buffers whose lives are drawn"""
 POINTS = 600
 """points of a curve: more than a screen shows"""
 
@@ -20,7 +32,12 @@ def memory_section(result: Memory) -> Section:
         text = "The programs that ran were not recorded, so their memory use is unknown."
         return Section("memory", "Memory", tag("p", text, class_="empty"))
     first, *others = result.programs
-    parts = [_memory_bar(first, result.capacity_bytes), _memory_curve(first), _makers(first)]
+    parts = [
+        _memory_bar(first, result.capacity_bytes),
+        _memory_curve(first),
+        _lives(first),
+        _makers(first),
+    ]
     if others:
         rows: list[Row] = [[one.program, bytes_cell(one.peak_bytes)] for one in others]
         made = table(
@@ -77,6 +94,24 @@ def _memory_curve(program: ProgramMemory) -> Html | None:
     )
     facts = [plural(len(sizes), "instruction"), "one iteration per loop"]
     return chart("Temporaries along the schedule", facts, plot, tall=True)
+
+
+def _lives(program: ProgramMemory) -> Html | None:
+    """From where to where in the schedule the largest buffers of the peak are alive."""
+    places = {name: at for at, (name, _) in reversed(list(enumerate(program.timeline)))}
+    end = len(program.timeline)
+    temporary = [one for one in program.makers if one.kind == "temporary"]
+    if end < 2 or not temporary:
+        return None
+    peak = places.get(program.peak_at, 0)
+    drawn = [Lane("the peak", [(peak, peak + 1, "bad", f"at {program.peak_at}")])]
+    for one in temporary[:MOST_DRAWN]:
+        born, last = places.get(one.instruction, 0), places.get(one.last_use, end)
+        what = f"{format_bytes(one.bytes)}, {one.shape}, until {one.last_use or 'the end'}"
+        name = f"{format_bytes(one.bytes)} {one.description or one.instruction}"
+        drawn.append(Lane(name, [(born, max(last, born + 1), "accent", what)]))
+    heading = tag("h3", "Where buffers of the peak are alive")
+    return join((heading, lanes(drawn, "Alive along the schedule", end)))
 
 
 def _makers(program: ProgramMemory) -> Html:

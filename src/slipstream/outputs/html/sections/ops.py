@@ -14,6 +14,7 @@ from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.step_data import OpKey
 
 GROUPINGS = (("scope", "Scope"), ("phase", "Phase"), ("source", "Source"), ("category", "Category"))
+SHAPES = (("map", "Map"), ("icicle", "Icicle"))
 MIN_SCOPED = 0.3
 """share of device time that must have a scope for the map to group by scope"""
 
@@ -28,9 +29,14 @@ def ops_section(found: Results) -> Section:
         tag("button", text, type="button", data_by=by, aria_pressed=str(by == chosen).lower())
         for by, text in GROUPINGS
     ]
+    shapes = [
+        tag("button", text, type="button", data_shape=shape, aria_pressed=str(not at).lower())
+        for at, (shape, text) in enumerate(SHAPES)
+    ]
     tools = tag(
         "div",
         tag("div", buttons, class_="choice", role="group", aria_label="Group the map by"),
+        tag("div", shapes, class_="choice", role="group", aria_label="Draw as"),
         tag("p", id="map-path", class_="path", aria_live="polite"),
         class_="maptools",
     )
@@ -70,6 +76,13 @@ def _table(found: Results) -> Html:
         spellcheck="false",
     )
     state = tag("span", id="ops-state", role="status")
+    each = (
+        tag(
+            "button", "Each op", type="button", id="ops-each", class_="button", aria_pressed="false"
+        )
+        if any(len(one.instructions) > 1 for one in found.ops.groups)
+        else None
+    )
     has_roof = any(row.roof_share is not None for row in found.roofline.rows)
     titles = [
         ("op", "Op", None),
@@ -93,7 +106,7 @@ def _table(found: Results) -> Html:
     more = tag("button", "Show more", type="button", id="ops-more", class_="button showall")
     return join(
         (
-            tag("div", search, state, class_="searchbar"),
+            tag("div", search, each, state, class_="searchbar"),
             tag("div", made, class_="scroll", role="region", aria_label="Ops", tabindex=0),
             more,
         )
@@ -113,6 +126,7 @@ def ops_data(found: Results) -> list[dict[str, Any]]:
     roof = {(row.program, row.instruction): row for row in found.roofline.rows}
     room = {(row.program, row.instruction): row for row in found.slack.rows}
     links = {(row.program, row.instruction): row for row in found.collectives.rows}
+    groups = _groups(found)
     data = []
     for op in found.ops.ops:
         key = key_of(op)
@@ -127,6 +141,7 @@ def ops_data(found: Results) -> list[dict[str, Any]]:
             "scope": op.scope,
             "source": op.source,
             "text": op.description,
+            "group": groups.get((op.program, op.instruction)),
         }
         if key in hidden:
             one |= _exposed(hidden[key])
@@ -141,6 +156,16 @@ def ops_data(found: Results) -> list[dict[str, Any]]:
             one |= {"bus": links[key].bus_bandwidth, "link": links[key].link_share}
         data.append({name: value for name, value in one.items() if value not in ("", None)})
     return data
+
+
+def _groups(found: Results) -> dict[OpKey, int]:
+    """The number of each op's group, if it has equals."""
+    return {
+        (group.program, name): number
+        for number, group in enumerate(found.ops.groups)
+        if len(group.instructions) > 1
+        for name in group.instructions
+    }
 
 
 def _exposed(op: Overlapped) -> dict[str, Any]:

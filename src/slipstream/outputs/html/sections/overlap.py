@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from slipstream.analyses.layers import LayerExposure
 from slipstream.analyses.overlap import Overlap, Overlapped
 from slipstream.analyses.slack import Slack, SlackRow
 from slipstream.outputs.formatting import file_name, share_text, time_text
-from slipstream.outputs.html.charts import BarPart, bar
+from slipstream.outputs.html.charts import BarPart, Lane, bar, chart, columns, lanes
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.report_data import Results
@@ -22,16 +25,74 @@ from slipstream.outputs.html.tables import (
 )
 
 HIDERS = 3
+MOST_DRAWN = 16
+"""collectives and copies in the picture of slack: the longest"""
 
 
 def overlap_section(found: Results) -> Section:
     """Which compute hid which collective and copy."""
-    result = found.overlap
+    return overlap_tables(found.overlap, found.slack, found.layers)
+
+
+def overlap_tables(
+    result: Overlap, slack: Slack | None = None, layers: Sequence[LayerExposure] = ()
+) -> Section:
+    """The same from the results themselves."""
     if not result.ops:
         text = "This program has no collectives and no copies."
         return Section("overlap", "Overlap", tag("p", text, class_="empty"))
-    body = join((_phases(result), _ops(result), _slack(found.slack)))
+    slacks = slack_table(slack) if slack else None
+    body = join((_phases(result), layers_chart(layers), _ops(result), slacks))
     return Section("overlap", "Overlap", body, _lede(result))
+
+
+def layers_chart(layers: Sequence[LayerExposure]) -> Html | None:
+    """Exposed time of each layer, forward and backward, as columns; None with fewer than two."""
+    own = [one for one in layers if one.number >= 0 and one.communication_us + one.copy_us > 0]
+    numbers = sorted({one.number for one in own})
+    if len(numbers) < 2:
+        return None
+    stacks: dict[int, list[BarPart]] = {number: [] for number in numbers}
+    for one in own:
+        for what, us, kind in (
+            ("communication", one.communication_us, "communication"),
+            ("copies", one.copy_us, "copy"),
+        ):
+            if us > 0:
+                name = f"{one.layer}, {one.phase or 'other'}, {what}"
+                stacks[one.number].append(BarPart(name, us, kind, time_text(us)))
+    sums = {number: sum(part.value for part in parts) for number, parts in stacks.items()}
+    most = max(sums.values())
+    worst = max(sums, key=lambda number: sums[number])
+    said = ", ".join(f"{number}: {time_text(us)}" for number, us in sums.items())
+    drawn = columns(list(stacks.values()), f"Exposed time by layer: {said}", most)
+    plot = tag("div", drawn, tag("span", time_text(most), class_="most"), class_="plot")
+    ends = tag("div", tag("span", f"layer {numbers[0]}"), tag("span", f"layer {numbers[-1]}"),
+               class_="ends")  # fmt: skip
+    outside = sum(one.communication_us + one.copy_us for one in layers if one.number < 0)
+    facts = [f"most in layer {worst}", f"{time_text(outside)} outside of layers"]
+    return chart("Exposed time by layer", facts, join((plot, ends)), tall=True)
+
+
+def slack_chart(rows: Sequence[SlackRow], wall_us: float) -> Html:
+    """Each collective and copy where it ran in the step, and the slack behind it."""
+    longest = sorted(rows, key=lambda row: -row.total_us)[:MOST_DRAWN]
+    drawn = [
+        Lane(
+            row.description or row.instruction,
+            [
+                (
+                    row.start_us,
+                    row.end_us,
+                    row.kind,
+                    f"runs {time_text(row.end_us - row.start_us)}",
+                ),
+                (row.end_us, row.latest_end_us, "soft", f"slack {time_text(row.slack_us)}"),
+            ],
+        )
+        for row in sorted(longest, key=lambda row: row.start_us)
+    ]
+    return lanes(drawn, "Where it ran, and its slack", wall_us)
 
 
 def _lede(result: Overlap) -> str:
@@ -119,7 +180,8 @@ def _hiders(op: Overlapped) -> Html:
     return tag("span", parts if parts else "–")
 
 
-def _slack(result: Slack) -> Html:
+def slack_table(result: Slack) -> Html:
+    """How much later each collective and copy could end."""
     heading = tag("h3", "Slack")
     if not result.rows:
         return join((heading, notes_of(result.notes)))
@@ -138,7 +200,8 @@ def _slack(result: Slack) -> Html:
     ]
     rows = [_slack_row(row) for row in result.rows]
     made = table(columns, rows, "Slack of collectives and copies", 10, "slipstream slack --json")
-    return join((heading, tag("p", text, class_="lede"), made, notes_of(result.notes)))
+    drawn = slack_chart(result.rows, result.wall_us)
+    return join((heading, tag("p", text, class_="lede"), drawn, made, notes_of(result.notes)))
 
 
 def _slack_row(row: SlackRow) -> Row:

@@ -26,8 +26,9 @@ def overview_section(found: Results) -> Section:
     parts = [
         _figures(found),
         step_bar(times, "The median step"),
-        _phases(found.summary),
+        phases_bar(found.summary),
         _steps(found),
+        tag("p", found.detail, class_="note") if found.detail else join(()),
         warnings(found.summary),
     ]
     return Section("overview", "Overview", join(parts), _lede(found))
@@ -140,7 +141,8 @@ def _mfu(found: Results) -> tuple[str, str, str, bool] | None:
     return "MFU", share_text(roof.mfu), f"of {roof.model}'s {roof.dtype} peak{more}", False
 
 
-def _phases(summary: Summary) -> Html | None:
+def phases_bar(summary: Summary) -> Html | None:
+    """Device time by phase; None if there is only one."""
     phases = {name: us for name, us in summary.phases_us.items() if us}
     if len(phases) < 2:
         return None

@@ -28,7 +28,16 @@ from slipstream.outputs.html.tables import (
     table,
     us_cell,
 )
+from slipstream.outputs.terminal.compiled.what_if import (
+    change_text,
+    grid,
+    hidden_text,
+    needs_text,
+    now_text,
+    rate_text,
+)
 from slipstream.results.prediction import Prediction
+from slipstream.results.what_if import NetworkCase, NetworkTransfer, NetworkWhatIf
 from slipstream.units import format_bytes
 
 BASES = {"measured": "p0", "calibrated": "p1", "modelled": "p2", "default": "p4"}
@@ -43,6 +52,7 @@ def prediction_section(predictions: Sequence[Prediction]) -> Section:
             _basis(predictions),
             join(_unknown(one, len(predictions) > 1) for one in predictions),
             join(_waits(one, len(predictions) > 1) for one in predictions),
+            join(_what_if(one.what_if, one.machine) for one in predictions if one.what_if),
             _messages(predictions),
         )
     )
@@ -218,6 +228,99 @@ def _waits(one: Prediction, several: bool) -> Html:
         for wait in one.waits
     ]
     return join((heading, table(columns, rows, f"Waits on {one.machine}", 10)))
+
+
+def _what_if(found: NetworkWhatIf, machine: str) -> Html:
+    """What crosses the network, and the step on other networks."""
+    now = found.now
+    heading = tag("h3", f"Other networks between {found.between} of {machine}")
+    if not found.transfers:
+        text = "Nothing of this program crosses the network, so no network changes it."
+        return join((heading, tag("p", text, class_="empty")))
+    network = f"{rate_text(now.gbps)} per host with a latency of {time_text(now.latency_us)}"
+    text = f"The machine has {network}. {_sentence(hidden_text(found))}"
+    crossing = tag("h3", f"What crosses the network between {found.between}")
+    return join((heading, tag("p", text), _networks(found), crossing, _transfers(found.transfers)))
+
+
+def _networks(found: NetworkWhatIf) -> Html:
+    """The step on each network: a row for each latency, if all combinations are there."""
+    made = grid(found.cases)
+    return _grid(found, *made) if made is not None else _listed(found)
+
+
+def _grid(found: NetworkWhatIf, rates: Sequence[float], latencies: Sequence[float]) -> Html:
+    by_network = {(case.gbps, case.latency_us): case for case in found.cases}
+    columns = [TableColumn("Latency")]
+    columns += [number(now_text(rate_text(one), one, found.now.gbps)) for one in rates]
+    rows: list[Row] = []
+    for latency in latencies:
+        shown = now_text(time_text(latency), latency, found.now.latency_us)
+        cases = [by_network[gbps, latency] for gbps in rates]
+        steps = [_time(case.step_us, change_text(case, found.now)) for case in cases]
+        rows.append([Cell(shown, latency), *steps])
+    return table(columns, rows, f"Steps with other networks between {found.between}")
+
+
+def _listed(found: NetworkWhatIf) -> Html:
+    columns = [
+        TableColumn("Network, per host"),
+        number("Latency"),
+        number("Step"),
+        number("Change"),
+        number("Waits per step"),
+    ]
+    cases = [found.now, *(case for case in found.cases if not _is_same(case, found.now))]
+    rows: list[Row] = [
+        [
+            Cell(rate_text(case.gbps) + (" (now)" if case is found.now else ""), case.gbps),
+            us_cell(case.latency_us),
+            us_cell(case.step_us),
+            Cell(change_text(case, found.now), case.step_us),
+            us_cell(case.wait_us),
+        ]
+        for case in cases
+    ]
+    return table(columns, rows, f"Steps with other networks between {found.between}", len(rows))
+
+
+def _is_same(one: NetworkCase, other: NetworkCase) -> bool:
+    return (one.gbps, one.latency_us) == (other.gbps, other.latency_us)
+
+
+def _transfers(transfers: Sequence[NetworkTransfer]) -> Html:
+    """Each collective that crosses the network: its slack, and what would hide it."""
+    columns = [
+        TableColumn("Transfer"),
+        TableColumn("Source", is_wide=True),
+        number("Times", wide=True),
+        number("Sends"),
+        number("Slack"),
+        number("Takes", wide=True),
+        number("Waits per step"),
+        number("Needs, Gb/s per host"),
+    ]
+    rows: list[Row] = [
+        [
+            named_cell(one.description, one.instruction),
+            tag("span", file_name(one.source), class_="c at"),
+            count_cell(one.times),
+            bytes_cell(one.bytes),
+            us_cell(one.slack_us),
+            us_cell(one.us),
+            us_cell(one.wait_us),
+            Cell(needs_text(one).removesuffix(" Gb/s"), one.needs_gbps),
+        ]
+        for one in transfers
+    ]
+    made = table(columns, rows, "Transfers over the network", 10, "slipstream predict --json")
+    note = "–: latency or another link takes longer than the slack, at any bandwidth."
+    is_short = any(one.needs_gbps is None for one in transfers)
+    return join((made, tag("p", note, class_="note") if is_short else None))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _messages(predictions: Sequence[Prediction]) -> Html | None:

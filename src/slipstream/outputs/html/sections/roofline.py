@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from slipstream.analyses.roofline import Roofline, RooflineRow
 from slipstream.outputs.formatting import file_name, share_text, time_text
-from slipstream.outputs.html.charts import share_bar
-from slipstream.outputs.html.markup import join, tag
+from slipstream.outputs.html.charts import Dot, chart, roofs_plot, share_bar
+from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.tables import (
     Cell,
@@ -42,7 +42,36 @@ def roofline_section(result: Roofline) -> Section:
     shown = [_roof_row(row, times) for row in rows[:MOST_LOST]]
     made = table(columns, shown, "Ops against the roof", more="slipstream roofline --json")
     heading = tag("h3", "Largest losses")
-    return Section("roofline", "Roofline", join((heading, made)), _roof_lede(result, rows))
+    body = join((_plot(result, rows), heading, made))
+    return Section("roofline", "Roofline", body, _roof_lede(result, rows))
+
+
+def _plot(result: Roofline, rows: list[RooflineRow]) -> Html | None:
+    """Ops by arithmetic intensity and achieved rate, under the roofs; areas are times."""
+    known = [row for row in rows if row.flops and row.bytes and row.flops_rate > 0]
+    if not known or not result.peak_flops or not result.memory_bandwidth:
+        return None
+    most = max(row.per_step_us for row in known)
+    dots = [
+        Dot(
+            row.flops / row.bytes,
+            row.flops_rate / 1e12,
+            (row.per_step_us / most) ** 0.5,
+            "accent" if row.bound == "compute" else "copy",
+            f"{row.description or row.instruction}: {row.flops_rate / 1e12:,.1f} TFLOP/s, "
+            f"{share_text(row.roof_share or 0.0, 0)} of the roof, {time_text(row.per_step_us)}",
+        )
+        for row in known
+    ]
+    roofs = (result.memory_bandwidth / 1e12, result.peak_flops / 1e12)
+    label = f"{len(dots)} ops by FLOP per byte and TFLOP/s; the table has their numbers"
+    drawn = roofs_plot(dots, roofs, label, ("FLOP per byte", "TFLOP/s"))
+    facts = [
+        f"{result.peak_flops / 1e12:,.0f} TFLOP/s ({result.dtype})",
+        f"{result.memory_bandwidth / 1e12:.2g} TB/s",
+        "areas are times; blue: bound by compute, violet: by memory",
+    ]
+    return chart("Ops under the roof", facts, drawn)
 
 
 def _roof_lede(result: Roofline, rows: list[RooflineRow]) -> str:

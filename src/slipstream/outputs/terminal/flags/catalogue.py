@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from slipstream.flags.catalogue.catalogue import Flag
+from slipstream.flags.catalogue.libtpu import VARIABLE
 from slipstream.flags.catalogue.replacements import replacement_of
 from slipstream.outputs.terminal.layout import elide, pad, paragraph, wrap
 
 if TYPE_CHECKING:
     from slipstream.flags.catalogue.history import FlagHistory
+    from slipstream.flags.catalogue.libtpu import LibtpuCatalogue
+    from slipstream.flags.catalogue.libtpu_flag import LibtpuFlag
     from slipstream.flags.explain import Explanation, FlagDiff
 
 MAX_NAME_WIDTH = 52
 """columns for names; longer ones are never cut, so that they can be copied"""
 MIN_TEXT_WIDTH = 16
 """columns reserved for a default"""
+MAX_DEFAULT = 19
+"""columns for a default of libtpu: as many as the largest number has"""
 INDENT = "  "
 UNVERIFIED = "The flag is gone from the releases; no public source gives the reason."
 JUDGED = "Benefits and risks are our judgement: the source only describes the flag."
@@ -50,6 +55,32 @@ def render_list(version: str, flags: Sequence[Flag], total: int, width: int = 80
     lines = _lines([["flag", "set in", "type", "default"], *rows], width) if rows else []
     shown = "" if len(flags) == total else f"{len(flags)} of "
     return Text("\n".join([*lines, f"jaxlib {version}: {shown}{total} flags"]))
+
+
+def libtpu_list_json(catalogue: LibtpuCatalogue, flags: Sequence[LibtpuFlag]) -> dict[str, Any]:
+    """What `flags list --tpu --json` prints."""
+    return {
+        "libtpu": catalogue.version,
+        "instead_of": catalogue.instead_of,
+        "flags": [asdict(flag) for flag in flags],
+    }
+
+
+def render_libtpu_list(catalogue: LibtpuCatalogue, flags: Sequence[LibtpuFlag]) -> Text:
+    """A table of flags of libtpu; their names are long, so they come last and are never cut."""
+    rows = [["type", "default", "set in", "flag"]]
+    for flag in flags:
+        place = "both" if flag.in_compiler_options else "args"
+        rows.append([flag.short_kind, elide(_default(flag.default), MAX_DEFAULT), place, flag.name])
+    sizes = [max(len(row[at]) for row in rows) for at in range(3)]
+    lines = [
+        INDENT.join([*(pad(text, size) for text, size in zip(row, sizes, strict=False)), row[3]])
+        for row in rows
+        if flags
+    ]
+    total = len(catalogue.flags)
+    shown = "" if len(flags) == total else f"{len(flags)} of "
+    return Text("\n".join([*lines, f"{catalogue.label}: {shown}{total} flags"]))
 
 
 def _lines(rows: Sequence[Sequence[str]], width: int, indent: str = "") -> list[str]:
@@ -109,9 +140,13 @@ def _setting_lines(found: Explanation, width: int) -> list[str]:
 
 def _flag_lines(found: Explanation, width: int) -> list[str]:
     """Type, default and places in this release, then the history."""
+    is_of_libtpu = found.libtpu_flag is not None or found.libtpu_history is not None
+    if is_of_libtpu and found.flag is None and found.history is None:
+        return _libtpu_lines(found, width)
     lines: list[str] = []
     if found.flag is None:
-        lines.append(f"not in jaxlib {found.jaxlib_version}")
+        other = "" if found.history else f" or libtpu {found.libtpu_version}"
+        lines.append(f"not in jaxlib {found.jaxlib_version}{other}")
     else:
         flag = found.flag
         default = "not known" if flag.default is None else _default(flag.default)
@@ -126,6 +161,24 @@ def _flag_lines(found: Explanation, width: int) -> list[str]:
     if found.history is not None:
         lines += _history_lines(found.history, found.is_current, width)
     return lines
+
+
+def _libtpu_lines(found: Explanation, width: int) -> list[str]:
+    flag, past = found.libtpu_flag, found.libtpu_history
+    if flag is None:
+        lines = [f"not in libtpu {found.libtpu_version}"]
+    else:
+        also = " and compiler_options" if flag.in_compiler_options else " only"
+        default = f"default {_default(flag.default)}, set in {VARIABLE}{also}"
+        label = f"libtpu {found.libtpu_version}: "
+        lines = paragraph(f"{flag.short_kind}, {default}", width, label, INDENT)
+        lines += wrap(flag.words, width, ", ", INDENT) if flag.words else []
+    if past is None:
+        return lines
+    until = "still there in" if past.is_current else "last seen in"
+    return lines + wrap(
+        [f"history: first seen in libtpu {past.first}", f"{until} {past.last}"], width
+    )
 
 
 def _long_places(flag: Flag) -> str:
@@ -183,21 +236,25 @@ def render_diff(found: FlagDiff, width: int = 80) -> Text:
     """What changes between two jaxlib releases, breaking changes first."""
     sections = [
         ("removed", _removed_lines(found, width)),
-        ("set in another place", _place_lines(found, width)),
+        (_moved(found), _place_lines(found, width)),
         ("new default", _default_lines(found, width)),
         ("added", _added_lines(found, width)),
     ]
-    lines = [f"jaxlib {found.old} → {found.new}"]
+    lines = [f"{found.library} {found.old} → {found.new}"]
     for title, body in sections:
         if body:
             lines += ["", title, *body]
     counts = (
         f"{len(found.removed)} removed",
-        f"{len(found.places)} set in another place",
+        f"{len(found.places)} {_moved(found)}",
         f"{len(found.defaults)} with a new default",
         f"{len(found.added)} added",
     )
     return Text("\n".join([*lines, "", *wrap(counts, width)]))
+
+
+def _moved(found: FlagDiff) -> str:
+    return "set in another place" if found.library == "jaxlib" else "with another type"
 
 
 def _removed_lines(found: FlagDiff, width: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Predicted and measured, side by side."""
 
-from slipstream.outputs.terminal.plan_agreement import agreement_lines
+from slipstream.outputs.terminal.compiled.plan_agreement import agreement_lines
 from slipstream.results.planning import MEASURED, Agreement, Candidate, MachinePlan, PlanCounts
 from slipstream.results.tuning import OK
 

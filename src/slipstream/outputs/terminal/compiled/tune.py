@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -219,6 +219,36 @@ def _knobs(knobs: Sequence[KnobEffect], width: int, top: int) -> list[Line]:
     return table_lines(columns, rows, width, top)
 
 
+def _second_opinion(tuning: Tuning, best: TrialResult) -> Iterator[str]:
+    """Whether the compiler's own estimate of its operations calls the best faster, too.
+
+    It counts no links, so a setting that only hides communication leaves it as it is.
+    """
+    before = tuning.baseline.compiler_cycles if tuning.baseline is not None else None
+    if not before or not best.compiler_cycles or not best.settings:
+        return
+    if best.compiler_cycles < before:
+        yield f"XLA's own cycles agree: {best.compiler_cycles / before - 1:+.1%} for the best"
+        return
+    agreed = [
+        one
+        for one in tuning.trials
+        if one.is_scored
+        and (one.change or 0.0) < 0
+        and one.compiler_cycles
+        and one.compiler_cycles < before
+    ]
+    opinion = f"XLA's own cycles say {best.compiler_cycles / before - 1:+.1%} of the best"
+    if not agreed:
+        yield f"{opinion}; no candidate is faster by both"
+        return
+    one = min(agreed, key=lambda tried: tried.change or 0.0)
+    yield (
+        f"{opinion}; the best by both is {one.number}: {one.change:+.1%} simulated, "
+        f"{(one.compiler_cycles or 0) / before - 1:+.1%} in cycles"
+    )
+
+
 def study_notes(tuning: Tuning) -> list[str]:
     """Notes on the numbers of a study."""
     found = []
@@ -232,10 +262,11 @@ def study_notes(tuning: Tuning) -> list[str]:
             f"gain is {gain}{ties}"
         )
     if is_slice(tuning.machine) and best is not None and best.basis == "simulated":
-        found.append(
+        found += [
             "no step of a TPU was measured: these are XLA's own cycles and a model of the links "
-            "with published figures; time the best on the TPUs before you rely on it"
-        )
+            "with published figures; time the best on the TPUs before you rely on it",
+            *_second_opinion(tuning, best),
+        ]
     if (floor := tuning.noise_floor) is not None:
         found.append(
             f"noise floor: the baseline against itself changed by {floor.change:+.1%} "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.common import (
     DumpsOption,
+    FlatOption,
     JsonOption,
     PathArgument,
     RunOption,
@@ -16,13 +17,18 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
+    with_tables,
 )
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
 
+if TYPE_CHECKING:
+    from slipstream.analyses.op_groups import ScopeTotal
+
 DEFAULT_TOP = 20
 
 
+@with_tables
 def ops(
     path: PathArgument,
     by: Annotated[
@@ -32,6 +38,13 @@ def ops(
             help="Group by instruction, category, phase, scope, source or kernel.",
         ),
     ] = "instruction",
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="With --by scope: a tree of scopes with totals, N levels deep."
+        ),
+    ] = None,
+    flat: FlatOption = False,
     top: TopOption = None,
     whole: WholeOption = False,
     run: RunOption = None,
@@ -40,8 +53,9 @@ def ops(
 ) -> None:
     """Show device time by instruction, scope, phase or source line.
 
-    The longest come first. Times are per step; with --all, for the whole recording. Shares are of
-    all device time.
+    The longest come first. Equal ops of unrolled layers are one line: the same computation on the
+    same shapes, in the same phase, line and scope but for the layer's number. Times are per step;
+    with --all, for the whole recording. Shares are of all device time.
     """
     # Loaded while the profile is being read.
     from slipstream.analyses.ops import GROUPINGS
@@ -50,10 +64,21 @@ def ops(
 
     if by not in GROUPINGS:
         raise BadInput(no_such("grouping", by, GROUPINGS))
+    if depth is not None and by != "scope":
+        raise BadInput(
+            f"--depth is for scopes, not for --by {by}; type: --by scope --depth {depth}"
+        )
     profile = open_profile(path, run, dumps)
     result = analyse(profile, by=by, whole=whole)
+    tree: tuple[ScopeTotal, ...] = ()
+    if by == "scope" and (json or depth is not None):
+        tree = analyse(profile, whole=whole).tree(depth, flat)
     if json:
-        return show_json(ops_json(result, top))
+        return show_json(ops_json(result, top, tree))
+    if depth is not None:
+        from slipstream.outputs.terminal.ops import render_scope_tree
+
+        return show(lambda width: render_scope_tree(result, tree, width, top))
     from slipstream.outputs.terminal.ops import render_ops
 
-    show(lambda width: render_ops(result, width, top or DEFAULT_TOP))
+    show(lambda width: render_ops(result, width, top or DEFAULT_TOP, flat))

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slipstream.cli.common import JsonOption, echo, open_profile, show, show_json
+from slipstream.cli.common import (
+    FlatOption,
+    JsonOption,
+    echo,
+    note,
+    open_profile,
+    show,
+    show_json,
+    with_tables,
+)
 from slipstream.errors import BadInput, CheckFailed
 
 PROFILE = "Profile, or a timeline written by `predict --timeline`."
 
 
+@with_tables
 def diff(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help=PROFILE)],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="The same for the changed run.")],
@@ -19,7 +30,7 @@ def diff(
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit with 1 if the step got slower by more than this, beyond noise: 2%.",
+            help="Exit with 1 if the step got slower by more than this, beyond noise: 2 or 2%.",
         ),
     ] = None,
     top: Annotated[
@@ -27,6 +38,11 @@ def diff(
         typer.Option(
             metavar="N", min=1, help="Number of ops to print.  [default: 10; all with --json]"
         ),
+    ] = None,
+    flat: FlatOption = False,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Also write a page: changes, flags, both timelines."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -41,11 +57,17 @@ def diff(
     from slipstream.analyses.diff.diff import diff as analyse
     from slipstream.outputs.terminal.diff import TOP, diff_json, gate_line, render_diff
 
-    found = analyse(open_profile(before), open_profile(after))
+    sides = open_profile(before), open_profile(after)
+    found = analyse(*sides)
+    if html is not None:
+        from slipstream.outputs.html.diff import write_diff
+
+        write_diff(found, sides, (Path(before).name, Path(after).name), html)
+        note(f"page: {html}")
     if json:
-        show_json(diff_json(found, top, limit))
+        show_json(diff_json(found, top, limit), html)
     else:
-        show(lambda width: render_diff(found, width, top or TOP))
+        show(lambda width: render_diff(found, width, top or TOP, flat), html)
     if limit is None:
         return
     slower = is_slower_than(found.verdict, limit)
@@ -60,15 +82,19 @@ def diff(
         echo(said)
 
 
-def parse_gate(text: str) -> float:
-    """`2%` or `0.02` as a share; BadInput for anything else."""
+def parse_gate(text: str, option: str = "--gate") -> float:
+    """`2%` or `2` as a share; BadInput for anything else."""
+    shown = text.strip()
     try:
-        number = float(text.strip().removesuffix("%"))
+        number = float(shown.removesuffix("%"))
     except ValueError:
-        raise BadInput(f"{text!r} is not a limit; expected a percentage: --gate 2%") from None
-    is_percentage = text.strip().endswith("%")
-    if not is_percentage and number >= 1:
-        raise BadInput(f"{text!r} would be {number:.0%}; did you mean --gate {text.strip()}%?")
+        raise BadInput(f"{text!r} is not a limit; expected a percentage: {option} 2%") from None
     if not 0 <= number < 1000:
-        raise BadInput(f"{text!r} is not a limit; expected a percentage: --gate 2%")
-    return number / 100 if is_percentage else number
+        raise BadInput(f"{text!r} is not a limit; expected a percentage: {option} 2%")
+    if 0 < number < 1 and not shown.endswith("%"):
+        # Some tools take 0.02 for 2%, others for 0.02%: a gate must not guess.
+        raise BadInput(
+            f"{text!r} may be {number:.2%} or {number / 100:.2%}; write the sign: "
+            f"{option} {number * 100:g}%"
+        )
+    return number / 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ from slipstream.outputs.formatting import (
     share_text,
     time_text,
 )
+from slipstream.outputs.terminal.compiled.what_if import render_what_if, what_if_json
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -30,12 +31,21 @@ from slipstream.units import format_bytes
 
 Cell = Callable[[Prediction], str]
 
+_WIDE = 110
+"""columns of a terminal from which on waits also say what they wait for"""
 
-def prediction_json(predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """What `predict --json` and `simulate --json` print: of several machines, a list."""
-    if len(predictions) == 1:
-        return _json(predictions[0])
-    return {"predictions": [_json(prediction) for prediction in predictions]}
+
+def prediction_json(
+    predictions: Sequence[Prediction], regressions: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """What `predict --json` and `simulate --json` print: of several machines, a list.
+
+    `regressions` are those against a baseline, in the same order.
+    """
+    found = [_json(prediction) for prediction in predictions]
+    for data, regression in zip(found, regressions, strict=False):
+        data["regression"] = regression
+    return found[0] if len(found) == 1 else {"predictions": found}
 
 
 def _json(prediction: Prediction) -> dict[str, Any]:
@@ -62,6 +72,9 @@ def _json(prediction: Prediction) -> dict[str, Any]:
         "waits": [asdict(wait) for wait in prediction.waits],
         "messages": [asdict(notice) for notice in prediction.messages],
         "unknown": [asdict(kernel) for kernel in prediction.unknown],
+        "what_if": what_if_json(prediction.what_if),
+        "fingerprint": prediction.fingerprint,
+        "versions": dict(prediction.versions),
     }
 
 
@@ -74,6 +87,9 @@ def render_predictions(
     lines.append(("", ""))
     for prediction in predictions:
         lines += _remarks(prediction, width, len(predictions) > 1)
+    for prediction in predictions:
+        if prediction.what_if is not None:
+            lines += render_what_if(prediction.what_if, prediction.machine, width)
     if waits:
         for prediction in predictions:
             lines += _waits(prediction, width)
@@ -218,6 +234,10 @@ def _waits(prediction: Prediction, width: int) -> list[Line]:
         [w.instruction, file_name(w.source), time_text(w.us), f"{w.times}", w.why]
         for w in prediction.waits
     ]
+    if width >= _WIDE:
+        columns.insert(1, TextColumn("what", min_width=12))
+        for row, wait in zip(rows, prediction.waits, strict=True):
+            row.insert(1, wait.description)
     count = plural(len(rows), "wait")
     lines = table(columns, rows, width)
     return [("", ""), *((line, "") for line in lines), (f"{count}, the longest first", "dim")]

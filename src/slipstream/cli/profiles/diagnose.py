@@ -8,6 +8,7 @@ import typer
 
 from slipstream.cli.common import (
     DumpsOption,
+    FlatOption,
     JsonOption,
     MachineOption,
     PathArgument,
@@ -18,6 +19,14 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
+)
+from slipstream.cli.profiles.fleets import (
+    FleetOption,
+    HostOption,
+    JobsOption,
+    RayOption,
+    in_detail,
+    open_fleet,
 )
 
 
@@ -43,9 +52,14 @@ def diagnose(
     everything: Annotated[
         bool, typer.Option("--all", help="Also list rules that found nothing or could not tell.")
     ] = False,
+    flat: FlatOption = False,
     top: TopOption = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
+    fleet: FleetOption = None,
+    jobs: JobsOption = None,
+    ray: RayOption = None,
+    host: HostOption = None,
     json: JsonOption = False,
 ) -> None:
     """List what slows the step, with evidence, gain and fix.
@@ -61,7 +75,11 @@ def diagnose(
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.diagnose import diagnose_json, render_diagnosis
 
-    profile = open_profile(path, run, dumps)
+    hosts = open_fleet(path, run, dumps, fleet, jobs, ray)
+    if hosts is not None:
+        profile, context = in_detail(hosts, host, dumps)
+    else:
+        profile, context = open_profile(path, run, dumps), None
     given = None
     if settings is not None:
         kinds = ("xla_flags", "compiler_options")
@@ -76,8 +94,9 @@ def diagnose(
             settings=given,
             machine=where,
             slice_gbps=slice_gbps,
+            fleet=context,
             progress=bar.update,
         )
     if json:
         return show_json(diagnose_json(result, top))
-    show(lambda width: render_diagnosis(result, width, top, everything, path))
+    show(lambda width: render_diagnosis(result, width, top, everything, path, flat))

@@ -21,9 +21,19 @@ from slipstream.cli.common import (
     open_profile,
     show_json,
 )
+from slipstream.cli.profiles.fleets import (
+    FleetOption,
+    HostOption,
+    JobsOption,
+    RayOption,
+    in_detail,
+    open_fleet,
+)
 
 if TYPE_CHECKING:
     from slipstream.outputs.html.report_data import Progress
+
+from slipstream.errors import BadInput
 
 
 def report(
@@ -37,8 +47,16 @@ def report(
             metavar="OTHER", help="Earlier profile to compare with; the page shows what changed."
         ),
     ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Replace names of files, scopes, functions and hosts."),
+    ] = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
+    fleet: FleetOption = None,
+    jobs: JobsOption = None,
+    ray: RayOption = None,
+    host: HostOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write an HTML report: findings, every analysis, a timeline.
@@ -51,16 +69,32 @@ def report(
     from slipstream.outputs.html.report import report_json, write_report
     from slipstream.outputs.html.report_data import results
 
-    profile = open_profile(path, run, dumps)
+    hosts = open_fleet(path, run, dumps, fleet, jobs, ray)
+    if hosts is not None and redact:
+        raise BadInput(
+            "--redact hides the names of one recording, and this run is read host by host; "
+            "expected the recording of one host, or --no-fleet"
+        )
+    if hosts is not None:
+        profile, context = in_detail(hosts, host, dumps)
+    else:
+        profile, context = open_profile(path, run, dumps), None
     other = open_profile(against) if against is not None else None
+    names = Path(path).name, Path(against).name if against is not None else ""
+    if redact:
+        from slipstream.profile.redacted import redacted
+
+        profile, names = redacted(profile), ("recording", "earlier recording" if other else "")
+        other = redacted(other) if other is not None else None
     with stages() as progress:
         progress("findings")
         found = results(
             profile,
-            Path(path).name,
+            names[0],
             against=other,
-            against_name=Path(against).name if against is not None else "",
-            diagnosis=diagnose(profile),
+            against_name=names[1],
+            diagnosis=diagnose(profile, fleet=context),
+            fleet=context,
             progress=progress,
         )
         size = write_report(found, output)
@@ -68,7 +102,7 @@ def report(
         return show_json(report_json(found, output, size), output)
     from slipstream.units import format_bytes
 
-    text = f"wrote {output}: {len(profile.events):,} events, {format_bytes(size)}"
+    text = f"wrote {output}: {found.events:,} events, {format_bytes(size)}"
     echo(text, output)
 
 

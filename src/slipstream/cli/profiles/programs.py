@@ -14,6 +14,7 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
+    with_tables,
 )
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from slipstream.profile.program import Program
 
 
+@with_tables
 def programs(
     path: PathArgument,
     name: Annotated[

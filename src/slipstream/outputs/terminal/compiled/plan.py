@@ -17,6 +17,7 @@ from slipstream.outputs.formatting import (
     share_text,
     time_text,
 )
+from slipstream.outputs.terminal.compiled.plan_agreement import agreement_lines
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -28,7 +29,6 @@ from slipstream.outputs.terminal.layout import (
     table_lines,
     wrap,
 )
-from slipstream.outputs.terminal.plan_agreement import agreement_lines
 from slipstream.results.planning import (
     CANNOT_WIN,
     FAILED,

@@ -10,7 +10,7 @@ import pytest
 
 from plans import made_up_plan
 from slipstream.outputs.json import dumps
-from slipstream.outputs.terminal.plan import candidate_line, plan_json, render_plan
+from slipstream.outputs.terminal.compiled.plan import candidate_line, plan_json, render_plan
 from slipstream.plan.report.ranking import ranked
 from slipstream.plan.report.scaling import scaling, scaling_reasons, strong_scaling
 from slipstream.results.planning import (
@@ -26,7 +26,7 @@ from slipstream.results.planning import (
 )
 from slipstream.results.tuning import CRASH, OK
 
-DOCS = Path(__file__).parents[3] / "docs" / "json.md"
+DOCS = Path(__file__).parents[4] / "docs" / "json.md"
 CONTRACT = {
     "machine", "objective", "unit", "best", "candidates", "pareto", "scaling", "stopped_because",
 }  # fmt: skip

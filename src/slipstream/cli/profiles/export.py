@@ -10,6 +10,7 @@ import typer
 from slipstream.cli.common import DumpsOption, PathArgument, RunOption, echo, open_profile
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
+from slipstream.remote.paths import any_path, local_copy
 
 SUFFIXES = {
     ".pftrace": "perfetto",
@@ -66,7 +67,7 @@ def export(
         )
     if open_ and chosen != "perfetto":
         raise BadInput(f"--open is for Perfetto traces; {output} is {chosen}")
-    if open_ and Path(output).exists() and not Path(output).is_file():
+    if open_ and any_path(output).exists() and not any_path(output).is_file():
         raise BadInput(f"--open needs a file; {output} is none; choose another: -o trace.pftrace")
     profile = open_profile(path, run, dumps)
     if chosen == "perfetto":
@@ -76,13 +77,14 @@ def export(
         write = tables.write_parquet if chosen == "parquet" else tables.write_csv
         write(profile, output, table)
         count = len(getattr(profile, table))
-    size = f", {format_bytes(Path(output).stat().st_size)}" if Path(output).is_file() else ""
+    written = any_path(output)
+    size = f", {format_bytes(written.stat().st_size)}" if written.is_file() else ""
     echo(f"wrote {output}: {count:,} events{size}", output)
     if chosen == "perfetto":
-        from slipstream.cli.perfetto_ui import PAGE, serve_trace
+        from slipstream.cli.profiles.perfetto_ui import PAGE, serve_trace
 
         if open_:
-            serve_trace(Path(output), echo)
+            serve_trace(local_copy(written), echo)
         else:
             hint = f"open it at {PAGE} (the file stays in your browser), or add --open"
             echo(hint, output)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.common import (
     DumpsOption,
+    FlatOption,
     JsonOption,
     MachineOption,
     PathArgument,
@@ -15,15 +17,19 @@ from slipstream.cli.common import (
     SliceBandwidthOption,
     TopOption,
     WholeOption,
+    note,
     open_profile,
     show,
     show_json,
+    with_tables,
 )
+from slipstream.cli.profiles.fleets import FleetOption, JobsOption, RayOption, open_fleet
 
 DEFAULT_TOP = 20
 # Each imports its analysis while native threads read the profile.
 
 
+@with_tables
 def overlap(
     path: PathArgument,
     whole: WholeOption = False,
@@ -47,9 +53,11 @@ def overlap(
     show(lambda width: render_overlap(result, width, top or DEFAULT_TOP))
 
 
+@with_tables
 def collectives(
     path: PathArgument,
     top: TopOption = None,
+    flat: FlatOption = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
@@ -66,9 +74,10 @@ def collectives(
     result = analyse(open_profile(path, run, dumps))
     if json:
         return show_json(collectives_json(result, top))
-    show(lambda width: render_collectives(result, width, top or DEFAULT_TOP))
+    show(lambda width: render_collectives(result, width, top or DEFAULT_TOP, flat))
 
 
+@with_tables
 def slack(
     path: PathArgument,
     step: Annotated[
@@ -97,6 +106,7 @@ def slack(
     show(lambda width: render_slack(result, width, top or DEFAULT_TOP))
 
 
+@with_tables
 def gaps(
     path: PathArgument,
     top: TopOption = None,
@@ -118,9 +128,11 @@ def gaps(
     show(lambda width: render_gaps(result, width, top or 8))
 
 
+@with_tables
 def roofline(
     path: PathArgument,
     top: TopOption = None,
+    flat: FlatOption = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
@@ -136,9 +148,10 @@ def roofline(
     result = analyse(open_profile(path, run, dumps))
     if json:
         return show_json(roofline_json(result, top))
-    show(lambda width: render_roofline(result, width, top or DEFAULT_TOP))
+    show(lambda width: render_roofline(result, width, top or DEFAULT_TOP, flat))
 
 
+@with_tables
 def memory(
     path: PathArgument,
     top: Annotated[
@@ -164,10 +177,23 @@ def memory(
     show(lambda width: render_memory(result, width, top or 12))
 
 
+@with_tables
 def network(
     path: PathArgument,
     on: MachineOption = None,
     slice_gbps: SliceBandwidthOption = None,
+    predicted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIMELINE",
+            help="Predicted step of the same program (predict --timeline), for questions of "
+            "Megascale's guide that PATH does not answer.",
+        ),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the same as an HTML page."),
+    ] = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
@@ -175,24 +201,46 @@ def network(
     """Show bandwidth over time on every kind of link.
 
     Rates are compared with what each link can carry. For TPU slices joined by Megascale it also
-    shows transfer latencies, the slack of every collective, and the problems that Megascale's
-    guide describes, each with its remedy.
+    shows transfer latencies, the slack of every collective, and the questions of Megascale's
+    guide: each with its answer, what that rests on, and the remedy.
     """
     from slipstream.analyses.network.network import network as analyse
+    from slipstream.analyses.network.network import with_prediction
     from slipstream.machines.topology import machine
     from slipstream.outputs.terminal.network import network_json, render_network
 
     found = machine(on) if on is not None else None
-    result = analyse(open_profile(path, run, dumps), found, slice_gbps)
+    profile = open_profile(path, run, dumps)
+    if predicted is None:
+        result = analyse(profile, found, slice_gbps)
+    else:
+        result = with_prediction(profile, open_profile(predicted), found, slice_gbps)
+    if html is not None:
+        from slipstream.outputs.html.network import write_network
+
+        write_network(result, Path(path).name, html)
+        note(f"page: {html}")
     if json:
-        return show_json(network_json(result))
-    show(lambda width: render_network(result, width))
+        return show_json(network_json(result), html)
+    show(lambda width: render_network(result, width), html)
 
 
+@with_tables
 def hosts(
     path: PathArgument,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of devices to print.  [default: up to 32; of more, the 20 slowest]",
+        ),
+    ] = None,
     run: RunOption = None,
     dumps: DumpsOption = None,
+    fleet: FleetOption = None,
+    jobs: JobsOption = None,
+    ray: RayOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare the processes of a run: skew, stragglers, clocks.
@@ -203,7 +251,8 @@ def hosts(
     from slipstream.analyses.hosts import hosts as analyse
     from slipstream.outputs.terminal.hosts import hosts_json, render_hosts
 
-    result = analyse(open_profile(path, run, dumps))
+    found = open_fleet(path, run, dumps, fleet, jobs, ray, shows_warnings=True)
+    result = found.hosts if found is not None else analyse(open_profile(path, run, dumps))
     if json:
         return show_json(hosts_json(result))
-    show(lambda width: render_hosts(result, width))
+    show(lambda width: render_hosts(result, width, top))

@@ -1,0 +1,1 @@
+"""Programs that XLA compiled: predictions, orders, studies and plans."""
