@@ -14,25 +14,18 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.compiler.worker.lowering import target_device
-from slipstream.errors import Missing
 from slipstream.experiment.compare_outputs import small_results
 from slipstream.experiment.controller import Controller
 from slipstream.experiment.plan import ExperimentPlan
-from slipstream.jaxhooks.compat import Feature, JaxChanged
 from slipstream.jaxhooks.compiled_program import CompiledProgram
-from slipstream.jaxhooks.distributed import override_initialize
 from slipstream.jaxhooks.dry_run import DryRun
 from slipstream.jaxhooks.hooks import HOOKS
-from slipstream.jaxhooks.private_api import exclude_from_tracebacks, require
-from slipstream.jaxhooks.profiler import before_every_session
 from slipstream.run.agent.autopgle import (
     RecompiledPrograms,
     facts_of,
@@ -49,15 +42,12 @@ from slipstream.run.agent.request import (
     APPLY,
     AUTO,
     COMPARE,
-    LAYOUT,
     LOWER,
     PROFILE,
     TIME,
     Request,
-    read_request,
 )
-from slipstream.run.agent.status import AgentStatus, MeasuredFunction, log_to
-from slipstream.run.job_python import install_command, missing_packages
+from slipstream.run.agent.status import AgentStatus, MeasuredFunction
 from slipstream.run.lock import Lock
 from slipstream.run.run_dir import CLAIM
 from slipstream.run.trackers.tracking import Tracking
@@ -71,27 +61,6 @@ QUIET_S, UNSURE_S = 2.0, 6.0
 its arguments, and another, which may be an evaluation before the training"""
 KNOWN_PROGRAM_CALLS = 2
 """calls before a program counts as hot if an earlier run found it to be"""
-
-
-def start(path: str) -> Agent:
-    """Start the agent in this process; Missing if it lacks packages that the agent needs."""
-    missing = missing_packages()
-    if missing:
-        install = install_command(sys.executable)
-        raise Missing(f"the job's Python has no {' and no '.join(missing)}; type: {install}")
-    request = read_request(path)
-    agent = Agent(request)
-    log_to(Path(request.folder) / "agent.log")
-    _hide_from_tracebacks()
-    try:
-        _hook_into_jax(agent)
-    except JaxChanged as changed:
-        HOOKS.uninstall()
-        agent.give_up(str(changed))
-        return agent
-    os.register_at_fork(after_in_child=agent.leave)
-    atexit.register(agent.at_exit)
-    return agent
 
 
 class Agent:
@@ -489,31 +458,8 @@ class Agent:
             pass
 
 
-def _hook_into_jax(agent: Agent) -> None:
-    """JaxChanged, before anything is hooked, if a private part of JAX is not as expected."""
-    request = agent.request
-    require(
-        Feature.WATCHING, Feature.STABLEHLO, Feature.RECOMPILING, Feature.GIVING_WAY,
-        *([Feature.LAYOUTS] if request.mode == LAYOUT else []),
-    )  # fmt: skip
-    if request.mode == LAYOUT:
-        override_initialize(request.layout)
-    if request.target:
-        agent.run_dry(DryRun(target_device(request.target)))
-    HOOKS.add(agent)
-    before_every_session(agent.give_way)
-
-
 def _patience_s(program: CompiledProgram) -> float:
     return QUIET_S if program.donates else UNSURE_S
-
-
-def _hide_from_tracebacks() -> None:
-    """Keep our frames out of the job's tracebacks, as JAX does with its own."""
-    try:
-        exclude_from_tracebacks(Path(__file__).parents[2])
-    except JaxChanged as changed:
-        log.warning("slipstream: %s", changed)
 
 
 def _refuse_compiles(compiled: CompiledProgram) -> None:

@@ -96,7 +96,7 @@ def _start_once() -> None:
     try:
         _mark("jax")
         sys.meta_path.append(_OurPackage())
-        from slipstream.run.agent.agent import start
+        from slipstream.run.agent.start import start
 
         start(os.environ["SLIPSTREAM_AGENT"])
     except Exception as error:

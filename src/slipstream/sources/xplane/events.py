@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.native import inner, native, word_at
+from slipstream.native import inner, native
 from slipstream.profile.events import Array
 from slipstream.sources.wire import (
     BYTES,
@@ -37,6 +37,7 @@ from slipstream.sources.wire import (
     read_varint,
 )
 from slipstream.sources.xplane.lines import EVENTS
+from slipstream.sources.xplane.tails import MOST_TAILS, TAIL_WIDTH, find_tail, follow, remember
 
 TEXT_SLOT = 16
 NO_SLOT = -1
@@ -46,8 +47,6 @@ MOST_SPANS = 8192
 """distinct written-out texts that one call can hold"""
 MOST_TAGS = 8192
 """tags that one call can hold"""
-MOST_TAILS = 4096
-"""tails of events that are remembered"""
 
 _METADATA_ID = 1 << 3 | VARINT
 _OFFSET_PS = 2 << 3 | VARINT
@@ -63,9 +62,6 @@ _AT, _END, _COUNT, _BASE_PS, _ROW, _ROWS, _VARYING, _SHARED, _WIDTH = range(9)
 """a job: where its events lie, how many; their line's time; rows; numbers; values of a tag"""
 _STOPPED_AT, _STATUS, _TEXTS, _TAGS, _PREVIOUS = range(5)
 """the state of a call: where and why it stopped, texts and tags so far, the last event's tail"""
-_LENGTH, _EVENT_ID, _SEEN, _PLACE, _TAG, _NEXT, _TAIL_WIDTH = range(7)
-"""a tail: its bytes, the event's metadata and stats before it, where it lies, its tag, and the
-tail that followed it the last time"""
 
 
 @inner
@@ -110,67 +106,6 @@ def _intern(data, payload, length, table, spans, used):  # type: ignore[no-untyp
     spans[2 * used] = payload
     spans[2 * used + 1] = length
     return used
-
-
-@inner
-def _same_bytes(data, one, other, length):  # type: ignore[no-untyped-def]
-    """Whether two runs of at least eight bytes are equal."""
-    for i in range(length >> 3):
-        if word_at(data, one + 8 * i) != word_at(data, other + 8 * i):
-            return False
-    return word_at(data, one + length - 8) == word_at(data, other + length - 8)
-
-
-@inner
-def _tail_slot(data, tail, length, event_id):  # type: ignore[no-untyped-def]
-    """Where a tail of at least eight bytes would be remembered, by its bytes' hash."""
-    code = np.uint64(event_id) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(length)
-    for i in range(length >> 3):
-        code = (code ^ word_at(data, tail + 8 * i)) * np.uint64(0xFF51AFD7ED558CCD)
-        code ^= code >> np.uint64(29)
-    code = (code ^ word_at(data, tail + length - 8)) * np.uint64(0xFF51AFD7ED558CCD)
-    return _TAIL_WIDTH * (np.int64(code >> np.uint64(40)) & (MOST_TAILS - 1))
-
-
-@inner
-def _is_tail(data, tail, length, event_id, seen, tails, slot):  # type: ignore[no-untyped-def]
-    """Whether a slot remembers this tail, of such an event."""
-    return (
-        tails[slot + _LENGTH] == length
-        and tails[slot + _EVENT_ID] == event_id
-        and tails[slot + _SEEN] == seen
-        and _same_bytes(data, tail, tails[slot + _PLACE], length)
-    )
-
-
-@inner
-def _find_tail(data, tail, end, event_id, seen, tails, state):  # type: ignore[no-untyped-def]
-    """(slot of a tail, its tag); the tag is -1 if the tail is not remembered there."""
-    # What followed the previous event the last time mostly follows it again.
-    slot = tails[state[_PREVIOUS] + _NEXT]
-    if _is_tail(data, tail, end - tail, event_id, seen, tails, slot):
-        return slot, tails[slot + _TAG]
-    slot = _tail_slot(data, tail, end - tail, event_id)
-    if _is_tail(data, tail, end - tail, event_id, seen, tails, slot):
-        return slot, tails[slot + _TAG]
-    return slot, np.int64(-1)
-
-
-@inner
-def _remember(tails, slot, tail, end, event_id, seen, tag):  # type: ignore[no-untyped-def]
-    tails[slot + _LENGTH] = end - tail
-    tails[slot + _EVENT_ID] = event_id
-    tails[slot + _SEEN] = seen
-    tails[slot + _PLACE] = tail
-    tails[slot + _TAG] = tag
-
-
-@inner
-def _follow(tails, state, slot):  # type: ignore[no-untyped-def]
-    """Remember that an event with this tail came after the previous one."""
-    if slot > 0:
-        tails[state[_PREVIOUS] + _NEXT] = slot
-        state[_PREVIOUS] = slot
 
 
 @inner
@@ -327,7 +262,7 @@ def _decode_event(  # type: ignore[no-untyped-def]
         if tail == 0 and (slot >= varying or slot == CONSTANT_SLOT):
             tail, seen_before = field, seen
             if end - tail >= 8:
-                tail_slot, tag = _find_tail(data, tail, end, event_id, seen, tails, state)
+                tail_slot, tag = find_tail(data, tail, end, event_id, seen, tails, state[_PREVIOUS])
                 if tag >= 0:
                     break
             _clear(values, new, width)
@@ -364,9 +299,9 @@ def _decode_event(  # type: ignore[no-untyped-def]
         values[new + 1] = seen
         tag, status = _add_tag(values, tag_table, width, state)
         if status == OK and is_plain and tail > 0 and end - tail >= 8:
-            _remember(tails, tail_slot, tail, end, event_id, seen_before, tag)
+            remember(tails, tail_slot, tail, end, event_id, seen_before, tag)
     if status == OK:
-        _follow(tails, state, tail_slot)
+        state[_PREVIOUS] = follow(tails, state[_PREVIOUS], tail_slot)
     return tag, start, duration, field, status
 
 
@@ -496,7 +431,7 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.tag_table = np.empty(2 * MOST_TAGS, np.int32)
         self.text_table = np.empty(2 * MOST_SPANS, np.int32)
-        self.tails = np.empty(_TAIL_WIDTH * MOST_TAILS, np.int64)
+        self.tails = np.empty(TAIL_WIDTH * MOST_TAILS, np.int64)
         self.spans = np.empty((MOST_SPANS, 2), np.int64)
         self.values = np.empty(0, np.int64)
         self.state = np.zeros(_PREVIOUS + 1, np.int64)
