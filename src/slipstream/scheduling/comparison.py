@@ -57,7 +57,6 @@ class Scheduled:
 
     result: Scheduling
     order: Order
-    compilation: Compilation
 
 
 def schedule(
@@ -179,10 +178,10 @@ class Comparison:
 
     def by_pass(self) -> Scheduled:
         first = self.session.scheduled(flags=self.flags or None)
-        plain, xla = self.xla()
+        _, xla = self.xla()
         if self.flags.get(TRITON) == "False" and TRITON not in (self.settings.flags or {}):
             first = self.session.scheduled(flags=self.flags)
-        table, costed, pgle = self.pgle(xla)
+        table, _, pgle = self.pgle(xla)
         limit = self.limit(xla)
         known = (self.session.scheduled(flags=self.flags or None, costs=table).program,)
         bound = self.bound_us(first.program)
@@ -192,7 +191,7 @@ class Comparison:
             if one is not None and (best is None or _step(one) < _step(best)):
                 best = one
         bounds = [tried.bound_us for tried in self.tried if tried.bound_us is not None]
-        return self._result(first, xla, pgle, costed, best, min([bound, *bounds]))
+        return self._result(first, xla, pgle, best, min([bound, *bounds]))
 
     def limit(self, xla: Prediction) -> int:
         """How much memory an order may need; by default never less than XLA's own."""
@@ -352,14 +351,13 @@ class Comparison:
         facts = self._facts(
             first, xla, pgle, best.prediction, bound_us, best.base.name, best.base.flags
         )
-        return Scheduled(facts, best.order, best.compilation)
+        return Scheduled(facts, best.order)
 
     def _result(
         self,
         first: Compilation,
         xla: Prediction,
         pgle: Prediction,
-        costed: Compilation,
         best: Candidate | None,
         bound_us: float,
     ) -> Scheduled:
@@ -369,7 +367,7 @@ class Comparison:
             self.notes.append(f"no order was found that beats {what}: it stays")
             order = Order({}, first.program.fingerprint, first.program.name, self.flags)
             result = self._facts(first, xla, pgle, own, bound_us, AS_IT_IS, self.flags)
-            return Scheduled(result, order, costed)
+            return Scheduled(result, order)
         result = replace(
             self._facts(
                 first, xla, pgle, best.prediction, bound_us, best.base.name, best.base.flags
@@ -378,7 +376,7 @@ class Comparison:
             moved=moved_operations(best.source, best.order, self.machine, self.costs),
             layer=layer_timelines(best.searched, best.source) if best.searched else None,
         )
-        return Scheduled(result, best.order, best.compilation)
+        return Scheduled(result, best.order)
 
     def _facts(
         self,
