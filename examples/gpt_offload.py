@@ -70,7 +70,7 @@ def block(model, hidden, weights):
 
 
 def offloaded(model, hidden, layers):
-    """All layers in a scan; what enters each goes to the host, and comes back for its gradient."""
+    """All layers; what enters each goes to the host, and comes back for its gradient."""
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[],
         names_which_can_be_offloaded=["hidden"],
@@ -81,7 +81,8 @@ def offloaded(model, hidden, layers):
     def layer(hidden, weights):
         return block(model, checkpoint_name(hidden, "hidden"), weights), None
 
-    return jax.lax.scan(jax.checkpoint(layer, policy=policy), hidden, layers)[0]
+    unroll = os.environ.get("GPT_UNROLL") == "1"
+    return jax.lax.scan(jax.checkpoint(layer, policy=policy), hidden, layers, unroll=unroll)[0]
 
 
 def loss_of(model, params, tokens):

@@ -9,8 +9,10 @@
 #     auto       AutoPGLE on examples/gpt.py, proven                 OUT/auto.json
 #     overhead   benchmarks/optimize.py                              OUT/overhead.txt
 #     ranks      two ranks without and with us, loss for loss        OUT/ranks.*
+#     schedule   orders of our own for examples/gpt_offload.py, in a scan and unrolled,
+#                and for two ranks                                   OUT/schedule_*
 #
-# All but offload by default, in that order. OUT is flat; what a part printed is in OUT/PART.txt, its
+# All but offload and schedule by default, in that order. OUT is flat; what a part printed is in OUT/PART.txt, its
 # wall time in OUT/times.txt. A job trains until its receipt is there, then it is ended: no step is
 # made for nothing. A part ends after LIMIT seconds (150), whatever became of it. PYTHON says which
 # Python (python), RANKS_OPTIONS more for the last part (--exact, say). --cpu: small, for a try.
@@ -48,7 +50,7 @@ receipt() { # NAME SLIPSTREAM-OPTIONS… -- JOB…: until the receipt's page is 
 import json, sys
 found = json.load(open(sys.argv[1]))
 print("  ", found["verdict"], "·", found["why"])
-for key in ("step_us", "change", "pgle", "overlap", "notes"):
+for key in ("step_us", "change", "pgle", "overlap", "notes", "arms"):
     print("  ", key, json.dumps(found[key]))
 EOF
 }
@@ -61,13 +63,23 @@ part() {
         auto) GPT_STEPS=1000000 receipt auto --auto -- "$python" examples/gpt.py ;;
         overhead) timeout "$limit" "$python" benchmarks/optimize.py \
             --blocks "${BLOCKS:-60}" 2>"$out/overhead.err" | tee "$out/overhead.txt" ;;
-        ranks) "$python" tests/record/two_ranks_both_ways.py "$work/ranks" $cpu \
-            --steps "${STEPS:-1450}" --seconds "$limit" ${RANKS_OPTIONS-} | tee "$out/ranks.txt"
-            for file in losses.txt both_ways.json receipt.json with.rank0.err agent.rank0.log; do
-                [ -e "$work/ranks/$file" ] && cp "$work/ranks/$file" "$out/ranks.$file"
-            done ;;
-        *) echo "unknown part $1: gpt, flax, offload, auto, overhead, ranks"; return 2 ;;
+        ranks) both_ranks ranks ;;
+        schedule)
+            GPT_STEPS=1000000 receipt schedule_scan --schedule -- "$python" examples/gpt_offload.py
+            GPT_UNROLL=1 GPT_STEPS=1000000 receipt schedule_unrolled --schedule -- \
+                "$python" examples/gpt_offload.py
+            both_ranks schedule_ranks --exact --once --options=--schedule ;;
+        *) echo "unknown part $1: gpt, flax, offload, auto, overhead, ranks, schedule"; return 2 ;;
     esac
+}
+
+both_ranks() { # NAME OPTIONS…: of tests/record/two_ranks_both_ways.py
+    local name=$1; shift
+    "$python" tests/record/two_ranks_both_ways.py "$work/$name" $cpu --steps "${STEPS:-1450}" \
+        --seconds "$limit" "$@" ${RANKS_OPTIONS-} | tee "$out/$name.txt"
+    for file in losses.txt both_ways.json receipt.json with.rank0.err agent.rank0.log; do
+        [ -e "$work/$name/$file" ] && cp "$work/$name/$file" "$out/$name.$file"
+    done
 }
 
 failed=0
