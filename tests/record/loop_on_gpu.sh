@@ -9,10 +9,11 @@
 #     auto       AutoPGLE on examples/gpt.py, proven                 OUT/auto.json
 #     overhead   benchmarks/optimize.py                              OUT/overhead.txt
 #     ranks      two ranks without and with us, loss for loss        OUT/ranks.*
-#     schedule   orders of our own for examples/gpt_offload.py, in a scan and unrolled,
-#                and for two ranks                                   OUT/schedule_*
+#     schedule_scan, schedule_unrolled
+#                orders of our own for examples/gpt_offload.py       OUT/schedule_*.json
+#     schedule_ranks   and for two ranks, loss for loss              OUT/schedule_ranks.*
 #
-# All but offload and schedule by default, in that order. OUT is flat; what a part printed is in OUT/PART.txt, its
+# gpt, flax, auto, overhead and ranks by default, in that order. OUT is flat; what a part printed is in OUT/PART.txt, its
 # wall time in OUT/times.txt. A job trains until its receipt is there, then it is ended: no step is
 # made for nothing. A part ends after LIMIT seconds (150), whatever became of it. PYTHON says which
 # Python (python), RANKS_OPTIONS more for the last part (--exact, say). --cpu: small, for a try.
@@ -64,12 +65,14 @@ part() {
         overhead) timeout "$limit" "$python" benchmarks/optimize.py \
             --blocks "${BLOCKS:-60}" 2>"$out/overhead.err" | tee "$out/overhead.txt" ;;
         ranks) both_ranks ranks ;;
-        schedule)
-            GPT_STEPS=1000000 receipt schedule_scan --schedule -- "$python" examples/gpt_offload.py
-            GPT_UNROLL=1 GPT_STEPS=1000000 receipt schedule_unrolled --schedule -- \
-                "$python" examples/gpt_offload.py
-            both_ranks schedule_ranks --exact --once --options=--schedule ;;
-        *) echo "unknown part $1: gpt, flax, offload, auto, overhead, ranks, schedule"; return 2 ;;
+        schedule_scan)
+            GPT_STEPS=1000000 receipt "$1" --schedule -- "$python" examples/gpt_offload.py ;;
+        schedule_unrolled) GPT_UNROLL=1 GPT_STEPS=1000000 \
+            receipt "$1" --schedule -- "$python" examples/gpt_offload.py ;;
+        schedule_ranks) # without the pass that XLA compiles this job wrongly with
+            XLA_FLAGS="${XLA_FLAGS-} --xla_disable_hlo_passes=all-reduce-contiguous" \
+                both_ranks "$1" --exact --once --rounds "$rounds" --options=--schedule ;;
+        *) echo "unknown part $1"; return 2 ;;
     esac
 }
 
