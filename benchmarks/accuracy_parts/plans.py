@@ -36,8 +36,8 @@ The second time, the best 16 were measured. With the eight others as they were m
 memory is 4.7% off at worst.
 
 The mixture of experts is predicted up to 14.5% too long with cuDNN's attention, within 5.3% with
-XLA's, and in the right order either way. Measured parts say that products and attention take less than
-predicted, and recomputation and memory traffic more; nothing was changed after these rows.
+XLA's, and in the right order either way. Measured parts say that products and attention take less
+than predicted, and recomputation and memory traffic more; nothing was changed after these rows.
 """
 HEADS = ["model", "combinations", "planned", "measured", "step, mean error", "worst", "Spearman",
          "recommended is behind the best by", "memory, worst error"]  # fmt: skip
