@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
 import re
 import shutil
@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -66,12 +68,9 @@ def test_pods_know_their_rank_and_start_slipstream(manifest):
         assert {one["name"] for one in container["volumeMounts"]} == volumes
 
 
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
-def test_manifests_fit_the_schemas_of_kubernetes(manifest):
-    if importlib.util.find_spec("kubernetes_validate") is None:
-        pytest.skip("not installed: kubernetes-validate")
-    import kubernetes_validate
-
+def test_manifests_fit_the_schemas_of_kubernetes(manifest, version):
     for document in yaml.safe_load_all(manifest.read_text()):
         if document["kind"] == "JobSet":
             # A resource of its own controller; what it starts are Jobs.
@@ -79,7 +78,29 @@ def test_manifests_fit_the_schemas_of_kubernetes(manifest):
                 "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"},
                 "spec": document["spec"]["replicatedJobs"][0]["template"]["spec"],
             }  # fmt: skip
-        kubernetes_validate.validate(document, "1.31", strict=True)
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def strict(schema):
+    """The same schema, which allows nothing that it doesn't name."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: strict(one) for name, one in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def test_the_jobset_fits_the_schema_of_its_controller(data):
+    schema = strict(json.loads((data / "kubernetes" / "jobset_v1alpha2.json").read_text()))
+    (document,) = yaml.safe_load_all((RECIPES / "jobset.yaml").read_text())
+    del document["metadata"]  # Kubernetes' own, for every resource
+    jsonschema.validate(document, schema)
+    document["spec"]["restarts"] = 3
+    with pytest.raises(jsonschema.ValidationError, match="restarts"):
+        jsonschema.validate(document, schema)
 
 
 def test_slurm_runs_the_script(tmp_path):
