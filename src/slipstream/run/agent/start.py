@@ -14,6 +14,7 @@ from slipstream.jaxhooks.compat import Feature, JaxChanged
 from slipstream.jaxhooks.distributed import override_initialize
 from slipstream.jaxhooks.dry_run import DryRun
 from slipstream.jaxhooks.hooks import HOOKS
+from slipstream.jaxhooks.missing_gpu import shorten_tracebacks
 from slipstream.jaxhooks.private_api import exclude_from_tracebacks, require
 from slipstream.jaxhooks.profiler import before_every_session
 from slipstream.run.agent.agent import Agent
@@ -34,6 +35,7 @@ def start(path: str) -> Agent:
     agent = Agent(request)
     log_to(Path(request.folder) / "agent.log")
     _hide_from_tracebacks()
+    shorten_tracebacks()
     try:
         _hook_into_jax(agent)
     except JaxChanged as changed:
