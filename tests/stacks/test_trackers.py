@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from run_jobs import OTHER, run, train
+from run_jobs import OTHER, Started, train
 from stacks.table import installed
 
 PACKAGES = ("wandb", "mlflow-skinny", "sqlalchemy")
@@ -44,7 +44,12 @@ def done(tmp_path: Path):
     job.write_text(TRACKERS + job.read_text())
     words = [sys.executable, str(job), "5"]
     quiet = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "MLFLOW_ENABLE_TELEMETRY": "false"}
-    return run(tmp_path / "out", words, *OTHER, "--rounds", "8", cwd=tmp_path, **quiet)
+    options = (*OTHER, "--rounds", "8")
+    started = Started(tmp_path / "out", words, *options, cwd=tmp_path, **quiet)
+    # MLflow's is the last that is logged.
+    report = "artifacts/slipstream/report.html"
+    started.let_end_when(lambda: any((tmp_path / "mlruns").rglob(report)))
+    return started.wait()
 
 
 def test_both_have_the_receipt(done, tmp_path: Path) -> None:
@@ -65,8 +70,11 @@ def check_wandb(receipt: dict, file: Path) -> None:
     }
     assert summary["slipstream/step_us/before"] == receipt["step_us"]["before"]
     assert summary["slipstream/verdict"] == receipt["verdict"]
-    (artifact,) = [one.artifact for one in found if one.WhichOneof("record_type") == "artifact"]
-    assert [one.path for one in artifact.manifest.contents] == ["receipt.html", "receipt.json"]
+    artifacts = [one.artifact for one in found if one.WhichOneof("record_type") == "artifact"]
+    assert {one.name: [file.path for file in one.manifest.contents] for one in artifacts} == {
+        "slipstream-own": ["receipt.html", "receipt.json"],
+        "slipstream-report-own": ["report.html"],
+    }
     # No step of the job's own history was taken.
     assert not any(one.WhichOneof("record_type") == "history" for one in found)
 
@@ -79,4 +87,4 @@ def check_mlflow(receipt: dict, uri: str, folder: Path) -> None:
     assert tracked.data.metrics["slipstream/step_us/before"] == receipt["step_us"]["before"]
     assert tracked.data.tags["slipstream.verdict"] == receipt["verdict"]
     files = {file.name for file in (folder / "mlruns").rglob("artifacts/slipstream/*")}
-    assert files == {"receipt.html", "receipt.json"}
+    assert files == {"receipt.html", "receipt.json", "report.html"}

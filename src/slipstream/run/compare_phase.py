@@ -23,6 +23,7 @@ from slipstream.run.preflight import Preflight
 from slipstream.run.profile_phase import Precomputed, captured_text
 from slipstream.run.rank import is_launched
 from slipstream.run.run_dir import DONE, STATUS, done_facts, read_json, sha256
+from slipstream.run.trackers.report import ReportMaker
 from slipstream.run.trackers.tracking import TRACKED
 
 CONCLUSIVE = ("faster", "slower", "no different")
@@ -47,6 +48,7 @@ class ComparePhase:
         self._reported: dict[str, int] = {}
         """when the profile and the costs were made that were reported"""
         self._receipt: Receipt | None = None
+        self._report_maker = ReportMaker(self.phase)
 
     def run(self) -> RunResult:
         try:
@@ -59,7 +61,10 @@ class ComparePhase:
         stdout = sys.stderr if settings.is_json else None
         is_guarded = is_launched(os.environ)
         with running(settings.command, environment, stdout, is_guarded=is_guarded) as job:
-            code = job.wait(self._follow)
+            try:
+                code = job.wait(self._follow)
+            finally:
+                self._report_maker.end()
         assert code is not None
         if self._receipt is None:
             self._receipt = self._made(code)
@@ -84,6 +89,7 @@ class ComparePhase:
             self._mode = APPLY
             for file in (STATUS, TRACKED):
                 (self.phase / file).unlink(missing_ok=True)
+            self._report_maker.forget()
             more |= self._winners(self._known)
             return self.context.write_request(APPLY, self.phase, **more)
         self._mode = self._new_mode()
@@ -163,6 +169,8 @@ class ComparePhase:
                 self._report_recorded()
             if self._is_settled():
                 self._receipt = self._made(0)
+        if self._receipt is not None:
+            self._report_maker.follow()
         return False
 
     def _report_recorded(self) -> None:

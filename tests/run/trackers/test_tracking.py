@@ -11,7 +11,7 @@ from xprof.profile_plugin import ProfilePlugin
 from xprof.server import DataProvider
 from xprof.standalone.base_plugin import TBContext
 
-from run_jobs import LONGEST_S, OTHER, conclude, run, train
+from run_jobs import LONGEST_S, OTHER, Started, conclude, run, train
 from slipstream.errors import BadInput
 from slipstream.run.trackers.tensorboard import writer_of_this_process
 from slipstream.run.trackers.tracking import parse_track
@@ -28,9 +28,12 @@ def with_writer(folder: Path) -> list[str]:
 
 
 def test_a_job_with_a_writer_is_found(tmp_path: Path) -> None:
-    done = run(tmp_path / "out", with_writer(tmp_path), *OPTIONS, cwd=tmp_path)
+    started = Started(tmp_path / "out", with_writer(tmp_path), *OPTIONS, cwd=tmp_path)
+    started.let_end_when((tmp_path / "logs" / "slipstream" / "report.html").exists)
+    done = started.wait()
     assert done.is_as_without_us(), done.err
     assert "track      TensorBoard in logs\n" in done.err
+    assert "not tracked" not in done.err
     assert (
         "also logged to TensorBoard in logs; to leave that: --track none" in (done.receipt["notes"])
     )
@@ -39,6 +42,9 @@ def test_a_job_with_a_writer_is_found(tmp_path: Path) -> None:
     assert found.Tensors("slipstream/verdict")[0].tensor_proto.string_val == [
         done.receipt["verdict"].encode()
     ]
+    pages = {file.name for file in (logs / "slipstream").iterdir()}
+    assert {"receipt.html", "receipt.json", "report.html"} <= pages
+    assert "jit_f" in (logs / "slipstream" / "report.html").read_text()
     # The job's own run is as it wrote it.
     assert EventAccumulator(str(logs)).Reload().Tags()["scalars"] == []
     xprof = ProfilePlugin(TBContext(str(logs), DataProvider(str(logs)), TBContext.Flags(False)))

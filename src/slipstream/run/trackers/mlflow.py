@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from slipstream.run.trackers.tracked import PREFIX, Tracked
@@ -36,6 +37,10 @@ class Mlflow:
         client.log_batch(self.run_id, metrics=metrics, tags=tags)
         for file in tracked.files:
             client.log_artifact(self.run_id, str(file), PREFIX)
+
+    def log_report(self, page: Path) -> None:
+        client = sys.modules["mlflow"].MlflowClient(tracking_uri=self.uri)
+        client.log_artifact(self.run_id, str(page), PREFIX)
 
 
 def run_of_this_thread() -> Mlflow | None:

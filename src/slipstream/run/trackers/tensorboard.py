@@ -1,6 +1,7 @@
 """TensorBoard: a run of its own beside the job's, and profiles where XProf's plugin finds them.
 
     LOGDIR/slipstream/events.out.tfevents…          scalars and texts
+    LOGDIR/slipstream/receipt.html, report.html     pages, which TensorBoard itself does not show
     LOGDIR/plugins/profile/slipstream_before_…/     the recording before, and the one after
 
 A second event file in the job's own run would hide what the job writes later: TensorBoard reads
@@ -43,13 +44,19 @@ class TensorBoard:
             raise BadInput(f"{self.folder} is not a folder of this machine")
         folder = Path(self.folder)
         texts = {f"{PREFIX}/{name}": text for name, text in tracked.texts.items()}
+        texts[f"{PREFIX}/pages"] = f"{folder / PREFIX}: receipt.html; report.html if it was made"
         write_events(folder / PREFIX, tracked.metrics, texts)
+        for file in tracked.files:
+            shutil.copyfile(file, folder / PREFIX / file.name)
         for when, recording in tracked.profiles.items():
             for file in recording.rglob("*.xplane.pb"):
                 # JAX's folder is the time of the recording: several runs may share a LOGDIR.
                 name = f"{PREFIX}_{when}_{file.parent.name}"
                 target = make_folder(folder / "plugins" / "profile" / name)
                 shutil.copyfile(file, target / file.name)
+
+    def log_report(self, page: Path) -> None:
+        shutil.copyfile(page, Path(self.folder) / PREFIX / page.name)
 
 
 def writer_of_this_process() -> TensorBoard | None:

@@ -37,6 +37,10 @@ class Tracker(Protocol):
 
     def log(self, tracked: Tracked) -> None: ...
 
+    def log_report(self, page: Path) -> None:
+        """The report, which is there later than the receipt."""
+        ...
+
 
 def tracked_of(receipt: Path, page: Path | None = None) -> Tracked:
     """What to log of a receipt's file."""

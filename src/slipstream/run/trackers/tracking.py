@@ -2,7 +2,8 @@
 
     the job's thread      start: MLflow's active run is known to its own thread only
     the receipt's thread  find_writer, notes: the receipt says where it is logged; then ready
-    a thread of its own   waits for the launcher's receipt, and logs it
+    a thread of its own   waits for the launcher's receipt, and logs it; then the same with the
+                          launcher's report, if something was recorded
 
 What goes wrong is written to tracked.json, which the launcher reports when the job has ended.
 """
@@ -21,6 +22,7 @@ from slipstream.experiment.receipt import COMPARISON
 from slipstream.jaxhooks.shutdown import SHUTDOWN, at_shutdown
 from slipstream.masking import mask_text
 from slipstream.run.run_dir import PAGE, RECEIPT, write_json
+from slipstream.run.trackers import report
 from slipstream.run.trackers.mlflow import run_of_this_thread
 from slipstream.run.trackers.tensorboard import TensorBoard, writer_of_this_process
 from slipstream.run.trackers.tracked import Tracked, Tracker, tracked_of
@@ -36,6 +38,8 @@ RECEIPT_WAIT_S = 60.0
 """for the launcher's receipt, which has what the profiles show; then ours has to do"""
 LAST_WAIT_S = 3.0
 """the same once the job is ending"""
+REPORT_WAIT_S = 600.0
+"""for the launcher's report, while the job goes on"""
 END_WAIT_S = 10.0
 """for which the end of a job waits for its trackers, counted from when they got the receipt: not
 for a server that has not answered for longer"""
@@ -139,20 +143,21 @@ class Tracking:
             thread.join(_POLL_S)
         if thread.is_alive():
             late = [one.text for one in self.trackers if one.text not in self._done]
-            self._problems.append(f"{', '.join(late)}: no answer until the job ended")
-            self._report()
+            no_answer = f"{', '.join(late)}: no answer until the job ended"
+            self._problems.append(no_answer if late else self._late_report)
+            self._write_facts()
 
     def _log(self, ready: threading.Event) -> None:
         ready.wait(RECEIPT_WAIT_S)
         if not self._has_looked:
             self.find_writer()
         if not self.trackers:
-            return self._report()
+            return self._write_facts()
         try:
             tracked = self._receipt(self._after)
         except Exception as problem:  # nothing may end a thread of the job with a traceback
             self._failed("receipt", problem)
-            return self._report()
+            return self._write_facts()
         self._deadline = time.monotonic() + END_WAIT_S
         for tracker in self.trackers:
             try:
@@ -160,7 +165,40 @@ class Tracking:
                 self._done.append(tracker.text)
             except Exception as problem:  # a server that is away, a full disk: the job goes on
                 self._failed(tracker.text, problem)
-        self._report()
+        self._write_facts()
+        if self._done and tracked.profiles and self._run_folder is not None:
+            self._log_report(tracked)
+            self._write_facts()
+
+    def _log_report(self, tracked: Tracked) -> None:
+        """Let the launcher make a report, and log it where the receipt is."""
+        try:
+            report.ask(self._folder, tracked.profiles)
+            page = self._awaited_report()
+        except OSError as problem:
+            return self._failed("report", problem)
+        if page is None:
+            return self._problems.append(self._late_report)
+        self._deadline = time.monotonic() + END_WAIT_S
+        for tracker in self.trackers:
+            try:
+                if tracker.text in self._done:
+                    tracker.log_report(page)
+            except Exception as problem:  # as above
+                self._failed(f"report to {tracker.text}", problem)
+
+    @property
+    def _late_report(self) -> str:
+        made = f"slipstream report {self._run_folder}"
+        return f"the report, which was not ready when the job ended; to make it: {made}"
+
+    def _awaited_report(self) -> Path | None:
+        deadline = time.monotonic() + REPORT_WAIT_S
+        while (page := report.found(self._folder)) is None and time.monotonic() < deadline:
+            if SHUTDOWN.wait(_POLL_S):
+                deadline = min(deadline, time.monotonic() + LAST_WAIT_S)
+                time.sleep(_POLL_S)
+        return page
 
     def _receipt(self, after: float) -> Tracked:
         """The launcher's receipt and its page; the agent's, if the launcher is gone or slow."""
@@ -180,7 +218,7 @@ class Tracking:
         log.warning("slipstream: not tracked: %s", text)
         self._problems.append(text)
 
-    def _report(self) -> None:
+    def _write_facts(self) -> None:
         if not self._done and not self._problems:
             return
         facts: dict[str, Any] = {"logged": self._done, "problems": self._problems}

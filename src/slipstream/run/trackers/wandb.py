@@ -1,4 +1,4 @@
-"""Weights & Biases: the summary of the job's run, and an artifact with the receipt.
+"""Weights & Biases: the summary of the job's run, and artifacts with the receipt and the report.
 
 The summary, and not `run.log`: that would count as one of the job's own steps.
 """
@@ -6,7 +6,9 @@ The summary, and not `run.log`: that would count as one of the job's own steps.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from slipstream.run.trackers.tracked import PREFIX, Tracked
@@ -25,8 +27,14 @@ class Wandb:
     def log(self, tracked: Tracked) -> None:
         texts = {f"{PREFIX}/{name}": text for name, text in tracked.texts.items()}
         self.run.summary.update({**tracked.metrics, **texts})
-        artifact = sys.modules["wandb"].Artifact(f"{PREFIX}-{self.run.id}", type=PREFIX)
-        for file in tracked.files:
+        self._log_files(f"{PREFIX}-{self.run.id}", tracked.files)
+
+    def log_report(self, page: Path) -> None:
+        self._log_files(f"{PREFIX}-report-{self.run.id}", (page,))
+
+    def _log_files(self, name: str, files: Sequence[Path]) -> None:
+        artifact = sys.modules["wandb"].Artifact(name, type=PREFIX)
+        for file in files:
             artifact.add_file(str(file))
         self.run.log_artifact(artifact)
 
