@@ -10,7 +10,7 @@ import pytest
 from slipstream.api.optimize import optimize
 from slipstream.jaxhooks import compat, private_api
 from slipstream.jaxhooks.compat import NEWEST_TESTED, OLDEST_SUPPORTED, JaxChanged
-from slipstream.run.agent import agent as agent_module
+from slipstream.run.agent import start as start_module
 from slipstream.run.agent.request import PROFILE, Request
 from slipstream.run.run_dir import FAILED, STATUS, read_json
 
@@ -55,10 +55,10 @@ def test_a_jax_that_is_too_old_is_named_even_where_it_lacks_private_parts(monkey
 
 def test_the_agent_names_a_jax_that_is_too_old(monkeypatch, tmp_path, hook_points):
     monkeypatch.setattr(jax, "__version__", "0.4.38")
-    monkeypatch.setattr(agent_module, "log_to", lambda path: None)
+    monkeypatch.setattr(start_module, "log_to", lambda path: None)
     before = hook_points()
     request = Request(PROFILE, str(tmp_path)).write(tmp_path / "request.json")
-    agent_module.start(str(request)).at_exit()
+    start_module.start(str(request)).at_exit()
     assert hook_points() == before
     why = read_json(tmp_path / STATUS)["why"]
     assert "is off: JAX is 0.4.38; expected 0.10 or newer" in why

@@ -34,7 +34,7 @@ from slipstream.jaxhooks.compat import (
 from slipstream.jaxhooks.hooks import HOOKS
 from slipstream.machines.targets import target_config
 from slipstream.machines.topology import machine
-from slipstream.run.agent import agent as agent_module
+from slipstream.run.agent import start as start_module
 from slipstream.run.agent.request import LAYOUT, LOWER, PROFILE, Request
 from slipstream.run.run_dir import FAILED, STATUS, read_json
 
@@ -136,13 +136,13 @@ def test_optimize_takes_ahead_of_time_programs_as_they_are(part, how, fake):
 def test_the_agent_leaves_the_job_alone_and_says_why(
     part, how, fake, tmp_path, monkeypatch, hook_points
 ):
-    monkeypatch.setattr(agent_module, "log_to", lambda path: None)
+    monkeypatch.setattr(start_module, "log_to", lambda path: None)
     before, expected = hook_points(), JITTED(X)
     mode = {Feature.LAYOUTS: LAYOUT, Feature.DRY_RUN: LOWER}.get(part.feature, PROFILE)
     target = target_config(machine("1xH100")) if mode == LOWER else ""
     request = Request(mode, str(tmp_path), target=target).write(tmp_path / "request.json")
     fake(part, how)
-    agent = agent_module.start(str(request))
+    agent = start_module.start(str(request))
     assert np.array_equal(JITTED(X), expected)
     agent.at_exit()
     assert hook_points() == before and HOOKS.listeners == []
@@ -155,7 +155,7 @@ def test_the_agent_leaves_the_job_alone_and_says_why(
 @of(Feature.TRACEBACKS)
 def test_tracebacks_are_a_nicety(part, how, fake, warnings):
     fake(part, how)
-    agent_module._hide_from_tracebacks()
+    start_module._hide_from_tracebacks()
     assert part.name in warnings()[0]
 
 
