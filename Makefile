@@ -2,7 +2,7 @@
 # Another Python:  make test PYTHON=python3.12 VENV=.venv312
 
 PYTHON ?= python3
-# Levanter and MaxText, of `make test-stacks`, want it.
+# Levanter and MaxText, of `make test-stacks` and `make test-integrations`, want it.
 PYTHON312 ?= python3.12
 VENV ?= .venv
 # The environments of `make test-stacks`, and whether it writes its table into docs/stacks.md.
@@ -25,8 +25,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/native/warmup.py
 
-.PHONY: help install demo packages environment test test-loop test-lowest test-stacks test-integrations test-newest \
-        fuzz check docs site format bench lock sbom man dist test-dist clean system-packages
+.PHONY: help install demo packages environment test test-loop test-lowest test-stacks test-integrations \
+        integration-environments test-newest fuzz check docs site format bench lock sbom man dist test-dist clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -81,10 +81,19 @@ test-lowest: $(VENV)-lowest/.stamp
 	$(VENV)-lowest/bin/python -m slipstream.native.warmup
 	$(VENV)-lowest/bin/python -m pytest -n 2 $(LOWEST_TESTS) $(NEED_EXTRAS:%=--ignore=tests/%.py)
 
-# Trainers and trackers with the real libraries that agree on one JAX; Levanter and MaxText take `make test-stacks`.
-test-integrations: .venv-stacks-libraries/.stamp
-	.venv-stacks-libraries/bin/python -m pytest tests/stacks/test_trainers.py tests/stacks/test_trackers.py \
-	  tests/stacks/test_llama_nnx.py
+# Trainers and trackers with the real libraries, in the environments of `make test-stacks`; without Python 3.12:
+# make test-integrations INTEGRATIONS=libraries
+INTEGRATIONS ?= libraries levanter maxtext
+INTEGRATION_TESTS := $(addprefix tests/stacks/test_,trainers.py trackers.py llama_nnx.py)
+test-integrations: integration-environments
+	@set -e; run() { .venv-stacks-$$1/bin/python -m pytest $(INTEGRATION_TESTS) -k "$$2"; }; \
+	for one in $(INTEGRATIONS); do case $$one in \
+	  libraries) run $$one "not Levanter and not MaxText";; \
+	  levanter) run $$one Levanter;; \
+	  maxtext) run $$one MaxText;; \
+	esac; done
+
+integration-environments: $(INTEGRATIONS:%=.venv-stacks-%/.stamp)
 
 # Each set of libraries has an environment of its own: they don't agree on a JAX.
 test-stacks: $(STACKS)-libraries/.stamp $(STACKS)-levanter/.stamp $(STACKS)-maxtext/.stamp
