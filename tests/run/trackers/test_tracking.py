@@ -12,8 +12,10 @@ from xprof.server import DataProvider
 from xprof.standalone.base_plugin import TBContext
 
 from run_jobs import LONGEST_S, OTHER, Started, conclude, run, train
+from s3_server import S3Server
 from slipstream.errors import BadInput
-from slipstream.run.trackers.tensorboard import writer_of_this_process
+from slipstream.run.trackers.tensorboard import TensorBoard, writer_of_this_process
+from slipstream.run.trackers.tracked import Tracked
 from slipstream.run.trackers.tracking import parse_track
 
 OPTIONS = (*OTHER, "--rounds", "8")
@@ -61,6 +63,26 @@ def test_a_run_that_applies_what_is_known_is_tracked_too(tmp_path: Path) -> None
     assert "track      TensorBoard in logs\n" in done.err
     found = EventAccumulator(str(tmp_path / "logs" / "slipstream")).Reload()
     assert found.Tensors("slipstream/verdict")[0].tensor_proto.string_val == [b"faster"]
+
+
+def test_a_log_folder_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
+    recording = tmp_path / "profiles" / "plugins" / "profile" / "2026_11_18"
+    recording.mkdir(parents=True)
+    (recording / "host.xplane.pb").write_bytes(b"recorded")
+    for name in ("receipt.json", "report.html"):
+        (tmp_path / name).write_text(name)
+    board = TensorBoard("s3://bucket/logs")
+    before = {"before": tmp_path / "profiles"}
+    board.log(Tracked({"slipstream/x": 1.0}, {}, (tmp_path / "receipt.json",), before))
+    board.log_report(tmp_path / "report.html")
+    keys = [key.removeprefix("logs/") for key in s3.keys("logs")]
+    (events,) = [key for key in keys if ".tfevents." in key]
+    assert sorted({*keys} - {events}) == [
+        "plugins/profile/slipstream_before_2026_11_18/host.xplane.pb",
+        "slipstream/receipt.json",
+        "slipstream/report.html",
+    ]
+    assert b"s3://bucket/logs/slipstream: receipt.html" in s3.get(f"logs/{events}")
 
 
 def test_with_none_nothing_is_logged(tmp_path: Path) -> None:

@@ -13,10 +13,15 @@ from __future__ import annotations
 import gc
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.errors import BadInput
+from slipstream.remote.paths import RemotePath, any_path
+from slipstream.remote.systems import shown
+from slipstream.remote.upload import upload
 from slipstream.run.trackers.event_file import write_events
 from slipstream.run.trackers.tracked import PREFIX, Tracked
 from slipstream.writing import make_folder
@@ -37,26 +42,39 @@ class TensorBoard:
 
     @property
     def text(self) -> str:
-        return f"TensorBoard in {self.folder}"
+        return f"TensorBoard in {shown(self.folder)}"
 
     def log(self, tracked: Tracked) -> None:
-        if "://" in self.folder:
-            raise BadInput(f"{self.folder} is not a folder of this machine")
-        folder = Path(self.folder)
         texts = {f"{PREFIX}/{name}": text for name, text in tracked.texts.items()}
-        texts[f"{PREFIX}/pages"] = f"{folder / PREFIX}: receipt.html; report.html if it was made"
-        write_events(folder / PREFIX, tracked.metrics, texts)
-        for file in tracked.files:
-            shutil.copyfile(file, folder / PREFIX / file.name)
-        for when, recording in tracked.profiles.items():
-            for file in recording.rglob("*.xplane.pb"):
-                # JAX's folder is the time of the recording: several runs may share a LOGDIR.
-                name = f"{PREFIX}_{when}_{file.parent.name}"
-                target = make_folder(folder / "plugins" / "profile" / name)
-                shutil.copyfile(file, target / file.name)
+        pages = f"{shown(self.folder)}/{PREFIX}"
+        texts[f"{PREFIX}/pages"] = f"{pages}: receipt.html; report.html if it was made"
+        with self._written() as folder:
+            write_events(folder / PREFIX, tracked.metrics, texts)
+            for file in tracked.files:
+                shutil.copyfile(file, folder / PREFIX / file.name)
+            for when, recording in tracked.profiles.items():
+                for file in recording.rglob("*.xplane.pb"):
+                    # JAX's folder is the time of the recording: several runs may share a LOGDIR.
+                    name = f"{PREFIX}_{when}_{file.parent.name}"
+                    target = make_folder(folder / "plugins" / "profile" / name)
+                    shutil.copyfile(file, target / file.name)
 
     def log_report(self, page: Path) -> None:
-        shutil.copyfile(page, Path(self.folder) / PREFIX / page.name)
+        with self._written() as folder:
+            shutil.copyfile(page, make_folder(folder / PREFIX) / page.name)
+
+    @contextmanager
+    def _written(self) -> Iterator[Path]:
+        """The log folder; or one whose files are then copied to the bucket that it is in."""
+        place = any_path(self.folder)
+        if not isinstance(place, RemotePath):
+            yield place
+            return
+        with tempfile.TemporaryDirectory(prefix="slipstream-") as temporary:
+            folder = Path(temporary)
+            yield folder
+            for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+                upload(file, place / file.relative_to(folder).as_posix())
 
 
 def writer_of_this_process() -> TensorBoard | None:
