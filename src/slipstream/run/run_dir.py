@@ -8,6 +8,7 @@
                             output.txt and log.txt of a run just for the profile
       costs/                costs.pb and its manifest, done.json
       compare/rank0/        the job: profiles/, programs/, agent.log, comparison.json, done.json
+                            report.html if a tracker got it
       receipt.json, .html   the verdict, and everything needed to repeat it
 
 Profile and costs are there whether they were made inside the job or in a run just for them. Files
