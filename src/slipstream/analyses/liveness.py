@@ -51,6 +51,18 @@ class Buffer:
 
 Value = list[Buffer]
 """the buffers of a value's leaves, in order"""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """An instruction that reads and writes buffers; the accesses inside it, if it runs others."""
+
+    instruction: Instruction
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    inside: tuple[Access, ...] = ()
+
+
 _ORDER = (TEMPORARY, RESULT, CONSTANT, ARGUMENT)
 
 
@@ -62,6 +74,10 @@ class Liveness:
     times: list[str] = field(default_factory=list)
     """name of the instruction at each time"""
     made: list[Buffer] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+    """of all computations, each as often as it is called"""
+    shared: dict[int, int] = field(default_factory=dict)
+    """by the id of each buffer, which one it is in whatever order instructions run"""
     _pending: dict[str, list[Value]] = field(default_factory=dict)
     """what asynchronous operations read, which stays alive until they are done"""
     _sharers: list[tuple[int, Value, list[Value]]] = field(default_factory=list)
@@ -71,6 +87,7 @@ class Liveness:
         inputs = [self._new(one, ARGUMENT) for one in entry.parameters]
         results = self._walk(entry, inputs)
         self._settle(inputs, results)
+        self.shared = {id(one): id(one.merged()) for one in self.made}
         self._share()
         self.buffers = list({id(b.merged()): b.merged() for b in self.made}.values())
         self._find_peak()
@@ -84,17 +101,27 @@ class Liveness:
             values[parameter.name] = value
         for one in computation.instructions:
             operands = [values[name] for name in one.operands if name in values]
+            first = len(self.accesses)
             if one.name not in values:
                 values[one.name] = self._value(one, operands, computation, values)
             if one.is_done:
                 start = self.program.partner(one.name)
                 operands = [*operands, *self._pending.get(start.name if start else "", [])]
+            self._record(one, operands, values[one.name], tuple(self.accesses[first:]))
             if one.opcode not in ("tuple", "get-tuple-element", "parameter"):
                 self.times.append(one.name)
                 self._touch([*operands, values[one.name]], one.name)
             self._use(operands)
         self._use([values[computation.root.name]])
         return values[computation.root.name]
+
+    def _record(
+        self, one: Instruction, operands: list[Value], value: Value, inside: tuple[Access, ...]
+    ) -> None:
+        if one.opcode in (*_VIEWS, "tuple", "get-tuple-element", "parameter", "constant"):
+            return
+        reads = () if inside else tuple(buffer for each in operands for buffer in each)
+        self.accesses.append(Access(one, reads, () if inside else tuple(value), inside))
 
     def _use(self, used: list[Value]) -> None:
         for value in used:

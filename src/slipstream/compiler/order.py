@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from slipstream.analyses.hazards import hazards
 from slipstream.errors import BadInput
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Program
@@ -21,6 +22,7 @@ from slipstream.writing import atomic_write
 
 FORMAT = "slipstream-order"
 VERSION = 1
+NEXT_STEP = "make an order of this program: slipstream schedule"
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,24 @@ class Order:
         return replace(program, entry=computations[program.entry.name], computations=computations)
 
     def check(self, program: Program) -> None:
-        """BadInput unless this is an order of exactly this program's instructions."""
+        """BadInput unless this is a possible order of exactly this program's instructions.
+
+        The program is as XLA's scheduler left it: accesses to one buffer keep that order.
+        """
         if self.fingerprint and program.fingerprint and self.fingerprint != program.fingerprint:
             raise BadInput(
                 f"the order is for a program with fingerprint {self.fingerprint}, and this one has "
-                f"{program.fingerprint}: it was compiled from other code, flags or versions; make "
-                "an order of this program: slipstream schedule"
+                f"{program.fingerprint}: it was compiled from other code, flags or versions; "
+                f"{NEXT_STEP}"
             )
+        kept = hazards(program)
         for name, sequence in self.sequences.items():
             computation = program.computations.get(name)
             if computation is None:
-                raise BadInput(f"the order is of {name}, which {program.name} doesn't have")
-            _refuse_impossible(computation, sequence)
+                raise BadInput(
+                    f"the order is of {name}, which {program.name} doesn't have; {NEXT_STEP}"
+                )
+            _refuse_impossible(computation, sequence, kept.get(name, ()))
 
     def is_obeyed(self, compiled: Program, source: Program) -> bool:
         """Whether a compiled program runs its instructions in this order.
@@ -138,14 +146,18 @@ def _in_order(computation: Computation, sequence: Sequence[str]) -> Computation:
     return Computation(computation.name, placed, root)
 
 
-def _refuse_impossible(computation: Computation, sequence: Sequence[str]) -> None:
+def _refuse_impossible(
+    computation: Computation, sequence: Sequence[str], kept: Iterable[tuple[str, str]]
+) -> None:
     by_name = computation.by_name
     listed = set(sequence)
     if len(listed) != len(sequence) or listed != by_name.keys():
         other = sorted(listed ^ by_name.keys())[:3]
         raise BadInput(
             f"the order of {computation.name} has {len(sequence)} instructions, and the program "
-            f"{len(by_name)}, each once" + (f"; different: {', '.join(other)}" if other else "")
+            f"{len(by_name)}, each once"
+            + (f"; different: {', '.join(other)}" if other else "")
+            + f"; {NEXT_STEP}"
         )
     seen: set[str] = set()
     for name in sequence:
@@ -153,6 +165,14 @@ def _refuse_impossible(computation: Computation, sequence: Sequence[str]) -> Non
         for needed in (*one.operands, *one.control_predecessors):
             if needed in by_name and needed not in seen:
                 raise BadInput(
-                    f"the order of {computation.name} has {name} before {needed}, which it needs"
+                    f"the order of {computation.name} has {name} before {needed}, which it needs; "
+                    f"{NEXT_STEP}"
                 )
         seen.add(name)
+    place = {name: number for number, name in enumerate(sequence)}
+    for name, before in kept:
+        if name in place and before in place and place[name] < place[before]:
+            raise BadInput(
+                f"the order of {computation.name} has {name} before {before}, and both use one "
+                f"buffer: results would differ; {NEXT_STEP}"
+            )

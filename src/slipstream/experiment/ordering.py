@@ -6,15 +6,17 @@ leader alone searches, and its order goes to all. A failure costs this one arm, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from slipstream.analyses.network.flows import machine_of
 from slipstream.compiler.order import Order
 from slipstream.consensus.consensus import Consensus, Message
 from slipstream.errors import Missing, SlipstreamError
-from slipstream.experiment.variants import Variant
-from slipstream.jaxhooks.compiled_program import CompiledProgram
+from slipstream.experiment.variants import Variant, read_program
+from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
+from slipstream.jaxhooks.jax_types import first_line
 from slipstream.jaxhooks.order_pass import OrderPass, is_supported, registered, why_not
 from slipstream.profile.program import Program
 from slipstream.scheduling.schedule import searched
@@ -25,8 +27,15 @@ SECONDS = 10.0
 """of search, beside the job"""
 
 
+FAILURES = (SlipstreamError, *XLA_ERRORS)
+
+
 class NoOrder(SlipstreamError):
     """There is no order for a program, and why."""
+
+
+class NoAgreement(Exception):
+    """The ranks did not decide on an order in time: this one leaves the comparison."""
 
 
 def agreed_order(
@@ -42,27 +51,38 @@ def agreed_order(
         raise NoOrder(f"an order is for GPUs, and this program runs on {compiled.platform}")
     if not is_supported():
         raise NoOrder(why_not())
-    if profile is None:
-        raise NoOrder("an order needs a profile of the step, and there is none")
-    program = scheduled_program(compiled, variant.flags, costs)
+
+    def found() -> Order:
+        if profile is None:
+            raise NoOrder("an order needs a profile of the step, and there is none")
+        return _searched(own(), profile, spare_bytes)
+
+    own = _Once(lambda: scheduled_program(compiled, variant.flags, costs))
     if consensus.is_alone:
-        return _searched(program, profile, spare_bytes)
-    proposal = consensus.propose(
-        lambda: _message(_searched(program, profile, spare_bytes)), "no order was found"
+        return found()
+    # Ranks autotune together: each compiles, also where another fails.
+    with suppress(*FAILURES):
+        own()
+    decided = consensus.decide_in_background(
+        f"order, {variant.name}", consensus.propose(lambda: _message(found), "no order was found")
     )
-    decided = consensus.decide_in_background("order", proposal)
     if decided["do"] == "stop":
+        raise NoAgreement(str(decided["why"]))
+    if "why" in decided:
         raise NoOrder(str(decided["why"]))
     sequences = {name: tuple(one) for name, one in decided["sequences"].items()}
-    return Order(sequences, decided["fingerprint"], program.name)
+    order = Order(sequences, decided["fingerprint"], decided["program"])
+    order.check(own())
+    return order
 
 
 def scheduled_program(
     compiled: CompiledProgram, flags: Mapping[str, str], costs: bytes | None
 ) -> Program:
     """The program as XLA's scheduler leaves it."""
+    name = read_program(compiled.original, compiled.name).name
     try:
-        with registered(OrderPass()) as seen:
+        with registered(OrderPass(program=name)) as seen:
             compiled.recompile(flags, costs)
     except Missing as problem:
         raise NoOrder(str(problem)) from None
@@ -71,11 +91,37 @@ def scheduled_program(
     return program_from_proto(seen.scheduled, source=compiled.name)
 
 
-def _message(order: Order) -> Message:
+class _Once:
+    """A program that is made once; a failure to make it is raised each time."""
+
+    def __init__(self, make: Callable[[], Program]) -> None:
+        self._make = make
+        self._program: Program | None = None
+        self._problem: Exception | None = None
+
+    def __call__(self) -> Program:
+        if self._problem is not None:
+            raise self._problem
+        if self._program is None:
+            try:
+                self._program = self._make()
+            except FAILURES as problem:
+                self._problem = problem
+                raise
+        return self._program
+
+
+def _message(find: Callable[[], Order]) -> Message:
+    """To compile in an order, or why there is none: that ends one arm, not the comparison."""
+    try:
+        order = find()
+    except FAILURES as problem:
+        return {"do": "compile", "why": first_line(problem)}
     return {
         "do": "compile",
         "sequences": {name: list(one) for name, one in order.sequences.items()},
         "fingerprint": order.fingerprint,
+        "program": order.program,
     }
 
 

@@ -130,7 +130,7 @@ def make_arm(
 
 def _ordered(arm: Arm, compiled: CompiledProgram, order: Order) -> None:
     """Compile in our order, and read back whether XLA took it."""
-    with registered(OrderPass(order.sequences, order.fingerprint)) as ours:
+    with registered(OrderPass(order.sequences, order.fingerprint, order.program)) as ours:
         arm.executable = compiled.recompile(arm.variant.flags, None)
     if not ours.is_set:
         arm.executable = None

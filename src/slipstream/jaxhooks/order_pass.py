@@ -30,6 +30,8 @@ class OrderPass:
     """the order to set: names of instructions by computation; empty to leave XLA's"""
     fingerprint: str | None = None
     """of the program that the order is for"""
+    program: str = ""
+    """the name of the module that is meant, where a job may compile others at the same time"""
     scheduled: bytes | None = None
     """the largest scheduled module, as XLA's scheduler left it"""
     is_set: bool = False
@@ -44,13 +46,18 @@ class OrderPass:
         stated = module.frontend_attributes.map.get(FINGERPRINT, "")
         if not stated or not module.schedule.sequences:
             return None
+        if self.program and module.name != self.program:
+            return None
         if self.scheduled is None or len(data) > len(self.scheduled):
             self.scheduled = data
         if not self.sequences:
             return None
-        self.problem = self._reordered(module, stated)
-        self.is_set = not self.problem
-        return bytes(module.SerializeToString()) if self.is_set else None
+        problem = self._reordered(module, stated)
+        if problem:
+            self.problem = problem
+            return None
+        self.is_set = True
+        return bytes(module.SerializeToString())
 
     def _reordered(self, module: Any, stated: str) -> str:
         if self.fingerprint and stated != self.fingerprint:

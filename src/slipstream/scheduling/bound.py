@@ -23,9 +23,9 @@ from slipstream.machines.machine import Estimate, Machine
 from slipstream.profile.program import Program
 from slipstream.scheduling.computations import calls_of, from_inside, length_of
 from slipstream.scheduling.hiding import least_with_hiding_ns
-from slipstream.scheduling.tasks import KERNEL, Resource, Tasks, tasks_of
+from slipstream.scheduling.tasks import KERNEL, PS_PER_NS, Resource, Tasks, tasks_of
 from slipstream.simulate.costing import costing
-from slipstream.simulate.engine import graph_of
+from slipstream.simulate.engine import CLOCK_ERROR, graph_of
 from slipstream.simulate.graphs import captured_kinds
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.power_cap import StepPower, executions_of, without_waits
@@ -44,7 +44,7 @@ def program_bound_us(
     """The least that any order of a program takes on a machine.
 
     A step that waits less draws more power, so the bound is that at the clock which the power cap
-    leaves to a step of this length.
+    leaves to a step of this length. Simulated steps are only about at that clock.
     """
     if costs is not None or not machine.gpu.power_w:
         clocked = machine if costs is not None else machine.at(1.0)
@@ -55,7 +55,7 @@ def program_bound_us(
     for _ in range(CORRECTIONS):
         clocked = machine.at(share)
         bound_us = _bound_us(program, clocked, costing(program, clocked, None))
-        share = draw.share(bound_us, share)
+        share = min(draw.share(bound_us, share) * (1 + CLOCK_ERROR), 1.0)
     return bound_us
 
 
@@ -75,7 +75,8 @@ def _bound_us(program: Program, machine: Machine, estimates: Mapping[str, Estima
         least[computation.name] = bound_ns(
             tasks_of(program, computation, nodes, spans), overlap_limit(program)
         )
-    return least[program.entry.name] / 1000
+    # Nothing is before the first kernel, so it follows without a gap.
+    return max(least[program.entry.name] - gap_ps // PS_PER_NS, 0) / 1000
 
 
 def bound_ns(tasks: Tasks, at_once: int = 1) -> int:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from slipstream.analyses.hazards import hazards
 from slipstream.compiler.order import Order
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
@@ -19,7 +20,7 @@ from slipstream.scheduling.bound import bound_ns
 from slipstream.scheduling.computations import calls_of, from_inside, length_of
 from slipstream.scheduling.memory import buffers_of, peak_bytes
 from slipstream.scheduling.search import ComputationSearch, Found
-from slipstream.scheduling.tasks import Tasks, tasks_of
+from slipstream.scheduling.tasks import Tasks, is_topological, tasks_of
 from slipstream.scheduling.trial import Trial
 from slipstream.simulate.engine import graph_of, simulation
 from slipstream.simulate.graphs import captured_kinds
@@ -98,6 +99,7 @@ class _Search:
         kinds = captured_kinds(program.flags)
         self.graph: TaskGraph = graph_of(program, machine, estimates, kinds, self.overheads)
         self.nodes = {one.instruction.name: one for one in self.graph.nodes if one.kind != READ}
+        self.hazards = hazards(program)
         self.known = known
         self.spare_bytes = spare_bytes
         self.seconds = seconds
@@ -132,7 +134,8 @@ class _Search:
 
     def _searched(self, computation: Computation, seconds: float) -> SearchedComputation:
         spans = {one.name: length_of(one, self.lengths_ns) for one in calls_of(computation)}
-        tasks = tasks_of(self.program, computation, self.nodes, spans)
+        kept = self.hazards.get(computation.name, ())
+        tasks = tasks_of(self.program, computation, self.nodes, spans, kept)
         trial = Trial(tasks, self.graph, self.nodes, spans, self.overheads)
         buffers = buffers_of(tasks, self.program)
         own = peak_bytes(buffers, range(len(tasks)))
@@ -158,8 +161,11 @@ class _Search:
         for other in self.known:
             same = other.computations.get(tasks.computation.name)
             names = [one.name for one in same.instructions] if same is not None else []
-            if places.keys() == set(names) and len(names) == len(places):
-                yield [places[name] for name in names]
+            if places.keys() != set(names) or len(names) != len(places):
+                continue
+            sequence = [places[name] for name in names]
+            if is_topological(tasks, sequence):  # other copies may have been dropped there
+                yield sequence
 
 
 class _TooLarge(BadInput):

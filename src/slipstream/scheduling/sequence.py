@@ -25,7 +25,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from slipstream.scheduling.tasks import KERNEL, LIGHT, START, Tasks
+from slipstream.scheduling.tasks import KERNEL, LIGHT, START, Tasks, is_topological
 
 
 def sequence_of(
@@ -44,8 +44,12 @@ def sequence_of(
 
 
 def apart(tasks: Tasks, sequence: Sequence[int], at_once: int) -> list[int]:
-    """The same sequence, with room for collectives that XLA makes synchronous."""
-    return _Apart(tasks, sequence, at_once).listed()
+    """The same sequence, with room for collectives that XLA makes synchronous.
+
+    Where control dependencies don't leave that room, the sequence stays as it is.
+    """
+    found = _Apart(tasks, sequence, at_once).listed()
+    return found if is_topological(tasks, found) else list(sequence)
 
 
 class _Apart:

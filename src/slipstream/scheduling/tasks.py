@@ -12,7 +12,8 @@ and starts that one depends on, through whatever lies between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,7 +41,7 @@ class Tasks:
     """how long each task keeps its stream busy, with the gap before it"""
     resources: tuple[tuple[Resource, ...], ...]
     needs: tuple[tuple[int, ...], ...]
-    """direct dependencies: operands and control predecessors"""
+    """what has to come before each: operands, control predecessors and hazards"""
     start_of: Mapping[int, int]
     """of each done"""
     loads: tuple[tuple[tuple[int, int], ...], ...] = ()
@@ -107,9 +108,13 @@ def tasks_of(
     computation: Computation,
     nodes: Mapping[str, Node],
     spans_ns: Mapping[str, int],
+    hazards: Iterable[tuple[str, str]] = (),
 ) -> Tasks:
     """`nodes` are those of the simulator's task graph, by instruction; `spans_ns` how long the
-    instructions take that run other computations."""
+    instructions take that run other computations; `hazards` are pairs whose order must stay."""
+    kept: dict[str, list[str]] = defaultdict(list)
+    for name, before in hazards:
+        kept[name].append(before)
     places = {one.name: place for place, one in enumerate(computation.instructions)}
     kinds: list[int] = []
     times: list[int] = []
@@ -136,7 +141,7 @@ def tasks_of(
         tuple(
             dict.fromkeys(
                 places[name]
-                for name in (*one.operands, *one.control_predecessors)
+                for name in (*one.operands, *one.control_predecessors, *kept.get(one.name, ()))
                 if name in places
             )
         )
@@ -167,7 +172,7 @@ def _of_node(node: Node | None) -> tuple[int, int, tuple[Resource, ...]]:
         return LIGHT, 0, ()
     if node.kind == DONE_NODE:
         return DONE, 0, ()
-    ns = -(-(node.duration_ps + node.gap_ps) // PS_PER_NS)
+    ns = (node.duration_ps + node.gap_ps) // PS_PER_NS  # rounded down, so that bounds hold
     if node.kind != START_NODE:
         return _kernel(ns)
     engine: tuple[Resource, ...] = (("engine", node.engine),) if node.engine != NO_ENGINE else ()

@@ -71,12 +71,18 @@ HloInstructionProto
   comparison_direction 63 string
   frontend_attributes 68 FrontendAttributes
   use_global_device_ids 71 bool
+  output_operand_aliasing 74 OutputOperandAliasing*
   async_execution_thread 79 string
   collective_device_list 87 CollectiveDeviceListProto
   ragged_dot_dimension_numbers 90 RaggedDotDimensionNumbers
   iota_collective_device_list 92 IotaReplicaGroupListProto
   mesh_axes_replica_group_list 93 MeshAxesReplicaGroupListProto
   backend_config_payload 99 Payload
+
+OutputOperandAliasing
+  output_shape_index 1 int64*
+  operand_index 2 int64
+  operand_shape_index 3 int64*
 
 HloInstructionProto.SliceDimensions
   start 1 int64

@@ -41,6 +41,8 @@ FRONTEND_ATTRIBUTES = (
 )
 """frontend attributes that are kept: how Megascale marks transfers between slices and the
 collective that they belong to, and how XLA:TPU marks the parts of asynchronous collectives"""
+ALIASING = "output_to_operand_aliasing"
+"""which operands a custom call writes over"""
 _TRIP_COUNT = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)')
 
 
@@ -106,6 +108,23 @@ def _convolution(proto: Any) -> dict[str, Attribute]:
     if proto.batch_group_count > 1:
         found["batch_group_count"] = proto.batch_group_count
     return found
+
+
+def _custom_call(proto: Any) -> dict[str, Attribute]:
+    found = _convolution(proto)
+    if proto.output_operand_aliasing:
+        pairs = map(_aliasing, proto.output_operand_aliasing)
+        found[ALIASING] = f"{{{', '.join(pairs)}}}"
+    return found
+
+
+def _aliasing(pair: Any) -> str:
+    """`{1}: (0, {})`: the second result is written where the first operand was."""
+    result, inside = (
+        f"{{{','.join(map(str, index))}}}"
+        for index in (pair.output_shape_index, pair.operand_shape_index)
+    )
+    return f"{result}: ({pair.operand_index}, {inside})"
 
 
 def _dim_labels(numbers: Any) -> str:
@@ -211,7 +230,7 @@ _ATTRIBUTES: dict[str, Callable[[Any], dict[str, Attribute]]] = {
     "compare": lambda proto: {"direction": proto.comparison_direction},
     "constant": _constant,
     "convolution": _convolution,
-    "custom-call": _convolution,
+    "custom-call": _custom_call,
     **dict.fromkeys(("dot", "scaled-dot"), _dot),
     "ragged-dot": _ragged_dot,
     "dynamic-slice": lambda proto: {"dynamic_slice_sizes": tuple(proto.dynamic_slice_sizes)},

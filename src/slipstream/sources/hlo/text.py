@@ -53,7 +53,7 @@ _ELSEWHERE = frozenset(
      "frontend_attributes", "replica_groups", "channel_id", "source_target_pairs", "index", "kind",
      "custom_call_target", "use_global_device_ids", "origin", "async_execution_thread",
      "operand_layout_constraints", "api_version", "custom_call_has_side_effect", "schedule",
-     "constrain_layout", "output_to_operand_aliasing", "statistics", "is_host_transfer")
+     "constrain_layout", "statistics", "is_host_transfer")
 )  # fmt: skip
 
 
