@@ -28,6 +28,7 @@ _MODULES = (
     "slipstream.outputs.perfetto.packets",
     "slipstream.outputs.perfetto.track_layout",
     "slipstream.simulate.clock",
+    "slipstream.simulate.window_clock",
 )
 
 

@@ -3,8 +3,8 @@
     moved earlier    what it needs and takes no time comes along: tuples, bitcasts, waits
     moved later      so does what needs it and takes no time; waits for its operands come, too
 
-The simulator judges every move. Threshold accepting: at first a little worse will do, towards the
-end nothing but better.
+The simulator judges every move, and runs again only the window that it changes. Threshold
+accepting: at first a little worse will do, towards the end nothing but better.
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ STARTS = 0.6
 """how often a start is moved rather than a kernel: they decide what overlaps"""
 NEAR = 24
 """most places of a short move, which half of them are"""
+FAR = 2000
+"""most places of any other"""
 LEAST_MOVES, MOVES = 1000, 200
 """in all, and for each kernel and start"""
+DRAWS = 50
+"""drawn for each that is tried, at most: dependencies may leave nothing to move"""
 TOGETHER = (LIGHT, DONE)
+Window = tuple[int, list[int]]
+"""the first place that changes, and the tasks from there on"""
 Keep = Callable[[Sequence[int]], tuple[Sequence[int], int] | None]
 """what becomes of a faster sequence, and how long it takes; None if it can't be kept"""
 
@@ -52,53 +58,65 @@ class Moves:
         most = LEAST_MOVES + MOVES * (len(self.starts) + len(self.kernels))
         current = best = ns
         done = 0.0
+        draws = 0
+        self.trial.know(self.order)
         while best > least_ns and done < 1.0:
-            moved = self._moved()
+            draws += 1
+            spent = (time.monotonic() - began) / max(seconds, 1e-9)
+            done = max(self.tried / most, draws / (DRAWS * most), spent)
+            moved = self.drawn_move()
             if moved is None:
                 continue
             self.tried += 1
-            done = max(self.tried / most, (time.monotonic() - began) / max(seconds, 1e-9))
-            found = self.trial.span_ns(moved)
+            found = self.trial.span_of_window_ns(*moved)
             allowed = best * (1 + WORSE * max(1.0 - done, 0.0))
             if found > max(current, allowed):
                 continue
             if found < best:
-                kept = keep(moved)
+                kept = keep(self.after(*moved))
                 if kept is None:
                     continue
-                self._go(kept[0])
+                self._start_from(kept[0])
                 current = best = kept[1]
             else:
-                self._go(moved)
+                self.trial.keep_window()
+                self.go(*moved)
                 current = found
 
-    def _go(self, order: Sequence[int]) -> None:
+    def _start_from(self, order: Sequence[int]) -> None:
         self.order = list(order)
         self.place = _places(self.order, len(self.tasks))
+        self.trial.know(self.order)
 
-    def _moved(self) -> list[int] | None:
-        """The order after one random move; None if what was drawn can't move there."""
+    def after(self, first: int, window: Sequence[int]) -> list[int]:
+        """The order with other tasks from place `first` on."""
+        return [*self.order[:first], *window, *self.order[first + len(window) :]]
+
+    def go(self, first: int, window: Sequence[int]) -> None:
+        """Take that for the order."""
+        self.order[first : first + len(window)] = window
+        for place, task in enumerate(window, first):
+            self.place[task] = place
+
+    def drawn_move(self) -> Window | None:
+        """One random move; None if what was drawn can't move there."""
         some = self.starts if self.drawn.random() < STARTS or not self.kernels else self.kernels
         task = self.drawn.choice(some)
         here = self.place[task]
-        if self.drawn.random() < 0.5:
-            target = here + self.drawn.randint(-NEAR, NEAR)
-        else:
-            target = self.drawn.randrange(len(self.order))
+        most = NEAR if self.drawn.random() < 0.5 else min(FAR, len(self.order))
+        target = here + self.drawn.randint(-most, most)
         if target == here or not 0 <= target < len(self.order):
             return None
         return self._earlier(task, target) if target < here else self._later(task, target)
 
-    def _earlier(self, task: int, target: int) -> list[int] | None:
+    def _earlier(self, task: int, target: int) -> Window | None:
         together = self._with(task, target, self.tasks.needs, TOGETHER)
         if together is None:
             return None
-        end = self.place[task] + 1
-        rest = [one for one in self.order[target:end] if one not in together]
-        moved = sorted(together, key=self.place.__getitem__)
-        return [*self.order[:target], *moved, *rest, *self.order[end:]]
+        rest = [one for one in self.order[target : self.place[task] + 1] if one not in together]
+        return target, [*sorted(together, key=self.place.__getitem__), *rest]
 
-    def _later(self, task: int, target: int) -> list[int] | None:
+    def _later(self, task: int, target: int) -> Window | None:
         together = self._with(task, target, self.users, (LIGHT,))
         if together is None:
             return None
@@ -107,8 +125,7 @@ class Moves:
                 together.add(one)
         first = min(self.place[one] for one in together)
         rest = [one for one in self.order[first : target + 1] if one not in together]
-        moved = sorted(together, key=self.place.__getitem__)
-        return [*self.order[:first], *rest, *moved, *self.order[target + 1 :]]
+        return first, [*rest, *sorted(together, key=self.place.__getitem__)]
 
     def _with(
         self, task: int, target: int, near: Sequence[Iterable[int]], kinds: tuple[int, ...]

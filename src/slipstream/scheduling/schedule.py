@@ -27,6 +27,7 @@ from slipstream.simulate.graphs import captured_kinds
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import overlap_limit
 from slipstream.simulate.task_graph import READ, TaskGraph
+from slipstream.simulate.window_clock import prepare
 
 SECONDS = 20.0
 """time for the search of a whole program"""
@@ -109,6 +110,7 @@ class _Search:
         self.done: dict[str, SearchedComputation] = {}
 
     def run(self) -> SearchedProgram:
+        prepare()
         began = time.monotonic()
         inner = list(from_inside(self.program))
         sizes = {one.name: sum(i.name in self.nodes for i in one.instructions) for one in inner}

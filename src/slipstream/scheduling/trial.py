@@ -16,6 +16,7 @@ from slipstream.simulate.clock import Clock
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.task_graph import KERNEL as KERNEL_NODE
 from slipstream.simulate.task_graph import Node, TaskGraph
+from slipstream.simulate.window_clock import WindowClock
 
 
 class Trial:
@@ -43,6 +44,7 @@ class Trial:
                 chosen.append(node)
         self._streams = [node.stream for node in chosen]
         self._clock = Clock(replace(graph, nodes=chosen), overheads)
+        self._windows: WindowClock | None = None
 
     def times(self, sequence: Sequence[int]) -> list[tuple[int, int, int, int]]:
         """(task, stream, begin, end) of all that runs, in nanoseconds."""
@@ -61,3 +63,25 @@ class Trial:
         """From the first launch to the last end."""
         nodes = self._of[np.asarray(sequence, np.int64)]
         return -(-self._clock.span_ps(nodes[nodes >= 0]) // PS_PER_NS)
+
+    # Sequences that differ from a known one in a window: only the window is simulated.
+
+    def know(self, sequence: Sequence[int]) -> None:
+        """Let the windows that follow be windows of this sequence."""
+        self._windows = WindowClock(self._clock, self._of[np.asarray(sequence, np.int64)])
+
+    def span_of_window_ns(self, first: int, window: Sequence[int]) -> int:
+        """The span of the known sequence with other tasks from place `first` on."""
+        assert self._windows is not None
+        nodes = self._of[np.asarray(window, np.int64)]
+        return -(-self._windows.span_ps(first, nodes) // PS_PER_NS)
+
+    @property
+    def is_taken_up(self) -> bool:
+        """Whether behind the last window all went on as known."""
+        return self._windows is not None and self._windows.is_taken_up
+
+    def keep_window(self) -> None:
+        """Make the sequence with the last window the known one."""
+        assert self._windows is not None
+        self._windows.keep()

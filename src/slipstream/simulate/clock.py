@@ -45,9 +45,9 @@ class NodeTimes:
     """how long the compute stream waited at this node"""
 
 
-_NEVER = 1 << 62
+NEVER = 1 << 62
 _LONGEST_PS = 1 << 60
-"""of a step: 13 days; sums and slowdowns of such times stay far below `_NEVER`"""
+"""of a step: 13 days; sums and slowdowns of such times stay far below `NEVER`"""
 _MOST_TAKEN = 0.5
 """share of cores, or of the memory's rate, that collectives take from a kernel at most"""
 MOST_LOST = 0.75
@@ -55,32 +55,34 @@ MOST_LOST = 0.75
 _FULL = 1 - 1e-9
 """a link that is this full is full: sums of shares are not exact"""
 # Columns of the arrays that native code sees, row by row.
-_KIND, _DURATION, _HOST, _STREAM, _ENGINE, _SLOT, _TALKS, _GAP, _NODE_SIZE = range(9)
+_KIND, _DURATION, _HOST, _STREAM, _ENGINE, SLOT, _TALKS, _GAP, NODE_SIZE = range(9)
 # Of a node, as shares: links in use when it runs alone, then its contention.
-_LINKS = len(LINKS)
-_CORES, _MEMORY, _LOSES, _BY_CORES, _BY_MEMORY, _SHARES_SIZE = range(_LINKS, _LINKS + 6)
+LINK_COUNT = len(LINKS)
+_CORES, _MEMORY, _LOSES, _BY_CORES, _BY_MEMORY, _SHARES_SIZE = range(LINK_COUNT, LINK_COUNT + 6)
 # Of a place in the order: when an operation that waits for its stream is ready, and the next there.
-_READY, _NEXT, _QUEUE_SIZE = range(3)
+READY, NEXT, QUEUE_SIZE = range(3)
 # Of a stream: the places that wait for it, what runs (or -1), since when it has run at this rate or
 # been idle, and when it would end.
-_HEAD, _TAIL, _RUNS, _SINCE, _END, _STREAM_SIZE = range(6)
-# Of what runs on a stream: the work left at `_SINCE`, its rate, its rate if no link were full, its
+HEAD, TAIL, RUNS, SINCE, END, STREAM_SIZE = range(6)
+# Of what runs on a stream: the work left at `SINCE`, its rate, its rate if no link were full, its
 # share of its busiest link, and the rate that it will have.
-_LEFT, _RATE, _MOST, _BUSIEST, _GETS, _RATE_SIZE = range(6)
-_BEGUN, _ENDED, _WAITED, _OUT_SIZE = range(4)
-_NOW, _COUNT = range(2)
+LEFT, RATE, _MOST, _BUSIEST, _GETS, RATE_SIZE = range(6)
+_BEGUN, ENDED, _WAITED, OUT_SIZE = range(4)
+# Of a run: the time, how many streams there are, how much the host has launched, since when the
+# compute stream is free, the last end of a wait, and how far ahead of it the host was at least.
+NOW, COUNT, LAUNCHED, FREE, LAST, AHEAD, STATE_SIZE = range(7)
 
 
 @inner
 def _start(stream, place, order, nodes, state, streams, rates, engines, out):  # type: ignore[no-untyped-def]
     """An operation begins now, at a rate that is still to be set."""
-    row = _NODE_SIZE * order[place]
-    streams[_STREAM_SIZE * stream + _RUNS] = place
-    streams[_STREAM_SIZE * stream + _SINCE] = state[_NOW]
-    streams[_STREAM_SIZE * stream + _END] = state[_NOW] + nodes[row + _DURATION]
-    rates[_RATE_SIZE * stream + _LEFT] = nodes[row + _DURATION]
-    rates[_RATE_SIZE * stream + _RATE] = 1.0
-    out[_OUT_SIZE * place + _BEGUN] = state[_NOW]
+    row = NODE_SIZE * order[place]
+    streams[STREAM_SIZE * stream + RUNS] = place
+    streams[STREAM_SIZE * stream + SINCE] = state[NOW]
+    streams[STREAM_SIZE * stream + END] = state[NOW] + nodes[row + _DURATION]
+    rates[RATE_SIZE * stream + LEFT] = nodes[row + _DURATION]
+    rates[RATE_SIZE * stream + RATE] = 1.0
+    out[OUT_SIZE * place + _BEGUN] = state[NOW]
     engine = CORES if stream == COMPUTE else nodes[row + _ENGINE]
     if engine > 0:
         engines[engine] = 1
@@ -89,20 +91,20 @@ def _start(stream, place, order, nodes, state, streams, rates, engines, out):  #
 @inner
 def _finish(order, nodes, state, streams, engines, ends, out):  # type: ignore[no-untyped-def]
     """End what ends now."""
-    for stream in range(state[_COUNT]):
-        at = _STREAM_SIZE * stream
-        place = streams[at + _RUNS]
-        if place < 0 or streams[at + _END] > state[_NOW]:
+    for stream in range(state[COUNT]):
+        at = STREAM_SIZE * stream
+        place = streams[at + RUNS]
+        if place < 0 or streams[at + END] > state[NOW]:
             continue
-        row = _NODE_SIZE * order[place]
-        out[_OUT_SIZE * place + _ENDED] = state[_NOW]
-        streams[at + _RUNS] = -1
-        streams[at + _SINCE] = state[_NOW]
+        row = NODE_SIZE * order[place]
+        out[OUT_SIZE * place + ENDED] = state[NOW]
+        streams[at + RUNS] = -1
+        streams[at + SINCE] = state[NOW]
         engine = CORES if stream == COMPUTE else nodes[row + _ENGINE]
         if engine > 0:
             engines[engine] = 0
         if stream != COMPUTE:
-            ends[nodes[row + _SLOT]] = state[_NOW]
+            ends[nodes[row + SLOT]] = state[NOW]
 
 
 @inner
@@ -111,23 +113,23 @@ def _start_waiting(order, nodes, state, queue, streams, rates, engines, out):  #
     while True:
         best = np.int64(-1)
         best_since = np.int64(0)
-        for stream in range(1, state[_COUNT]):
-            at = _STREAM_SIZE * stream
-            place = streams[at + _HEAD]
-            if streams[at + _RUNS] >= 0 or place < 0:
+        for stream in range(1, state[COUNT]):
+            at = STREAM_SIZE * stream
+            place = streams[at + HEAD]
+            if streams[at + RUNS] >= 0 or place < 0:
                 continue
-            since = max(queue[_QUEUE_SIZE * place + _READY], streams[at + _SINCE])
-            engine = nodes[_NODE_SIZE * order[place] + _ENGINE]
-            if since > state[_NOW] or (engine > 0 and engines[engine]):
+            since = max(queue[QUEUE_SIZE * place + READY], streams[at + SINCE])
+            engine = nodes[NODE_SIZE * order[place] + _ENGINE]
+            if since > state[NOW] or (engine > 0 and engines[engine]):
                 continue
-            first = streams[_STREAM_SIZE * best + _HEAD] if best >= 0 else place
+            first = streams[STREAM_SIZE * best + HEAD] if best >= 0 else place
             if best < 0 or since < best_since or (since == best_since and place < first):
                 best = np.int64(stream)
                 best_since = since
         if best < 0:
             return
-        place = streams[_STREAM_SIZE * best + _HEAD]
-        streams[_STREAM_SIZE * best + _HEAD] = queue[_QUEUE_SIZE * place + _NEXT]
+        place = streams[STREAM_SIZE * best + HEAD]
+        streams[STREAM_SIZE * best + HEAD] = queue[QUEUE_SIZE * place + NEXT]
         _start(best, place, order, nodes, state, streams, rates, engines, out)
 
 
@@ -138,36 +140,36 @@ def _run_freely(order, nodes, shares, state, streams, rates, links):  # type: ig
     collectives = np.int64(0)
     cores = 0.0
     memory = 0.0
-    for stream in range(state[_COUNT]):
-        place = streams[_STREAM_SIZE * stream + _RUNS]
+    for stream in range(state[COUNT]):
+        place = streams[STREAM_SIZE * stream + RUNS]
         if place >= 0:
             node = order[place]
-            if nodes[_NODE_SIZE * node + _TALKS]:
+            if nodes[NODE_SIZE * node + _TALKS]:
                 collectives += shares[_SHARES_SIZE * node + _CORES] > 0.0
                 cores += shares[_SHARES_SIZE * node + _CORES]
                 memory += shares[_SHARES_SIZE * node + _MEMORY]
-            elif stream == COMPUTE or nodes[_NODE_SIZE * node + _ENGINE] == CORES:
+            elif stream == COMPUTE or nodes[NODE_SIZE * node + _ENGINE] == CORES:
                 kernels += 1
     cores = min(cores, _MOST_TAKEN)
     memory = min(memory, _MOST_TAKEN)
-    for link in range(_LINKS):
+    for link in range(LINK_COUNT):
         links[link] = 0.0
     fits = True
-    for stream in range(state[_COUNT]):
-        place = streams[_STREAM_SIZE * stream + _RUNS]
+    for stream in range(state[COUNT]):
+        place = streams[STREAM_SIZE * stream + RUNS]
         if place < 0:
             continue
         row = _SHARES_SIZE * order[place]
-        others = kernels if nodes[_NODE_SIZE * order[place] + _TALKS] else collectives
+        others = kernels if nodes[NODE_SIZE * order[place] + _TALKS] else collectives
         lost = 0.0
         if others > 0:
             lost = shares[row + _LOSES] + shares[row + _BY_CORES] * cores
             lost = min(lost + shares[row + _BY_MEMORY] * memory, MOST_LOST)
-        at = _RATE_SIZE * stream
+        at = RATE_SIZE * stream
         rates[at + _MOST] = 1.0 - lost
         rates[at + _GETS] = rates[at + _MOST]
         rates[at + _BUSIEST] = 0.0
-        for link in range(_LINKS):
+        for link in range(LINK_COUNT):
             rates[at + _BUSIEST] = max(rates[at + _BUSIEST], shares[row + link])
             links[link] += rates[at + _MOST] * shares[row + link]
             fits = fits and links[link] <= 1.0
@@ -179,14 +181,14 @@ def _share(order, nodes, shares, state, streams, rates, links):  # type: ignore[
     """Set the rates of all that runs."""
     if not _run_freely(order, nodes, shares, state, streams, rates, links):
         _fill(order, shares, state, streams, rates, links)
-    for stream in range(state[_COUNT]):
-        at, its = _STREAM_SIZE * stream, _RATE_SIZE * stream
-        if streams[at + _RUNS] >= 0 and rates[its + _GETS] != rates[its + _RATE]:
-            rates[its + _LEFT] -= (state[_NOW] - streams[at + _SINCE]) * rates[its + _RATE]
-            rates[its + _RATE] = rates[its + _GETS]
-            streams[at + _SINCE] = state[_NOW]
-            left = max(rates[its + _LEFT], 0.0) / rates[its + _RATE] + 0.5
-            streams[at + _END] = state[_NOW] + np.int64(min(left, float(_LONGEST_PS)))
+    for stream in range(state[COUNT]):
+        at, its = STREAM_SIZE * stream, RATE_SIZE * stream
+        if streams[at + RUNS] >= 0 and rates[its + _GETS] != rates[its + RATE]:
+            rates[its + LEFT] -= (state[NOW] - streams[at + SINCE]) * rates[its + RATE]
+            rates[its + RATE] = rates[its + _GETS]
+            streams[at + SINCE] = state[NOW]
+            left = max(rates[its + LEFT], 0.0) / rates[its + RATE] + 0.5
+            streams[at + END] = state[NOW] + np.int64(min(left, float(_LONGEST_PS)))
 
 
 @inner
@@ -197,24 +199,24 @@ def _fill(order, shares, state, streams, rates, links):  # type: ignore[no-untyp
     by its share of that link. `_GETS` below zero: it still rises.
     """
     rising = np.int64(0)
-    for stream in range(state[_COUNT]):
-        its = _RATE_SIZE * stream
-        if streams[_STREAM_SIZE * stream + _RUNS] >= 0 and rates[its + _BUSIEST] > 0.0:
+    for stream in range(state[COUNT]):
+        its = RATE_SIZE * stream
+        if streams[STREAM_SIZE * stream + RUNS] >= 0 and rates[its + _BUSIEST] > 0.0:
             rates[its + _GETS] = -1.0
             rising += 1
     while rising > 0:
         level = np.inf
-        for stream in range(state[_COUNT]):
-            its = _RATE_SIZE * stream
-            if streams[_STREAM_SIZE * stream + _RUNS] >= 0 and rates[its + _GETS] < 0.0:
+        for stream in range(state[COUNT]):
+            its = RATE_SIZE * stream
+            if streams[STREAM_SIZE * stream + RUNS] >= 0 and rates[its + _GETS] < 0.0:
                 level = min(level, rates[its + _MOST] * rates[its + _BUSIEST])
-        for link in range(_LINKS):
+        for link in range(LINK_COUNT):
             used = 0.0
             slope = 0.0
-            for stream in range(state[_COUNT]):
-                place = streams[_STREAM_SIZE * stream + _RUNS]
+            for stream in range(state[COUNT]):
+                place = streams[STREAM_SIZE * stream + RUNS]
                 if place >= 0:
-                    its = _RATE_SIZE * stream
+                    its = RATE_SIZE * stream
                     share = shares[_SHARES_SIZE * order[place] + link]
                     if rates[its + _GETS] >= 0.0:
                         used += rates[its + _GETS] * share
@@ -223,13 +225,13 @@ def _fill(order, shares, state, streams, rates, links):  # type: ignore[no-untyp
             links[link] = max(1.0 - used, 0.0) / slope if slope > 0.0 else np.inf
             level = min(level, links[link])
         # What reaches full speed, or a full link, at this level stays there.
-        for stream in range(state[_COUNT]):
-            place = streams[_STREAM_SIZE * stream + _RUNS]
-            its = _RATE_SIZE * stream
+        for stream in range(state[COUNT]):
+            place = streams[STREAM_SIZE * stream + RUNS]
+            its = RATE_SIZE * stream
             if place < 0 or rates[its + _GETS] >= 0.0:
                 continue
             stops = rates[its + _MOST] * rates[its + _BUSIEST] * _FULL <= level
-            for link in range(_LINKS):
+            for link in range(LINK_COUNT):
                 uses = shares[_SHARES_SIZE * order[place] + link] > 0.0
                 stops = stops or (uses and links[link] * _FULL <= level)
             if stops:
@@ -240,16 +242,16 @@ def _fill(order, shares, state, streams, rates, links):  # type: ignore[no-untyp
 @inner
 def _next_event(order, nodes, state, queue, streams, engines):  # type: ignore[no-untyped-def]
     """When something ends, or could start, next."""
-    time = np.int64(_NEVER)
-    for stream in range(state[_COUNT]):
-        at = _STREAM_SIZE * stream
-        place = streams[at + _HEAD]
-        if streams[at + _RUNS] >= 0:
-            time = min(time, streams[at + _END])
+    time = np.int64(NEVER)
+    for stream in range(state[COUNT]):
+        at = STREAM_SIZE * stream
+        place = streams[at + HEAD]
+        if streams[at + RUNS] >= 0:
+            time = min(time, streams[at + END])
         elif place >= 0:
-            engine = nodes[_NODE_SIZE * order[place] + _ENGINE]
+            engine = nodes[NODE_SIZE * order[place] + _ENGINE]
             if not (engine > 0 and engines[engine]):
-                since = max(queue[_QUEUE_SIZE * place + _READY], streams[at + _SINCE])
+                since = max(queue[QUEUE_SIZE * place + READY], streams[at + SINCE])
                 time = min(time, since)
     return time
 
@@ -257,52 +259,58 @@ def _next_event(order, nodes, state, queue, streams, engines):  # type: ignore[n
 @inner
 def _move(time, order, nodes, shares, state, queue, streams, rates, links, engines, ends, out):  # type: ignore[no-untyped-def]
     """Move to a time before which nothing ends or starts."""
-    state[_NOW] = max(state[_NOW], time)
+    state[NOW] = max(state[NOW], time)
     _finish(order, nodes, state, streams, engines, ends, out)
     _start_waiting(order, nodes, state, queue, streams, rates, engines, out)
     _share(order, nodes, shares, state, streams, rates, links)
 
 
-@native("i64(i32*, i64, i64*, f64*, i64, i64, i64*, i64*, i64*, f64*, f64*, i64*, i64*, i64*)")
-def _run(  # type: ignore[no-untyped-def]
-    order, count, nodes, shares, latency, wake,
+@inner
+def advance(  # type: ignore[no-untyped-def]
+    first, last, order, nodes, shares, latency, wake,
     state, queue, streams, rates, links, engines, ends, out,
 ):  # fmt: skip
+    """Launch what is at these places of an order; -1 if a wait can't end."""
     never = np.int64(-1)
-    launched = np.int64(0)
-    free = np.int64(0)
-    for place in range(count):
-        row = _NODE_SIZE * order[place]
+    launched = state[LAUNCHED]
+    free = state[FREE]
+    for place in range(first, last):
+        if order[place] < 0:
+            continue  # nothing runs
+        row = NODE_SIZE * order[place]
         kind = nodes[row + _KIND]
         launched += nodes[row + _HOST]
+        if kind != DONE:
+            state[AHEAD] = min(state[AHEAD], free - launched - latency)
         if kind == READ:
             launched = max(launched, free + nodes[row + _HOST])
         elif kind == START:
-            at = _STREAM_SIZE * nodes[row + _STREAM]
-            queue[_QUEUE_SIZE * place + _READY] = max(free, launched + latency)
-            queue[_QUEUE_SIZE * place + _NEXT] = never
-            if streams[at + _HEAD] < 0:
-                streams[at + _HEAD] = place
+            at = STREAM_SIZE * nodes[row + _STREAM]
+            queue[QUEUE_SIZE * place + READY] = max(free, launched + latency)
+            queue[QUEUE_SIZE * place + NEXT] = never
+            if streams[at + HEAD] < 0:
+                streams[at + HEAD] = place
             else:
-                queue[_QUEUE_SIZE * streams[at + _TAIL] + _NEXT] = place
-            streams[at + _TAIL] = place
-            ends[nodes[row + _SLOT]] = never
+                queue[QUEUE_SIZE * streams[at + TAIL] + NEXT] = place
+            streams[at + TAIL] = place
+            ends[nodes[row + SLOT]] = never
         elif kind == DONE:
-            slot = nodes[row + _SLOT]
+            slot = nodes[row + SLOT]
             while ends[slot] == never:
                 time = _next_event(order, nodes, state, queue, streams, engines)
-                if time == _NEVER:
+                if time == NEVER:
                     return never  # nothing that was started could end this wait
                 _move(
                     time, order, nodes, shares, state, queue, streams, rates, links, engines,
                     ends, out,
                 )  # fmt: skip
             if ends[slot] > free:
-                out[_OUT_SIZE * place + _WAITED] = ends[slot] - free
-                out[_OUT_SIZE * place + _ENDED] = ends[slot]
+                out[OUT_SIZE * place + _WAITED] = ends[slot] - free
+                out[OUT_SIZE * place + ENDED] = ends[slot]
                 free = ends[slot] + wake
             else:
-                out[_OUT_SIZE * place + _ENDED] = free
+                out[OUT_SIZE * place + ENDED] = free
+            state[LAST] = max(state[LAST], out[OUT_SIZE * place + ENDED])
         else:
             at = max(free + nodes[row + _GAP] if free else free, launched + latency)
             # Work that is already on the cores, or that could be before, comes first.
@@ -314,21 +322,43 @@ def _run(  # type: ignore[no-untyped-def]
                     ends, out,
                 )  # fmt: skip
                 time = _next_event(order, nodes, state, queue, streams, engines)
-            state[_NOW] = at
+            state[NOW] = at
             _start(COMPUTE, place, order, nodes, state, streams, rates, engines, out)
             _share(order, nodes, shares, state, streams, rates, links)
-            while streams[_STREAM_SIZE * COMPUTE + _RUNS] >= 0:
+            while streams[STREAM_SIZE * COMPUTE + RUNS] >= 0:
                 time = _next_event(order, nodes, state, queue, streams, engines)
                 _move(
                     time, order, nodes, shares, state, queue, streams, rates, links, engines,
                     ends, out,
                 )  # fmt: skip
-            free = state[_NOW]
+            free = state[NOW]
+    state[LAUNCHED] = launched
+    state[FREE] = free
+    return np.int64(0)
+
+
+@inner
+def finish_all(order, nodes, shares, state, queue, streams, rates, links, engines, ends, out):  # type: ignore[no-untyped-def]
+    """Run to its end what has been launched."""
     time = _next_event(order, nodes, state, queue, streams, engines)
-    while time < _NEVER:
+    while time < NEVER:
         _move(time, order, nodes, shares, state, queue, streams, rates, links, engines, ends, out)
         time = _next_event(order, nodes, state, queue, streams, engines)
-    return free
+
+
+@native("i64(i32*, i64, i64*, f64*, i64, i64, i64*, i64*, i64*, f64*, f64*, i64*, i64*, i64*)")
+def _run(  # type: ignore[no-untyped-def]
+    order, count, nodes, shares, latency, wake,
+    state, queue, streams, rates, links, engines, ends, out,
+):  # fmt: skip
+    ended = advance(
+        0, count, order, nodes, shares, latency, wake,
+        state, queue, streams, rates, links, engines, ends, out,
+    )  # fmt: skip
+    if ended < 0:
+        return ended
+    finish_all(order, nodes, shares, state, queue, streams, rates, links, engines, ends, out)
+    return state[FREE]
 
 
 class Clock:
@@ -340,36 +370,46 @@ class Clock:
              n.gap_ps)
             for n in graph.nodes
         ]  # fmt: skip
-        self._nodes = np.array(columns, np.int64).reshape(len(graph.nodes), _NODE_SIZE)
-        self._shares = _shares(graph, overheads.contention)
-        self._streams = len(graph.streams)
-        self._slots = graph.slots
-        self._latency, self._wake = (
+        self.nodes = np.array(columns, np.int64).reshape(len(graph.nodes), NODE_SIZE)
+        self.shares = _shares(graph, overheads.contention)
+        self.streams = len(graph.streams)
+        self.slots = graph.slots + 1
+        self.latency, self.wake = (
             round(us * PS_PER_US) for us in (overheads.latency_us, overheads.wake_us)
         )
 
     def times(self, order: Array) -> NodeTimes:
         """When each entry of an order runs; its total must be below `_LONGEST_PS`."""
-        out = np.zeros((len(order), _OUT_SIZE), np.int64)
+        out = np.zeros((len(order), OUT_SIZE), np.int64)
         out[:, _BEGUN] = -1
         self._run(order, out)
-        return NodeTimes(out[:, _BEGUN], out[:, _ENDED], out[:, _WAITED])
+        return NodeTimes(out[:, _BEGUN], out[:, ENDED], out[:, _WAITED])
 
     def span_ps(self, order: Array) -> int:
         """When the last node has ended."""
-        out = np.zeros((len(order), _OUT_SIZE), np.int64)
+        out = np.zeros((len(order), OUT_SIZE), np.int64)
         self._run(order, out)
-        return int(out[:, _ENDED].max(initial=0))
+        return int(out[:, ENDED].max(initial=0))
+
+    def new_state(self) -> Array:
+        """The state of a run, before anything is launched."""
+        state = np.zeros(STATE_SIZE, np.int64)
+        state[COUNT] = self.streams
+        return state
+
+    def new_streams(self) -> Array:
+        """Streams on which nothing runs."""
+        streams = np.zeros((self.streams, STREAM_SIZE), np.int64)
+        streams[:, [HEAD, TAIL, RUNS]] = -1
+        return streams
 
     def _run(self, order: Array, out: Array) -> None:
-        streams = np.zeros((self._streams, _STREAM_SIZE), np.int64)
-        streams[:, [_HEAD, _TAIL, _RUNS]] = -1
         _run(
-            np.ascontiguousarray(order), len(order), self._nodes.ravel(), self._shares.ravel(),
-            self._latency, self._wake, np.array([0, self._streams], np.int64),
-            np.zeros(_QUEUE_SIZE * len(order), np.int64), streams.ravel(),
-            np.zeros(_RATE_SIZE * self._streams), np.zeros(_LINKS), np.zeros(ENGINES, np.int64),
-            np.zeros(self._slots + 1, np.int64), out.ravel(),
+            np.ascontiguousarray(order), len(order), self.nodes.ravel(), self.shares.ravel(),
+            self.latency, self.wake, self.new_state(),
+            np.zeros(QUEUE_SIZE * len(order), np.int64), self.new_streams().ravel(),
+            np.zeros(RATE_SIZE * self.streams), np.zeros(LINK_COUNT), np.zeros(ENGINES, np.int64),
+            np.zeros(self.slots, np.int64), out.ravel(),
         )  # fmt: skip
 
 
