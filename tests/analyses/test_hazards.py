@@ -1,6 +1,6 @@
 """What an order has to keep although no dependency says so."""
 
-from slipstream.analyses.hazards import hazards
+from slipstream.analyses.hazards import hazards_of
 from slipstream.sources.hlo.reader import program_from_text
 
 DONATED = """HloModule step, is_scheduled=true, input_output_alias={ {0}: (0, {}, must-alias) }
@@ -43,13 +43,13 @@ ENTRY %main (state: {STATE}) -> f32[8] {{
 
 
 def test_a_donated_argument_is_read_before_it_is_written_over():
-    found = hazards(program_from_text(DONATED))["main"]
+    found = hazards_of(program_from_text(DONATED))["main"]
     # The gather reads the weight until it is done.
     assert {("update", "start"), ("update", "done")} <= set(found)
 
 
 def test_what_a_loop_carries_is_read_before_the_next_value_is_written():
-    found = hazards(program_from_text(PIPELINED))["turn"]
+    found = hazards_of(program_from_text(PIPELINED))["turn"]
     assert ("next", "slice") in found  # the count
     assert ("slice", "product") in found  # the weight of the next turn
 
@@ -71,7 +71,7 @@ def test_a_custom_call_that_writes_over_an_operand():
     )
     written = ", output_to_operand_aliasing={{}: (0, {})}"
     plain, over = (
-        hazards(program_from_text(body(*(one.replace("{}", said, 1) for one in calls))))["main"]
+        hazards_of(program_from_text(body(*(one.replace("{}", said, 1) for one in calls))))["main"]
         for said in ("", written)
     )
     assert ("into", "read") in over and ("into", "read") not in plain
@@ -79,7 +79,7 @@ def test_a_custom_call_that_writes_over_an_operand():
 
 def test_values_that_share_no_buffer_are_free():
     free = body("%k = f32[8] negate(%a)", "%l = f32[8] negate(%a)", "ROOT %s = f32[8] add(%k, %l)")
-    found = dict(hazards(program_from_text(free)))["main"]
+    found = dict(hazards_of(program_from_text(free)))["main"]
     assert set(found) == {("s", "k"), ("s", "l")}  # operands
 
 
@@ -91,5 +91,5 @@ def test_a_loop_stays_on_its_side_of_a_transfer():
         "  %recv-done = (f32[8], token[]) recv-done(%recv), channel_id=1\n  %loop = ",
     )
     assert {("loop", "recv"), ("loop", "recv-done")} <= set(
-        hazards(program_from_text(text))["main"]
+        hazards_of(program_from_text(text))["main"]
     )

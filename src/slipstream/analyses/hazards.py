@@ -30,7 +30,7 @@ _EFFECTS = ("infeed", "outfeed", "rng-get-and-update-state")
 _TRANSFERS = ("send", "recv", "send-done", "recv-done")
 
 
-def hazards(program: Program) -> Pairs:
+def hazards_of(program: Program) -> Pairs:
     """The pairs of instructions whose order must stay, by computation.
 
     The program is as XLA's scheduler left it.

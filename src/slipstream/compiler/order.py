@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slipstream.analyses.hazards import hazards
+from slipstream.analyses.hazards import hazards_of
 from slipstream.errors import BadInput
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Program
@@ -55,7 +55,7 @@ class Order:
                 f"{program.fingerprint}: it was compiled from other code, flags or versions; "
                 f"{NEXT_STEP}"
             )
-        kept = hazards(program)
+        kept = hazards_of(program)
         for name, sequence in self.sequences.items():
             computation = program.computations.get(name)
             if computation is None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.analyses.hazards import hazards
+from slipstream.analyses.hazards import hazards_of
 from slipstream.compiler.order import Order
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
@@ -100,7 +100,7 @@ class _Search:
         kinds = captured_kinds(program.flags)
         self.graph: TaskGraph = graph_of(program, machine, estimates, kinds, self.overheads)
         self.nodes = {one.instruction.name: one for one in self.graph.nodes if one.kind != READ}
-        self.hazards = hazards(program)
+        self.hazards = hazards_of(program)
         self.known = known
         self.spare_bytes = spare_bytes
         self.seconds = seconds
