@@ -131,3 +131,16 @@ def test_an_order_that_xla_never_asked_for_is_an_error_of_its_arm(monkeypatch):
     arm = make_arm(compiled, SCHEDULE, None, None, order=Order({"main": ("a",)}, None))
     assert arm.executable is None
     assert arm.error == "XLA did not take the order: it never called the pass"
+
+
+def test_an_order_that_xla_rejects_is_an_error_of_its_arm(monkeypatch):
+    """The job goes on with what it has."""
+    monkeypatch.setattr(variants, "registered", nullcontext)
+
+    def rejects(flags, costs):
+        raise RuntimeError("INTERNAL: after slipstream-order: k2 is scheduled before k1\nmore")
+
+    compiled = SimpleNamespace(recompile=rejects)
+    arm = make_arm(compiled, SCHEDULE, None, None, order=Order({"main": ("a",)}, None))
+    assert (arm.executable, arm.runs) == (None, False)
+    assert arm.error == "INTERNAL: after slipstream-order: k2 is scheduled before k1"

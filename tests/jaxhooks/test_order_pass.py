@@ -12,9 +12,9 @@ IDS = {"a": 7, "k1": 8, "g": 9, "d": 10, "k2": 11}
 EARLIER = ("a", "g", "k1", "d", "k2")
 
 
-def module(fingerprint: str = "f00d") -> bytes:
+def module(fingerprint: str = "f00d", name: str = "toy") -> bytes:
     """One computation of five instructions, scheduled by XLA as they are listed."""
-    found = message("HloModuleProto")(name="toy")
+    found = message("HloModuleProto")(name=name)
     computation = found.computations.add(name="main", id=3)
     for name, number in IDS.items():
         computation.instructions.add(name=name, id=number)
@@ -60,6 +60,16 @@ def test_modules_of_single_fusions_are_left_alone():
 def test_an_order_of_another_program_leaves_xlas(ours, problem):
     assert ours(module()) is None
     assert problem in ours.problem and not ours.is_set
+
+
+def test_another_program_that_is_compiled_at_the_same_time_is_left_alone():
+    ours = OrderPass({"main": EARLIER}, "f00d", program="toy")
+    assert ours(module()) is not None
+    assert ours(module("beef", name="jit_eval")) is None
+    assert ours.is_set and not ours.problem and ours.scheduled == module()
+    later = OrderPass({"main": EARLIER}, "f00d")
+    assert later(module("beef")) is None and later(module()) is not None
+    assert later.is_set
 
 
 def test_which_versions_of_jax_call_it():

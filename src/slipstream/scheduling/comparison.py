@@ -255,7 +255,15 @@ class Comparison:
         known: Sequence[Program],
     ) -> Candidate:
         """Search until XLA, too, needs no more memory than the limit."""
-        spare = limit - source.memory.peak_bytes
+        memory = source.memory
+        if limit < memory.lasting_bytes:
+            raise BadInput(
+                f"no order fits in {format_bytes(limit)}: arguments and results alone take "
+                f"{format_bytes(memory.lasting_bytes)}, and in XLA's order the program needs "
+                f"{format_bytes(memory.peak_bytes)}; allow more (--memory), or make the program "
+                "smaller (batch, remat, sharding)"
+            )
+        spare = limit - memory.peak_bytes
         for is_last in (*[False] * FITS, True):
             self.say(f"{base.name}: searching")
             found = self._search(source.program, spare, known)
