@@ -140,7 +140,8 @@ def lanes(drawn: Sequence[Lane], label: str, most: float) -> Html:
             if most > 0
         ]
         row = _drawing(rects, 10, f"{label}: {lane.name}", "bar lane")
-        rows.append(tag("div", tag("span", lane.name, class_="lane-name"), row, class_="lane-row"))
+        name = tag("span", lane.name, class_="lane-name", title=lane.name)
+        rows.append(tag("div", name, row, class_="lane-row"))
     return tag("div", rows, class_="lanes")
 
 

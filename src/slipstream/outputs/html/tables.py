@@ -142,6 +142,11 @@ def named_cell(name: str, below: str = "") -> Html:
     return tag("span", name, tag("small", below, class_="c") if below and below != name else None)
 
 
+def with_equals(name: str, count: int) -> str:
+    """`fusion.24 and 11 like it`: an instruction, and how many do the same in other layers."""
+    return f"{name} and {count - 1} like it" if count > 1 else name
+
+
 class TimeColumn:
     """Cells of one column in one unit, so that digits line up."""
 

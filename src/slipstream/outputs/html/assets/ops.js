@@ -57,6 +57,9 @@
     return names.length > 2 ? `…/${names.slice(-2).join("/")}` : scope;
   }
 
+  /** A path that may be broken after its slashes. */
+  const breakable = (path) => path.split("/").flatMap((name, i) => (i ? ["/", element("wbr", {}), name] : [name]));
+
   // ---- the map ------------------------------------------------------------------------------
 
   const PRODUCTS = ["matmul", "attention", "convolution"];
@@ -70,15 +73,19 @@
     category: (op) => [op.category || "other"],
   };
 
-  function mountMap(ops, by, onLeaf) {
+  /** `table` has the ops, equal ones as one or each; a leaf leads to its row. */
+  function mountMap(table, by, onLeaf) {
     const map = document.getElementById("map");
     if (!map) return;
     const options = { path: document.getElementById("map-path"), onLeaf, text: time, share };
     const tree = window.SlipstreamTreemap.mount(map, options);
-    const items = (way) => ops.map((op, index) => ({
-      path: PATHS[way](op), title: nameOf(op), value: op.us, index,
+    const rolled = (op) => (table.ops === table.groups && op.rolled ? { ...op, scope: op.rolled } : op);
+    const items = (way) => table.ops.map(({ op, index }) => ({
+      path: PATHS[way](rolled(op)), title: op.equals ? `${op.equals.length} × ${nameOf(op)}` : nameOf(op), value: op.us, index,
       kind: PRODUCTS.includes(op.category) ? "product" : kindOf(op),
     }));
+    let way = by;
+    table.onList = () => tree.show(items(way));
     const shapes = [...document.querySelectorAll(".choice [data-shape]")];
     for (const button of shapes) {
       button.addEventListener("click", () => {
@@ -90,10 +97,11 @@
     for (const button of buttons) {
       button.addEventListener("click", () => {
         for (const one of buttons) one.setAttribute("aria-pressed", String(one === button));
-        tree.show(items(button.dataset.by));
+        way = button.dataset.by;
+        tree.show(items(way));
       });
     }
-    tree.show(items(by));
+    tree.show(items(way));
   }
 
   // ---- the table ----------------------------------------------------------------------------
@@ -115,7 +123,7 @@
     return {
       ...ops[0], us, roof, count: sum("count"), share: sum("share"), exposed: sum("exposed"), flops: sum("flops"),
       traffic: sum("traffic"), bytes: sum("bytes"), by: undefined, slack: undefined, bus: undefined,
-      equals: ops.map((op) => op.instruction),
+      equals: ops.map((op) => op.instruction), scope: ops[0].rolled || ops[0].scope,
     };
   }
 
@@ -163,6 +171,7 @@
     list(isFlat) {
       this.ops = isFlat ? this.each : this.groups;
       this.flat?.setAttribute("aria-pressed", String(isFlat));
+      this.onList?.();
       this.draw();
     }
 
@@ -204,7 +213,7 @@
       const cells = {
         op: () => [element("button", { class: "name", type: "button", "aria-expanded": String(this.open.has(index)) },
           nameOf(op), op.text && !isLoose(op) ? element("small", { class: "c sub" }, withEquals(op)) : null)],
-        scope: () => [element("span", { title: op.scope || "" }, ending(op.scope || ""))], phase: () => [op.phase || ""], category: () => [op.category || ""],
+        scope: () => [element("span", { title: op.scope || "" }, ...breakable(ending(op.scope || "")))], phase: () => [op.phase || ""], category: () => [op.category || ""],
         source: () => [element("span", { class: "c at" }, op.source || "")],
         count: () => [whole.format(op.count)],
         roof: () => [op.roof === undefined ? "–" : share(op.roof, 0)],

@@ -55,7 +55,7 @@
   if (place && data.step) mountTimeline();
   const table = document.getElementById("ops-table");
   const opsTable = table && new OpsTable(table, data.ops, view ? showInTimeline : null);
-  mountMap(data.ops, data.by, (leaf) => opsTable.reveal(leaf.index));
+  if (opsTable) mountMap(opsTable, data.by, (leaf) => opsTable.reveal(leaf.index));
 
   document.addEventListener("keydown", (event) => {
     const busy = event.target.closest("input, select, textarea, [role=application], dialog");

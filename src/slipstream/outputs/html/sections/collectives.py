@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.analyses.collectives import CollectiveRow, Collectives
+from slipstream.analyses.collectives import CollectiveGroup, Collectives
 from slipstream.outputs.formatting import count_text, file_name, plural, share_text, time_text
 from slipstream.outputs.html.charts import share_bar
 from slipstream.outputs.html.markup import Html, join, tag
@@ -19,6 +19,7 @@ from slipstream.outputs.html.tables import (
     share_cell,
     table,
     us_cell,
+    with_equals,
 )
 from slipstream.units import format_bytes
 
@@ -69,11 +70,11 @@ def _rows(result: Collectives) -> Html:
         *([number("Wait for others", wide=True)] if has_wait else []),
         *([TableColumn("Algorithm", is_wide=True)] if has_algorithm else []),
     ]
-    rows = [_row(row, has_wait, has_algorithm) for row in result.rows]
+    rows = [_row(row, has_wait, has_algorithm) for row in result.groups]
     return table(columns, rows, "Collectives", more="slipstream collectives --json")
 
 
-def _row(row: CollectiveRow, has_wait: bool, has_algorithm: bool) -> Row:
+def _row(row: CollectiveGroup, has_wait: bool, has_algorithm: bool) -> Row:
     link = (
         Cell(
             share_bar(row.link_share, share_text(row.link_share, 0), "communication"),
@@ -85,7 +86,9 @@ def _row(row: CollectiveRow, has_wait: bool, has_algorithm: bool) -> Row:
     groups = f" × {row.groups}" if row.groups and row.groups > 1 else ""
     size = Cell(f"{row.group_size}{groups}" if row.group_size else "–", row.group_size)
     return [
-        named_cell(row.description or row.kind, row.instruction),
+        named_cell(
+            row.description or row.kind, with_equals(row.instruction, len(row.instructions))
+        ),
         tag("span", file_name(row.source), class_="c at"),
         bytes_cell(row.bytes),
         size,

@@ -7,7 +7,7 @@ import math
 from slipstream.analyses.diff.diff import DIFFERENT_PROGRAMS, Change, Diff, StepPart, Verdict
 from slipstream.analyses.diff.schedule_moves import Move
 from slipstream.analyses.summary import StepTimes, Summary
-from slipstream.outputs.formatting import file_name, plural, share_text, time_text
+from slipstream.outputs.formatting import file_name, op_text, plural, share_text, time_text
 from slipstream.outputs.html.charts import bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
@@ -164,7 +164,7 @@ def _change_cell(us: float) -> Cell:
 def _changes(diff: Diff) -> Html:
     heading = tag("h3", "Ops that changed most")
     least = MIN_CHANGE * diff.before.step_us
-    shown = [change for change in diff.changes if abs(change.excess_us) > least]
+    shown = [change for change in diff.groups if abs(change.excess_us) > least]
     shown.sort(key=lambda change: -abs(change.excess_us))
     if not shown:
         text = "No op changed enough to matter."
@@ -180,7 +180,7 @@ def _changes(diff: Diff) -> Html:
         TableColumn("", is_wide=True),
     ]
     rows = [_change(change, times) for change in shown]
-    left = len(diff.changes) - len(shown)
+    left = len(diff.groups) - len(shown)
     note = tag("p", f"{plural(left, 'more op')} with smaller changes or none.", class_="note")
     made = table(columns, rows, "Ops that changed", more="slipstream diff --json")
     return join((heading, made, note if left else None))
@@ -188,7 +188,9 @@ def _changes(diff: Diff) -> Html:
 
 def _change(change: Change, times: TimeColumn) -> Row:
     return [
-        named_cell(change.description or change.category, _names(change)),
+        named_cell(
+            op_text(change.phase, "", change.description or change.category), _names(change)
+        ),
         tag("span", file_name(change.source), class_="c at"),
         change.kind,
         times.cell(change.before_us),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from slipstream.outputs.formatting import file_name, plural, ratio, share_text, time_text
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
-from slipstream.outputs.html.tables import named_cell
+from slipstream.outputs.html.tables import named_cell, with_equals
 from slipstream.results.diagnosis import BASES, Diagnosis, Exhibit, Finding, Gain, Remedy
 
 MAX_EXHIBITS = 6
@@ -73,18 +73,22 @@ def _amount(gain: Gain, diagnosis: Diagnosis) -> tuple[str, str]:
 
 def _exhibits(exhibits: Sequence[Exhibit]) -> Html:
     """The ops that show the finding: description, note, source, count, time."""
-    rows = [
-        tag(
-            "tr",
-            tag("td", named_cell(one.description or one.name, one.name)),
-            tag("td", one.note, class_="w"),
-            tag("td", file_name(one.source), class_="c w"),
-            tag("td", f"{one.times} ×" if one.times > 1 else "", class_="n w"),
-            tag("td", time_text(one.us) if one.us else "", class_="n"),
-        )
-        for one in exhibits
-    ]
+    rows = [_exhibit(one) for one in exhibits]
     return tag("table", tag("tbody", rows), class_="exhibits", aria_label="Ops concerned")
+
+
+def _exhibit(one: Exhibit) -> Html:
+    """One op, or all equal ones of the layers."""
+    times, us = one.equal_times or one.times, one.equal_us or one.us
+    name = with_equals(one.name, len(one.equal))
+    return tag(
+        "tr",
+        tag("td", named_cell(one.description or one.name, name)),
+        tag("td", one.note, class_="w"),
+        tag("td", file_name(one.source), class_="c w"),
+        tag("td", f"{times} ×" if times > 1 else "", class_="n w"),
+        tag("td", time_text(us) if us else "", class_="n"),
+    )
 
 
 def _change(change: Remedy, path: str, name: str) -> Html:

@@ -12,6 +12,7 @@ from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.report_data import Results
 from slipstream.outputs.html.step_data import OpKey
+from slipstream.profile.semantics.layers import rolled_scope
 
 GROUPINGS = (("scope", "Scope"), ("phase", "Phase"), ("source", "Source"), ("category", "Category"))
 SHAPES = (("map", "Map"), ("icicle", "Icicle"))
@@ -142,6 +143,7 @@ def ops_data(found: Results) -> list[dict[str, Any]]:
             "source": op.source,
             "text": op.description,
             "group": groups.get((op.program, op.instruction)),
+            "rolled": rolled_scope(op.scope) if rolled_scope(op.scope) != op.scope else None,
         }
         if key in hidden:
             one |= _exposed(hidden[key])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.analyses.roofline import Roofline, RooflineRow
+from slipstream.analyses.roofline import Roofline, RooflineGroup, RooflineRow
 from slipstream.outputs.formatting import file_name, share_text, time_text
 from slipstream.outputs.html.charts import Dot, chart, roofs_plot, share_bar
 from slipstream.outputs.html.markup import Html, join, tag
@@ -15,6 +15,7 @@ from slipstream.outputs.html.tables import (
     named_cell,
     number,
     table,
+    with_equals,
 )
 
 MOST_LOST = 40
@@ -28,7 +29,8 @@ def roofline_section(result: Roofline) -> Section:
             "; ".join(result.notes) or "the program was not recorded, so its work is unknown"
         )
         return Section("roofline", "Roofline", tag("p", f"{text}.", class_="empty"))
-    times = TimeColumn([row.per_step_us for row in rows])
+    groups = [row for row in result.groups if row.best_us is not None]
+    times = TimeColumn([row.per_step_us for row in groups])
     columns = [
         TableColumn("Op"),
         TableColumn("Source", is_wide=True),
@@ -39,7 +41,7 @@ def roofline_section(result: Roofline) -> Section:
         number("Achieved", wide=True),
         number("Lost"),
     ]
-    shown = [_roof_row(row, times) for row in rows[:MOST_LOST]]
+    shown = [_roof_row(row, times) for row in groups[:MOST_LOST]]
     made = table(columns, shown, "Ops against the roof", more="slipstream roofline --json")
     heading = tag("h3", "Largest losses")
     body = join((_plot(result, rows), heading, made))
@@ -91,7 +93,7 @@ def _roof_lede(result: Roofline, rows: list[RooflineRow]) -> str:
     )
 
 
-def _roof_row(row: RooflineRow, times: TimeColumn) -> Row:
+def _roof_row(row: RooflineGroup, times: TimeColumn) -> Row:
     share = row.roof_share or 0.0
     is_compute = row.bound == "compute"
     rate = (
@@ -100,7 +102,10 @@ def _roof_row(row: RooflineRow, times: TimeColumn) -> Row:
         else f"{row.bytes_rate / 1e9:,.0f} GB/s"
     )
     return [
-        named_cell(row.description or row.instruction, row.instruction),
+        named_cell(
+            row.description or row.instruction,
+            with_equals(row.instruction, len(row.instructions)),
+        ),
         tag("span", file_name(row.source), class_="c at"),
         f"{row.bound}, {row.dtype}" if is_compute else row.bound,
         times.cell(row.per_step_us),
