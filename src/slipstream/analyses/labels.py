@@ -23,10 +23,14 @@ class Label:
     description: str = ""
 
 
+LABEL_COLUMNS = ("program", "instruction", "name")
+"""what the label of an event depends on"""
+
+
 def label(profile: Profile, row: int) -> Label:
     """The labels of an event's instruction; for an unattributed event, its kernel name."""
     events = profile.events
-    name, instruction, kernel = (events.text(c, row) for c in ("program", "instruction", "name"))
+    name, instruction, kernel = (events.text(column, row) for column in LABEL_COLUMNS)
     found = found_instruction(profile, name, instruction)
     if found is None:
         kind = kernel_category(kernel)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.labels import Label, found_instruction, label
+from slipstream.analyses.labels import LABEL_COLUMNS, Label, found_instruction, label
 from slipstream.profile.events import Array
 from slipstream.profile.grouping import group_pairs
 from slipstream.profile.profile import Profile
@@ -97,7 +97,8 @@ def _path(profile: Profile, device: int, rows: Array | None, texts: _Texts) -> L
     kept = np.ones(len(own.row), bool) if rows is None else np.isin(own.row, rows)
     start, kind, row = (column[kept] for column in (own.start_ps, own.kind, own.row))
     end = start + own.duration_ps[kept]
-    times = np.unique(np.concatenate((start, end)))
+    times = np.sort(np.concatenate((start, end)))  # np.unique hashes first, which takes longer
+    times = times[np.flatnonzero(np.diff(times, prepend=times[:1] - 1))]
     # Of each stretch between two of these times: the kind that runs, and its event.
     runs, of = np.full(len(times), -1, np.int64), np.full(len(times), -1, np.int64)
     for one in (COPY, COMMUNICATION, COMPUTE):
@@ -115,12 +116,18 @@ def _path(profile: Profile, device: int, rows: Array | None, texts: _Texts) -> L
     until = np.append(times[first[1:]], times[-1:])
     first, until = first[runs[first] >= 0], until[runs[first] >= 0]
 
+    events, known = profile.events, dict[tuple[str, ...], int]()
+
     def number(at: int) -> int:
         if of[at] < 0:
             return texts.number("compute", "the step waits for compute")
-        said = label(profile, int(of[at]))
-        name = said.description or said.instruction
-        return texts.number(name, f"the step waits for {name} ({said.instruction})")
+        # Events of one instruction have one label, and a recording has millions of them.
+        key = tuple(events.text(column, int(of[at])) for column in LABEL_COLUMNS)
+        if key not in known:
+            said = label(profile, int(of[at]))
+            name = said.description or said.instruction
+            known[key] = texts.number(name, f"the step waits for {name} ({said.instruction})")
+        return known[key]
 
     text = _each(of, first, number)
     phases = np.full(len(first), OTHER)
