@@ -20,6 +20,19 @@ def test_elided_text_fits(text, width):
     assert cell_len(elide(text, width)) <= width
 
 
+def test_what_an_op_computes_is_cut_less_than_its_name():
+    columns = [
+        TextColumn("op", min_width=8),
+        TextColumn("what", min_width=8, weight=2),
+        TextColumn("ms", right=True),
+    ]
+    row = ["all-gather-start.1234567", "all-gather logits_ffn.w 77.3 MB", "0.65"]
+    assert table(columns, [row], 48, is_fixed=True) == [
+        "op             what                           ms",
+        "all-ga…234567  all-gather lo…ffn.w 77.3 MB  0.65",
+    ]
+
+
 def test_wrap_breaks_between_parts_only():
     assert wrap(["one", "two two", "three"], 15) == ["one · two two", "three"]
     assert wrap([], 10) == []

@@ -106,6 +106,8 @@ class TextColumn:
     """most columns it takes, however long its texts are"""
     key: str = ""
     """what `--sort` and `--columns` call it; by default, its heading"""
+    weight: int = 1
+    """how many times as wide as other columns it stays where texts must be cut"""
     is_optional: bool = False
     """left out rather than texts cut"""
     is_hidden: bool = False
@@ -232,7 +234,7 @@ def column_widths(
         ]
         if not can_shrink:
             break
-        widths[max(can_shrink, key=lambda i: widths[i])] -= 1
+        widths[max(can_shrink, key=lambda i: widths[i] / columns[i].weight)] -= 1
     return widths
 
 

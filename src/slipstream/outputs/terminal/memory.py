@@ -87,10 +87,10 @@ def _parts(program: ProgramMemory, width: int) -> list[Line]:
 
 def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
     columns = [
-        TextColumn("live at the peak", min_width=14),
+        TextColumn("live at the peak", min_width=16),
         TextColumn("bytes", right=True),
         TextColumn("kind"),
-        TextColumn("what", min_width=14, shorten=elide_op),
+        TextColumn("what", min_width=14, weight=2, shorten=elide_op),
         TextColumn("source", min_width=8, max_width=20, shorten=elide_source),
         TextColumn("last use", min_width=10, is_optional=True),
     ]

@@ -101,7 +101,7 @@ def _header(ops: Ops) -> list[str]:
 def _name_columns(by: str, flat: bool) -> list[TextColumn]:
     if by != "instruction":
         return [TextColumn(by, min_width=16, shorten=elide_scope)]
-    what = TextColumn("what", min_width=14, shorten=elide_op)
+    what = TextColumn("what", min_width=14, weight=2, shorten=elide_op)
     source = TextColumn("source", min_width=10, max_width=26, shorten=elide_source)
     if flat:
         return [TextColumn(by, min_width=16), what, source]

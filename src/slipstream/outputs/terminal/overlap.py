@@ -98,7 +98,7 @@ def _ops(result: Overlap, width: int, top: int | None) -> list[Line]:
     unit, scale, digits = column_unit([op.per_step_us for op in result.ops])
     columns = [
         TextColumn("most exposed", min_width=14),
-        TextColumn("what", min_width=14, shorten=elide_op),
+        TextColumn("what", min_width=14, weight=2, shorten=elide_op),
         TextColumn("source", min_width=10, max_width=20, shorten=elide_source),
         TextColumn(unit, right=True),
         TextColumn("exposed", right=True),
@@ -122,7 +122,7 @@ def _hidden_by(ops: list[Overlapped], width: int) -> list[Line]:
     columns = [
         TextColumn("hidden", min_width=14),
         TextColumn("behind", min_width=14),
-        TextColumn("what", min_width=12, shorten=elide_op),
+        TextColumn("what", min_width=12, weight=2, shorten=elide_op),
         TextColumn("time", right=True),
     ]
     rows = [

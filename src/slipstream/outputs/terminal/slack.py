@@ -65,7 +65,7 @@ def _table(result: Slack, width: int, top: int | None) -> list[Line]:
         TextColumn("slack", right=True),
         TextColumn("exposed", right=True),
         TextColumn("needed by", min_width=14),
-        TextColumn("what", min_width=10, shorten=elide_op),
+        TextColumn("what", min_width=10, weight=2, shorten=elide_op),
     ]
     rows = [
         [
