@@ -45,6 +45,7 @@ def test_an_accelerator_type_is_a_topology(spec: str, shape: str) -> None:
         ("tpu-v5p-8", "v5p:2x2x1", 4, 1, 4),
         ("tpu7x:2x2x1", "tpu7x:2x2x1", 8, 1, 8),
         ("v5e:1x1", "v5e:1x1", 1, 1, 1),
+        ("v5p:4X4X4", "v5p:4x4x4", 64, 16, 4),
     ],
 )
 def test_specs(spec: str, topology: str, devices: int, hosts: int, per_host: int) -> None:
@@ -113,7 +114,12 @@ def test_clocks_are_those_of_the_peaks() -> None:
         ("v5p:4by4", "has no shape such as 4x4 after the colon"),
         ("v5p-100", "the number of v5p counts cores, two a chip; the nearest is v5p-128"),
         ("v5p-7", "the nearest is v5p-8"),
-        ("v5e-512", "the number of v5e counts chips; the nearest is v5e-256"),
+        (
+            "v5e-512",
+            "counts chips; the nearest is v5e-256; for more, several slices: 2xv5e-256",
+        ),
+        ("tpu7x-3", "the nearest is tpu7x-2"),
+        ("v5e-4,v6e-4", "names several machines; this command takes one"),
         ("v4-4x4x4", "write a topology with a colon: v4:4x4x4"),
         ("v4-many", "has no number of cores, two a chip"),
         ("0xv5e-16", "has 0 slices; expected 1 to 1024"),

@@ -66,7 +66,9 @@ def tpu_machine(spec: str) -> Machine:
     name = _name(matched["name"], text)
     if not matched["sign"] or not matched["size"]:
         raise BadInput(f"{spec!r} doesn't say how many chips; {_examples(name)}")
-    size, sign = matched["size"], matched["sign"]
+    size, sign = matched["size"].lower(), matched["sign"]
+    if "," in size:
+        raise BadInput(f"{spec!r} names several machines; this command takes one")
     shape = _shape(size, name, text) if sign == ":" else _of_type(size, name, text)
     slices = int(matched["slices"] or 1)
     if not 1 <= slices <= MOST_SLICES:
@@ -172,7 +174,9 @@ def _of_type(size: str, name: str, spec: str) -> tuple[int, ...]:
     if found is None:
         near = min(_sizes(name), key=lambda one: abs(one - number))
         kinds = f"the number of {name} counts {_counted(name)}"
-        raise BadInput(f"there is no slice {spec!r}: {kinds}; the nearest is {name}-{near}")
+        largest = max(_sizes(name))
+        more = f"; for more, several slices: 2x{name}-{largest}" if number > largest else ""
+        raise BadInput(f"there is no slice {spec!r}: {kinds}; the nearest is {name}-{near}{more}")
     return found
 
 
@@ -209,7 +213,8 @@ def _sizes(name: str) -> list[int]:
         return [*_FLAT]
     cube = facts["cube"] ** 3
     whole = range(cube, facts["pod_chips"] + 1, cube)
-    return [chips * _per_chip(name) for chips in (*_SMALL, *whole)]
+    one = (1,) if name == "tpu7x" else ()
+    return [chips * _per_chip(name) for chips in (*one, *_SMALL, *whole)]
 
 
 def _per_chip(name: str) -> int:

@@ -78,7 +78,7 @@ def compile_module(
             build.allow_spmd_sharding_propagation_to_output = outputs
         executable = _compile(client, module, chosen, settings, use_gpu)
     (program,) = executable.hlo_modules()
-    memory = _memory(executable.get_compiled_memory_stats())
+    memory = memory_of(executable.get_compiled_memory_stats(), chosen[0].platform)
     return Compiled(program.as_serialized_hlo_module_proto(), memory, len(chosen))
 
 
@@ -152,14 +152,27 @@ def _is_free(attributes: Any) -> bool:
     return not stated or any("?" in sharding for sharding in stated)
 
 
-def _memory(stats: Any) -> dict[str, int]:
+def memory_of(stats: Any, platform: str) -> dict[str, int]:
+    """What one device needs, as in `MemoryUse`."""
     host = ("argument", "output", "temp", "generated_code")
     return {
         "arguments_bytes": stats.argument_size_in_bytes,
         "outputs_bytes": stats.output_size_in_bytes,
-        "temporaries_bytes": stats.temp_size_in_bytes,
+        "temporaries_bytes": _temporaries(stats, platform),
         "code_bytes": stats.generated_code_size_in_bytes,
         "aliased_bytes": stats.alias_size_in_bytes,
         "host_bytes": sum(getattr(stats, f"host_{name}_size_in_bytes", 0) for name in host)
         - getattr(stats, "host_alias_size_in_bytes", 0),
     }
+
+
+def _temporaries(stats: Any, platform: str) -> int:
+    """XLA:TPU adds up temporaries that are never alive at once; its peak is what has to fit.
+
+    (A step that it accepts for 16.9 GB: 18.3 GB of temporaries, a peak of 13.2 GB.)
+    """
+    everything = int(stats.temp_size_in_bytes)
+    if platform != "tpu":
+        return everything
+    lasting = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return min(everything, max(0, int(stats.peak_memory_in_bytes) - lasting))
