@@ -174,5 +174,5 @@ def _temporaries(stats: Any, platform: str) -> int:
     everything = int(stats.temp_size_in_bytes)
     if platform != "tpu":
         return everything
-    lasting = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-    return min(everything, max(0, int(stats.peak_memory_in_bytes) - lasting))
+    kept = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return min(everything, max(0, int(stats.peak_memory_in_bytes) - int(kept)))
