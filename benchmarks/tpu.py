@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--base", default="2024", choices=("2023", "2024"), help="year of base.yml")
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    print("row                      measured  predicted  error   step  exposed  default  compile")
+    print(f"{'row':24} measured  predicted  error   step  exposed  default  compile  simulate")
     for name, spec, measured, layout in rows(asked.base):
         if asked.only not in name:
             continue
@@ -111,12 +111,16 @@ def main() -> None:
             flags=V5P_FLAGS if "v5p" in spec else FLAGS,
         )
         compiled_s = time.monotonic() - begun
-        step = predict(found.program, machine(spec), compilation=found)
+        program = found.program
+        begun = time.monotonic()
+        step = predict(program, machine(spec), compilation=found)
+        simulated_s = time.monotonic() - begun
         rate = step_flops(layout) / step.step_us / 1e6
         print(
             f"{name:24} {measured:8.0f} {rate:10.1f} {rate / measured - 1:+6.1%}"
             f" {step.step_us / 1e6:5.2f} s {step.exposed_communication_us / step.step_us:7.1%}"
-            f" {step.basis.get('default', 0.0):7.1%} {compiled_s:6.0f} s{too_large(found.memory)}",
+            f" {step.basis.get('default', 0.0):7.1%} {compiled_s:6.0f} s {simulated_s:7.2f} s"
+            f"{too_large(found.memory)}",
             flush=True,
         )
 

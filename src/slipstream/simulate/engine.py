@@ -19,6 +19,8 @@ from slipstream.profile.simulated import simulated_warning
 from slipstream.simulate.clock import NodeTimes, run
 from slipstream.simulate.contention import contentions
 from slipstream.simulate.costing import costing
+from slipstream.simulate.foreign import CODE as FOREIGN
+from slipstream.simulate.foreign import foreign
 from slipstream.simulate.graphs import DEFAULT_KINDS, captured_kinds, regions
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.power_cap import StepPower, without_waits
@@ -224,7 +226,7 @@ def _profile(program: Program, machine: Machine, graph: TaskGraph, times: NodeTi
         lanes,
         _events(program, graph, times, rows, name, is_tpu),
         programs=Programs({name: lambda: program}),
-        warnings=_warnings(machine, graph),
+        warnings=_warnings(program, machine, graph),
     )
 
 
@@ -305,8 +307,10 @@ def _kernel_name(program: Program, node: Node) -> str:
     return sanitized(instruction.deduplicated_name or instruction.name)
 
 
-def _warnings(machine: Machine, graph: TaskGraph) -> tuple[ProfileWarning, ...]:
+def _warnings(program: Program, machine: Machine, graph: TaskGraph) -> tuple[ProfileWarning, ...]:
     assumptions = dict.fromkeys(graph.assumptions)
+    if text := foreign(program, machine):
+        assumptions[FOREIGN, text] = None
     return (
         simulated_warning(machine.spec),
         *(ProfileWarning(code, text) for code, text in assumptions),
