@@ -45,6 +45,7 @@ from slipstream.simulate.contention import Contention
 from slipstream.simulate.overheads import Overheads
 from slipstream.simulate.streams import ENGINES
 from slipstream.simulate.task_graph import DONE, KERNEL, READ, START, Node, TaskGraph
+from slipstream.simulate.window_clock import WindowClock
 from slipstream.sources import wire
 from slipstream.sources.nsys import ranges, sqlite_pages
 from slipstream.sources.xplane import events, lines
@@ -421,7 +422,24 @@ def simulator(chance: Random) -> object:
     order = indices(chance, size(chance), len(nodes)) if nodes else np.empty(0, np.int32)
     graph = TaskGraph(named, ["compute", "one", "two"], nodes, order, 4)
     overheads = Overheads(latency_us=chance.choice((0, 4)))
-    return clock.run(graph, overheads)
+    times = clock.run(graph, overheads)
+    if len(order):
+        _windows(chance, clock.Clock(graph, overheads), order)
+    return times
+
+
+def _windows(chance: Random, known: clock.Clock, order: Array) -> None:
+    """Other orders of the same nodes, some of which take no time, in windows; some are kept."""
+    windows = WindowClock(known, order)
+    for _ in range(3):
+        first, last = sorted(chance.randrange(len(order) + 1) for _ in range(2))
+        nodes = order[first:last].copy()
+        chance.shuffle(nodes)
+        nodes[indices(chance, len(nodes), 4) == 0] = -1
+        if last > first:
+            windows.span_ps(first, nodes)
+            if chance.random() < 0.5:
+                windows.keep()
 
 
 # Views and exports

@@ -59,7 +59,7 @@ def in_job(tmp_path):
     agent.mkdir(parents=True)
     for folder in (agent, agent.parent, agent.parent.parent):
         (folder / "__init__.py").touch()
-    (agent / "agent.py").write_text("def start(path):\n    print('agent')\n")
+    (agent / "start.py").write_text("def start(path):\n    print('agent')\n")
     jax = tmp_path / "path" / "jax"
     jax.mkdir()
     (jax / "__init__.py").write_text(
@@ -134,7 +134,7 @@ def test_a_job_leaves_a_mark_of_how_far_slipstream_got(in_job, tmp_path):
 
 
 def test_an_agent_that_fails_leaves_the_import_alone(in_job, tmp_path):
-    agent = tmp_path / "path" / "slipstream" / "run" / "agent" / "agent.py"
+    agent = tmp_path / "path" / "slipstream" / "run" / "agent" / "start.py"
     agent.write_text("def start(path):\n    raise ValueError('ours')\n")
     assert in_job("import jax\nprint(jax.VALUE)") == ["jax", "3"]
     assert "ValueError: ours" in (tmp_path / "request.json.problem").read_text()
