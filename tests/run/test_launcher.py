@@ -54,6 +54,8 @@ class Terminal:
     def __init__(self, command, **more):
         self.pid, self._side = pty.fork()
         if self.pid == 0:
+            # A suite that a script started in the background ignores Ctrl-C; a terminal doesn't.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(command[0], command, environment(**more))
         self.shown = ""
 

@@ -41,6 +41,8 @@ def process(cluster, tmp_path):
 
 def test_ranks_of_srun_share_their_costs_and_end_with_it(process, tmp_path):
     out, said = tmp_path / "out", tmp_path / "err.txt"
+    # srun passes on what its ranks print when it comes to it.
+    wait_until(lambda: "verdict" in said.read_text(), process.poll, said.read_text)
     wait_until((out / "receipt.html").exists, process.poll, said.read_text)
     printed = (tmp_path / "out.txt").read_text()  # lines of two ranks may be mixed
     assert "begun 0 of 2" in printed and "begun 1 of 2" in printed
