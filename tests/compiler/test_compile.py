@@ -1,6 +1,7 @@
 """Real compiles of tiny programs: every kind of target gives the same program."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from slipstream.compiler.cache import cache_folder
 from slipstream.compiler.compilation import Compilation, MemoryUse
 from slipstream.compiler.compile import compilation, compiler
 from slipstream.compiler.compile import compile as compile_program
+from slipstream.compiler.memory_pool import pool_share
 from slipstream.compiler.session import _own_messages
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
@@ -199,6 +201,51 @@ def test_a_program_at_the_limit_of_xlas_scheduler_says_so():
     assert said(60) == []
     assert said(60, [("xla_gpu_memory_limit_slop_factor", "85")]) == ["memory-limit"]
     assert said(95) == ["memory-does-not-fit"]
+
+
+def test_xla_plans_with_the_pool_that_the_job_will_have(step, quick, monkeypatch):
+    """XLA's warning adds outputs to the limit, whose reader allocates them."""
+
+    def limit():
+        found = compilation(f"{step}:too_big", on="8xA100", flags=quick)
+        (said,) = re.findall(r"reduce memory use below \S+ \((\d+) bytes\)", found.log.read_text())
+        return int(said), found.memory
+
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+    for set_to, share in ((None, 0.75), ("0.9", 0.9)):
+        if set_to is not None:
+            monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", set_to)
+        stated, memory = limit()
+        planned = memory.planned_bytes(share * memory.capacity_bytes)
+        assert stated == pytest.approx(planned + memory.outputs_bytes, rel=1e-3)
+
+
+def test_a_job_whose_pool_is_too_small_is_warned():
+    gb = 10**9
+    use = MemoryUse(8 * gb, 5 * gb, 70 * gb, 0, 3 * gb, 100 * gb)
+    for pool, expected in ((75 * gb, ["memory-limit", "memory-pool"]), (95 * gb, [])):
+        messages = _own_messages(machine("8xH100"), use, 8, {}, pool)
+        assert [one.code for one in messages if one.code != "environment"] == expected
+    (said,) = (one.text for one in _own_messages(machine("8xH100"), use, 8, {}, 75 * gb)[1:2])
+    assert said == (
+        "needs 80 GB of 100 GB, and JAX's allocator takes 75 GB: the job would run out of memory; "
+        "export XLA_PYTHON_CLIENT_MEM_FRACTION=.95, here and in the job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "share"),
+    [
+        ({}, 0.75),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}, 0.9),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.5"}, 0.5),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "most"}, None),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "1.2"}, None),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, None),
+    ],
+)
+def test_the_share_of_a_gpu_that_jax_takes(environment, share):
+    assert pool_share(environment) == share
 
 
 def test_a_kernel_that_is_not_here_needs_only_its_name(quick):

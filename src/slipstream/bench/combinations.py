@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.bench.bench import Bench
+from slipstream.compiler.memory_pool import PLAN_SHARE, VARIABLES
 from slipstream.compiler.worker.rpc import Answer, failure_of, serve_stdin
 from slipstream.jaxhooks.profiler import ProfilerSession
 
@@ -31,8 +32,6 @@ ARM = "arm"
 """the name of a combination's only program in its bench"""
 MOST_THREADS = 8
 """programs that are compiled at once: each takes gigabytes of host memory"""
-MEMORY_SHARE = ".95"
-"""of a GPU's memory, for JAX's allocator: its default of .75 is too little for many combinations"""
 
 
 class Combinations:
@@ -153,5 +152,5 @@ def _compiled(bench: Bench) -> Answer:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", MEMORY_SHARE)
+    os.environ.setdefault(VARIABLES[0], str(PLAN_SHARE))
     serve_stdin(Combinations())

@@ -6,7 +6,8 @@ with combinations("train.py:build", on="8xH200") as session:
             session.compile(keywords)
 
 Its machine code is not assembled, since only its schedule and its memory are looked at.
-A combination has the same place in the cache as `compilation("train.py:build", keywords)`.
+A combination has the same place in the cache as `compilation("train.py:build", keywords)` for the
+same share of memory.
 """
 
 from __future__ import annotations

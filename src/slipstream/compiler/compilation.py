@@ -42,12 +42,12 @@ class MemoryUse:
         """The total."""
         return self.lasting_bytes + self.temporaries_bytes + self.code_bytes
 
-    def planned_bytes(self, slop_factor: int = 95) -> float:
+    def planned_bytes(self, pool_bytes: float, slop_factor: int = 95) -> float:
         """Temporaries that XLA's scheduler plans with (`GetSchedulerMemoryLimit`).
 
         `slop_factor` is XLA's flag `xla_gpu_memory_limit_slop_factor`, in per cent.
         """
-        return (0.8 * self.capacity_bytes - self.lasting_bytes) * slop_factor / 100
+        return (pool_bytes - self.lasting_bytes) * slop_factor / 100
 
     @property
     def fits(self) -> bool:

@@ -22,6 +22,7 @@ from slipstream.compiler.assembler import FOLDER_FLAG, has_own_kernels, stand_in
 from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import MEMORY_LIMIT, Compilation, MemoryUse
 from slipstream.compiler.failures import CompileFailed
+from slipstream.compiler.memory_pool import VARIABLES, XLA_SHARE
 from slipstream.compiler.messages import CompilerMessage, parse_messages
 from slipstream.compiler.options import Flags, SplitFlags, split_flags, tpu_flags
 from slipstream.compiler.recomputed import TRITON, may_recompute, note, recomputed_products
@@ -171,7 +172,14 @@ class CompilerSession(Closing):
         module = self._lowered(SplitFlags())
         content, order = module.path.read_bytes(), tuple(module.request["order"])
         label = self.target.label
-        return Target("stablehlo", label, content, devices=order, options=module.options)
+        return Target(
+            "stablehlo",
+            label,
+            content,
+            devices=order,
+            options=module.options,
+            memory_share=self.target.memory_share,
+        )
 
     def abort(self) -> None:
         """Abort a compile that another thread waits for, which then fails there."""
@@ -193,6 +201,7 @@ class CompilerSession(Closing):
             self._target_state(),
             self.machine.topology,
             self._config,
+            self._pool_bytes,
             self._use_gpu,
             options.all,
             _content(costs),
@@ -250,6 +259,8 @@ class CompilerSession(Closing):
         out = Path(self._folder.name) / "program.pb"
         given = self._compiler_options(module, options, costs)
         request = {**module.request, "options": given, "use_gpu": self._use_gpu}
+        if self._pool_bytes is not None:
+            request["memory_pool"] = self._pool_bytes
         if ours is not None:
             request |= ours.request(Path(self._folder.name))
         paths = {"path": str(module.path), "out": str(out)}
@@ -340,7 +351,9 @@ class CompilerSession(Closing):
     def _compilation(self, entry: Mapping[str, Any], *, is_cached: bool) -> Compilation:
         memory = MemoryUse(**entry["memory"], capacity_bytes=self._capacity)
         log = entry["log"].read_text(encoding="utf-8", errors="replace")
-        own = _own_messages(self.machine, memory, entry["devices"], entry["flags"])
+        own = _own_messages(
+            self.machine, memory, entry["devices"], entry["flags"], self._pool_bytes
+        )
         return Compilation(
             proto=entry["proto"],
             log=entry["log"],
@@ -361,6 +374,14 @@ class CompilerSession(Closing):
         stated = _DEVICE_MEMORY.search(self._config)
         return int(stated[1]) if stated else self.machine.chip.memory_bytes
 
+    @property
+    def _pool_bytes(self) -> int | None:
+        """What XLA is told that it may plan with; None if it is to decide."""
+        share = self.target.memory_share
+        if self.machine.kind != "gpu" or share is None:
+            return None
+        return int(share * self._capacity)
+
 
 NEAR_LIMIT = 0.95
 """share of the scheduler's limit from which on the schedule may change a lot with little"""
@@ -368,11 +389,16 @@ _SLOP_FACTOR = "xla_gpu_memory_limit_slop_factor"
 
 
 def _own_messages(
-    machine: Machine, memory: MemoryUse, devices: int, set_flags: Mapping[str, str]
+    machine: Machine,
+    memory: MemoryUse,
+    devices: int,
+    set_flags: Mapping[str, str],
+    pool_bytes: int | None = None,
 ) -> list[CompilerMessage]:
     found = []
     gpu = machine.chip.name
-    planned = memory.planned_bytes(int(set_flags.get(_SLOP_FACTOR, 95)))
+    pool = pool_bytes or XLA_SHARE * memory.capacity_bytes
+    planned = memory.planned_bytes(pool, int(set_flags.get(_SLOP_FACTOR, 95)))
     has_limit = machine.kind == "gpu"
     if has_limit and memory.fits and memory.temporaries_bytes > NEAR_LIMIT * planned:
         text = (
@@ -388,6 +414,13 @@ def _own_messages(
             "or shard over more devices"
         )
         found.append(CompilerMessage("memory-does-not-fit", text, "error"))
+    elif pool_bytes is not None and memory.peak_bytes > pool_bytes:
+        needs, has = format_bytes(memory.peak_bytes), format_bytes(memory.capacity_bytes)
+        text = (
+            f"needs {needs} of {has}, and JAX's allocator takes {format_bytes(pool_bytes)}: the "
+            f"job would run out of memory; export {VARIABLES[0]}=.95, here and in the job"
+        )
+        found.append(CompilerMessage("memory-pool", text, "warning"))
     if devices < machine.devices:
         text = (
             f"the program runs on {devices} of the {machine.devices} devices of {machine.spec}: "

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from slipstream.compiler.memory_pool import JAX_SHARE, pool_share
 from slipstream.compiler.worker.keywords import as_json
 from slipstream.errors import BadInput
 from slipstream.machines.targets import tpu_config
@@ -46,12 +47,26 @@ class Target:
     """the device ids of the mesh, if lowering knows them"""
     options: Mapping[str, str] = field(default_factory=dict)
     """compiler options of the jitted function itself"""
+    memory_share: float | None = None
+    """of a GPU, what its job's allocator takes; None if unknown, as for a program of XLA's tools"""
 
 
-def identify(target: Any, args: Any = None, target_config: str = "") -> Target:
-    """Recognise a target; functions are lowered immediately, for a device as described."""
+def identify(
+    target: Any, args: Any = None, target_config: str = "", memory_share: float = JAX_SHARE
+) -> Target:
+    """Recognise a target; functions are lowered immediately, for a device as described.
+
+    `memory_share` is what JAX's allocator takes of a GPU if the environment doesn't state it.
+    """
     if isinstance(target, Target):
         return target
+    found = _recognised(target, args, target_config)
+    if found.kind == "hlo":
+        return found
+    return replace(found, memory_share=pool_share(os.environ, memory_share))
+
+
+def _recognised(target: Any, args: Any, target_config: str) -> Target:
     if callable(target) or hasattr(target, "compiler_ir"):
         return _function(target, args, target_config)
     if isinstance(target, bytes):

@@ -94,6 +94,20 @@ def compile_options(
     )
 
 
+def with_memory_pool(options: Any, size: int) -> Any:
+    """Options for a device of which XLA may use `size` bytes, as jaxlib's client states them.
+
+    Python has no name for that field, and parts of a protobuf message that follow one another are
+    one message: so another part with that field alone is added.
+    """
+    from slipstream.sources.proto_schema import message
+
+    more = message("CompileOptionsProto")()
+    more.executable_build_options.device_memory_size = size
+    data = options.SerializeAsString() + more.SerializeToString()
+    return private_api.COMPILE_OPTIONS.get().ParseFromString(data)
+
+
 def device_list(devices: Sequence[Any]) -> Any:
     """Devices in the form that XLA's compiler takes."""
     return private_api.DEVICE_LIST.get()(tuple(devices))

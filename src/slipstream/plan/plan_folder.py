@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.compiler.memory_pool import PLAN_SHARE
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target, identify
 from slipstream.errors import BadInput
@@ -51,7 +52,9 @@ class PlanConfig:
 
     @property
     def as_target(self) -> Target:
-        return Target("command", self.target) if self.command else identify(self.target)
+        if self.command:
+            return Target("command", self.target)
+        return identify(self.target, memory_share=PLAN_SHARE)
 
 
 def has_plan(folder: Path) -> bool:

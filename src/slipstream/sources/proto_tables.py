@@ -7,6 +7,12 @@ int32, which is the same on the wire. `proto_schema.py` builds the classes.
 """
 
 XLA = """
+CompileOptionsProto
+  executable_build_options 3 ExecutableBuildOptionsProto
+
+ExecutableBuildOptionsProto
+  device_memory_size 15 int64
+
 HloProto
   hlo_module 1 HloModuleProto
   buffer_assignment 3 BufferAssignmentProto

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.jaxhooks.compiling import compile_options, device_list, parsed, topology_of
+from slipstream.jaxhooks.compiling import (
+    compile_options,
+    device_list,
+    parsed,
+    topology_of,
+    with_memory_pool,
+)
 from slipstream.jaxhooks.custom_partitioning import ANSWERED, replay
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
@@ -54,8 +60,12 @@ def compile_module(
     is_partitioned: bool = False,
     unknown_calls: Sequence[str] = (),
     use_gpu: bool = False,
+    memory_pool: int | None = None,
 ) -> Compiled:
-    """Compile for the first devices of a topology, in the order of the mesh if known."""
+    """Compile for the first devices of a topology, in the order of the mesh if known.
+
+    `memory_pool` are the bytes of a device that XLA may plan with.
+    """
     if unknown_calls:
         from slipstream.jaxhooks.custom_calls import register_stubs
 
@@ -69,6 +79,8 @@ def compile_module(
         replicas = replicas or _integer(attributes, "mhlo.num_replicas")
         chosen = _choose(devices, order, partitions * replicas)
         settings = _settings(client, chosen, replicas, partitions, options)
+        if memory_pool is not None:
+            settings = with_memory_pool(settings, memory_pool)
         build = settings.executable_build_options
         build.use_spmd_partitioning = not is_partitioned
         build.use_shardy_partitioner = _uses_shardy(module)

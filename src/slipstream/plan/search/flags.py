@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slipstream.compiler.combinations import combinations
 from slipstream.compiler.compile import machine_of
-from slipstream.compiler.targets import Target, identify
+from slipstream.compiler.targets import Target
 from slipstream.flags.catalogue.catalogue import default_catalogue
 from slipstream.plan.plan_folder import PlanConfig, storage_of
 from slipstream.plan.report.ranking import order
@@ -88,7 +88,7 @@ class FlagSearch:
         return self.folder / FLAGS / file_name(self.machine) / name
 
     def _lowered(self, candidate: Candidate) -> Target:
-        with combinations(identify(self.config.target), machine_of(self.machine)) as session:
+        with combinations(self.config.as_target, machine_of(self.machine)) as session:
             return session.portable_target(candidate.choices)
 
     def _options(self, folder: Path, budget_s: float) -> TuneOptions:

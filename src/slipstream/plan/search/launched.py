@@ -22,6 +22,7 @@ from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import known_config
 from slipstream.compiler.failures import CompileFailed, keep_log
 from slipstream.compiler.inspection import Inspection
+from slipstream.compiler.memory_pool import PLAN_SHARE, pool_share
 from slipstream.compiler.session import CompilerSession, Costs
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
@@ -104,6 +105,7 @@ class JobSession(Closing):
                 Path(found["stablehlo"]).read_bytes(),
                 devices=tuple(found["order"]),
                 options=_own_flags(found["flags"]),
+                memory_share=pool_share(os.environ, PLAN_SHARE),
             )
 
     def _lowered(self, command: Sequence[str], folder: Path) -> dict[str, Any]:
