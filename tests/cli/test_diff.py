@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from slipstream.cli.main import app
-from slipstream.cli.profiles.diff import parse_gate
+from slipstream.cli.profiles.diff import distinct_names, parse_gate
 from slipstream.errors import BadInput, CheckFailed
 from slipstream.machines.topology import machine
 from slipstream.outputs.xplane_writer import write_timeline
@@ -112,3 +112,56 @@ def test_limits(text, share):
 def test_what_is_no_limit(text, said):
     with pytest.raises(BadInput, match=said):
         parse_gate(text)
+
+
+def test_as_a_comment(tmp_path):
+    """The table for a pull request, also of a gate that fails or can't be judged."""
+    comment = tmp_path / "comment.md"
+    with pytest.raises(CheckFailed):
+        run(FAST, SLOW, "--gate", "2%", "--top", "2", "--markdown", str(comment))
+    assert comment.read_text(encoding="utf-8").splitlines() == [
+        "<!-- slipstream diff -->",
+        r"### Step of jit\_train\_step: failed",
+        "",
+        "| median step | before | after | change |",
+        "| --- | ---: | ---: | ---: |",
+        "| step | 3.47 s | 3.98 s | +14.7% |",
+        "| compute | 63.2 ms | 67.9 ms | +7.3% |",
+        "| exposed communication | 3.4 s | 3.91 s | +14.9% |",
+        "| exposed copies | 192 µs | 292 µs | +52.4% |",
+        "| idle | 1.97 ms | 3 ms | +52.8% |",
+        "",
+        "**Gate 2.0%: failed: slower by at least +12.1%**",
+        "",
+        "- slower: +14.7% (90%: +12.1% … +22.8%); the whole interval lies on one side of zero",
+        "",
+        "| most changed | how | source | before | after | net, ms |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+        "| backward · all-to-all 1.07 GB | same | model.py:22 | 1332.0 | 1566.4 | +234.4 |",
+        "| backward · all-to-all 134 MB | same | model.py:25 | 660.1 | 794.0 | +133.9 |",
+        "",
+        r"<sub>nccl2\_lhs\_r0.xplane.pb.gz: 3 steps; nccl2\_nolhs\_r0.xplane.pb.gz: 3 steps; "
+        "matched ops cover 100% and 100% of device time</sub>",
+    ]
+    with pytest.raises(BadInput):
+        run(LHS, str(DATA / "single.xplane.pb.gz"), "--gate", "2%", "--markdown", str(comment))
+    lines = comment.read_text(encoding="utf-8").splitlines()
+    assert lines[1] == r"### Step of jit\_train\_step: undecided"
+    assert lines[3].startswith("**Gate 2.0%: undecided: only ") and len(lines) == 6
+    run(LHS, LHS, "--markdown", str(comment))
+    lines = comment.read_text(encoding="utf-8").splitlines()
+    assert lines[1] == r"### Step of jit\_step: can't tell"
+    assert "No op changed enough to matter." in lines
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("a/before.pb", "b/after.pb"), ("before.pb", "after.pb")),
+        (("/t/base/profile", "/t/new/profile/"), ("base/profile", "new/profile")),
+        (("new/profile", "profile"), ("new/profile", "profile")),
+        (("one.pb", "./one.pb"), ("one.pb", "one.pb")),
+    ],
+)
+def test_names_that_tell_two_paths_apart(paths, names):
+    assert distinct_names(*paths) == names

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import BadInput
-from slipstream.outputs.regression import MARK, markdown, render_regressions, verdict_text
+from slipstream.outputs.regression import markdown, render_regressions, verdict_text
 from slipstream.results.regression import Baseline
 from slipstream.simulate.regression import read_baselines, regression
 
@@ -105,7 +105,7 @@ def test_as_text_and_as_a_comment() -> None:
         "the programs have different names: jit_step, a|b_<img>",
     ]
     assert markdown([found]).splitlines() == [
-        MARK,
+        "<!-- slipstream predict -->",
         r"### Predicted step of a\|b\_\<img\>: failed",
         "",
         "| 64xH100 | before | after | change |",

@@ -271,6 +271,15 @@ def note(text: str) -> None:
     print(printable_lines(text), file=sys.stderr, flush=True)
 
 
+def save_comment(path: str, text: str) -> None:
+    """Write the comment of a pull request."""
+    from slipstream.writing import atomic_write
+
+    with atomic_write(path) as file:
+        file.write_bytes(text.encode("utf-8", "replace"))  # names of files may be any bytes
+    note(f"comparison: {path}")
+
+
 def _is_aside(outputs: Sequence[str | None]) -> bool:
     """Whether stdout is kept for what a command wrote, as with `-o /dev/stdout`."""
     if not any(outputs):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.common import note, open_profile
+from slipstream.cli.common import note, open_profile, save_comment
 from slipstream.errors import BadInput, CheckFailed
 from slipstream.outputs.formatting import printable
 from slipstream.remote.paths import any_path
@@ -231,9 +231,7 @@ class Gate:
         known = before or read_baselines(self.baseline)
         compared = regressions(known, found, self.limit, self.memory_limit)
         if self.markdown is not None:
-            with atomic_write(self.markdown) as file:
-                file.write_text(markdown(compared), encoding="utf-8")
-            note(f"comparison: {self.markdown}")
+            save_comment(self.markdown, markdown(compared))
         return compared
 
 

@@ -112,6 +112,19 @@ def share_text(share: float, digits: int = 1) -> str:
     return "100%" if abs(share - 1) < 1e-9 else f"{share:.{digits}%}"
 
 
+def change_text(share: float) -> str:
+    """`+2.0%` for a relative change, `same`; `–` if unknown."""
+    if not math.isfinite(share):
+        return "–"
+    return "same" if abs(share) < 0.0005 else f"{share:+.1%}".replace("-", "−")
+
+
+def time_cells(before_us: float, after_us: float) -> list[str]:
+    """A time before, after, and its relative change."""
+    change = ratio(after_us, before_us) - 1
+    return [time_text(before_us), time_text(after_us), change_text(change)]
+
+
 def number_text(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else "–"
 

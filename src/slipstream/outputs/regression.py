@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
 
-from slipstream.outputs.formatting import printable, time_text
+from slipstream.outputs.formatting import change_text, time_cells
+from slipstream.outputs.markdown.comment import comment, escaped, sentence
+from slipstream.outputs.markdown.comment import table as markdown_table
 from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
@@ -21,10 +22,8 @@ from slipstream.outputs.terminal.layout import (
 from slipstream.results.regression import SAME_PROGRAM, Regression
 from slipstream.units import format_bytes
 
-MARK = "<!-- slipstream predict -->"
-"""the first line of a comment, by which the next run finds it again"""
+COMMAND = "predict"
 HEADINGS = ("before", "after", "change")
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~])")
 
 
 def regression_json(regression: Regression) -> dict[str, Any]:
@@ -51,17 +50,14 @@ def render_regressions(regressions: Sequence[Regression], width: int = WIDTH) ->
 
 def markdown(regressions: Sequence[Regression]) -> str:
     """The tables as GitHub and GitLab show them in a comment."""
-    lines = [MARK, f"### {_title(regressions)}", ""]
+    lines: list[str] = []
     for one in regressions:
-        lines.append(f"| {_escaped(one.after.machine)} | {' | '.join(HEADINGS)} |")
-        lines.append("| --- | ---: | ---: | ---: |")
-        lines += [f"| {name} | {' | '.join(cells)} |" for name, _, cells in _rows(one)]
-        verdict = _escaped(verdict_text(one))
-        lines += ["", f"**{verdict[0].upper()}{verdict[1:]}**", ""]
-        lines += [f"- {_escaped(note)}" for note in one.notes]
+        rows = [[name, *cells] for name, _, cells in _rows(one)]
+        lines += markdown_table([one.after.machine, *HEADINGS], rows)
+        lines += [sentence(verdict_text(one)), ""]
+        lines += [f"- {escaped(note)}" for note in one.notes]
         lines += [""] if one.notes else []
-    lines.append(f"<sub>{_escaped(_made_with(regressions[0]))}</sub>")
-    return "\n".join(lines) + "\n"
+    return comment(COMMAND, _title(regressions), lines, _made_with(regressions[0]))
 
 
 def verdict_text(regression: Regression) -> str:
@@ -90,7 +86,7 @@ def _step_text(regression: Regression) -> str:
 def _rows(regression: Regression) -> list[tuple[str, bool, list[str]]]:
     """(name, whether it is a part of the row above, cells)."""
     before, after = regression.before, regression.after
-    rows = [("step", False, _times(before.step_us, after.step_us))]
+    rows = [("step", False, time_cells(before.step_us, after.step_us))]
     parts = (
         ("compute", "compute_us"),
         ("exposed communication", "exposed_communication_us"),
@@ -99,29 +95,19 @@ def _rows(regression: Regression) -> list[tuple[str, bool, list[str]]]:
     for name, key in parts:
         old, new = getattr(before, key), getattr(after, key)
         if old or new:
-            rows.append((name, True, _times(old, new)))
+            rows.append((name, True, time_cells(old, new)))
     cells = [_memory(before.memory_bytes), _memory(after.memory_bytes)]
-    rows.append(("memory of a device", False, [*cells, _percent(regression.memory_change)]))
+    change = "–" if regression.memory_change is None else change_text(regression.memory_change)
+    rows.append(("memory of a device", False, [*cells, change]))
     return rows
-
-
-def _times(before_us: float, after_us: float) -> list[str]:
-    change = after_us / before_us - 1 if before_us else None
-    return [time_text(before_us), time_text(after_us), _percent(change)]
 
 
 def _memory(size: int | None) -> str:
     return format_bytes(size) if size is not None else "–"
 
 
-def _percent(change: float | None) -> str:
-    if change is None:
-        return "–"
-    return "same" if abs(change) < 0.0005 else f"{change:+.1%}".replace("-", "−")
-
-
 def _title(regressions: Sequence[Regression]) -> str:
-    what = f"Predicted step of {_escaped(regressions[0].after.program)}"
+    what = f"Predicted step of {escaped(regressions[0].after.program)}"
     if all(one.passed is None for one in regressions):
         return what
     return f"{what}: {'passed' if all(one.passed for one in regressions) else 'failed'}"
@@ -131,8 +117,3 @@ def _made_with(regression: Regression) -> str:
     versions = regression.after.versions
     named = [f"{name} {versions[name]}" for name in ("slipstream", "jaxlib") if name in versions]
     return f"Compiled by XLA and simulated, with no GPU{': ' if named else ''}{', '.join(named)}"
-
-
-def _escaped(text: str) -> str:
-    """Names come from programs and files; in a comment they are only text."""
-    return _MARKDOWN.sub(r"\\\1", printable(text))

@@ -13,6 +13,7 @@ from slipstream.cli.common import (
     echo,
     note,
     open_profile,
+    save_comment,
     show,
     show_json,
     with_tables,
@@ -44,6 +45,10 @@ def diff(
         str | None,
         typer.Option(metavar="FILE", help="Also write a page: changes, flags, both timelines."),
     ] = None,
+    markdown: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Also write Markdown, for a pull request."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare two profiles op by op; --gate fails on a slower step.
@@ -59,15 +64,20 @@ def diff(
 
     sides = open_profile(before), open_profile(after)
     found = analyse(*sides)
+    names = distinct_names(before, after)
     if html is not None:
         from slipstream.outputs.html.diff import write_diff
 
-        write_diff(found, sides, (Path(before).name, Path(after).name), html)
+        write_diff(found, sides, names, html)
         note(f"page: {html}")
+    if markdown is not None:
+        from slipstream.outputs.markdown.diff import diff_markdown
+
+        save_comment(markdown, diff_markdown(found, names, limit, top or TOP, flat))
     if json:
-        show_json(diff_json(found, top, limit), html)
+        show_json(diff_json(found, top, limit), html, markdown)
     else:
-        show(lambda width: render_diff(found, width, top or TOP, flat), html)
+        show(lambda width: render_diff(found, width, top or TOP, flat), html, markdown)
     if limit is None:
         return
     slower = is_slower_than(found.verdict, limit)
@@ -79,7 +89,17 @@ def diff(
     if slower:
         raise CheckFailed(said)
     if not json:
-        echo(said)
+        echo(said, html, markdown)
+
+
+def distinct_names(before: str, after: str) -> tuple[str, str]:
+    """The shortest ends of two paths that differ; their names, if the paths are the same."""
+    parts = Path(before).parts, Path(after).parts
+    for count in range(1, max(map(len, parts)) + 1):
+        ends = "/".join(parts[0][-count:]), "/".join(parts[1][-count:])
+        if ends[0] != ends[1]:
+            return ends
+    return Path(before).name, Path(after).name
 
 
 def parse_gate(text: str, option: str = "--gate") -> float:

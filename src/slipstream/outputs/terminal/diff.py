@@ -96,13 +96,18 @@ def _side(side: Side) -> str:
 
 
 def _verdict(verdict: Verdict, width: int) -> list[Line]:
+    lines = paragraph(verdict_text(verdict), width)
+    return [(line, _STYLES.get(verdict.verdict, "bold")) for line in lines]
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """`slower: +3.1% (95%: +2.8% … +3.3%); the whole interval lies on one side of zero`."""
     change = f": {_percent(verdict.change)}" if math.isfinite(verdict.change) else ""
     text = f"{verdict.verdict}{change}"
     if verdict.low is not None and verdict.high is not None and verdict.confidence < 1:
         bounds = f"{_percent(verdict.low)} … {_percent(verdict.high)}"
         text += f" ({verdict.confidence:.0%}: {bounds})"
-    lines = paragraph(f"{text}; {verdict.why}", width)
-    return [(line, _STYLES.get(verdict.verdict, "bold")) for line in lines]
+    return f"{text}; {verdict.why}"
 
 
 def _parts(parts: Sequence[StepPart], width: int) -> list[Line]:
@@ -111,17 +116,21 @@ def _parts(parts: Sequence[StepPart], width: int) -> list[Line]:
                ("before", "after", f"change, {unit}"))]  # fmt: skip
     rows = [
         (
-            _PARTS.get(part.name, part.name) if part.name == "wall" else
-            f"  {_PARTS.get(part.name, part.name)}",
+            ("" if part.name == "wall" else "  ") + part_name(part.name),
             number_text(part.before_us / scale, digits),
             number_text(part.after_us / scale, digits),
-            _signed((part.after_us - part.before_us) / scale, digits),
+            signed((part.after_us - part.before_us) / scale, digits),
         )
         for part in parts
         if part.before_us or part.after_us
-    ]  # fmt: skip
+    ]
     heading, *lines = table(columns, rows, width, is_fixed=True)
     return [(heading, "dim"), *((line, "") for line in lines)]
+
+
+def part_name(name: str) -> str:
+    """How a part of the step reads in a table."""
+    return _PARTS.get(name, name)
 
 
 def _matched(diff: Diff, width: int) -> list[Line]:
@@ -137,9 +146,7 @@ def _matched(diff: Diff, width: int) -> list[Line]:
 
 
 def _changes(diff: Diff, width: int, top: int | None, flat: bool) -> list[Line]:
-    least = MIN_CHANGE * diff.before.step_us
-    changes = diff.changes if flat else diff.groups
-    found = [c for c in changes if abs(c.excess_us) > least]
+    found = changed_ops(diff, flat)
     if not found:
         return [("", ""), ("no op changed enough to matter", "")]
     unit, scale, digits = column_unit([t for c in found for t in (c.before_us, c.after_us)])
@@ -159,7 +166,7 @@ def _changes(diff: Diff, width: int, top: int | None, flat: bool) -> list[Line]:
     heading, *body = table(asked.columns, asked.rows[:top], width, is_fixed=True)
     lines: list[Line] = [("", ""), (heading, "dim"), *((line, "") for line in body)]
     lines += [(asked.note, "")] * bool(asked.note)
-    if left := len(changes) - len(shown):
+    if left := len(_ops(diff, flat)) - len(shown):
         lines.append((f"… and {left} more with smaller changes or none", "dim"))
     unsure = any(c.is_beyond_noise is False for c in shown)
     notes = ["~ within noise"] if unsure else []
@@ -168,17 +175,32 @@ def _changes(diff: Diff, width: int, top: int | None, flat: bool) -> list[Line]:
     return lines + [(" · ".join(notes), "dim")] * bool(notes)
 
 
+def _ops(diff: Diff, flat: bool) -> tuple[Change, ...]:
+    return diff.changes if flat else diff.groups
+
+
+def changed_ops(diff: Diff, flat: bool) -> list[Change]:
+    """The ops, or groups of equal ones, that changed by what is worth a line."""
+    least = MIN_CHANGE * diff.before.step_us
+    return [change for change in _ops(diff, flat) if abs(change.excess_us) > least]
+
+
 def _change(change: Change, scale: float, digits: int) -> tuple[str, ...]:
     mark = {True: "", False: " ~", None: " ?"}[change.is_beyond_noise]
     return (
-        op_text(change.phase, change.scope, change.description) or change.category,
+        op_name(change),
         _names(change),
         change.kind,
         file_name(change.source),
         number_text(change.before_us / scale, digits),
         number_text(change.after_us / scale, digits),
-        _signed(change.excess_us / scale, digits) + mark,
+        signed(change.excess_us / scale, digits) + mark,
     )
+
+
+def op_name(change: Change) -> str:
+    """What it computes; its category where that is unknown."""
+    return op_text(change.phase, change.scope, change.description) or change.category
 
 
 def _names(change: Change) -> str:
@@ -232,7 +254,7 @@ def _percent(share: float) -> str:
     return f"{share:+.1%}".replace("-", "−")
 
 
-def _signed(value: float, digits: int) -> str:
+def signed(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 

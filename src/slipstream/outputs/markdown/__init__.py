@@ -1,0 +1,1 @@
+"""Results as Markdown, for the comment of a pull request."""
