@@ -6,6 +6,7 @@ are done: nothing is asked of a background process any more, and no redraw is wa
 
 from __future__ import annotations
 
+import shutil
 import socket
 import statistics
 import subprocess
@@ -86,6 +87,12 @@ async (texts) => {
 """
 
 
+def launch_options() -> dict[str, Any]:
+    """How Playwright starts the Chromium that is installed."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    return {"executable_path": chromium, "args": ["--no-sandbox", "--disable-dev-shm-usage"]}
+
+
 class Pages(SimpleHTTPRequestHandler):
     """Perfetto's page, and the trace beside it."""
 
@@ -151,7 +158,7 @@ def _show_searches(searches: Sequence[tuple[str, float, int]]) -> None:
 
 
 @contextmanager
-def _xprof_served(logs: Path) -> Iterator[str]:
+def xprof_served(logs: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -213,7 +220,7 @@ class Answers:
 
 def xprof(browser: Browser, logs: Path, text: str) -> dict[str, Any]:
     """XProf's own page, which shows a streamed trace: `logs` holds one run of host `host`."""
-    with _xprof_served(logs) as address:
+    with xprof_served(logs) as address:
         page = browser.new_page(viewport=SIZE)
         page.set_default_timeout(PATIENCE_MS)
         answers = Answers(page)

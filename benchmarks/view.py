@@ -175,9 +175,7 @@ def main() -> None:
     source, figures = DATA / "off_lhs_nocb.xplane.pb.gz", {}
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
-        chromium = shutil.which("chromium") or shutil.which("google-chrome")
-        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        browser = playwright.chromium.launch(**other_pages.launch_options())
         browser.new_page().goto("about:blank")
         run("from slipstream.cli.main import main; main()", "ops", str(source), "--json")
         _warm(browser, source)

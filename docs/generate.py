@@ -10,7 +10,7 @@ A page marks where they go; everything around the marks is written by people:
     docs/columns.md    <!-- columns:EVENT_COLUMNS:begin -->    a tuple of slipstream.profile.events
                        <!-- columns:EVENT_COLUMNS:end -->
     docs/glossary.md   <!-- glossary:begin -->                 and others: see generated_tables.py
-                       <!-- glossary:end -->
+                       <!-- glossary:end -->                   and comparison_tables.py
 
 docs/schemas/ is generated as a whole: what each command prints with `--json` (json_schema.py).
 """
@@ -28,6 +28,7 @@ for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(name, None)
 os.environ |= {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
 
+import comparison_tables  # noqa: E402
 import generated_tables  # noqa: E402
 import json_schema  # noqa: E402
 import typer.main  # noqa: E402
@@ -53,7 +54,12 @@ def main(arguments: list[str]) -> int:
         return 2
     check = arguments == ["--check"]
     failed = False
-    for page, blocks in pages().items():
+    try:
+        wanted = pages()
+    except comparison_tables.DataError as error:
+        print(f"docs/comparison.toml: {error}", file=sys.stderr)
+        return 1
+    for page, blocks in wanted.items():
         try:
             before = read(page)
             after = fill(page, before, blocks)
@@ -125,7 +131,8 @@ def pages() -> dict[str, dict[str, str]]:
         found[COLUMNS_PAGE] = {
             f"columns:{name}": column_table(columns) for name, columns in tables.items()
         }
-    return found | generated_tables.pages(command_tree(root, ["slipstream"]))
+    tree = command_tree(root, ["slipstream"])
+    return found | generated_tables.pages(tree) | comparison_tables.pages()
 
 
 def subcommands(command: Any) -> Iterator[tuple[str, Any]]:
