@@ -37,7 +37,7 @@ def tables(data: Mapping[str, Any]) -> dict[str, str]:
     found = {"comparison:tools": tools_table(data["tools"], trials)}
     for name, table in data["tables"].items():
         head = ["", *table["columns"]]
-        lines = [_line(head), _line(["---"] * len(head))]
+        lines = [line(head), line(["---"] * len(head))]
         for row in table["rows"]:
             where = f"{name}, {row['name']}"
             if len(row["cells"]) != len(table["columns"]):
@@ -49,7 +49,7 @@ def tables(data: Mapping[str, Any]) -> dict[str, str]:
                 claims = cell if isinstance(cell, list) else [cell]
                 unused -= {claim.get("tried") for claim in claims}
                 cells.append(cell_text(claims, trials, f"{where}, {column}"))
-            lines.append(_line([row["name"], *cells]))
+            lines.append(line([row["name"], *cells]))
         found[f"comparison:{name}"] = "\n".join(lines)
     if unused:
         raise DataError(f"no cell is by the trial {', '.join(sorted(unused))}")
@@ -77,7 +77,7 @@ def claim_text(claim: Mapping[str, str], trials: Mapping[str, Any], where: str) 
 
 def tools_table(tools: Sequence[Mapping[str, str]], trials: Mapping[str, Any]) -> str:
     """Each tool with its version, what was run of it, and by which scripts."""
-    lines = [_line(["tool", "version", "what *tried* means"]), _line(["---"] * 3)]
+    lines = [line(["tool", "version", "what *tried* means"]), line(["---"] * 3)]
     known = {tool["name"] for tool in tools}
     for name, trial in trials.items():
         if trial["tool"] not in known:
@@ -91,7 +91,7 @@ def tools_table(tools: Sequence[Mapping[str, str]], trials: Mapping[str, Any]) -
         run = [_trial(trial) for trial in trials.values() if trial["tool"] == name]
         if not run and "note" not in tool:
             raise DataError(f"{name}: neither a trial nor a note that says why there is none")
-        lines.append(_line([shown, tool["version"], "; ".join([*run, *_note(tool)])]))
+        lines.append(line([shown, tool["version"], "; ".join([*run, *_note(tool)])]))
     return "\n".join(lines)
 
 
@@ -105,8 +105,10 @@ def _note(tool: Mapping[str, str]) -> Iterator[str]:
         yield tool["note"]
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """A line of a table."""
     for cell in cells:
         if "|" in cell or "\n" in cell:
             raise DataError(f"{cell!r} can't be a cell of a table")
+    # An empty cell has no text to keep its bars apart.
     return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"

@@ -11,6 +11,8 @@ A page marks where they go; everything around the marks is written by people:
                        <!-- columns:EVENT_COLUMNS:end -->
     docs/glossary.md   <!-- glossary:begin -->                 and others: see generated_tables.py
                        <!-- glossary:end -->                   and comparison_tables.py
+    README.md          <!-- figures:begin -->                  see figure_tables.py
+                       <!-- figures:end -->
 
 docs/schemas/ is generated as a whole: what each command prints with `--json` (json_schema.py).
 """
@@ -57,7 +59,7 @@ def main(arguments: list[str]) -> int:
     try:
         wanted = pages()
     except comparison_tables.DataError as error:
-        print(f"docs/comparison.toml: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     for page, blocks in wanted.items():
         try:
@@ -70,11 +72,11 @@ def main(arguments: list[str]) -> int:
         if after == before:
             continue
         if check:
-            print(f"docs/{page} is out of date; run: make docs", file=sys.stderr)
+            print(f"{shown(page)} is out of date; run: make docs", file=sys.stderr)
             failed = True
         else:
             (DOCS / page).write_text(after, encoding="utf-8")
-            print(f"docs/{page} rewritten")
+            print(f"{shown(page)} rewritten")
     return int(write_schemas(check) or failed)
 
 
@@ -171,6 +173,11 @@ def read(page: str) -> str:
         return (DOCS / page).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PageError(f"docs/{page} is missing: write it, with the marks for its parts") from None
+
+
+def shown(page: str) -> str:
+    """A page's path in the repository."""
+    return os.path.normpath(f"docs/{page}")
 
 
 def fill(page: str, text: str, blocks: dict[str, str]) -> str:

@@ -2,8 +2,8 @@
 
 docs/commands.md      commands      every command, from the command line itself
 docs/glossary.md      glossary      the table of ARCHITECTURE.md
-docs/benchmarks.md    figures       the table of README.md
-                      scripts       the scripts of benchmarks/, by their first sentence
+docs/benchmarks.md    scripts       the scripts of benchmarks/, by their first sentence
+                      figures       docs/figures.toml, also in README.md: see figure_tables.py
 docs/guides/*.md      flags         each flag line of a guide, and what to write today
 """
 
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import figure_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -35,11 +37,13 @@ REJECTED = re.compile(r"^jaxlib \S+ rejects \w+, and XLA aborts at startup\. ")
 def pages(tree: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Every page with such tables: {page: {mark: text}}; `tree` is that of all commands."""
     guides = {page: {"flags": guide_flags(guide)} for guide, page in GUIDE_PAGES.items()}
+    rows = figure_tables.rows()
     return {
+        "../README.md": {"figures": figure_tables.readme(rows)},
         "commands.md": {"commands": commands(tree)},
         "glossary.md": {"glossary": section_table("ARCHITECTURE.md", "Glossary")},
         "benchmarks.md": {
-            "figures": section_table("README.md", "Figures").replace("](docs/", "]("),
+            "figures": figure_tables.benchmarks(rows),
             "scripts": scripts(),
         },
         **guides,

@@ -47,6 +47,7 @@ LONGEST = (
     "compiler/test_llama.py",  # 30
     "run/test_run.py",  # 35
     "run/test_jobs.py",  # 33
+    "cli/test_ci.py",  # 30
     "run/trackers/test_tracking.py",  # 16
     "test_clusters.py",  # 15
     "flags/presets/test_preset_effects.py",  # 31
