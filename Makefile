@@ -86,7 +86,7 @@ test-lowest: $(VENV)-lowest/.stamp
 INTEGRATIONS ?= libraries levanter maxtext
 INTEGRATION_TESTS := $(addprefix tests/stacks/test_,trainers.py trackers.py llama_nnx.py)
 test-integrations: integration-environments
-	@set -e; run() { .venv-stacks-$$1/bin/python -m pytest $(INTEGRATION_TESTS) -k "$$2"; }; \
+	@set -e; run() { ALL_INSTALLED=1 .venv-stacks-$$1/bin/python -m pytest $(INTEGRATION_TESTS) -k "$$2"; }; \
 	for one in $(INTEGRATIONS); do case $$one in \
 	  libraries) run $$one "not Levanter and not MaxText";; \
 	  levanter) run $$one Levanter;; \
@@ -98,7 +98,7 @@ integration-environments: $(INTEGRATIONS:%=.venv-stacks-%/.stamp)
 # Each set of libraries has an environment of its own: they don't agree on a JAX.
 test-stacks: $(STACKS)-libraries/.stamp $(STACKS)-levanter/.stamp $(STACKS)-maxtext/.stamp
 	rm -rf build/stacks
-	@failed=0; run() { STACKS_ROWS=build/stacks $(STACKS)-$$1/bin/python -m pytest tests/stacks -k "$$2" || failed=1; }; \
+	@failed=0; run() { ALL_INSTALLED=1 STACKS_ROWS=build/stacks $(STACKS)-$$1/bin/python -m pytest tests/stacks -k "$$2" || failed=1; }; \
 	run libraries "not Levanter and not MaxText"; run levanter Levanter; run maxtext MaxText; \
 	$(STACKS)-libraries/bin/python tests/stacks/rows.py build/stacks $(STACKS_PAGE); exit $$failed
 

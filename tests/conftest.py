@@ -14,8 +14,12 @@ from hypothesis import settings
 pytest_plugins = ("on_ray", "s3_server")
 REPOSITORY = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+# Set where the environment is made of the libraries that the tests need: `make test-integrations`.
+ALL_INSTALLED = os.environ.get("ALL_INSTALLED", "") not in ("", "0")
 # How the reasons of skips begin that continuous integration accepts.
-ACCEPTED_SKIPS: tuple[str, ...] = ("no Slurm: ", "no mpirun: ", "not installed: ")
+ACCEPTED_SKIPS: tuple[str, ...] = ("no Slurm: ", "no mpirun: ")
+if not ALL_INSTALLED:
+    ACCEPTED_SKIPS += ("not installed: ",)
 
 # A machine with a GPU plugin but no GPU would otherwise fail on the first use of jax.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -189,13 +193,16 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
-    if not IN_CI or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+    if report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    if not (IN_CI or ALL_INSTALLED):
         return
     # A skip is reported as (file, line, "Skipped: reason").
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if not reason.removeprefix("Skipped: ").startswith(ACCEPTED_SKIPS):
         report.outcome = "failed"
-        report.longrepr = f"no test may be skipped when CI is set: {reason}"
+        variable = "ALL_INSTALLED" if ALL_INSTALLED else "CI"
+        report.longrepr = f"no test may be skipped when {variable} is set: {reason}"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
