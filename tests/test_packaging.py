@@ -57,6 +57,15 @@ def test_classifiers_name_the_pythons_that_are_tested() -> None:
         one for one in (ROOT / "Makefile").read_text().splitlines() if "DIST_PYTHONS ?=" in one
     )
     assert named <= set(line.split())
+    assert "\npart make test-dist\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_a_package_that_no_python_could_try_is_not_fine() -> None:
+    words = [sys.executable, str(ROOT / "scripts" / "check_dist.py"), "slipstream.whl"]
+    done = subprocess.run(
+        [*words, "--python", "9.9", "--where-found"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "Python 9.9: not on this machine\n")
 
 
 def test_the_compiler_comes_for_one_cuda_or_the_other() -> None:
