@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
 WARMUP := src/slipstream/native/warmup.py
 
 .PHONY: help install demo packages environment test test-loop test-lowest test-stacks test-integrations \
-        integration-environments test-newest fuzz check docs site format bench lock sbom man dist test-dist clean system-packages
+        integration-environments test-newest fuzz check docs site linkcheck format bench lock sbom man dist test-dist clean system-packages
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
 	@echo "make docs      rewrite the generated parts of docs/"
 	@echo "make site      the docs as a site that needs no server: build/site/index.html"
+	@echo "make linkcheck whether links to other sites lead somewhere (needs the network)"
 	@echo "make format    format the code"
 	@echo "make bench     every script in benchmarks/"
 	@echo "make lock      rewrite requirements/, the locked versions with hashes (needs uv)"
@@ -139,6 +140,10 @@ docs: $(VENV)/.stamp-test
 site: $(VENV)/.stamp-test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
+
+# Not part of continuous integration: other sites may be down, or refuse to be asked.
+linkcheck: $(VENV)/.stamp-test
+	$(BIN)/python -m sphinx -q -b linkcheck docs build/linkcheck
 
 format: $(VENV)/.stamp-test
 	$(BIN)/ruff check --fix .
