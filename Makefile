@@ -9,7 +9,7 @@ VENV ?= .venv
 STACKS ?= .venv-stacks
 STACKS_PAGE ?= --write
 # Debian packages the tests want (a browser, say); installed where apt-get may be used.
-SYSTEM_PACKAGES ?= chromium postgresql openmpi-bin slurmctld slurmd slurm-client munge
+SYSTEM_PACKAGES ?= chromium postgresql openmpi-bin slurmctld slurmd slurm-client munge zsh fish
 # Of `make fuzz`, over all readers.
 EXECUTIONS ?= 1000000
 # Three for two cores: some tests wait. In the order of tests/conftest.py, long files first.
