@@ -104,6 +104,8 @@ def test_tables_are_arranged_as_asked():
         run("roofline", OFFLOAD, "--sort", "lots")
     with pytest.raises(BadInput, match="--wide arranges tables, and --json prints none"):
         run("roofline", OFFLOAD, "--wide", "--json")
+    with pytest.raises(BadInput, match="--sort arranges tables, and --csv prints none"):
+        run("query", OFFLOAD, "select 1 as one", "--sort", "one", "--csv")
 
 
 def test_a_pipe_is_as_wide_as_columns_says(monkeypatch):

@@ -8,6 +8,7 @@ from outputs.results import OPS, PROGRAMS, small_profile
 from slipstream.errors import BadInput, Missing
 from slipstream.outputs import sql
 from slipstream.outputs.query_rows import QueryResult, render_rows, rows_csv, rows_json
+from slipstream.outputs.terminal.table_options import arranging, table_options
 
 LONGEST = "select name, duration_ps from events order by duration_ps desc, start_ps limit 2"
 
@@ -105,6 +106,17 @@ def test_too_many_columns_stand_one_below_another():
         "  column_1  " + "x" * 34 + "…" + "x" * 33,
     ]
     assert len(lines) == 10
+
+
+def test_rows_are_arranged_as_asked():
+    several = QueryResult(("name", "n"), (("fusion.1", 2), ("copy.1", 30), ("fusion.2", 4)))
+    with arranging(table_options(sort="n", pattern="fusion", columns="n,name")):
+        assert render_rows(several).plain == "n  name\n4  fusion.2\n2  fusion.1"
+    with arranging(table_options(pattern="dot")):
+        assert render_rows(several).plain == "name  n\nno row matches 'dot'"
+    wide = QueryResult(tuple(f"column_{i}" for i in range(9)), ((1, "x" * 99, *range(7)),))
+    with arranging(table_options(is_wide=True)):
+        assert "x" * 99 in render_rows(wide).plain.splitlines()[1]
 
 
 def test_no_rows():

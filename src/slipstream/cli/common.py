@@ -226,7 +226,8 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def arranged(*arguments: Any, **values: Any) -> None:
         given = {name: values.pop(name, None) for name in TABLE_OPTIONS}
-        options = _table_options(given, is_json=bool(values.get("json")))
+        plain = [f"--{name}" for name in ("json", "csv") if values.get(name)]
+        options = _table_options(given, plain)
         if options is None:
             return command(*arguments, **values)
         from slipstream.outputs.terminal.table_options import arranging
@@ -241,12 +242,15 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
     return arranged
 
 
-def _table_options(given: dict[str, Any], is_json: bool) -> TableOptions | None:
+def _table_options(given: dict[str, Any], plain: Sequence[str]) -> TableOptions | None:
+    """What was asked for; BadInput if `plain` options ask for an output without tables."""
     named = [f"--{name}" for name, value in given.items() if value]
     if not named:
         return None
-    if is_json:
-        raise BadInput(f"{named[0]} arranges tables, and --json prints none; leave one of them out")
+    if plain:
+        raise BadInput(
+            f"{named[0]} arranges tables, and {plain[0]} prints none; leave one of them out"
+        )
     from slipstream.outputs.terminal.table_options import table_options
 
     return table_options(given["sort"], given["filter"], given["columns"], bool(given["wide"]))

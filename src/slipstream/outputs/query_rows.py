@@ -15,6 +15,7 @@ from rich.text import Text
 
 from slipstream.outputs.formatting import csv_cell
 from slipstream.outputs.terminal.layout import TextColumn, elide, pad, table
+from slipstream.outputs.terminal.table_options import arranged, is_asked, is_wide
 
 MAX_ROWS = 1000
 """rows printed to a terminal; CSV and JSON get all"""
@@ -30,26 +31,31 @@ class QueryResult:
 
 def render_rows(found: QueryResult, width: int = 80) -> Text:
     """A table with right-aligned numbers and elided texts."""
-    shown = found.rows[:MAX_ROWS]
-    cells = [_cells([row[i] for row in shown]) for i in range(len(found.columns))]
+    # Rows behind these are looked at only to be sorted or filtered.
+    rows = found.rows if is_asked() else found.rows[:MAX_ROWS]
+    cells = [_cells([row[i] for row in rows]) for i in range(len(found.columns))]
     columns = [
-        TextColumn(name, right=_numeric(row[i] for row in shown), min_width=_least(cells[i]))
+        TextColumn(name, right=_numeric(row[i] for row in rows), min_width=_least(cells[i]))
         for i, name in enumerate(found.columns)
     ]
-    heading, *lines = table(columns, list(zip(*cells, strict=True)), width)
-    if max((cell_len(line) for line in lines), default=0) > width:
-        heading, *lines = _one_below_another(found.columns, cells, width)
-    lines = lines or ["no rows"]
-    if left := len(found.rows) - len(shown):
+    asked = arranged(columns, list(zip(*cells, strict=True)))
+    shown = asked.rows[:MAX_ROWS]
+    heading, *lines = table(asked.columns, shown, width, is_fixed=True)
+    if not is_wide() and max((cell_len(line) for line in lines), default=0) > width:
+        heading, *lines = _one_below_another([one.heading for one in asked.columns], shown, width)
+    lines = lines or [asked.note or "no rows"]
+    if left := len(found.rows) - len(rows) + len(asked.rows) - len(shown):
         lines.append(f"… and {left} more rows; add a limit, or get all with --csv or --json")
     return Text("\n").join([Text(heading, style="dim"), *(Text(line) for line in lines)])
 
 
-def _one_below_another(names: Sequence[str], cells: list[list[str]], width: int) -> list[str]:
+def _one_below_another(
+    names: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[str]:
     """For rows of too many columns to stand side by side."""
     longest = max(cell_len(name) for name in names)
     lines = []
-    for number, row in enumerate(zip(*cells, strict=True), 1):
+    for number, row in enumerate(rows, 1):
         lines.append(f"row {number}")
         for name, cell in zip(names, row, strict=True):
             lines.append(f"  {pad(name, longest)}  {elide(cell, width - longest - 4)}")

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from slipstream.errors import BadInput
 from slipstream.outputs.html.sections.findings import findings_section
 from slipstream.outputs.terminal.diagnose import diagnose_json, gain_text, render_diagnosis
+from slipstream.outputs.terminal.table_options import arranging, check_columns, table_options
 from slipstream.results.diagnosis import (
     Abstention,
     Diagnosis,
@@ -59,7 +61,7 @@ NVIDIA H200 · jit_step · step 460 ms · 3 steps · flags of jaxlib 0.11.2
    saves 17.2 ms per step (3.7%), 12.6 ms to 24.5 ms: simulated
    2 copies ran in line with the kernels: 38.8 ms of the step.
      wrapped_dynamic-slice  model.py:18  8 ×  19.4 ms  copy 134 MB
-     copy.1                                     12 µs  exposed
+     copy.1                                     12 µs               exposed
    do   --xla_gpu_enable_command_buffer=
         flag: turns CUDA graphs off
    do   slipstream costs extract logs -o costs.pb
@@ -117,6 +119,88 @@ def test_what_is_won(gain: Gain, text: str) -> None:
     assert gain_text(gain, 1000.0) == text
 
 
+RESHARDING = Finding(
+    "resharding", "activations change their sharding", "2 collectives: 1.62 s of the step.",
+    Gain(None, 0.0, 1_600_000.0, "bound"), (),
+    (
+        Exhibit("all-to-all.10.1", 1_332_000.0, 4, "model.py:22", "all-to-all 1.07 GB",
+                "dimension 0 → 1"),
+        Exhibit("all-gather.9.1", 289_000.0, 4, "model.py:25", "all-gather 268 MB",
+                "dimension 2 → whole"),
+    ),
+)  # fmt: skip
+OFFLOAD = Finding(
+    "offload", "values are offloaded", "The copies are exposed for 38.8 ms of the step.",
+    Gain(38_300.0, 0.0, 38_800.0, "simulated"), (),
+    (
+        Exhibit("wrapped_dynamic-slice", 19_400.0, 0, "dev_off.py:18", "copy from host 134 MB",
+                "exposed"),
+        Exhibit("wrapped_dynamic-update-slice", 19_400.0, 0, "dev_off.py:18",
+                "copy to host 134 MB", "exposed"),
+    ),
+)  # fmt: skip
+TWO = replace(DIAGNOSIS, findings=(RESHARDING, OFFLOAD), notes=())
+
+
+def shown_of_two(**options) -> str:
+    with arranging(table_options(**options)):
+        text = render_diagnosis(TWO).plain
+        check_columns()
+    return text
+
+
+def test_no_number_and_no_unit_is_cut() -> None:
+    """Notes have a column where names of instructions leave room for them, otherwise a line."""
+    assert (
+        render_diagnosis(TWO).plain
+        == """\
+NVIDIA H200 · jit_step · step 460 ms · 3 steps · flags of jaxlib 0.11.2
+
+1  activations change their sharding
+   saves at most 1.6 s per step (347.8%); exact gain unknown
+   2 collectives: 1.62 s of the step.
+     all-to-all.10.1  model.py:22  4 ×  1.33 s  all-to-all 1.07 GB
+                                                dimension 0 → 1
+     all-gather.9.1   model.py:25  4 ×  289 ms  all-gather 268 MB
+                                                dimension 2 → whole
+
+2  values are offloaded
+   saves 38.3 ms per step (8.3%), 0 to 38.8 ms: simulated
+   The copies are exposed for 38.8 ms of the step.
+     wrapped_d…mic-slice  dev_off.py:18  19.4 ms  copy from host 134 MB  exposed
+     wrapped_d…ate-slice  dev_off.py:18  19.4 ms  copy to host 134 MB    exposed
+
+gains don't add up: several findings may concern the same time
+2 rules found nothing, 1 rule could not tell: --all"""
+    )
+
+
+def test_instructions_are_arranged_as_asked() -> None:
+    lines = shown_of_two(is_wide=True).splitlines()
+    assert lines[5] == (
+        "     all-to-all.10.1  model.py:22  4 ×  1.33 s  all-to-all 1.07 GB  dimension 0 → 1"
+    )
+    lines = shown_of_two(sort="ms:asc", columns="what,ms").splitlines()
+    assert lines[5:7] == [
+        "     all-gather 268 MB   289 ms",
+        "     all-to-all 1.07 GB  1.33 s",
+    ]
+    with pytest.raises(BadInput, match="choose from: instruction, source, count, time, what, note"):
+        shown_of_two(columns="bytes")
+
+
+def test_findings_are_filtered_by_their_text_and_their_instructions() -> None:
+    lines = shown_of_two(pattern="update-slice").splitlines()
+    assert [line for line in lines if line[:1].isdigit() or line.startswith("     ")] == [
+        "2  values are offloaded",
+        "     wrapped_dy…date-slice  dev_off.py:18  19.4 ms  copy to host 134 MB  exposed",
+        "2 rules found nothing, 1 rule could not tell: --all",
+    ]
+    by_title = shown_of_two(pattern="^activations").splitlines()
+    assert sum(line.startswith("     all-") for line in by_title) == 2
+    assert shown_of_two(pattern="remat").splitlines()[2] == "no finding matches 'remat'"
+
+
 def test_json() -> None:
     found = diagnose_json(DIAGNOSIS, top=1)
     assert len(found["findings"]) == 1
@@ -136,7 +220,7 @@ def test_what_is_wrong_has_no_gain() -> None:
         "1  results are wrong",
         "   wrong results: fix this first",
         "   b reads f32[8] as f32[4].",
-        "     b        f32[8] as f32[4]",
+        "     b  f32[8] as f32[4]",
     ]
     assert diagnose_json(found)["findings"][0]["is_wrong"] is True
     section = str(findings_section(found).body)

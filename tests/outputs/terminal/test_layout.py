@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from slipstream.outputs.terminal.layout import TextColumn, bar, elide, paragraph, table, wrap
+from slipstream.outputs.terminal.layout import (
+    TextColumn,
+    bar,
+    elide,
+    elide_what,
+    paragraph,
+    table,
+    wrap,
+)
 
 
 def test_elide_keeps_both_ends():
@@ -33,6 +41,19 @@ def test_what_an_op_computes_is_cut_less_than_its_name():
     ]
 
 
+def test_a_quantity_is_not_cut():
+    assert elide("reduce-scatter ∂post.w, ∂ffn.w 70.9 MB", 14) == "reduce…70.9 MB"
+    assert elide("all-to-all 1.07 GB, exposed", 20) == "all-to-all…, exposed"
+    assert elide("1.07 GB by all-to-all, exposed", 9) == "…osed"
+
+
+def test_of_a_result_and_how_it_is_computed_the_result_remains():
+    assert elide_what("∂logits_ffn.w = xᵀ @ dy", 24) == "∂logits_ffn.w = xᵀ @ dy"
+    assert elide_what("∂logits_ffn.w = xᵀ @ dy", 20) == "∂logits_ffn.w = …"
+    assert elide_what("∂logits_ffn.w = xᵀ @ dy", 11) == "∂logi…ffn.w"
+    assert elide_what("everything", 6) == "eve…ng"
+
+
 def test_wrap_breaks_between_parts_only():
     assert wrap(["one", "two two", "three"], 15) == ["one · two two", "three"]
     assert wrap([], 10) == []
@@ -44,6 +65,15 @@ def test_paragraph():
         "  words",
         "  in",
         "  lines",
+    ]
+
+
+def test_a_number_and_its_unit_stay_on_one_line():
+    assert paragraph("it went from 1.2 ms to 375 µs in 3 steps", 12) == [
+        "it went from",
+        "1.2 ms to",
+        "375 µs in 3",
+        "steps",
     ]
 
 

@@ -69,6 +69,11 @@ def test_columns_are_chosen_in_order():
     assert shown(columns="shapes, what")[:2] == ["shapes   what", "f32[8]   gelu"]
 
 
+def test_a_column_is_called_by_its_name_or_by_what_stands_above_it():
+    assert shown(columns="ms,what")[:2] == ["    ms  what", "900 µs  gelu"]
+    assert names(sort="ms") == names(sort="µs") == names(sort="time")
+
+
 def test_a_column_that_no_table_has_is_an_error():
     with pytest.raises(BadInput, match="no column 'tine'; did you mean time"):
         shown(sort="tine")

@@ -19,6 +19,7 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
+    with_tables,
 )
 from slipstream.cli.profiles.fleets import (
     FleetOption,
@@ -30,6 +31,7 @@ from slipstream.cli.profiles.fleets import (
 )
 
 
+@with_tables
 def diagnose(
     path: PathArgument,
     costs: Annotated[

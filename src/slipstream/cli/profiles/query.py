@@ -15,10 +15,12 @@ from slipstream.cli.common import (
     open_profile,
     show,
     show_json,
+    with_tables,
 )
 from slipstream.errors import BadInput
 
 
+@with_tables
 def query(
     path: PathArgument,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="Query in DuckDB's SQL.")],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from slipstream.outputs.formatting import (
@@ -20,6 +22,8 @@ from slipstream.outputs.terminal.layout import (
     WIDTH,
     Line,
     TextColumn,
+    column_widths,
+    elide_op,
     elide_source,
     heading,
     note_lines,
@@ -27,9 +31,12 @@ from slipstream.outputs.terminal.layout import (
     styled_text,
     table,
 )
+from slipstream.outputs.terminal.table_options import arranged, is_match, is_wide, no_match
 from slipstream.results.diagnosis import Diagnosis, Exhibit, Finding, Gain, Remedy
 
 INDENT = "   "
+GAP = 2
+"""columns between two texts of an instruction"""
 MAX_EXHIBITS = 3
 """instructions shown of each finding"""
 
@@ -58,13 +65,23 @@ def render_diagnosis(
     """
     width = max(width, MIN_WIDTH)
     lines = heading(_header(diagnosis), width)
-    shown = diagnosis.findings[:top]
-    for number, finding in enumerate(shown, 1):
+    numbered = [one for one in enumerate(diagnosis.findings, 1) if _is_match(one[1], flat)]
+    shown = numbered[:top]
+    for number, finding in shown:
         lines += [*_finding(number, finding, diagnosis, width, path, flat), ("", "")]
+    if diagnosis.findings and not shown:
+        lines += [(no_match().replace("row", "finding"), "bold"), ("", "")]
     if not diagnosis.findings:
         lines += [("no problems found", "bold"), ("", "")]
-    lines += _rest(diagnosis, len(shown), width, everything)
+    left = len(numbered) - len(shown)
+    lines += _rest(diagnosis, len(shown), left, width, everything)
     return styled_text([*lines, *note_lines(diagnosis.notes, width)])
+
+
+def _is_match(finding: Finding, flat: bool) -> bool:
+    """Whether `--filter` asks for a finding: for its text, or for an instruction."""
+    texts = (finding.rule, finding.title, finding.evidence)
+    return is_match((*texts, *(text for one in finding.exhibits for text in _exhibit(one, flat))))
 
 
 def gain_text(gain: Gain, step_us: float, steps: int = 1) -> str:
@@ -103,7 +120,7 @@ def _finding(
         said = gain_text(finding.gain, diagnosis.step_us, diagnosis.steps)
         lines += [(line, "green") for line in paragraph(said, width, INDENT, INDENT)]
     lines += [(line, "") for line in paragraph(finding.evidence, width, INDENT, INDENT)]
-    lines += _exhibits(finding.exhibits[:MAX_EXHIBITS], width, flat)
+    lines += _exhibits(finding, width, flat)
     for change in finding.changes:
         lines += _change(change, width, path)
     if finding.see:
@@ -117,29 +134,73 @@ def _typed(word: str, command: str, width: int, path: str) -> str:
     return line if len(line) <= width else f"{INDENT}{word.ljust(4)} {command}"
 
 
-def _exhibits(exhibits: tuple[Exhibit, ...], width: int, flat: bool) -> list[Line]:
-    if not exhibits:
+_COLUMNS = (
+    TextColumn("", key="instruction", min_width=14, max_width=30),
+    TextColumn("", key="source", min_width=10, max_width=22, shorten=elide_source),
+    TextColumn("", key="count", right=True),
+    TextColumn("", key="time", right=True),
+    TextColumn("", key="what", min_width=12, weight=2, shorten=elide_op),
+    TextColumn("", key="note"),
+)
+"""of what a finding shows; `key` is what `--columns` and `--sort` call them"""
+
+
+def _exhibits(finding: Finding, width: int, flat: bool) -> list[Line]:
+    """The longest instructions of a finding; their notes go below them where there is no room."""
+    rows = [_exhibit(one, flat) for one in finding.exhibits]
+    matching = [row for row in rows if is_match(row)]
+    asked = arranged(_COLUMNS, rows, are_filtered=bool(matching))
+    rows = [list(row) for row in asked.rows[:MAX_EXHIBITS]]
+    said = [at for at in range(len(asked.columns)) if any(row[at] for row in rows)]
+    if not said:
         return []
-    columns = [
-        TextColumn("", min_width=12, max_width=30),
-        TextColumn("", min_width=10, max_width=22, shorten=elide_source),
-        TextColumn("", right=True),
-        TextColumn("", right=True),
-        TextColumn("", min_width=12),
-    ]
-    rows = [
-        [
-            one.name if flat else _names(one),
-            file_name(one.source),
-            f"{times} ×" if (times := one.times if flat else one.equal_times or one.times) else "",
-            time_text(us) if (us := one.us if flat else one.equal_us or one.us) else "",
-            ", ".join(part for part in (one.description, one.note) if part),
-        ]
-        for one in exhibits
-    ]
+    columns = [asked.columns[at] for at in said]
+    rows = [[row[at] for at in said] for row in rows]
     indent = INDENT + "  "
-    _, *body = table(columns, rows, width - len(indent), is_fixed=True)
-    return [(f"{indent}{line}", "") for line in body]
+    room = width - len(indent)
+    names = [one.name for one in columns]
+    notes = [""] * len(rows)
+    if "note" in names and not is_wide() and not _has_room(columns, rows, room):
+        columns.pop(names.index("note"))
+        notes = [row.pop(names.index("note")) for row in rows]
+    _, *body = table(columns, rows, room, is_fixed=True)
+    start = _start(columns, rows, room, names.index("what")) if "what" in names else 0
+    lines: list[Line] = []
+    for line, note in zip(body, notes, strict=True):
+        lines.append((f"{indent}{line}", ""))
+        if note:
+            left = indent + " " * max(0, min(start, room - cell_len(note)))
+            lines += [(text, "") for text in paragraph(note, width, left, left)]
+    return lines
+
+
+def _has_room(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], room: int) -> bool:
+    """Whether only names of instructions are cut in these columns."""
+    whole = [one if one.name == "instruction" else replace(one, min_width=None) for one in columns]
+    room -= GAP * (len(columns) - 1)
+    return sum(column_widths(whole, rows, room)) <= room
+
+
+def _start(
+    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], room: int, place: int
+) -> int:
+    """Where a column begins, if it comes before the notes."""
+    place = min(place, len(columns) - 1)
+    widths = column_widths(columns, rows, room - GAP * (len(columns) - 1))
+    return sum(widths[:place]) + GAP * place
+
+
+def _exhibit(one: Exhibit, flat: bool) -> list[str]:
+    times = one.times if flat else one.equal_times or one.times
+    us = one.us if flat else one.equal_us or one.us
+    return [
+        one.name if flat else _names(one),
+        file_name(one.source),
+        f"{times} ×" if times else "",
+        time_text(us) if us else "",
+        one.description,
+        one.note,
+    ]
 
 
 def _names(one: Exhibit) -> str:
@@ -154,10 +215,10 @@ def _change(change: Remedy, width: int, path: str) -> list[Line]:
     return [*lines, *((line, "dim") for line in paragraph(note, width, indent, indent))]
 
 
-def _rest(diagnosis: Diagnosis, shown: int, width: int, everything: bool) -> list[Line]:
+def _rest(diagnosis: Diagnosis, shown: int, left: int, width: int, everything: bool) -> list[Line]:
     lines: list[Line] = []
-    if left := len(diagnosis.findings) - shown:
-        lines.append((f"… and {left} more: --top {len(diagnosis.findings)}", "dim"))
+    if left:
+        lines.append((f"… and {left} more: --top {shown + left}", "dim"))
     if shown > 1:
         said = "gains don't add up: several findings may concern the same time"
         lines += [(line, "dim") for line in paragraph(said, width)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,21 +20,37 @@ MAX_TEXT_WIDTH = 120
 """columns of sentences, however wide the terminal is: longer lines are hard to read"""
 ELLIPSIS = "…"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_UNITS = r"(?:[pnµum]?s|min|h|[kMGTP]?B(?:/s)?|[MGTP]?FLOP(?:/s)?|[MG]Hz|W|×)"
+_QUANTITY = re.compile(rf"[\d.,]*\d {_UNITS}(?![^\W_])")
+"""`1.07 GB`: neither a line's end nor an ellipsis comes between its number and its unit"""
+_BREAK_IN_QUANTITY = re.compile(rf"(?<=\d) (?={_UNITS}(?![^\W_]))")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 Line = tuple[str, str]
 """one line of text and its style"""
 
 
 def elide(text: str, width: int) -> str:
-    """`text`, with its middle cut out if it is wider than `width`: `loop_mult…fusion.12`."""
+    """`text`, with its middle cut out if it is wider than `width`: `loop_mult…fusion.12`.
+
+    What it ends with is kept if that is a quantity: `all-to-all ∂l…, ∂post.w 1.07 GB`.
+    """
     text = printable(text)
     if cell_len(text) <= width:
         return text
     if width <= 1:
         return ELLIPSIS[:width]
     tail = (width - 1) // 2
-    head = width - 1 - tail
-    return set_cell_size(text, head).rstrip() + ELLIPSIS + _tail(text, tail)
+    quantities = list(_QUANTITY.finditer(text))
+    if quantities and quantities[-1].end() == len(text):
+        tail = max(tail, min(cell_len(quantities[-1][0]), width - 2))
+    first = len(set_cell_size(text, width - 1 - tail).rstrip())
+    last = len(text) - len(_tail(text, tail))
+    for found in quantities:
+        # The rest of a number would be another number.
+        first = found.start() if found.start() < first < found.end() else first
+        last = found.end() if found.start() < last < found.end() else last
+    return text[:first].rstrip() + ELLIPSIS + text[last:]
 
 
 def _tail(text: str, width: int) -> str:
@@ -41,6 +58,18 @@ def _tail(text: str, width: int) -> str:
     while cell_len(text[start:]) > width:
         start += 1
     return text[start:]
+
+
+def elide_what(text: str, width: int) -> str:
+    """`∂logits_ffn.w = …`: of a result and how it is computed, the result remains."""
+    text = printable(text)
+    result, equals, how = text.partition(" = ")
+    room = width - cell_len(result + equals)
+    if cell_len(text) <= width or not equals:
+        return elide(text, width)
+    if room < 1:
+        return elide(result, width)
+    return result + equals + (elide(how, room) if room >= _LEAST_SCOPE else ELLIPSIS)
 
 
 def elide_source(source: str, width: int) -> str:
@@ -91,7 +120,7 @@ def _without_middle(parts: Sequence[str], width: int) -> str:
     *before, last = parts
     head = "".join(f"{part}{SEPARATOR}" for part in before)
     room = width - cell_len(head)
-    return head + elide(last, room) if room >= _LEAST_SCOPE else elide(head + last, width)
+    return head + elide_what(last, room) if room >= _LEAST_SCOPE else elide(head + last, width)
 
 
 @dataclass(frozen=True)
@@ -146,11 +175,14 @@ def elide_line(line: str, width: int) -> str:
 
 
 def paragraph(text: str, width: int, first: str = "", other: str = "") -> list[str]:
-    """Words in lines of at most `width`; `first` starts the first line, `other` all others."""
+    """Words in lines of at most `width`; `first` starts the first line, `other` all others.
+
+    A number and its unit stay on one line.
+    """
     width = min(width, MAX_TEXT_WIDTH)
     lines = [first]
     empty = True
-    for word in text.split():
+    for word in _words(text):
         joined = lines[-1] + word if empty else f"{lines[-1]} {word}"
         if not empty and cell_len(joined) > width:
             lines.append(other + word)
@@ -158,6 +190,11 @@ def paragraph(text: str, width: int, first: str = "", other: str = "") -> list[s
             lines[-1] = joined
         empty = False
     return lines
+
+
+def _words(text: str) -> list[str]:
+    glued = _BREAK_IN_QUANTITY.sub(_NO_BREAK, " ".join(text.split()))
+    return [word.replace(_NO_BREAK, " ") for word in glued.split(" ") if word]
 
 
 def table(

@@ -10,7 +10,7 @@ Cells are texts by then, so numbers are read back from them: `1.2 ms` sorts abov
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -46,8 +46,8 @@ class TableOptions:
     """rows are shown if one of their texts, shown or not, matches"""
     columns: tuple[str, ...] = ()
     is_wide: bool = False
-    known: dict[str, None] = field(default_factory=dict)
-    """columns of the tables that were rendered"""
+    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """columns of the tables that were rendered, and all that each may be called"""
 
     @property
     def sorted_by(self) -> tuple[str, str]:
@@ -99,8 +99,13 @@ def check_columns() -> None:
     if options is None or not options.known:
         return
     for name in (*options.columns, *([options.sorted_by[0]] if options.sort else [])):
-        if not any(_same(name, one) for one in options.known):
+        if not any(_same(name, one) for names in options.known.values() for one in names):
             raise BadInput(no_such("column", name, list(options.known)))
+
+
+def is_asked() -> bool:
+    """Whether the user asked for anything."""
+    return _options.get() is not None
 
 
 def is_wide() -> bool:
@@ -121,14 +126,29 @@ class Arranged:
     """said in place of rows, if none is left"""
 
 
-def arranged(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]]) -> Arranged:
+def is_match(texts: Iterable[str]) -> bool:
+    """Whether one of the texts matches `--filter`, or nothing is filtered."""
+    options = _options.get()
+    pattern = options.matching if options is not None else None
+    return pattern is None or any(pattern.search(text) for text in texts)
+
+
+def no_match() -> str:
+    """What is said in place of rows that all were filtered out; empty if nothing is filtered."""
+    options = _options.get()
+    return _nothing(options) if options is not None and options.matching is not None else ""
+
+
+def arranged(
+    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], *, are_filtered: bool = True
+) -> Arranged:
     """Rows and columns as the options ask; without options, the columns that are not hidden."""
     options = _options.get()
     order = list(range(len(rows)))
     note = ""
     if options is not None:
-        options.known |= dict.fromkeys(column.name for column in columns if column.name)
-        order = _kept(options, rows, order)
+        options.known |= {column.name: _names(column) for column in columns if column.name}
+        order = [row for row in order if not are_filtered or is_match(rows[row])]
         note = _nothing(options) if rows and not order else ""
         order = _in_order(options, columns, rows, order)
     places = _places(options, columns)
@@ -136,13 +156,6 @@ def arranged(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]]) -> Ar
     if options is not None and options.columns:
         chosen = [replace(column, is_optional=False) for column in chosen]
     return Arranged(chosen, [[rows[row][place] for place in places] for row in order], order, note)
-
-
-def _kept(options: TableOptions, rows: Sequence[Sequence[str]], order: list[int]) -> list[int]:
-    pattern = options.matching
-    if pattern is None:
-        return order
-    return [row for row in order if any(pattern.search(text) for text in rows[row])]
 
 
 def _nothing(options: TableOptions) -> str:
@@ -178,8 +191,26 @@ def _places(options: TableOptions | None, columns: Sequence[TextColumn]) -> list
 
 
 def _place(columns: Sequence[TextColumn], name: str) -> int | None:
-    same = [place for place, column in enumerate(columns) if _same(name, column.name)]
-    return same[0] if same else None
+    """A column by its name, or by what stands above it."""
+    by_name = [place for place, column in enumerate(columns) if _same(name, column.name)]
+    called = [
+        place
+        for place, column in enumerate(columns)
+        if any(_same(name, one) for one in _names(column))
+    ]
+    return next(iter([*by_name, *called]), None)
+
+
+def _names(column: TextColumn) -> tuple[str, ...]:
+    """All that `--sort` and `--columns` may call a column: `time` and `ms`, `net` and `net, ms`."""
+    short, _, _ = column.heading.partition(", ")
+    # The unit depends on the recording: a command typed for one must work for another.
+    is_time = column.name == "time" or column.heading in _TIME_UNITS
+    units = _TIME_UNITS if is_time else ()
+    return tuple(dict.fromkeys(one for one in (column.name, column.heading, short, *units) if one))
+
+
+_TIME_UNITS = ("s", "ms", "µs", "us")
 
 
 def _same(asked: str, name: str) -> bool:
