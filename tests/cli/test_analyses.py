@@ -73,11 +73,26 @@ def test_slack():
 
 
 def test_collectives():
-    shown = run("collectives", NCCL, "--top", "3")
-    assert shown.startswith(
-        "35 collectives · NVIDIA H200 · NVLink with NVSwitch 450 GB/s · 3 steps"
-    )
-    assert "all-to-all.10.1" in shown
+    assert run("collectives", NCCL, "--top", "6").splitlines() == [
+        "35 collectives · NVIDIA H200 · NVLink with NVSwitch 450 GB/s · groups of 2",
+        "3 steps",
+        "",
+        "      collective                     source           ms  exposed  GB/s  link",
+        " 4 ×  backward · all-to-all 1.07 GB  model.py:22  1336.2   1334.8  1.62   <1%",
+        "20 ×  backward · all-to-all 134 MB   model.py:25   834.9    834.0  1.64   <1%",
+        " 4 ×  backward · all-gather 268 MB   model.py:25   289.6    289.4  1.86   <1%",
+        "12 ×  backward · all-to-all 67.1 MB  model.py:16   257.4    256.3  1.59   <1%",
+        "16 ×  backward · all-to-all 33.6 MB  model.py:22   174.9    170.9  1.63   <1%",
+        " 8 ×  backward · all-to-all 33.6 MB  model.py:16    83.4     81.6  1.71   <1%",
+        "… and 18 more: --top 24",
+    ]
+    lines = run("collectives", NCCL, "--filter", "all-reduce.9", "--wide").splitlines()
+    assert lines[3:] == [
+        "     collective                                instruction   source         ms  exposed"
+        "   GB/s  link",
+        "4 ×  backward · all-reduce ∂ln2, ∂ln1 8.19 kB  all-reduce.9  model.py:16  14.7     14.7"
+        "  <0.01   <1%",
+    ]
     assert "no collectives in the steps" in run("collectives", OFFLOAD)
 
 
@@ -97,7 +112,7 @@ def test_two_processes_as_one_run(external, tmp_path):
 
 def test_tables_are_arranged_as_asked():
     lines = run("collectives", NCCL, "--sort", "bytes:asc", "--columns", "bytes,kind").splitlines()
-    assert [line.split() for line in lines[2:4]] == [["bytes", "kind"], ["4", "B", "all-reduce"]]
+    assert [line.split() for line in lines[3:5]] == [["bytes", "kind"], ["4", "B", "all-reduce"]]
     lines = run("roofline", OFFLOAD, "--filter", "^backward · softmax").splitlines()
     assert lines[3].startswith("largest loss") and len(lines) == 5
     with pytest.raises(BadInput, match="no column 'lots'; did you mean lost"):

@@ -42,6 +42,10 @@ CHANCE = 0.05
 """a device is a straggler if arriving last so often by chance is less likely than this"""
 
 
+NOT_TREE = "not tree"
+"""the algorithm where the kernel's name leaves all others possible"""
+
+
 @dataclass(frozen=True)
 class CollectiveRow:
     """One collective instruction."""
@@ -315,7 +319,7 @@ def algorithm(kernel: str) -> str:
         return f"{name} {protocol.lower()}"
     if name == "tree":
         return "tree"
-    return "" if found["what"] in ("AllGather", "Broadcast") else "not tree"
+    return "" if found["what"] in ("AllGather", "Broadcast") else NOT_TREE
 
 
 def stragglers(matched: MatchedCollectives) -> tuple[Straggler, ...]:

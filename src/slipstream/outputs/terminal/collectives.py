@@ -9,14 +9,17 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.collectives import (
+    NOT_TREE,
     CollectiveGroup,
     CollectiveRow,
     Collectives,
     Straggler,
 )
 from slipstream.outputs.formatting import (
+    column_unit,
     count_text,
     file_name,
+    number_text,
     op_text,
     plural,
     share_text,
@@ -70,6 +73,9 @@ def render_collectives(
     parts = [plural(len(result.rows), "collective"), result.model or "unknown device"]
     if result.link_bandwidth:
         parts.append(f"{_LINKS.get(result.link, result.link)} {rate_text(result.link_bandwidth)}")
+    sizes = _groups(result.rows)
+    if len(sizes) == 1 and (size := next(iter(sizes))) is not None:
+        parts.append(f"groups of {size}")
     parts.append(plural(result.steps, "step") if result.steps else "the whole recording")
     lines = heading(parts, width)
     if not result.rows:
@@ -81,43 +87,73 @@ def render_collectives(
 
 
 def _table(rows: Sequence[CollectiveRow], width: int, top: int | None) -> list[Line]:
+    unit, scale, digits = column_unit([row.per_step_us for row in rows])
     has_waits = any(row.wait_us is not None for row in rows)
-    has_algorithm = any(row.algorithm for row in rows)
-    headings = ["bytes", "group", "per step", "exposed", *(["waits"] * has_waits), "bus", "of link"]
-    columns = [TextColumn("collective", min_width=14)]
-    columns.append(TextColumn("count", right=True, is_optional=True))
-    columns += [TextColumn(head, right=True) for head in headings]
-    columns += [TextColumn("algo", min_width=4)] * has_algorithm
-    # What it moves tells more than its name, where there is room for both.
-    columns.insert(1, TextColumn("what", min_width=12, is_optional=True, shorten=elide_op))
-    columns.append(
-        TextColumn("source", min_width=8, max_width=20, is_optional=True, shorten=elide_source)
-    )
-    columns += [TextColumn(name, min_width=8, is_hidden=True) for name in _HIDDEN]
-    texts = []
-    for row in rows:
-        waits = "–" if row.wait_us is None else time_text(row.wait_us)
-        cells = [
+    has_algorithm = any(_algorithm(row) for row in rows)
+    # What it does names its bytes, unless the program is unknown.
+    has_bytes = not all(_bytes(row) in row.description for row in rows if row.bytes is not None)
+    columns = [
+        TextColumn("", right=True, key="count"),
+        TextColumn("collective", min_width=18, key="what", weight=2, shorten=elide_op),
+        TextColumn("instruction", min_width=14, max_width=40, is_optional=True),
+        TextColumn("source", min_width=8, max_width=20, shorten=elide_source),
+        TextColumn("bytes", right=True, is_hidden=not has_bytes),
+        TextColumn("group", right=True, is_hidden=len(_groups(rows)) == 1),
+        TextColumn(unit, right=True, key="time"),
+        TextColumn("exposed", right=True),
+        TextColumn("waits", right=True, is_hidden=not has_waits),
+        TextColumn("GB/s", right=True, key="bus"),
+        TextColumn("link", right=True, key="of link"),
+        TextColumn("algorithm", min_width=4, is_optional=True, is_hidden=not has_algorithm),
+        *(TextColumn(name, min_width=8, is_hidden=True) for name in _HIDDEN),
+    ]
+    cells = [
+        [
+            f"{count_text(row.per_step_count)} ×",
+            op_text(row.phase, row.scope, row.description or row.instruction),
             _name(row),
-            op_text(row.phase, row.scope, row.description),
-            count_text(row.per_step_count),
-            "–" if row.bytes is None else format_bytes(row.bytes),
-            "–" if row.group_size is None else str(row.group_size),
-            time_text(row.per_step_us),
-            time_text(row.exposed_us),
-            *([waits] * has_waits),
-            rate_text(row.bus_bandwidth),
-            "–" if row.link_share is None else share_text(row.link_share, 0),
-            *([row.algorithm or "–"] * has_algorithm),
             file_name(row.source),
+            _bytes(row) or "–",
+            "–" if row.group_size is None else str(row.group_size),
+            number_text(row.per_step_us / scale, digits),
+            number_text(row.exposed_us / scale, digits),
+            "–" if row.wait_us is None else number_text(row.wait_us / scale, digits),
+            _rate(row.bus_bandwidth),
+            "–" if row.link_share is None else share_text(row.link_share, 0),
+            _algorithm(row) or "–",
             *(getattr(row, name) for name in _HIDDEN),
         ]
-        texts.append(cells)
-    return table_lines(columns, texts, width, top)
+        for row in rows
+    ]
+    return table_lines(columns, cells, width, top)
 
 
 _HIDDEN = ("kind", "phase", "scope", "program")
 """columns to ask for"""
+
+
+def _groups(rows: Sequence[CollectiveRow]) -> set[int | None]:
+    """The numbers of participants."""
+    return {row.group_size for row in rows}
+
+
+def _algorithm(row: CollectiveRow) -> str:
+    """The algorithm, where it is known."""
+    return "" if row.algorithm == NOT_TREE else row.algorithm
+
+
+def _bytes(row: CollectiveRow) -> str:
+    return "" if row.bytes is None else format_bytes(row.bytes)
+
+
+def _rate(rate: float | None) -> str:
+    """`1.62`, `148`: three digits, in GB/s."""
+    if rate is None:
+        return "–"
+    rate /= 1e9
+    if 0 < rate < 0.005:
+        return "<0.01"
+    return number_text(rate, 0 if rate >= 99.95 else 1 if rate >= 9.995 else 2)
 
 
 def _name(row: CollectiveRow) -> str:
