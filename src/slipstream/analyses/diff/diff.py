@@ -112,6 +112,8 @@ class Change:
     program: str
     evidence: str
     """what they were matched by"""
+    per_step_count: float = 0.0
+    """executions in one step of one device: after, or before if it is gone"""
 
 
 @dataclass(frozen=True)
@@ -125,13 +127,13 @@ class Diff(Inline):
     drift: float | None
     """how much slower unchanged kernels run (other clocks or another machine); None if unknown"""
     changes: tuple[Change, ...]
-    """all ops, by change beyond noise, largest first"""
+    """all ops: changes within noise last, otherwise by `excess_us`, the largest first"""
     moves: tuple[Move, ...]
     """collectives and copies, by change of exposed time, largest first"""
     reordered: int
     """number of ops that would have to move for both schedules to be in the same order"""
     groups: tuple[Change, ...] = ()
-    """`changes` with equal ops of unrolled layers as one, by change beyond noise, largest first"""
+    """`changes` with equal ops of unrolled layers as one, in the same order"""
 
 
 def diff(before: Profile, after: Profile) -> Diff:
@@ -310,9 +312,9 @@ def _changes(matches: Sequence[Match], drift: float, is_exact: bool) -> tuple[Ch
         if is_exact:
             # Predictions have no noise.
             moved = Shift(moved.estimate, moved.estimate, moved.estimate, 1.0)
-        found.append((moved, _change(one, old, new, moved)))
-    found.sort(key=lambda pair: (-abs(pair[0].certain), -abs(pair[1].excess_us)))
-    return tuple(change for _, change in found)
+        found.append(_change(one, old, new, moved))
+    found.sort(key=lambda change: (change.is_beyond_noise is False, -abs(change.excess_us)))
+    return tuple(found)
 
 
 def _samples(ops: Sequence[DiffOp]) -> np.ndarray:
@@ -344,4 +346,5 @@ def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
         description=rolled_description(op.description) if is_group else op.description,
         program=op.program,
         evidence=found.evidence,
+        per_step_count=sum(item.samples.executions for item in found.after or found.before),
     )

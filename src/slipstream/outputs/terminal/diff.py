@@ -20,6 +20,7 @@ from slipstream.analyses.diff.diff import (
 from slipstream.analyses.diff.schedule_moves import Move, Placement
 from slipstream.outputs.formatting import (
     column_unit,
+    count_text,
     file_name,
     number_text,
     op_text,
@@ -151,6 +152,7 @@ def _changes(diff: Diff, width: int, top: int | None, flat: bool) -> list[Line]:
         return [("", ""), ("no op changed enough to matter", "")]
     unit, scale, digits = column_unit([t for c in found for t in (c.before_us, c.after_us)])
     columns = [
+        TextColumn("", right=True, key="count"),
         TextColumn("most changed", min_width=12, key="what", shorten=elide_op),
         TextColumn("instruction", min_width=14, max_width=40, is_optional=True),
         # A column that always says the same is dropped in favour of longer names.
@@ -167,7 +169,7 @@ def _changes(diff: Diff, width: int, top: int | None, flat: bool) -> list[Line]:
     lines: list[Line] = [("", ""), (heading, "dim"), *((line, "") for line in body)]
     lines += [(asked.note, "")] * bool(asked.note)
     if left := len(_ops(diff, flat)) - len(shown):
-        lines.append((f"… and {left} more with smaller changes or none", "dim"))
+        lines.append((f"… and {left} more with smaller changes, within noise or none", "dim"))
     unsure = any(c.is_beyond_noise is False for c in shown)
     notes = ["~ within noise"] if unsure else []
     if any(c.is_beyond_noise is None for c in shown):
@@ -188,6 +190,7 @@ def changed_ops(diff: Diff, flat: bool) -> list[Change]:
 def _change(change: Change, scale: float, digits: int) -> tuple[str, ...]:
     mark = {True: "", False: " ~", None: " ?"}[change.is_beyond_noise]
     return (
+        f"{count_text(change.per_step_count)} ×" if change.per_step_count else "",
         op_name(change),
         _names(change),
         change.kind,
