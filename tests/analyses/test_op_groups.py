@@ -81,13 +81,16 @@ def test_a_tree_of_scopes_has_totals():
         layer(0, 2.0, instruction="add", scope="h.0"),
         layer(0, 50.0, instruction="copy", scope=""),
     ]
-    assert scope_tree(rows, 2) == (
+    assert scope_tree(rows, 1) == (
         ScopeTotal("", 0, 1, 100.0, 50.0, 50.0, 0.1),
         ScopeTotal("h.*", 1, 4, 94.0, 47.0, 2.0, pytest.approx(0.4)),
         ScopeTotal("h.*/attn", 2, 2, 80.0, 40.0, 40.0, 0.2),
         ScopeTotal("h.*/mlp", 2, 1, 10.0, 5.0, 0.0, 0.1),
     )
     assert [one.scope for one in scope_tree(rows, 1, flat=True)] == ["", "h.1", "h.0"]
+    # What is alone in another scope is no level of its own.
+    assert [one.scope for one in scope_tree(rows[:4], 1)] == ["h.*", "h.*/attn", "h.*/mlp"]
+    assert scope_tree(rows[2:3], 1)[-1].scope == "h.*/mlp/act"
     assert scope_tree(rows)[-1].scope == "h.*/mlp/act"
     with pytest.raises(BadInput, match="by kernel have no scopes"):
         Ops("kernel", 2, 1.0, (), 0.0).tree()
@@ -141,4 +144,6 @@ def test_groups_of_a_recording_add_up(external):
     first = groups[0]
     assert (len(first.instructions), first.description, first.phase) == (12, "exp", "backward")
     assert first.scope == "xformer_lm/lm/transformer/x_layers_*/self_attention"
-    assert [one.scope for one in found.tree(2)] == ["xformer_lm", "xformer_lm/lm", ""]
+    assert [one.scope.removeprefix("xformer_lm/") for one in found.tree(1)] == [
+        "xformer_lm", "lm", "lm/transformer", "lm/softmax", "lm/position_emb", "lm/final_ln", "",
+    ]  # fmt: skip

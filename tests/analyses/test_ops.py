@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from builders import PS, STEP, Ref, hlo, profile, program, space
-from slipstream.analyses.ops import GROUPINGS, Op, Ops, ops
+from slipstream.analyses.ops import GROUPINGS, Op, Ops, has_scopes, in_loops, ops
 from slipstream.errors import BadInput
 from slipstream.sources.hlo.reader import program_from_proto
 from slipstream.sources.load import load
@@ -216,12 +216,31 @@ def test_events_of_no_program():
     ]
 
 
+def test_loops_and_lines_of_a_model_without_scopes(data: Path):
+    found = load(data / "nccl2_lhs_r0.xplane.pb.gz")
+    first, *_ = ops(found, by="loop").ops
+    assert (first.instruction, first.per_step_count) == (
+        "loop at model.py:32, 4 turns/model.py:22",
+        pytest.approx(116),
+    )
+    assert not has_scopes(ops(found, by="scope"))
+    tree = in_loops(found, ops(found)).tree(1, flat=True)
+    assert [one.scope for one in tree][:2] == ["loop at model.py:32, 4 turns", "model.py:33"]
+    assert sum(one.total_us for one in tree) == pytest.approx(ops(found).total_us)
+
+
+def test_ops_of_which_no_line_is_known_have_the_name_of_their_program():
+    found = profile().kernel("dot.1", 40).kernel("dot.2", 10).build()
+    (only,) = ops(found, by="loop", whole=True).ops
+    assert only.instruction == found.events.text("program", 0).partition("(")[0]
+
+
 def test_an_unknown_grouping():
     with pytest.raises(BadInput) as caught:
         ops(profile().build(), by="colour")
     assert str(caught.value) == (
-        "can't group ops by 'colour'; choose one of: instruction, category, phase, scope, source, "
-        "kernel"
+        "can't group ops by 'colour'; choose one of: instruction, category, phase, scope, loop, "
+        "source, kernel"
     )
 
 

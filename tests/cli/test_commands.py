@@ -19,6 +19,7 @@ from slipstream.outputs.sql import TABLES
 DATA = Path(__file__).parent.parent / "data"
 OFFLOAD = str(DATA / "off_default.xplane.pb.gz")
 NCCL = str(DATA / "nccl2_lhs_r0.xplane.pb.gz")
+SINGLE = str(DATA / "single.xplane.pb.gz")
 
 
 def run(*arguments: str) -> str:
@@ -55,9 +56,36 @@ def test_summary_json():
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_ops(by):
     lines = run("ops", OFFLOAD, "--by", by, "--top", "4").splitlines()
-    assert lines[0].startswith(f"device time by {by} · ")
-    assert lines[3].startswith("what" if by == "instruction" else by)
+    title = {
+        "loop": "loop and source line",
+        "scope": "loop and source line: no op has a name scope",
+    }
+    assert lines[0].startswith(f"device time by {title.get(by, by)} · ")
+    heading = {"instruction": "what", "scope": "loop"}
+    assert lines[3].startswith(heading.get(by, by))
     assert max(map(len, lines)) <= 80
+
+
+def test_a_model_without_scopes_has_loops_and_source_lines():
+    assert run("ops", SINGLE, "--by", "scope", "--depth", "2", "--top", "9") == (
+        """\
+device time by loop and source line: no op has a name scope · 179 ms per step
+3 steps counted · 100% attributed to instructions
+
+loop                          ops  own, ms     ms  share
+loop at model.py:32, 8 turns   84      0.3  163.8  91.6%
+  model.py:22                  13     85.9   85.9  48.0%
+  model.py:25                  14     43.9   43.9  24.6%
+  model.py:18                   6     17.3   17.3   9.7%
+  model.py:23                   7      6.7    6.7   3.8%
+  model.py:16                  16      3.9    3.9   2.2%
+  model.py:19                   9      3.7    3.7   2.0%
+  model.py:32                  18      2.1    2.1   1.2%
+model.py:33                     4      8.8    8.8   4.9%
+… and 8 more: --top 17
+"""
+    )
+    assert json.loads(run("ops", SINGLE, "--by", "scope", "--json"))["by"] == "scope"
 
 
 def test_ops_json_has_all_unless_told():

@@ -155,7 +155,8 @@ def scope_tree(
 ) -> tuple[ScopeTotal, ...]:
     """Scopes to a depth, each followed by the scopes inside it, the longest first.
 
-    `flat` keeps the numbers of layers.
+    A scope that is the only one inside another does not count: `xformer_lm/lm` is as deep as the
+    scopes beside it. `flat` keeps the numbers of layers.
     """
     paths = [(_path(op.scope, flat), op) for op in ops]
     return tuple(_totals((), paths, depth))
@@ -170,9 +171,13 @@ Path = tuple[str, ...]
 
 
 def _totals(parent: Path, paths: Sequence[tuple[Path, Op]], depth: int | None) -> list[ScopeTotal]:
-    """The scopes right below one, with theirs, the longest first."""
+    """The scopes right below one, with theirs down to a depth, the longest first."""
     level = len(parent) + 1
     inner = grouped([one for one in paths if len(one[0]) >= level], lambda one: one[0][:level])
+    if depth is not None:
+        if not depth:
+            return []
+        depth -= len(inner) > 1
     if not parent and (none := [one for one in paths if not one[0]]):
         inner.append(none)
     inner.sort(key=lambda members: -sum(op.total_us for _, op in members))
@@ -180,7 +185,7 @@ def _totals(parent: Path, paths: Sequence[tuple[Path, Op]], depth: int | None) -
     for members in inner:
         path = members[0][0][:level]
         found.append(_total(path, members))
-        if path and (depth is None or level < depth):
+        if path:
             found += _totals(path, members, depth)
     return found
 

@@ -1,13 +1,14 @@
-"""Device time by instruction, or by category, phase, scope, source line or kernel."""
+"""Device time by instruction, or by category, phase, scope, loop, source line or kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from slipstream.analyses.labels import found_instruction
 from slipstream.analyses.op_groups import Op, OpGroup, ScopeTotal, op_groups, scope_tree
 from slipstream.errors import BadInput
 from slipstream.inline import Inline
@@ -19,10 +20,14 @@ from slipstream.profile.semantics.signatures import shapes_of
 from slipstream.profile.timeline.nesting import self_durations
 from slipstream.profile.timeline.steps import averaged_over
 
-__all__ = ["GROUPINGS", "UNATTRIBUTED", "Op", "OpGroup", "Ops", "ops"]
+__all__ = ["GROUPINGS", "UNATTRIBUTED", "Op", "OpGroup", "Ops", "has_scopes", "in_loops", "ops"]
 
-GROUPINGS = ("instruction", "category", "phase", "scope", "source", "kernel")
+GROUPINGS = ("instruction", "category", "phase", "scope", "loop", "source", "kernel")
 UNATTRIBUTED = "unattributed"
+NO_SCOPE = "(none)"
+"""the group of ops that have nothing of what they are grouped by"""
+LEAST_SCOPED = 0.01
+"""share of the time above which a model has scopes: libraries name theirs in any model"""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,36 @@ class Ops(Inline):
         return scope_tree(self.ops, depth, flat)
 
 
+def has_scopes(found: Ops) -> bool:
+    """Whether the model names scopes: whether more than a trace of ops by scope has one."""
+    return sum(op.share for op in found.ops if op.instruction != NO_SCOPE) > LEAST_SCOPED
+
+
+def in_loops(profile: Profile, found: Ops) -> Ops:
+    """Ops by instruction, with the loops and the source line they are in as their scopes.
+
+    For models without name scopes: `loop at model.py:32, 4 turns/model.py:25`. Ops of which neither
+    is known have the name of their program, and so do all if there are several programs.
+    """
+    several = len({op.program for op in found.ops if op.program}) > 1
+    return replace(found, ops=tuple(_in_loops(profile, op, several) for op in found.ops))
+
+
+def _in_loops(profile: Profile, op: Op, with_program: bool) -> Op:
+    path = [op.source] if op.source else []
+    known = found_instruction(profile, op.program, op.instruction)
+    if known is not None:
+        program, instruction = known
+        loop = program.loop_of(instruction.name)
+        while loop is not None:
+            turns = f", {loop.trip_count} turns" if loop.trip_count else ""
+            path.insert(0, f"loop at {source(program, loop) or loop.name}{turns}")
+            loop = program.loop_of(loop.name)
+    if op.program and (with_program or not path):
+        path.insert(0, op.program.partition("(")[0])
+    return replace(op, scope="/".join(path))
+
+
 def _label(column: Callable[[str], Array]) -> Array:
     """The instruction, or the negated kernel where there is none."""
     instruction = column("instruction")
@@ -57,6 +92,8 @@ def _label(column: Callable[[str], Array]) -> Array:
 
 def ops(profile: Profile, by: str = "instruction", whole: bool = False) -> Ops:
     """Device time of the steps (or of the whole recording) by instruction, phase, source line, …
+
+    Loops are those around an instruction, and its source line: `in_loops`.
 
     Times are self times: on lanes where operations nest (TPU, XLA:CPU), an operation's time
     excludes that of the operations inside it.
@@ -121,10 +158,11 @@ class _Rows:
         """The times of instructions, summed by what they have in common."""
         if by == "kernel":
             return self._by_kernel()
-        key: Callable[[Op], str] = lambda op: getattr(op, by)  # noqa: E731
+        key: Callable[[Op], str] = lambda op: getattr(op, "scope" if by == "loop" else by)  # noqa: E731
         merged: dict[tuple[str, str], list[Op]] = {}
-        for op in self.ops().ops:
-            merged.setdefault((op.program, key(op) or "(none)"), []).append(op)
+        rows = in_loops(self.profile, self.ops()) if by == "loop" else self.ops()
+        for op in rows.ops:
+            merged.setdefault((op.program, key(op) or NO_SCOPE), []).append(op)
         found = []
         for (program, name), members in merged.items():
             total = sum(op.total_us for op in members)

@@ -7,6 +7,7 @@ from rich.cells import cell_len
 
 from outputs.results import COPY, MATMUL, OPS
 from slipstream.outputs.terminal.ops import render_ops, render_scope_tree
+from slipstream.outputs.terminal.table_options import arranging, table_options
 
 
 def text(result, width=80, **options):
@@ -47,7 +48,7 @@ def test_equal_ops_of_layers_are_one_line_that_names_them_where_there_is_room():
 
 
 def test_a_tree_of_scopes():
-    tree = OPS.tree(2)
+    tree = OPS.tree(1)
     assert render_scope_tree(replace(OPS, by="scope"), tree).plain.splitlines()[3:] == [
         "scope        ops  own, ms    ms  share",
         "block          2           79.0  17.7%",
@@ -55,6 +56,20 @@ def test_a_tree_of_scopes():
         "  attention    1           38.0   8.5%",
         "(none)         1      0.0   0.0  <0.1%",
     ]
+
+
+def test_a_filter_finds_scopes_at_any_depth_and_shows_what_they_are_in():
+    act = replace(COPY, instruction="gelu", scope="block/mlp/act", per_step_us=3.0)
+    ops = replace(OPS, ops=(*OPS.ops, act), by="instruction")
+    with arranging(table_options(pattern="act|mlp")):
+        lines = render_scope_tree(replace(ops, by="scope"), ops.tree()).plain.splitlines()
+    assert [line.split()[0] for line in lines[3:]] == ["scope", "block", "mlp"]
+    with arranging(table_options(pattern="ACT")):
+        lines = render_scope_tree(replace(ops, by="scope"), ops.tree()).plain.splitlines()
+    assert [line.split()[0] for line in lines[3:]] == ["scope", "block", "mlp", "act"]
+    with arranging(table_options(pattern="dropout")):
+        lines = render_scope_tree(replace(ops, by="scope"), ops.tree()).plain.splitlines()
+    assert lines[3:] == ["no row matches 'dropout'"]
 
 
 def test_ops_of_the_whole_recording_by_kernel():

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from slipstream.analyses.op_groups import ScopeTotal
 
 DEFAULT_TOP = 20
+TREES = ("scope", "loop")
+"""groupings with levels"""
 
 
 @with_tables
@@ -35,13 +37,15 @@ def ops(
         str,
         typer.Option(
             metavar="GROUPING",
-            help="Group by instruction, category, phase, scope, source or kernel.",
+            help="Group by instruction, category, phase, scope, loop, source or kernel.",
         ),
     ] = "instruction",
     depth: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="With --by scope: a tree of scopes with totals, N levels deep."
+            metavar="N",
+            min=1,
+            help="With --by scope or loop: a tree with totals, N levels deep.",
         ),
     ] = None,
     flat: FlatOption = False,
@@ -58,27 +62,36 @@ def ops(
     with --all, for the whole recording. Shares are of all device time.
     """
     # Loaded while the profile is being read.
-    from slipstream.analyses.ops import GROUPINGS
+    from slipstream.analyses.ops import GROUPINGS, has_scopes, in_loops
     from slipstream.analyses.ops import ops as analyse
     from slipstream.outputs.json import ops_json
 
     if by not in GROUPINGS:
         raise BadInput(no_such("grouping", by, GROUPINGS))
-    if depth is not None and by != "scope":
+    if depth is not None and by not in TREES:
         raise BadInput(
             f"--depth is for scopes, not for --by {by}; type: --by scope --depth {depth}"
         )
     profile = open_profile(path, run, dumps)
     result = analyse(profile, by=by, whole=whole)
+    why = ""
+    if by == "scope" and not json and not has_scopes(result):
+        result, why = analyse(profile, by="loop", whole=whole), "no op has a name scope"
     tree: tuple[ScopeTotal, ...] = ()
-    if by == "scope" and (json or depth is not None):
-        tree = analyse(profile, whole=whole).tree(depth, flat)
+    if by in TREES and (json or depth is not None):
+        from slipstream.outputs.terminal.table_options import is_filtered
+
+        found = analyse(profile, whole=whole)
+        # A filter finds scopes that are deeper, too.
+        deep = None if is_filtered() else depth
+        is_loop = result.by == "loop"
+        tree = (in_loops(profile, found) if is_loop else found).tree(deep, flat or is_loop)
     if json:
         return show_json(ops_json(result, top, tree))
     if depth is not None:
         from slipstream.outputs.terminal.ops import render_scope_tree
 
-        return show(lambda width: render_scope_tree(result, tree, width, top))
+        return show(lambda width: render_scope_tree(result, tree, width, top, why))
     from slipstream.outputs.terminal.ops import render_ops
 
-    show(lambda width: render_ops(result, width, top or DEFAULT_TOP, flat))
+    show(lambda width: render_ops(result, width, top or DEFAULT_TOP, flat, why))

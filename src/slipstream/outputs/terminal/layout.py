@@ -302,7 +302,7 @@ def table_lines(
 
     `shares` of the rows, if given, say how much those together are.
     """
-    found = arranged(columns, rows)
+    found = arranged(columns, rows, are_filtered=are_filtered)
     shown = found.rows[:top]
     head, *body = table(found.columns, shown, width, is_fixed=True)
     lines: list[Line] = [(head, "dim"), *((line, "") for line in body)]
@@ -329,3 +329,4 @@ def bar(share: float, width: int) -> str:
         eighths = 1
     full, rest = divmod(eighths, 8)
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+    are_filtered: bool = True,

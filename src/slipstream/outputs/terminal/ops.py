@@ -29,10 +29,16 @@ from slipstream.outputs.terminal.layout import (
     styled_text,
     table_lines,
 )
+from slipstream.outputs.terminal.table_options import is_filtered, is_match, no_match
 
 
-def render_ops(ops: Ops, width: int = WIDTH, top: int | None = None, flat: bool = False) -> Text:
-    """All ops, or the `top` longest; equal ops of unrolled layers are one line, unless `flat`."""
+def render_ops(
+    ops: Ops, width: int = WIDTH, top: int | None = None, flat: bool = False, why: str = ""
+) -> Text:
+    """All ops, or the `top` longest; equal ops of unrolled layers are one line, unless `flat`.
+
+    `why` says why they are grouped like this, where that was not asked for.
+    """
     width = max(width, MIN_WIDTH)
     shown: Sequence[Op] = ops.ops if flat else ops.groups
     several = len({op.program for op in shown[:top]}) > 1
@@ -53,7 +59,7 @@ def render_ops(ops: Ops, width: int = WIDTH, top: int | None = None, flat: bool 
         for op in shown
     ]
     lines = table_lines(columns, rows, width, top, [op.share for op in shown])
-    return styled_text([*heading(_header(ops), width), *lines])
+    return styled_text([*heading(_header(ops, why), width), *lines])
 
 
 _HIDDEN = ("phase", "scope", "category", "shapes")
@@ -61,13 +67,21 @@ _HIDDEN = ("phase", "scope", "category", "shapes")
 
 
 def render_scope_tree(
-    ops: Ops, tree: Sequence[ScopeTotal], width: int = WIDTH, top: int | None = None
+    ops: Ops,
+    tree: Sequence[ScopeTotal],
+    width: int = WIDTH,
+    top: int | None = None,
+    why: str = "",
 ) -> Text:
-    """Scopes as a tree, each with the total of what is inside it."""
+    """Scopes as a tree, each with the total of what is inside it.
+
+    With a filter: the scopes that match, at any depth of the tree, and those that they are in.
+    """
     width = max(width, MIN_WIDTH)
+    tree = _matching(tree)
     unit, scale, digits = column_unit([one.per_step_us for one in tree])
     columns = [
-        TextColumn("scope", min_width=20),
+        TextColumn(ops.by, min_width=20),
         TextColumn("ops", right=True),
         TextColumn(f"own, {unit}", right=True, key="own"),
         TextColumn(unit, right=True, key="time"),
@@ -83,11 +97,32 @@ def render_scope_tree(
         ]
         for one in tree
     ]
-    return styled_text([*heading(_header(ops), width), *table_lines(columns, rows, width, top)])
+    lines = heading(_header(ops, why), width)
+    if not rows and is_filtered():
+        return styled_text([*lines, (no_match(), "")])
+    return styled_text([*lines, *table_lines(columns, rows, width, top, are_filtered=False)])
 
 
-def _header(ops: Ops) -> list[str]:
-    parts = [f"device time by {ops.by}"]
+def _matching(tree: Sequence[ScopeTotal]) -> list[ScopeTotal]:
+    """The outermost scopes that match and all around them; the whole tree, without a filter."""
+    if not is_filtered():
+        return list(tree)
+    matching = [one.scope for one in tree if _is_outermost(one.scope)]
+    return [
+        one
+        for one in tree
+        if any(scope == one.scope or scope.startswith(f"{one.scope}/") for scope in matching)
+    ]
+
+
+def _is_outermost(scope: str) -> bool:
+    """Whether a scope matches, and no scope around it does."""
+    return is_match([scope]) and not is_match([scope.rpartition("/")[0]])
+
+
+def _header(ops: Ops, why: str = "") -> list[str]:
+    by = "loop and source line" if ops.by == "loop" else ops.by
+    parts = [f"device time by {by}{why and f': {why}'}"]
     if ops.steps:
         parts.append(f"{time_text(sum(op.per_step_us for op in ops.ops))} per step")
         parts.append(f"{plural(ops.steps, 'step')} counted")

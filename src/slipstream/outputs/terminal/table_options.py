@@ -133,10 +133,16 @@ def is_match(texts: Iterable[str]) -> bool:
     return pattern is None or any(pattern.search(text) for text in texts)
 
 
+def is_filtered() -> bool:
+    """Whether the user asked for rows that match."""
+    options = _options.get()
+    return options is not None and options.matching is not None
+
+
 def no_match() -> str:
     """What is said in place of rows that all were filtered out; empty if nothing is filtered."""
     options = _options.get()
-    return _nothing(options) if options is not None and options.matching is not None else ""
+    return _nothing(options) if options is not None and is_filtered() else ""
 
 
 def arranged(
