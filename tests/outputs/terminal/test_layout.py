@@ -9,6 +9,7 @@ from slipstream.outputs.terminal.layout import (
     TextColumn,
     bar,
     elide,
+    elide_op,
     elide_what,
     paragraph,
     table,
@@ -45,6 +46,40 @@ def test_a_quantity_is_not_cut():
     assert elide("reduce-scatter ∂post.w, ∂ffn.w 70.9 MB", 14) == "reduce…70.9 MB"
     assert elide("all-to-all 1.07 GB, exposed", 20) == "all-to-all…, exposed"
     assert elide("1.07 GB by all-to-all, exposed", 9) == "…osed"
+
+
+def test_names_that_would_be_cut_to_the_same_are_cut_elsewhere():
+    rows = [
+        ("kernel sm80_xmma_gemm_f32f32_tn_n_tilesize64x256x8_stage3_execute_kernel__5x", "1"),
+        ("kernel sm80_xmma_gemm_f32f32_tn_n_tilesize128x128x8_stage3_execute_kernel__5x", "2"),
+        ("kernel sm80_xmma_gemm_f32f32_nn_n_tilesize128x128x8_stage3_execute_split_k", "3"),
+        ("loop_multiply_convert_add_select_fusion.1234567", "4"),
+    ]
+    columns = (TextColumn("what", min_width=8, shorten=elide_op), TextColumn("ms", right=True))
+    assert table(columns, rows, 40) == [
+        "what                                  ms",
+        "kernel sm80_…tilesize64x256x8_stage…   1",
+        "kernel sm80_…tilesize128x128x8_stag…   2",
+        "kernel sm80_xmma_g…3_execute_split_k   3",
+        "loop_multiply_conv…ct_fusion.1234567   4",
+    ]
+
+
+def test_ops_that_differ_only_in_what_is_left_out_stay_alike():
+    rows = [
+        ("backward · lm/self_attention · exp",),
+        ("backward · lm/soft_attention · exp",),
+        ("backward · all-gather ffn_layer1.w, post.w 70.9 MB",),
+        ("backward · all-gather ffn_layer2.w, post.w 70.9 MB",),
+    ]
+    columns = (TextColumn("what", min_width=8, shorten=elide_op),)
+    assert table(columns, rows, 24) == [
+        "what",
+        "backward · …/s…ion · exp",
+        "backward · …/s…ion · exp",
+        "backward · all-g…70.9 MB",
+        "backward · all-g…70.9 MB",
+    ]
 
 
 def test_of_a_result_and_how_it_is_computed_the_result_remains():

@@ -29,9 +29,9 @@ remat · softmax of everything that came before   model.py:21      2  38.0   8.5
 
 def test_flat_ops_have_the_names_of_instructions():
     assert text(OPS, top=2, flat=True).splitlines()[3:] == [
-        "instruction       what                           source       count    ms  share",
-        "gemm_fus…n_dot.7  backward · …/mlp · x @ w1ᵀ     model.py:26      1  41.0   9.2%",
-        "loop_sof…sion.12  remat · softmax of…ame before  model.py:21      2  38.0   8.5%",
+        "instruction         what                         source       count    ms  share",
+        "gemm_fusion_dot.7   backward · …/mlp · x @ w1ᵀ   model.py:26      1  41.0   9.2%",
+        "loop_soft…usion.12  remat · softmax o…me before  model.py:21      2  38.0   8.5%",
         "… and 1 more, <0.1% together: --top 3",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -42,7 +43,7 @@ def elide(text: str, width: int) -> str:
         return ELLIPSIS[:width]
     tail = (width - 1) // 2
     quantities = list(_QUANTITY.finditer(text))
-    if quantities and quantities[-1].end() == len(text):
+    if _ends_with_quantity(text):
         tail = max(tail, min(cell_len(quantities[-1][0]), width - 2))
     first = len(set_cell_size(text, width - 1 - tail).rstrip())
     last = len(text) - len(_tail(text, tail))
@@ -51,6 +52,10 @@ def elide(text: str, width: int) -> str:
         first = found.start() if found.start() < first < found.end() else first
         last = found.end() if found.start() < last < found.end() else last
     return text[:first].rstrip() + ELLIPSIS + text[last:]
+
+
+def _ends_with_quantity(text: str) -> bool:
+    return any(found.end() == len(text) for found in _QUANTITY.finditer(text))
 
 
 def _tail(text: str, width: int) -> str:
@@ -221,9 +226,64 @@ def table(
     widths = column_widths(columns, rows, width - gap * (len(columns) - 1))
     stretched = next((i for i, c in enumerate(columns) if c.min_width is not None), 0)
     widths[stretched] += max(0, stretch - sum(widths) - gap * (len(columns) - 1))
+    cells = [
+        _cells(column, [row[at] for row in rows], widths[at]) for at, column in enumerate(columns)
+    ]
     lines = [_line(columns, [c.heading for c in columns], widths, gap)]
-    lines += [_line(columns, row, widths, gap) for row in rows]
+    lines += [_line(columns, row, widths, gap) for row in zip(*cells, strict=True)]
     return lines
+
+
+def _cells(column: TextColumn, texts: Sequence[str], width: int) -> list[str]:
+    """Texts in `width`; if several are cut to the same, they are cut where they are the same."""
+    cells = [column.shorten(text, width) for text in texts]
+    same: dict[str, set[str]] = {}
+    for text, cell in zip(texts, cells, strict=True):
+        if cell != text:
+            same.setdefault(cell, set()).add(text)
+    apart: dict[str, str] = {}
+    for cut in same.values():
+        if len(cut) > 1 and column.shorten in (elide, elide_op):
+            apart |= told_apart(sorted(cut), width)
+    return [apart.get(text, cell) for text, cell in zip(texts, cells, strict=True)]
+
+
+def told_apart(texts: Sequence[str], width: int) -> dict[str, str]:
+    """Texts in `width` that show where they differ: `sm80_gemm…tilesize64x256x8_sta…`.
+
+    Those that differ in nothing but scopes, or end with a quantity, are left out.
+    """
+    phases = [text.partition(SEPARATOR)[0] for text in texts]
+    heads = [f"{one}{SEPARATOR}" if one.strip() in _PHASES else "" for one in phases]
+    whats = [text.rpartition(SEPARATOR)[2] for text in texts]
+    if len(set(whats)) < len(whats) or any(_ends_with_quantity(what) for what in whats):
+        return {}
+    return {
+        text: head + what
+        for text, head, what in zip(
+            texts, heads, _apart(whats, width - max(map(len, heads))), strict=True
+        )
+    }
+
+
+def _apart(names: Sequence[str], width: int) -> list[str]:
+    """Names from the word on in which they differ, after their beginning."""
+    shared = len(commonprefix(list(names)))
+    start = max((names[0].rfind(mark, 0, shared) + 1 for mark in "_ :<(,./-"), default=0)
+    first = width // 3
+    if start <= first + 1:
+        found = [name if len(name) <= width else name[: width - 1] + ELLIPSIS for name in names]
+    else:
+        ends = [name[start:] for name in names]
+        room = width - first - 1
+        ends = [end if len(end) <= room else end[: room - 1] + ELLIPSIS for end in ends]
+        found = [name[:first] + ELLIPSIS + end for name, end in zip(names, ends, strict=True)]
+    for same in {one for one in found if found.count(one) > 1}:
+        places = [at for at, one in enumerate(found) if one == same]
+        if len(places) < len(names):
+            for at, one in zip(places, _apart([names[at] for at in places], width), strict=True):
+                found[at] = one
+    return found
 
 
 def _headings(columns: Sequence[TextColumn], gap: int) -> str:
@@ -251,8 +311,7 @@ def _line(
     columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[int], gap: int
 ) -> str:
     cells = [
-        pad(column.shorten(text, w), w, column.right)
-        for column, text, w in zip(columns, texts, widths, strict=True)
+        pad(text, w, column.right) for column, text, w in zip(columns, texts, widths, strict=True)
     ]
     return (" " * gap).join(cells).rstrip()
 
@@ -297,6 +356,7 @@ def table_lines(
     width: int,
     top: int | None = None,
     shares: Sequence[float] = (),
+    are_filtered: bool = True,
 ) -> list[Line]:
     """A table of all rows or the first `top`, and how many were left out.
 
@@ -329,4 +389,3 @@ def bar(share: float, width: int) -> str:
         eighths = 1
     full, rest = divmod(eighths, 8)
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
-    are_filtered: bool = True,

@@ -139,7 +139,7 @@ def _name_columns(by: str, flat: bool) -> list[TextColumn]:
     what = TextColumn("what", min_width=14, weight=2, shorten=elide_op)
     source = TextColumn("source", min_width=10, max_width=26, shorten=elide_source)
     if flat:
-        return [TextColumn(by, min_width=16), what, source]
+        return [TextColumn(by, min_width=18), what, source]
     return [what, TextColumn(by, min_width=16, max_width=40, is_optional=True), source]
 
 

@@ -72,7 +72,7 @@ def render_roofline(
     parts.append(f"work known for {share_text(result.counted_share)} of device time")
     lines = heading(parts, width)
     columns = [
-        TextColumn("largest loss", min_width=14, key="what", shorten=elide_op),
+        TextColumn("largest loss", min_width=14, key="what", weight=2, shorten=elide_op),
         TextColumn("instruction", min_width=14, max_width=40, is_optional=True),
         TextColumn("source", min_width=10, max_width=20, shorten=elide_source),
         TextColumn("per step", right=True, key="time"),

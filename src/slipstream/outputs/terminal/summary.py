@@ -133,7 +133,7 @@ def _top_ops(ops: Sequence[Op], width: int) -> list[Line]:
     unit, scale, digits = column_unit([op.per_step_us for op in ops])
     columns = (
         TextColumn("", right=True, key="count"),
-        TextColumn("most time", min_width=24, key="what", shorten=elide_op),
+        TextColumn("most time", min_width=24, key="what", weight=2, shorten=elide_op),
         TextColumn("", min_width=12, max_width=26, key="source", shorten=elide_source),
         TextColumn(unit, right=True, key="time"),
         TextColumn("share", right=True),
