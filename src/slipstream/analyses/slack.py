@@ -94,7 +94,7 @@ class Slack(Inline):
 
 
 def slack(profile: Profile, step: int | None = None, device: int = 0) -> Slack:
-    """Slack in one step of one device: the given step, or the one of median duration."""
+    """Slack in one step of one device: the given step, or the one of median length."""
     chosen = _choose(profile, step, device)
     if chosen is None:
         return Slack("", "", 0, 0.0, "", (), ("the recording has no steps",))
@@ -131,6 +131,9 @@ def _choose(profile: Profile, step: int | None, device: int) -> int | None:
                 f"{numbers.max()}); see: slipstream summary"
             )
         return int(found[0])
+    typical = own[steps.number[own] == steps.typical]
+    if len(typical):
+        return int(typical[0])
     wall = (steps.end_ps - steps.start_ps)[own]
     return int(own[np.argsort(wall, kind="stable")[(len(own) - 1) // 2]])
 

@@ -208,15 +208,13 @@ class Scene:
         return found
 
     def typical_step(self) -> tuple[float, float] | None:
-        """Start and end of a step of median length, of the first profile that has steps."""
+        """Start and end of a step of median length on all devices, of the first with steps."""
         for member in self.members:
             steps = member.profile.steps
             if not member.layers or not len(steps) or steps.basis == "recording":
                 continue
-            own = np.flatnonzero(steps.device == steps.device.min())
-            wall = (steps.end_ps - steps.start_ps)[own]
-            row = own[np.argsort(wall, kind="stable")[(len(own) - 1) // 2]]
-            times = np.array([steps.start_ps[row], steps.end_ps[row]])
+            rows = steps.number == steps.typical
+            times = np.array([steps.start_ps[rows].min(), steps.end_ps[rows].max()])
             start, end = self.us(member.layers[0], times).tolist()
             return start, end
         return None

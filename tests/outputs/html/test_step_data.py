@@ -5,7 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import profile
+from slipstream.analyses.slack import slack
+from slipstream.outputs.formatting import time_text
+from slipstream.outputs.html.sections.timeline import timeline_section
 from slipstream.outputs.html.step_data import LaneSlices, StepView, _thin, _thinned, window
+from slipstream.sources.load import load
 
 
 def lane(starts, durations, kinds) -> LaneSlices:
@@ -100,3 +104,54 @@ def test_a_collective_leads_to_what_waits_for_it():
     links = [link for one in data["lanes"] for link in one["partners"]]
     target = next(place for name, place in starts.items() if "dot_2" in name or "dot.2" in name)
     assert links == [[0, *target]]
+
+
+def test_a_step_is_as_long_as_on_its_median_device():
+    """On the first device alone, step 3 would be the one of median length."""
+    built = profile()
+    for device, lengths in enumerate(((50, 40, 60, 44), (52, 60, 40, 70), (56, 60, 40, 70))):
+        if device:
+            built.device(f"GPU:{device}")
+        at = 5 * device
+        for us in lengths:
+            built.at(at).execution_of().kernel("dot.1", us)
+            at += us
+    found = built.build()
+    shown = window(found)
+    assert shown is not None and found.steps.typical == shown.number == 0
+    assert (shown.lengths_us, shown.span_us) == ((50.0, 52.0, 56.0), 66.0)
+    lede = timeline_section(found, StepView(found, shown)).lede
+    assert lede == (
+        "Step 0, of median length: 52 µs on its median device, 50 µs to 56 µs on all 3. The "
+        "devices don't start together, so 3 events span 66 µs. Click a slice for its source, "
+        "cost, slack and partner."
+    )
+    assert slack(found).step == 0
+
+
+def test_devices_in_step_have_one_length():
+    built = profile()
+    for device in range(2):
+        if device:
+            built.device("GPU:1").at(0)
+        for _ in range(3):
+            built.execution_of().kernel("dot.1", 100)
+    found = built.build()
+    shown = window(found)
+    assert shown is not None
+    lede = timeline_section(found, StepView(found, shown)).lede
+    assert str(lede).startswith(
+        f"Step {shown.number}, of median length: 2 events in {time_text(shown.span_us)}. Click"
+    )
+
+
+def test_the_step_of_eight_devices_is_the_one_of_median_length(external):
+    """Steps of 1 to 45 ms; on the first device of this step 17, on the second 35 ms."""
+    found = load(external / "jax_mi300_8gpu.xplane.pb")
+    shown = window(found)
+    assert shown is not None and shown.number == 0
+    lede = str(timeline_section(found, StepView(found, shown)).lede)
+    assert lede.startswith(
+        "Step 0, of median length: 17.6 ms on its median device, 13.6 ms to 35.1 ms on all 8. "
+        "The devices don't start together, so 47 events span 35.5 ms."
+    )

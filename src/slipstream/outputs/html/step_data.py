@@ -1,6 +1,6 @@
 """One step in full detail, for the timeline of a page.
 
-It is the step of median length on the first device, on all devices that recorded it. A step with
+It is the step of median length, on all devices that recorded it. A step with
 very many events is thinned: neighbouring events too short to be seen become one block.
 
 lane      ▏▏▏▏▏▏▏ ██████ ▏▏▏▏        seven, one and four events
@@ -65,18 +65,23 @@ class StepWindow:
     """number of devices of the step that are not shown"""
     rows: Array
     """rows of the steps table, one for each device"""
+    lengths_us: tuple[float, ...]
+    """of the step on each of its devices, also those that are not shown"""
     start_ps: int
     end_ps: int
 
+    @property
+    def span_us(self) -> float:
+        """From the first start of the step to its last end, on the devices shown."""
+        return (self.end_ps - self.start_ps) / 1e6
+
 
 def window(profile: Profile) -> StepWindow | None:
-    """The step of median length on the first device, on all devices that recorded it."""
+    """The step of median length, on all devices that recorded it."""
     steps = profile.steps
-    if not len(steps):
+    number = steps.typical
+    if number is None:
         return None
-    own = np.flatnonzero(steps.device == steps.device.min())
-    wall = (steps.end_ps - steps.start_ps)[own]
-    number = int(steps.number[own[np.argsort(wall, kind="stable")[(len(own) - 1) // 2]]])
     rows = np.flatnonzero(steps.number == number)
     rows = rows[np.argsort(steps.device[rows], kind="stable")]
     shown = rows[:MAX_DEVICES]
@@ -85,6 +90,7 @@ def window(profile: Profile) -> StepWindow | None:
         tuple(steps.device[shown].tolist()),
         len(rows) - len(shown),
         shown,
+        tuple(((steps.end_ps - steps.start_ps)[rows] / 1e6).tolist()),
         int(steps.start_ps[shown].min()),
         int(steps.end_ps[shown].max()),
     )
@@ -169,15 +175,12 @@ class StepView:
 
     def data(self, ops: Mapping[OpKey, int], partners: Mapping[OpKey, str]) -> dict[str, Any]:
         """The data from which `report.js` builds the timeline."""
-        steps, shown = self.profile.steps, self.shown
+        shown = self.shown
         links = Links(self, partners)
-        first = int(shown.rows[0])
-        begin, end = (int(c[first]) for c in (steps.start_ps, steps.end_ps))
+        end_ns = (shown.end_ps - shown.start_ps) // 1000
         return {
-            "end_ns": (shown.end_ps - shown.start_ps) // 1000,
-            "step": [
-                (begin - shown.start_ps) // 1000, (end - shown.start_ps) // 1000, shown.number,
-            ],
+            "end_ns": end_ns,
+            "step": [0, end_ns, shown.number],
             "kinds": [*KINDS, *STRUCTURE_KINDS],
             "structure": self._structure(),
             "labels": [

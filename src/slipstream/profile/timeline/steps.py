@@ -12,10 +12,11 @@ between steps (compilation, checkpoints) are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from slipstream.profile.events import Array, distinct
+from slipstream.profile.events import Array, distinct, median
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.runs import Runs
 
@@ -42,6 +43,18 @@ class Steps:
     def count(self) -> int:
         """Number of distinct steps, however many devices ran them."""
         return len(distinct(self.number))
+
+    @cached_property
+    def typical(self) -> int | None:
+        """Number of the step of median length; a step is as long as on its median device."""
+        if not len(self):
+            return None
+        order = np.argsort(self.number, kind="stable")
+        number, wall = self.number[order], (self.end_ps - self.start_ps)[order]
+        firsts = np.flatnonzero(np.diff(number)) + 1
+        lengths = [float(median(own)) for own in np.split(wall, firsts)]
+        middle = np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2]
+        return int(number[[0, *firsts.tolist()][int(middle)]])
 
     def __len__(self) -> int:
         return len(self.device)

@@ -6,7 +6,11 @@ from slipstream.outputs.formatting import plural, time_text
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
 from slipstream.outputs.html.step_data import StepView
+from slipstream.profile.events import median
 from slipstream.profile.profile import Profile
+
+SAME = 0.02
+"""how much longer than the shortest step of a device the shown span may be, to be one length"""
 
 
 def timeline_section(profile: Profile, view: StepView | None) -> Section:
@@ -14,15 +18,27 @@ def timeline_section(profile: Profile, view: StepView | None) -> Section:
     if view is None or not view.lanes:
         empty = tag("p", "No device events were recorded, so there is no timeline.", class_="empty")
         return Section("timeline", "Timeline", empty)
-    span = (view.shown.end_ps - view.shown.start_ps) / 1e6
-    is_step = profile.steps.basis != "recording"
-    what = f"Step {view.shown.number}, of median length" if is_step else "The whole recording"
-    lede = (
-        f"{what}: {plural(view.events, 'event')} in {time_text(span)}. Click a slice for its "
-        "source, cost, slack and partner."
-    )
+    click = "Click a slice for its source, cost, slack and partner."
+    lede = f"{_extent(profile, view)} {click}"
     area = tag("div", id="timeline-view", class_="view")
     return Section("timeline", "Timeline", join((area, _notes(view))), lede)
+
+
+def _extent(profile: Profile, view: StepView) -> str:
+    """What is shown: devices whose steps differ have a length and a span of their own."""
+    shown, events = view.shown, plural(view.events, "event")
+    span = time_text(shown.span_us)
+    if profile.steps.basis == "recording":
+        return f"The whole recording: {events} in {span}."
+    what = f"Step {shown.number}, of median length"
+    lengths = sorted(shown.lengths_us)
+    if shown.span_us <= lengths[0] * (1 + SAME):
+        return f"{what}: {events} in {span}."
+    typical, (least, *_, most) = time_text(float(median(lengths))), map(time_text, lengths)
+    return (
+        f"{what}: {typical} on its median device, {least} to {most} on all {len(lengths)}. "
+        f"The devices don't start together, so {events} span {span}."
+    )
 
 
 def _notes(view: StepView) -> Html:
