@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from slipstream.outputs.formatting import share_text, time_text
 from slipstream.outputs.html.report import report_page
 from slipstream.outputs.html.report_data import Results, results
 from slipstream.sources.load import load
+from slipstream.units import format_bytes
 
 DATA = Path(__file__).parents[1] / "data"
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
@@ -470,12 +472,55 @@ def test_the_map_is_an_icicle_on_demand(page, pages):
     assert page.evaluate(CONTRAST) == []
 
 
+def test_no_picture_cuts_a_number(page, pages):
+    """Boxes of the map and names of lanes are whole, or cut where nothing is lost."""
+    found = recorded("off_default")
+    opened(page, pages("off_default", found))
+    tile = page.locator("#map .cell", has_text="copy from host").first
+    assert tile.inner_text().split("\n")[:2] == ["copy from host", "134 MB"]
+    texts = page.locator("#map b, #map small, #map .group > span").all_inner_texts()
+    assert len(texts) > 30 and not [text for text in texts if re.search(r"[\d.,]…$", text)]
+    too_wide = (
+        "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
+    )
+    for boxes in ("#map b, #map .group > span", ".lane-name, .lane-name span, .lane-name b"):
+        assert page.eval_on_selector_all(boxes, too_wide) == []
+    sizes = page.locator("#overlap .lane-name b").all_inner_texts()
+    assert sizes and all(re.fullmatch(r"[\d.]+ [kMG]?B", size) for size in sizes)
+
+
+def test_names_are_cut_so_that_they_still_tell(page, pages):
+    """With letters of one pixel each."""
+    opened(page, pages("off_default", recorded("off_default")))
+
+    def said(call: str) -> object:
+        return page.evaluate(f"SlipstreamLabels.{call[:-1]}, (text) => text.length)")
+
+    assert said("shortened('all-gather w1, w2 29.5 MB', 40)") == "all-gather w1, w2 29.5 MB"
+    assert said("shortened('all-gather w1, w2 29.5 MB', 20)") == "all-gather… 29.5 MB"
+    assert said("shortened('all-gather w1, w2 29.5 MB', 9)") == "all-gath…"
+    assert said("shortened('all-gather w1, w2 29.5 MB', 3)") == ""
+    assert said("shortened('2,610 slices', 9)") == "2,610 sl…"
+    assert said("shortened('2,610 slices', 5)") == ""
+    assert said("wrapped('all-gather w1, w2 29.5 MB', 11, 3)") == [
+        "all-gather",
+        "w1, w2",
+        "29.5 MB",
+    ]
+    assert said("wrapped('all-gather w1, w2 29.5 MB', 11, 2)") == ["all-gather…", "29.5 MB"]
+    assert said("wrapped('all-gather w1, w2 29.5 MB', 4, 2)") == ["all-", "gat…"]
+    assert said("wrapped('12 × reduce max', 6, 3)") == ["12 ×", "reduce", "max"]
+    assert said("wrapped('10 smaller', 3, 4)") == []
+
+
 def test_lives_of_buffers_are_drawn(page, pages):
     found = recorded("off_default")
     opened(page, pages("off_default", found))
     names = page.locator("#memory .lane-name").all_inner_texts()
     largest = next(one for one in found.memory.programs[0].makers if one.kind == "temporary")
-    assert names[0] == "the peak" and names[1].endswith(largest.description or largest.instruction)
+    size = format_bytes(largest.bytes)
+    name = (largest.description or largest.instruction).removesuffix(f" {size}")
+    assert names[0] == "the peak" and names[1].split("\n") == [name, size]
 
 
 def test_tables_and_plots_can_be_copied(page, pages):

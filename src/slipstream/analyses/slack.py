@@ -369,5 +369,7 @@ def _unknown(count: int) -> str:
 
 
 def _most(values: Array) -> int:
-    """The most frequent value."""
-    return int(np.bincount(values).argmax()) if len(values) else 0
+    """The most frequent text, but not the empty one, which is number 0."""
+    counts = np.bincount(values, minlength=1)
+    counts[0] = 0
+    return int(counts.argmax())

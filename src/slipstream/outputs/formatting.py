@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 SEPARATOR = " · "
 """between the parts of a name"""
+_SIZE = re.compile(r"(.+) (\d[\d.,]* [kMGT]?B)")
 _FORMULA = ("=", "+", "-", "@", "\t")
 """how a formula starts, in Excel, LibreOffice and Google Sheets"""
 
@@ -147,6 +149,12 @@ def plural(count: int, noun: str) -> str:
 def file_name(source: str) -> str:
     """`model.py:26` for `/a/long/path/model.py:26`; JSON has the whole path."""
     return source.rpartition("/")[2]
+
+
+def name_and_size(text: str) -> tuple[str, str]:
+    """`all-gather w1, w2 29.5 MB` as a name and a size; the size is empty where there is none."""
+    found = _SIZE.fullmatch(text)
+    return (found[1], found[2]) if found else (text, "")
 
 
 def ratio(part: float, whole: float) -> float:

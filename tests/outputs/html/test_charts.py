@@ -5,12 +5,15 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstream.outputs.formatting import name_and_size
 from slipstream.outputs.html.charts import (
     BarPart,
     ChartCurve,
+    Lane,
     bar,
     columns,
     curves,
+    lanes,
     legend,
     share_bar,
     thinned,
@@ -65,3 +68,15 @@ def test_no_peak_is_lost(values, most):
     found = thinned(values, most)
     assert len(found) <= max(most, 0) or len(values) <= most
     assert max(found, default=0) == max(values, default=0)
+
+
+def test_a_lane_names_what_it_shows_and_how_much():
+    assert lanes([], "empty", 10, ("0", "10 ms")) == '<div class="lanes"></div>'
+    name, size = name_and_size("all-gather w1, w2 29.5 MB")
+    text = lanes([Lane(name, [(2, 2.001, "copy", "it")], size)], "where", 10, ("0", "10 ms"))
+    assert "<span>all-gather w1, w2</span><b>29.5 MB</b>" in text
+    assert 'aria-label="where: all-gather w1, w2 29.5 MB"' in text
+    assert rects(text) == [(200, 2)]
+    assert '<div class="ends"><span>0</span><span>10 ms</span></div>' in text
+    assert name_and_size("all-reduce") == ("all-reduce", "")
+    assert name_and_size("4 B") == ("4 B", "")

@@ -11,6 +11,8 @@ from slipstream.outputs.html.markup import Html, join, tag
 
 WIDE = 1000.0
 """width of a drawing in its own coordinates; the page stretches it"""
+LEAST_SPAN = 2.0
+"""shorter spans of a lane are drawn this wide, to be seen"""
 
 
 @dataclass(frozen=True)
@@ -121,17 +123,21 @@ class Lane:
 
     name: str
     spans: Sequence[tuple[float, float, str, str]]
+    amount: str = ""
+    """shown behind the name, whole however long the name is"""
 
 
-def lanes(drawn: Sequence[Lane], label: str, most: float) -> Html:
-    """Lines of spans over one time axis, as a timeline shows them."""
+def lanes(
+    drawn: Sequence[Lane], label: str, most: float, ends: tuple[str, str] | None = None
+) -> Html:
+    """Lines of spans over one axis, as a timeline shows them; `ends` are the ends of the axis."""
     rows = []
     for lane in drawn:
         rects = [
             _rect(
                 WIDE * start / most,
                 0.0,
-                max(WIDE * (end - start) / most, 0.6),
+                max(WIDE * (end - start) / most, LEAST_SPAN),
                 10.0,
                 f"fill-{kind}",
                 tag("title", what),
@@ -139,9 +145,13 @@ def lanes(drawn: Sequence[Lane], label: str, most: float) -> Html:
             for start, end, kind, what in lane.spans
             if most > 0
         ]
-        row = _drawing(rects, 10, f"{label}: {lane.name}", "bar lane")
-        name = tag("span", lane.name, class_="lane-name", title=lane.name)
+        text = f"{lane.name} {lane.amount}".rstrip()
+        row = _drawing(rects, 10, f"{label}: {text}", "bar lane")
+        amount = tag("b", lane.amount) if lane.amount else None
+        name = tag("span", tag("span", lane.name), amount, class_="lane-name", title=text)
         rows.append(tag("div", name, row, class_="lane-row"))
+    if ends is not None and rows:
+        rows.append(tag("div", tag("span", ends[0]), tag("span", ends[1]), class_="ends"))
     return tag("div", rows, class_="lanes")
 
 

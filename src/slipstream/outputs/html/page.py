@@ -21,6 +21,7 @@ STYLES = ("theme.css", "page.css")
 SCRIPTS = ("page.js",)
 TIMELINE_STYLE = "timeline.css"
 TIMELINE_SCRIPTS = (
+    "labels.js",
     "timeline_time.js",
     "timeline_memory.js",
     "timeline_colours.js",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.outputs.formatting import column_unit, share_text, time_text
+from slipstream.outputs.formatting import column_unit, name_and_size, share_text, time_text
 from slipstream.outputs.html.markup import Html, tag
 from slipstream.units import format_bytes
 
@@ -139,7 +139,9 @@ def share_cell(share: float | None, digits: int = 1) -> Cell:
 
 def named_cell(name: str, below: str = "") -> Html:
     """A description, and the name below it in small letters."""
-    return tag("span", name, tag("small", below, class_="c") if below and below != name else None)
+    start, size = name_and_size(name)
+    shown = (start, " ", tag("span", size, class_="nb")) if size else (name,)
+    return tag("span", *shown, tag("small", below, class_="c") if below and below != name else None)
 
 
 def with_equals(name: str, count: int) -> str:

@@ -30,7 +30,7 @@
         if (x < view.gutter) continue;
         context.moveTo(x, top + SIZES.axis - 6);
         context.lineTo(x, top + SIZES.axis);
-        context.fillText(tick.text, x + 4, top + 11);
+        if (x + 4 + Timeline.widthFor(context, tick.text) <= view.width) context.fillText(tick.text, x + 4, top + 11);
       }
       context.moveTo(0, top + SIZES.axis - 0.5);
       context.lineTo(view.width, top + SIZES.axis - 0.5);
@@ -90,7 +90,10 @@
         context.fillRect(x0, y, x1 - x0, SIZES.steps - 1);
         context.globalAlpha = 1;
         context.fillStyle = palette.muted;
-        const text = fitted(context, step.name, x1 - x0 - 10);
+        // Of `step 12` the number says most.
+        const room = x1 - x0 - 10;
+        const number = step.name.replace(/^.*\s/, "");
+        const text = [step.name, number].find((one) => Timeline.widthFor(context, one) <= room);
         if (text) context.fillText(text, x0 + 5, y + SIZES.steps / 2);
       }
       context.fillStyle = palette.muted;

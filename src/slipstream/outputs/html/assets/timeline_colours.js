@@ -74,12 +74,7 @@
     return WIDTHS.get(text);
   }
 
-  function fitted(context, text, width) {
-    const whole = widthFor(context, text);
-    if (whole <= width) return text;
-    const letters = Math.floor((text.length * width) / whole) - 1;
-    return letters < 3 ? "" : `${text.slice(0, letters)}…`;
-  }
+  const fitted = (context, text, width) => window.SlipstreamLabels.shortened(text, width, (one) => widthFor(context, one));
 
   /** Text cut by its end to a width, always at least a letter. */
   function cutTo(context, text, width) {

@@ -6,11 +6,13 @@
 // items: [{path: [text…], title, value, text, kind, …}]
 (() => {
   "use strict";
+  const { shortened, wrapped } = window.SlipstreamLabels;
   const HEAD_PX = 18;
   const GAP_PX = 2;
   const ROOM_PX = 56; // less is no room for boxes in a box that is in a box
   const DEEPEST = 5;
   const ICICLE_PX = 27;
+  const LINE_PX = 16;
   const LEAST_SHARE = 0.002;
   const MOST_CHILDREN = 60;
 
@@ -174,16 +176,47 @@
         left: `${place.x}px`, top: `${place.y}px`,
         width: `${Math.max(1, place.wide - (opened ? 3 : 1))}px`, height: `${Math.max(1, place.tall - (opened ? 3 : 1))}px`,
       });
-      const name = document.createElement(opened ? "span" : "b");
-      name.textContent = opened ? `${node.name}  ${text}` : node.name;
-      if (opened || (place.wide > 34 && place.tall > 15)) made.append(name);
-      if (!opened && place.wide > 48 && place.tall > 36) {
-        const small = document.createElement("small");
-        small.textContent = text;
-        made.append(small);
-      }
+      made.append(...(opened ? this.heading(node.name, text, place) : this.texts(node.name, text, place)));
       this.nodes.set(made, node);
       return made;
+    }
+
+    /** The name and the time of a group; the time is left out before it is cut. */
+    heading(name, text, place) {
+      const widthOf = this.widths(550);
+      const room = place.wide - 18;
+      const short = shortened(name, room - widthOf(`  ${text}`), widthOf);
+      const made = document.createElement("span");
+      made.textContent = short ? `${short}  ${text}` : shortened(name, room, widthOf);
+      return [made];
+    }
+
+    /** The name of a box on as many lines as there is room for, and its time. */
+    texts(name, text, place) {
+      const room = place.wide - 11;
+      const timed = place.tall > 36 && this.widths(400, 11.5)(text) <= room;
+      const lines = Math.floor((place.tall - 4) / LINE_PX) - (timed ? 1 : 0);
+      const made = wrapped(name, room, lines, this.widths(500)).map((line) => {
+        const one = document.createElement("b");
+        one.textContent = line;
+        return one;
+      });
+      if (timed) {
+        const small = document.createElement("small");
+        small.textContent = text;
+        made.push(small);
+      }
+      return made;
+    }
+
+    /** Widths of texts in the page's font at a weight. */
+    widths(weight, px = 12) {
+      this.context ||= document.createElement("canvas").getContext("2d");
+      const font = `${weight} ${px}px ${getComputedStyle(this.element).fontFamily}`;
+      return (text) => {
+        this.context.font = font;
+        return this.context.measureText(text).width;
+      };
     }
 
     /** The kind of most of what is in a group. */

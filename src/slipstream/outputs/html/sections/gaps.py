@@ -38,16 +38,20 @@ def gaps_section(result: Gaps) -> Section:
     lede = (
         f"Nothing runs for {time_text(times.idle_us)} of the "
         f"{'median step' if result.steps else 'recording'} "
-        f"({share_text(ratio(times.idle_us, times.wall_us))}), in {plural(result.count, 'gap')}. "
-        f"Compute waits another {time_text(result.waiting_us)} for communication and copies."
+        f"({share_text(ratio(times.idle_us, times.wall_us))}), in {plural(result.count, 'gap')}."
     )
+    if result.waiting_us:
+        waiting = time_text(result.waiting_us)
+        lede += f" Compute waits another {waiting} for communication and copies."
     return Section("idle", "Idle time", body, lede)
 
 
 def _gaps(result: Gaps) -> Html:
+    several = len({(gap.host, gap.device) for gap in result.longest}) > 1
     columns = [
         number("Gap"),
         TableColumn("Cause"),
+        *([TableColumn("Device", is_wide=True)] if several else []),
         TableColumn("Ran before", is_wide=True, is_code=True),
         TableColumn("Ran after", is_wide=True),
         TableColumn("Host activity", is_wide=True),
@@ -57,6 +61,7 @@ def _gaps(result: Gaps) -> Html:
         [
             us_cell(gap.us),
             gap.cause,
+            *([gap.device] if several else []),
             gap.before,
             named_cell(gap.after or "–", file_name(gap.after_source)),
             gap.doing or "–",

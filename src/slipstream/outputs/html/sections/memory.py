@@ -22,6 +22,7 @@ from slipstream.units import format_bytes
 
 MOST_DRAWN = 12
 """buffers whose lives are drawn"""
+ENDS = ("first instruction", "last")
 POINTS = 600
 """points of a curve: more than a screen shows"""
 
@@ -90,7 +91,7 @@ def _memory_curve(program: ProgramMemory) -> Html | None:
         f"Temporaries along the schedule, at most {format_bytes(most)}",
         most,
         format_bytes(most),
-        ("first instruction", "last"),
+        ENDS,
     )
     facts = [plural(len(sizes), "instruction"), "one iteration per loop"]
     return chart("Temporaries along the schedule", facts, plot, tall=True)
@@ -108,10 +109,11 @@ def _lives(program: ProgramMemory) -> Html | None:
     for one in temporary[:MOST_DRAWN]:
         born, last = places.get(one.instruction, 0), places.get(one.last_use, end)
         what = f"{format_bytes(one.bytes)}, {one.shape}, until {one.last_use or 'the end'}"
-        name = f"{format_bytes(one.bytes)} {one.description or one.instruction}"
-        drawn.append(Lane(name, [(born, max(last, born + 1), "accent", what)]))
+        size = format_bytes(one.bytes)
+        name = (one.description or one.instruction).removesuffix(f" {size}")
+        drawn.append(Lane(name, [(born, max(last, born + 1), "accent", what)], size))
     heading = tag("h3", "Where buffers of the peak are alive")
-    return join((heading, lanes(drawn, "Alive along the schedule", end)))
+    return join((heading, lanes(drawn, "Alive along the schedule", end, ENDS)))
 
 
 def _makers(program: ProgramMemory) -> Html:

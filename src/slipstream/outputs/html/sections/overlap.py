@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from slipstream.analyses.layers import LayerExposure
 from slipstream.analyses.overlap import Overlap, Overlapped
 from slipstream.analyses.slack import Slack, SlackRow
-from slipstream.outputs.formatting import file_name, share_text, time_text
-from slipstream.outputs.html.charts import BarPart, Lane, bar, chart, columns, lanes
+from slipstream.outputs.formatting import file_name, name_and_size, share_text, time_text
+from slipstream.outputs.html.charts import (
+    BarPart,
+    Lane,
+    bar,
+    chart,
+    columns,
+    lanes,
+)
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
 from slipstream.outputs.html.report_data import Results
@@ -77,22 +84,16 @@ def layers_chart(layers: Sequence[LayerExposure]) -> Html | None:
 def slack_chart(rows: Sequence[SlackRow], wall_us: float) -> Html:
     """Each collective and copy where it ran in the step, and the slack behind it."""
     longest = sorted(rows, key=lambda row: -row.total_us)[:MOST_DRAWN]
-    drawn = [
-        Lane(
-            row.description or row.instruction,
-            [
-                (
-                    row.start_us,
-                    row.end_us,
-                    row.kind,
-                    f"runs {time_text(row.end_us - row.start_us)}",
-                ),
-                (row.end_us, row.latest_end_us, "soft", f"slack {time_text(row.slack_us)}"),
-            ],
-        )
-        for row in sorted(longest, key=lambda row: row.start_us)
-    ]
-    return lanes(drawn, "Where it ran, and its slack", wall_us)
+    drawn = []
+    for row in sorted(longest, key=lambda row: row.start_us):
+        name, size = name_and_size(row.description or row.instruction)
+        runs = f"runs {time_text(row.end_us - row.start_us)}"
+        spans = [
+            (row.start_us, row.end_us, row.kind, runs),
+            (row.end_us, row.latest_end_us, "soft", f"slack {time_text(row.slack_us)}"),
+        ]
+        drawn.append(Lane(name, spans, size))
+    return lanes(drawn, "Where it ran, and its slack", wall_us, ("0", time_text(wall_us)))
 
 
 def _lede(result: Overlap) -> str:
@@ -186,9 +187,10 @@ def slack_table(result: Slack) -> Html:
     if not result.rows:
         return join((heading, notes_of(result.notes)))
     zero = sum(1 for row in result.rows if row.is_zero)
+    count = f"{zero} of {len(result.rows)} {'has' if zero == 1 else 'have'} no slack"
     text = (
         f"How much later each could end without delaying step {result.step} of "
-        f"{result.device}: {zero} of {len(result.rows)} {'has' if zero == 1 else 'have'} no slack."
+        f"{result.device}: {count if zero else 'all of them have slack'}."
     )
     columns = [
         TableColumn("Collective or copy"),
