@@ -157,5 +157,10 @@ def name_and_size(text: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (text, "")
 
 
+def verdict_title(verdict: str) -> str:
+    """A verdict as a title: `no difference` for `no different`, `no verdict` for `can't tell`."""
+    return {"no different": "no difference", "can't tell": "no verdict"}.get(verdict, verdict)
+
+
 def ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan

@@ -7,7 +7,7 @@ from typing import Any
 
 from slipstream.analyses.diff.diff import Change, Diff, Side
 from slipstream.analyses.summary import summary
-from slipstream.outputs.formatting import time_text
+from slipstream.outputs.formatting import plural, time_text, verdict_title
 from slipstream.outputs.html.markup import Html, tag
 from slipstream.outputs.html.page import TIMELINE_SCRIPTS, TIMELINE_STYLE, Page, Section, page
 from slipstream.outputs.html.report import KEYS
@@ -25,10 +25,11 @@ def diff_page(found: Diff, sides: Sides, names: Names) -> str:
     """The whole page."""
     data = _data(found, sides, names)
     program = (found.after.program or found.before.program).partition("(")[0] or "Two profiles"
+    verdict = verdict_title(found.verdict.verdict)
     return page(
         Page(
-            title=f"{program} · {found.verdict.verdict} · slipstream",
-            heading=f"{program}: {found.verdict.verdict}",
+            title=f"{program} · {verdict} · slipstream",
+            heading=f"{program}: {verdict}",
             facts=[f"{names[0]} → {names[1]}", _facts(found.before), _facts(found.after)],
             sections=[
                 diff_section(found, summary(sides[0]), summary(sides[1]), names),
@@ -51,7 +52,7 @@ def write_diff(found: Diff, sides: Sides, names: Names, path: str | os.PathLike[
 
 
 def _facts(side: Side) -> str:
-    return f"{side.steps} steps, {time_text(side.step_us)}" if side.steps else ""
+    return f"{plural(side.steps, 'step')}, {time_text(side.step_us)}" if side.steps else ""
 
 
 def _flags(found: Diff, sides: Sides, names: Names) -> Section:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from slipstream.analyses.summary import StepTimes
-from slipstream.outputs.formatting import time_text
+from slipstream.outputs.formatting import time_text, verdict_title
 from slipstream.outputs.html.charts import bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Page, Section, page
@@ -56,9 +56,9 @@ def receipt_content(receipt: Data) -> Page:
         f"jax {receipt['versions']['jax']}" if receipt["versions"].get("jax") else "",
         str(receipt["repeat"].get("when") or ""),
     ]
-    title = f"{receipt['verdict']} · {program} · slipstream run"
+    title = f"{verdict_title(receipt['verdict'])} · {program} · slipstream run"
     sections = list(_sections(receipt))
-    heading = f"{program}: {receipt['verdict']}"
+    heading = f"{program}: {verdict_title(receipt['verdict'])}"
     return Page(title, heading, facts, sections, styles=("report.css",))
 
 

@@ -12,6 +12,8 @@ from slipstream.outputs.html.markup import Html, tag
 from slipstream.units import format_bytes
 
 SHOWN = 10
+MOST_DIGITS = 3
+"""behind the point of a time, however small the changes beside it are"""
 MOST = 300
 """rows of a table; longer ones refer to the command line"""
 
@@ -152,11 +154,19 @@ def with_equals(name: str, count: int) -> str:
 class TimeColumn:
     """Cells of one column in one unit, so that digits line up."""
 
-    def __init__(self, times_us: Sequence[float | None]) -> None:
+    def __init__(self, times_us: Sequence[float | None], changes_us: Sequence[float] = ()) -> None:
+        """`changes_us` are shown in the same unit, with digits enough for the smallest."""
         known = [us for us in times_us if us is not None]
         self.unit, self._scale, self._digits = column_unit(known)
+        least = min((abs(us) for us in changes_us if us and math.isfinite(us)), default=math.inf)
+        if least < self._scale:
+            wanted = 1 - math.floor(math.log10(least / self._scale))
+            self._digits = max(self._digits, min(wanted, MOST_DIGITS))
+
+    def text(self, us: float) -> str:
+        return f"{us / self._scale:.{self._digits}f}" if math.isfinite(us) else "–"
 
     def cell(self, us: float | None) -> Cell:
         if us is None or math.isnan(us):
             return Cell("–", None)
-        return Cell(f"{us / self._scale:.{self._digits}f}", us)
+        return Cell(self.text(us), us)

@@ -7,7 +7,14 @@ import math
 from slipstream.analyses.diff.diff import DIFFERENT_PROGRAMS, Change, Diff, StepPart, Verdict
 from slipstream.analyses.diff.schedule_moves import Move
 from slipstream.analyses.summary import StepTimes, Summary
-from slipstream.outputs.formatting import file_name, op_text, plural, share_text, time_text
+from slipstream.outputs.formatting import (
+    file_name,
+    op_text,
+    plural,
+    share_text,
+    time_text,
+    verdict_title,
+)
 from slipstream.outputs.html.charts import bar, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
@@ -20,7 +27,6 @@ from slipstream.outputs.html.tables import (
     named_cell,
     number,
     table,
-    us_cell,
 )
 
 PARTS = {
@@ -66,7 +72,11 @@ def sum_up(diff: Diff) -> str:
     if not (math.isfinite(before) and math.isfinite(after)) or not before:
         return "The steps can't be compared."
     least = MIN_CHANGE * before
-    text = f"The step takes {time_text(after)} instead of {time_text(before)}"
+    now, then = time_text(after), time_text(before)
+    text = f"The step takes {now} instead of {then}"
+    if now == then:
+        change = f" ({signed(after - before)})" if after != before else ""
+        text = f"The step takes {now} before and after{change}"
     parts = [(PARTS.get(p.name, p.name), p.after_us - p.before_us) for p in diff.parts[1:]]
     moved = sorted((part for part in parts if abs(part[1]) > least), key=lambda part: -abs(part[1]))
     if moved:
@@ -76,7 +86,9 @@ def sum_up(diff: Diff) -> str:
     large.sort(key=lambda one: -abs(one.excess_us))
     ops = [f"{o.description or o.category} {signed(o.excess_us)}" for o in large[:NAMED]]
     if ops:
-        text += f". The largest of {plural(len(large), 'op')} that changed: {', '.join(ops)}"
+        changed = plural(len(large), "op")
+        which = f"The largest of {changed} that" if len(large) > len(ops) else f"{changed}"
+        text += f". {which} changed: {', '.join(ops)}"
     for kind, word in (("new", "added"), ("gone", "gone")):
         own = [one.excess_us for one in diff.changes if one.kind == kind]
         if own:
@@ -99,7 +111,7 @@ def percent(share: float) -> str:
 def verdict_text(verdict: Verdict) -> str:
     """`slower: +2.0% (95%: +1.1% … +3.0%)`."""
     change = f": {percent(verdict.change)}" if math.isfinite(verdict.change) else ""
-    text = f"{verdict.verdict}{change}"
+    text = f"{verdict_title(verdict.verdict)}{change}"
     if verdict.low is not None and verdict.high is not None and verdict.confidence < 1:
         bounds = f"{percent(verdict.low)} … {percent(verdict.high)}"
         text += f" ({verdict.confidence:.0%}: {bounds})"
@@ -137,28 +149,32 @@ def _bars(before: StepTimes, after: StepTimes, names: tuple[str, str]) -> Html:
 
 def _parts(parts: tuple[StepPart, ...]) -> Html:
     shown = [part for part in parts if part.before_us or part.after_us]
-    times = TimeColumn([us for part in shown for us in (part.before_us, part.after_us)])
+    times = TimeColumn(
+        [us for part in shown for us in (part.before_us, part.after_us)],
+        [part.after_us - part.before_us for part in shown],
+    )
     columns = [
         TableColumn("Part of the step"),
         number(f"Before, {times.unit}"),
         number(f"After, {times.unit}"),
-        number("Change"),
+        number(f"Change, {times.unit}"),
     ]
     rows: list[Row] = [
         [
             PARTS.get(part.name, part.name),
             times.cell(part.before_us),
             times.cell(part.after_us),
-            _change_cell(part.after_us - part.before_us),
+            _change_cell(part.after_us - part.before_us, times),
         ]
         for part in shown
     ]
     return table(columns, rows, "Parts of the step")
 
 
-def _change_cell(us: float) -> Cell:
+def _change_cell(us: float, times: TimeColumn) -> Cell:
     kind = "up" if us > 0 else "down" if us < 0 else None
-    return Cell(tag("span", signed(us), class_=kind), us)
+    sign = "+" if us > 0 else "−" if us < 0 else ""
+    return Cell(tag("span", f"{sign}{times.text(abs(us))}", class_=kind), us)
 
 
 def _changes(diff: Diff) -> Html:
@@ -169,14 +185,17 @@ def _changes(diff: Diff) -> Html:
     if not shown:
         text = "No op changed enough to matter."
         return join((heading, tag("p", text, class_="empty")))
-    times = TimeColumn([us for change in shown for us in (change.before_us, change.after_us)])
+    times = TimeColumn(
+        [us for change in shown for us in (change.before_us, change.after_us)],
+        [change.excess_us for change in shown],
+    )
     columns = [
         TableColumn("Op"),
         TableColumn("Source", is_wide=True),
         TableColumn("How", is_wide=True),
         number(f"Before, {times.unit}"),
         number(f"After, {times.unit}"),
-        number("Net change"),
+        number(f"Net change, {times.unit}"),
         TableColumn("", is_wide=True),
     ]
     rows = [_change(change, times) for change in shown]
@@ -195,7 +214,7 @@ def _change(change: Change, times: TimeColumn) -> Row:
         change.kind,
         times.cell(change.before_us),
         times.cell(change.after_us),
-        _change_cell(change.excess_us),
+        _change_cell(change.excess_us, times),
         tag("small", DOUBT[change.is_beyond_noise]),
     ]
 
@@ -221,24 +240,31 @@ def _moves(diff: Diff) -> Html | None:
     heading = tag("h3", "What moved in the schedule")
     if not moved:
         return join((heading, text))
+    times = TimeColumn([us for move in moved for us in _exposed(move)])
     columns = [
         TableColumn("Collective or copy"),
-        number("Exposed before"),
-        number("Exposed after"),
+        number(f"Exposed before, {times.unit}"),
+        number(f"Exposed after, {times.unit}"),
         TableColumn("Now beside", is_wide=True, is_code=True),
         TableColumn("No longer beside", is_wide=True, is_code=True),
     ]
-    rows = [_move(move) for move in moved]
+    rows = [_move(move, times) for move in moved]
     made = table(columns, rows, "What moved in the schedule", 8, "slipstream diff --json")
     return join((heading, text, made))
 
 
-def _move(move: Move) -> Row:
+def _exposed(move: Move) -> tuple[float | None, float | None]:
+    """Exposed time before and after, None on the side that doesn't have it."""
     before, after = (side.exposed_us if side else None for side in (move.before, move.after))
+    return before, after
+
+
+def _move(move: Move, times: TimeColumn) -> Row:
+    before, after = _exposed(move)
     return [
         named_cell(move.description or move.kind, file_name(move.source)),
-        us_cell(before),
-        us_cell(after),
+        times.cell(before),
+        times.cell(after),
         _list(move.gained) or "–",
         _list(move.lost) or "–",
     ]
