@@ -11,10 +11,17 @@ from slipstream.sources.proto_schema import message
 DATA = Path(__file__).parent.parent / "tests" / "data"
 
 
-def make_recording(source: Path, target: Path, events: int, period_ps: int | None = None) -> int:
+def make_recording(
+    source: Path,
+    target: Path,
+    events: int,
+    period_ps: int | None = None,
+    one_step: bool = False,
+) -> int:
     """Write a recording with at least `events` device events; returns how many there are.
 
-    Its steps repeat after `period_ps`; by default, as soon as they can.
+    Its steps repeat after `period_ps`; by default, as soon as they can. With `one_step` one
+    annotation contains them all.
     """
     space = message("XSpace").FromString(gzip.decompress(source.read_bytes()))
     device = next(plane for plane in space.planes if plane.name.startswith("/device:GPU"))
@@ -28,7 +35,8 @@ def make_recording(source: Path, target: Path, events: int, period_ps: int | Non
         for plane in space.planes:
             if plane is not device and plane is not host:
                 file.write(_field(1, plane.SerializeToString()))
-        file.write(_field(1, _annotations_only(host, times, period_ps).SerializeToString()))
+        marks = _annotations_only(host, times, period_ps, one_step)
+        file.write(_field(1, marks.SerializeToString()))
         file.write(_field(1, _repeated(device, times, period_ps, launches)))
         rest = message("XSpace")(hostnames=space.hostnames)
         file.write(rest.SerializeToString())
@@ -54,7 +62,7 @@ def _launches(device):
             yield from (s.uint64_value for s in event.stats if s.metadata_id in ids)
 
 
-def _annotations_only(host, times, period_ps):
+def _annotations_only(host, times, period_ps, one_step):
     """The host plane without its API calls: only the step annotations, repeated."""
     steps = [key for key, value in host.event_metadata.items() if value.name == "train"]
     out = message("XPlane")()
@@ -65,6 +73,10 @@ def _annotations_only(host, times, period_ps):
         if not marks:
             continue
         new = out.lines.add(id=line.id, name=line.name, timestamp_ns=line.timestamp_ns)
+        if one_step:
+            new.events.add().CopyFrom(marks[0])
+            new.events[0].duration_ps += times * period_ps
+            continue
         number = next(k for k, v in host.stat_metadata.items() if v.name == "step_num")
         for i in range(times):
             for event in marks:

@@ -13,6 +13,7 @@ dependencies), until the next one on its stream must begin, or until the step en
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,7 +158,7 @@ class _Timeline:
         self.program_name = events.texts[self.program_text] if len(rows) else ""
         self.finish = int(self.end.max()) if len(rows) else 0
         self.notes: tuple[str, ...] = ()
-        self.places: dict[str, Array] = {}
+        self.places: dict[str, list[int]] = {}
         self.def_use: DefUse | None = None
         if self.program_name in profile.programs:
             self._index()
@@ -176,7 +177,7 @@ class _Timeline:
         names, firsts = np.unique(self.name[order], return_index=True)
         parts = np.split(order, firsts[1:]) if len(names) else []
         texts = self.profile.events.texts
-        self.places = {texts[int(n)]: part for n, part in zip(names, parts, strict=True)}
+        self.places = {texts[int(n)]: part.tolist() for n, part in zip(names, parts, strict=True)}
         program = self.profile.programs[self.program_name]
         self.def_use = DefUse(program, self.places.keys())
 
@@ -228,8 +229,9 @@ class _Timeline:
         return np.where(waits, 0, room)
 
     def _text(self, place: int) -> str:
-        events, row = self.profile.events, int(self.events[place])
-        return events.text("instruction", row) or events.text("name", row)
+        events = self.profile.events
+        named = events.texts[self.name[place]]
+        return named or events.text("name", int(self.events[place]))
 
     def _next_on_lane(self) -> Array:
         order = np.lexsort((np.arange(len(self.start)), self.start, self.lane))
@@ -274,10 +276,9 @@ class _Timeline:
         found = []
         for name in names:
             places = self.places[name]
-            at = int(np.searchsorted(places, place, "right" if side > 0 else "left"))
-            at += 0 if side > 0 else -1
+            at = bisect_right(places, place) if side > 0 else bisect_left(places, place) - 1
             if 0 <= at < len(places):
-                found.append(int(places[at]))
+                found.append(places[at])
         return found
 
     def _earliest(self, movable: Array) -> tuple[Array, dict[int, int]]:
