@@ -35,6 +35,19 @@ def step(launched: float, *doing: tuple[str, float, float]) -> ProfileBuilder:
             [("$api.py:99 device_put", 60, 40)],
             {"input": 40, "launch": 1, "host": 54, "latency": 5},
         ),
+        # A generator makes it; other functions named after batches may be the loop itself.
+        (
+            145,
+            [("$train.py:9 make_batch", 60, 20), ("$builtins next", 100, 20)],
+            {"input": 40, "launch": 1, "host": 54, "latency": 5},
+        ),
+        (145, [("$train.py:3 train_batch", 0, 144)], {"launch": 1, "host": 94, "latency": 5}),
+        # A function is traced and lowered.
+        (
+            145,
+            [("$partial_eval.py:9 trace_to_jaxpr", 60, 40), ("PjitFunction(f)", 50, 95)],
+            {"compilation": 40, "launch": 55, "latency": 5},
+        ),
         # A function is compiled, whatever else the thread is said to do.
         (
             150,
@@ -60,6 +73,12 @@ def test_the_whole_gap():
     assert found.longest == (
         Gap("GPU:0", "host", 0, 50.0, 100.0, cause, before, after, "", "$train.py:7 log"),
     )
+
+
+def test_what_a_builtin_does_is_what_its_caller_does():
+    doing = [("$train.py:7 log", 55.0, 80.0), ("$time sleep", 56.0, 78.0)]
+    assert gaps(step(145, *doing).build()).longest[0].doing == "$train.py:7 log"
+    assert gaps(step(145, doing[1]).build()).longest[0].doing == "$time sleep"
 
 
 def test_what_ran_before_a_gap_is_what_ended_last():

@@ -23,7 +23,7 @@ from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.intervals import IntervalUnion
 
 CAUSES = {
-    "compilation": "the host compiles",
+    "compilation": "the host traces or compiles a function",
     "input": "the host prepares or sends input",
     "launch": "the host launches slower than the device runs",
     "host": "the host does other work before launching",
@@ -35,13 +35,16 @@ LONGEST = 20
 """how many gaps a result lists"""
 
 _COMPILES = re.compile(r"XlaCompile|backend_compile|[Cc]ompile(Module|ToExecutable|AndLoad|r::)|"
-                       r"\bCompile\b|autotun|RunHloPasses|RunBackend", re.I)  # fmt: skip
+                       r"\bCompile\b|autotun|RunHloPasses|RunBackend|compile_or_get_cached|"
+                       r"trace_to_jaxpr|_trace_for_jit|lower_sharding_comput", re.I)  # fmt: skip
 _INPUTS = re.compile(r"device_put|BufferFromHost|TransferToDevice|TransferLiteral|HostToDevice|"
-                     r"infeed|data_?load|dataset|tfds|grain|iterator|__next__|next_batch|"
-                     r"make_array_from|_arrays?_to_device", re.I)  # fmt: skip
+                     r"infeed|data_?load|dataset|tfds|grain|iterator|__next__|builtins next$|"
+                     r"\b(next|get|make|load|read|sample|fetch|prepare)_\w*batch(es)?$|"
+                     r" batch(es)?$|make_array_from|_arrays?_to_device", re.I)  # fmt: skip
 _LAUNCHES = re.compile(r"ExecuteThunks|GpuExecutable|XLA GPU module|XlaModule:|Thunk:|^cuLaunch|"
                        r"^cuGraph|^cudaLaunch|command_buffer|LoadedExecutable|ExecuteHelper|"
                        r"ExecutePrepare|PjitFunction|PjRt\w*Execut", re.I)  # fmt: skip
+_BUILTIN = re.compile(r"\$[^:]*$")
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,20 @@ class _DeviceGaps:
         place = np.minimum(np.searchsorted(numbers, wanted), len(rows) - 1)
         known = (numbers[place] == wanted) & (wanted > 0) & (following >= 0)
         at = rows[place]
-        return known, table["start_ps"][at] + table["duration_ps"][at]
+        launched = table["start_ps"][at] + table["duration_ps"][at]
+        if self.profile.devices[self.device].kind != "gpu":
+            launched = np.minimum(launched, self._begun(wanted))
+        return known, launched
+
+    def _begun(self, wanted: Array) -> Array:
+        """When the runs of some launches began: XLA:CPU runs a program inside the call, too."""
+        launches = self.profile.events.cells("correlation", self.segments.row)
+        numbers, of = np.unique(launches, return_inverse=True)
+        first = np.full(len(numbers), np.iinfo(np.int64).max)
+        np.minimum.at(first, of, self.segments.start_ps)
+        place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        begun: Array = np.where(numbers[place] == wanted, first[place], np.iinfo(np.int64).max)
+        return begun
 
     def _split(self) -> dict[str, Array]:
         """The part of each gap that each cause takes; the parts add up to the gap."""
@@ -250,9 +266,11 @@ class _DeviceGaps:
         start, duration = table["start_ps"][rows], table["duration_ps"][rows]
         both = np.minimum(start + duration, until) - np.maximum(start, begin)
         most = np.flatnonzero((2 * both >= until - begin) & ~table["is_step"][rows])
-        if not len(most):
-            return ""
-        return table.text("name", int(rows[most[duration[most].argmin()]]))
+        inwards = most[np.argsort(duration[most], kind="stable")].tolist()
+        names = [table.text("name", int(rows[one])) for one in inwards]
+        # Of `$time sleep` and its caller, `$train.py:7 log`, the caller can be looked up.
+        located = (name for name in names if not _BUILTIN.match(name))
+        return next(located, names[0] if names else "")
 
 
 def _host_kind(name: str) -> int:

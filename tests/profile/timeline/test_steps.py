@@ -56,6 +56,24 @@ def test_the_program_with_the_most_time_makes_the_steps():
     assert np.bincount(found.steps.of_events(found)).tolist() == [5, 5, 2, 3]
 
 
+def test_a_function_that_is_compiled_again_for_each_step():
+    """Each program runs once; together they are the steps of one function."""
+    built = profile()
+    for number, at in enumerate((0, 25, 50)):
+        built.execution_of(f"jit_step({number})").at(at).kernel("dot.1", 10).kernel("dot.2", 10)
+        built.execution_of("jit_small(9)").kernel("add.1", 1)
+    found = built.build()
+    assert rows(found) == [(0, 0, 0, 25), (0, 1, 25, 50), (0, 2, 50, 70)]
+    again = "jit_step, compiled again for each"
+    assert found.steps.rule == f"executions of {again}, the program with the most device time"
+    # Annotations count all of them, even if one program runs more than once.
+    built.execution_of("jit_step(0)").at(75).kernel("dot.1", 10).kernel("dot.2", 10)
+    assert built.build().steps.count == 2
+    for number, at in enumerate((0, 25, 50, 75)):
+        built.annotation(number, at, 24)
+    assert built.build().steps.number.tolist() == [0, 1, 2, 3]
+
+
 def test_a_slow_first_step_is_warm_up():
     built = profile()
     for at, span in ((0, 40), (50, 20), (75, 20), (100, 20)):

@@ -20,19 +20,21 @@ def check(evidence: Evidence) -> RuleResults:
     if not shown or total < evidence.noticeable_us:
         return
     shown.sort(key=lambda one: -one.us)
+    if evidence.is_gpu:
+        stops = f"{'stops' if len(calls) == 1 else 'stop'} the device for at least"
+        how = ": arguments are copied to the host, Python runs, and results are copied back"
+        why = "their copies and the idle time next to them, of the longest gaps"
+    else:
+        stops = "takes" if len(calls) == 1 else "take"
+        how = ", on a thread of the device"
+        why = "their time; other threads of the device may compute meanwhile"
+    total = min(total, evidence.step.wall_us)
     yield Finding(
         NAME,
         title="the device waits for Python functions that the program calls",
-        evidence=f"{len(calls)} callbacks (pure_callback, io_callback, debug.print) stop the "
-        f"device for at least {format_time(total * 1e6)} of the step: arguments are copied to the "
-        "host, Python runs, and results are copied back.",
-        gain=Gain(
-            us=total,
-            low_us=0.0,
-            high_us=min(evidence.step.wall_us, total),
-            basis="measured",
-            why="their copies and the idle time next to them, of the longest gaps",
-        ),
+        evidence=f"{len(calls)} {'callback' if len(calls) == 1 else 'callbacks'} (pure_callback, "
+        f"io_callback, debug.print) {stops} {format_time(total * 1e6)} of the step{how}.",
+        gain=Gain(us=total, low_us=0.0, high_us=total, basis="measured", why=why),
         changes=(
             Remedy(
                 "code",
@@ -65,4 +67,5 @@ def _exhibit(evidence: Evidence, call: Instruction) -> Exhibit:
     return Exhibit(call.name, us, times, label.source, call.custom_call_target)
 
 
-RULE = Rule(NAME, "Does the device wait for Python functions that the program calls?", check)
+QUESTION = "Does the device wait for Python functions that the program calls?"
+RULE = Rule(NAME, QUESTION, check, needs_gpu=False)

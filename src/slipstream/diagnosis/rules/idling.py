@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from slipstream.analyses.gaps import Gap
 from slipstream.diagnosis.evidence import SIMULATION_ERROR, Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
+from slipstream.profile.events import distinct
 from slipstream.results.diagnosis import Abstention, Exhibit, Finding, Gain, Remedy
 from slipstream.simulate.graphs import FLAG as GRAPHS
 from slipstream.units import format_time
@@ -15,6 +18,7 @@ IDLE = 0.02
 UNKNOWN = 0.5
 """if more than this share of the idle time has no known cause, the rules abstain"""
 ASYNC = "https://docs.jax.dev/en/latest/async_dispatch.html"
+GRAPHS_GUIDE = "https://developer.nvidia.com/blog/cuda-graphs/"
 CACHE = "https://docs.jax.dev/en/latest/persistent_compilation_cache.html"
 
 
@@ -44,6 +48,9 @@ def check_launches(evidence: Evidence) -> RuleResults:
     """Kernels shorter than their launches; simulates CUDA graphs where the run had none."""
     if evidence.step.idle_us < IDLE * evidence.step.wall_us:
         return
+    if not any(device.kind in ("gpu", "cpu") for device in evidence.profile.devices):
+        yield Abstention(LAUNCH, "it applies to GPUs and CPUs, and none was recorded")
+        return
     us = _caused(evidence, "launch")
     graphs = _with_graphs(evidence)
     if not us and graphs is None:
@@ -55,7 +62,9 @@ def check_launches(evidence: Evidence) -> RuleResults:
         else f"the device is idle for {format_time(evidence.step.idle_us * 1e6)} of the step; the "
         "host's launches were not recorded, but the simulation shows the same gaps at launches"
     )
-    kernels = len(evidence.profile.events) // max(1, len(evidence.profile.steps))
+    count = len(evidence.profile.events) // max(1, len(evidence.profile.steps))
+    graphs_are = f", {'with' if evidence.in_graphs else 'without'} CUDA graphs"
+    what = "kernels and copies" if evidence.is_gpu else "operations"
     bound = Gain(
         us=None,
         low_us=0.0,
@@ -66,13 +75,13 @@ def check_launches(evidence: Evidence) -> RuleResults:
     yield Finding(
         LAUNCH,
         title="the device waits for launches",
-        evidence=f"{idle}: {kernels} kernels and copies per step, {evidence.gaps.count} gaps, "
-        f"{'with' if evidence.in_graphs else 'without'} CUDA graphs.",
+        evidence=f"{idle}: {count} {what} per step, {evidence.gaps.count} gaps"
+        f"{graphs_are if evidence.is_gpu else ''}.",
         gain=graphs or bound,
         changes=_launch_changes(evidence, graphs is not None),
         exhibits=_exhibits(evidence, "launch"),
         see="slipstream gaps PATH",
-        sources=("https://developer.nvidia.com/blog/cuda-graphs/",),
+        sources=(GRAPHS_GUIDE if evidence.is_gpu else ASYNC,),
     )
 
 
@@ -85,6 +94,9 @@ def _launch_changes(evidence: Evidence, has_graphs: bool) -> tuple[Remedy, ...]:
             "turned them off during the recording"
         )
         changes.append(evidence.flag(GRAPHS, default.default, note))
+    if not evidence.is_gpu:
+        note = "one jitted call for the whole step: outside of it, each operation is a launch"
+        changes.append(Remedy("code", "jax.jit(train_step)", note))
     changes.append(
         Remedy(
             "code",
@@ -175,7 +187,7 @@ def check_compiles(evidence: Evidence) -> RuleResults:
             COMPILE,
             title="XLA compiles during the steps",
             evidence=f"the device waits {format_time(us * 1e6)} per recorded step for a compile: "
-            "new shapes, new functions, or a recording that began too early.",
+            f"{_compiled_again(evidence)}.",
             gain=Gain(
                 us=us,
                 low_us=0.0,
@@ -201,6 +213,22 @@ def check_compiles(evidence: Evidence) -> RuleResults:
         )
 
 
+def _compiled_again(evidence: Evidence) -> str:
+    """Programs of one name, of which each ran: one function that was called in other ways."""
+    events = evidence.profile.events
+    programs = [events.texts[one] for one in distinct(events["program"]).tolist() if one]
+    count = Counter(name.rpartition("(")[0] for name in programs)
+    name = evidence.program_name.rpartition("(")[0]
+    if not count[name] > 1:
+        name = max(count, key=lambda one: count[one], default="")
+    if not name or count[name] < 2:
+        return "new shapes, new functions, or a recording that began too early"
+    return (
+        f"{name} ran as {count[name]} programs, so its calls differ in shapes, types or static "
+        "arguments"
+    )
+
+
 def _measured(us: float, why: str) -> Gain:
     return Gain(us=us, low_us=0.0, high_us=us, basis="measured", why=why)
 
@@ -222,7 +250,7 @@ def _exhibit(gap: Gap) -> Exhibit:
 
 
 RULES = (
-    Rule(LAUNCH, "Does the device wait for launches?", check_launches, needs_program=False),
+    Rule(LAUNCH, "Does the device wait for launches?", check_launches, False, False),
     Rule(INPUT, "Does the device wait for input?", check_input, False, False),
     Rule(HOST, "Does the device wait for the host between steps?", check_host, False, False),
     Rule(COMPILE, "Does XLA compile during the steps?", check_compiles, False, False),

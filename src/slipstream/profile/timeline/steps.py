@@ -112,12 +112,16 @@ def find_steps(profile: Profile) -> Steps:
     runs = _hottest_runs(profile)
     if runs is None:
         return _whole(profile)
-    runs, notes = _without_partial(runs)
-    annotated = _by_annotations(profile, runs)
+    same_name, notes = _without_partial(_runs_of_name(profile, runs))
+    annotated = _by_annotations(profile, same_name)
     if annotated is not None:
         return _finish(*annotated, "annotations", "step annotations", notes)
-    number = _numbers(runs.device)
     name = profile.events.texts[int(runs.program[0])]
+    if len(runs) > len(distinct(runs.device)):
+        runs, notes = _without_partial(runs)
+    elif len(same_name) > len(runs):
+        runs, name = same_name, f"{_function(name)}, compiled again for each"
+    number = _numbers(runs.device)
     rule = f"executions of {name}, the program with the most device time"
     return _finish(runs, number, None, "executions", rule, notes)
 
@@ -129,6 +133,23 @@ def _hottest_runs(profile: Profile) -> Runs | None:
     times[0] = 0
     hottest = int(times.argmax())
     return runs.take(runs.program == hottest) if times[hottest] else None
+
+
+def _runs_of_name(profile: Profile, runs: Runs) -> Runs:
+    """The executions, and those of programs of that name: one function, compiled again."""
+    texts = profile.events.texts
+    function = _function(texts[int(runs.program[0])])
+    programs = distinct(profile.runs.program).tolist()
+    same = [one for one in programs if one and _function(texts[one]) == function]
+    if len(same) < 2:
+        return runs
+    found = profile.runs.take(np.isin(profile.runs.program, same))
+    return found.take(np.lexsort((found.start_ps, found.device)))
+
+
+def _function(program: str) -> str:
+    """`jit_step` of `jit_step(12)`."""
+    return program.rpartition("(")[0] or program
 
 
 def _without_partial(runs: Runs) -> tuple[Runs, list[str]]:

@@ -30,6 +30,7 @@ from slipstream.profile.events import (
     joined,
 )
 from slipstream.profile.profile import Device, Host, Lane, Profile, ProfileWarning, Programs
+from slipstream.sources.xplane.cpu_launches import with_launches
 from slipstream.sources.xplane.reader import (
     DecodedEvents,
     StatColumns,
@@ -110,6 +111,8 @@ class ProfileBuilder:
             elif plane.name == "/host:CPU":
                 self._read_host(plane)
         events, host_events, transfers = (self._table(key) for key in _TABLES)
+        if any(device.kind == "cpu" for device in self.devices):
+            events, host_events = with_launches(events, host_events)
         return Profile(
             (self.host,),
             tuple(self.devices),
