@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from slipstream.analyses.memory import program_memory
 from slipstream.cli.main import app
 from slipstream.errors import BadInput
+from slipstream.sources.hlo.reader import read_program
 
 KEYS = {
     "machine", "devices", "program", "step_us", "low_us", "high_us", "compute_us",
@@ -18,6 +20,8 @@ KEYS = {
     "fingerprint", "versions",
 }  # fmt: skip
 
+PROGRAM = "off_default.hlo.gz"
+
 
 def run(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
@@ -26,7 +30,7 @@ def run(*arguments: str) -> str:
 
 
 def simulated(data: Path, *arguments: str) -> str:
-    program, costs = data / "off_default.hlo.gz", data / "off_lhs_nocb.xplane.pb.gz"
+    program, costs = data / PROGRAM, data / "off_lhs_nocb.xplane.pb.gz"
     return run("simulate", str(program), "--costs", str(costs), *arguments)
 
 
@@ -40,7 +44,7 @@ def test_json_of_one_machine(data: Path) -> None:
     }  # fmt: skip
     assert found["bounds"]["least_us"] <= found["step_us"]
     assert found["low_us"] < found["step_us"] < found["high_us"]
-    assert found["memory_bytes"] is None
+    assert found["memory_bytes"] == program_memory(read_program(data / PROGRAM)).peak_bytes
     assert 0.3 < found["mfu"] < 0.6
     assert found["power"] is None  # the costs contain the clock of their recording
     worst = found["waits"][0]
@@ -61,6 +65,7 @@ def test_the_screen_and_the_waits(data: Path) -> None:
     assert [line.split()[0] for line in lines[2:7]] == [
         "step", "compute", "exposed", "lower", "overlap",
     ]  # fmt: skip
+    assert "memory                  20.8 GB of 150 GB" in lines
     assert "basis of the times: 100% measured" in shown
     assert "waits on H200" in shown
     assert "dynamic-slice-start.1" in shown

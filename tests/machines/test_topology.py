@@ -46,6 +46,7 @@ def test_hosts_and_linked_sets_are_counted_over_slices() -> None:
         ("4x8", "names no GPU"),
         ("0xH100", "count of 0"),
         ("1x2x3x4xH100", "has 4 counts"),
+        ("64xH100,2xv5e-256", "'64xH100,2xv5e-256' names several machines; this command takes one"),
         ("9000x9000xH100", "81,000,000 GPUs"),
         (
             "nowhere.toml",

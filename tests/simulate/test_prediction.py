@@ -205,7 +205,6 @@ def test_the_screen() -> None:
         "lower bound                           1.1 ms",
         "  overlap could save                     16%",
         "MFU                                      26%",
-        "memory                               of 1 GB",
         "basis of the times: 100% measured",
         "",
         "! g (64 B) waits 197 µs per step: 34% of it is hidden; all of them: --waits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -46,6 +47,7 @@ def simulate(
     PROGRAM is the output of XLA's optimisation: compiled.as_text(), or an XLA dump. To compile
     and simulate in one command, use: slipstream predict
     """
+    from slipstream.analyses.memory import program_memory
     from slipstream.outputs.terminal.compiled.predict import prediction_json, render_predictions
     from slipstream.simulate.prediction import predict
     from slipstream.sources.hlo.reader import read_program
@@ -57,6 +59,7 @@ def simulate(
             f"predict it: slipstream predict {program} --on {on}"
         )
     known = measured_costs(costs)
+    memory = program_memory(found).peak_bytes
     predictions = []
     machines = parse_machines(on)
     networks = asked_what_if(what_if, machines)
@@ -69,7 +72,7 @@ def simulate(
             command_buffers=command_buffers,
             networks=networks,
         )
-        prediction = identified(prediction, found)
+        prediction = replace(identified(prediction, found), memory_bytes=memory)
         predictions.append(prediction)
         save_timeline(timeline, prediction, any_path(program), "," in on)
     save_page(html, predictions)

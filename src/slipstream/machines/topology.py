@@ -40,20 +40,22 @@ def machine(spec: str) -> Machine:
         raise BadInput(f"{spec!r} has {len(counts)} counts; {_FORMS}")
     if 0 in counts:
         raise BadInput(f"{spec!r} has a count of 0; {_FORMS}")
-    base = _described(matched["name"], bool(counts))
+    base = _described(text, matched["name"], bool(counts))
     found = _counted(base, counts, text)
     if found.devices > MOST_DEVICES:
         raise BadInput(f"{spec!r} has {found.devices:,} GPUs; the limit is {MOST_DEVICES:,}")
     return replace(found, spec=text)
 
 
-def _described(name: str, is_counted: bool) -> Machine:
+def _described(spec: str, name: str, is_counted: bool) -> Machine:
     """One GPU by name, or the machine in a file."""
     if name.endswith(".toml") or any_path(name).is_file():
         found = read_machine(name)
         if is_counted and found.kind == "tpu":
             raise BadInput(f"{name} has TPUs; write the number of slices in the file")
         return replace(found, slices=1, hosts=1, gpus_per_host=1) if is_counted else found
+    if "," in name:
+        raise BadInput(f"{spec!r} names several machines; this command takes one")
     model = gpu(name)
     return Machine(spec=name, chip=model, network=usual_network(model.name))
 

@@ -78,7 +78,7 @@ class Prediction(Inline):
     exposed_copy_us: float
     idle_us: float
     memory_bytes: int | None
-    """peak of one device; None for a program that was not compiled locally"""
+    """peak of one device; None for a program whose compile is not known"""
     memory_capacity_bytes: int
     mfu: float | None
     """model FLOP utilisation, as in `Roofline`: without recomputation"""

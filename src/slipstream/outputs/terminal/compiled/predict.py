@@ -144,10 +144,9 @@ def _rows(predictions: Sequence[Prediction]) -> list[tuple[str, Cell]]:
             ("clock", lambda p: clock_text(p.power) if p.power else "–"),
             ("power", lambda p: power_text(p.power) if p.power else "–"),
         ]
-    rows += [
-        ("MFU", lambda p: share_text(p.mfu, 0) if p.mfu is not None else "–"),
-        ("memory", _memory),
-    ]
+    rows.append(("MFU", lambda p: share_text(p.mfu, 0) if p.mfu is not None else "–"))
+    if any(p.memory_bytes is not None for p in predictions):
+        rows.append(("memory", _memory))
     if len({p.devices for p in predictions}) > 1:
         rows.insert(1, ("  against the first", lambda p: _scaling(predictions[0], p)))
     return rows
@@ -160,9 +159,9 @@ def _gain(prediction: Prediction) -> str:
 
 
 def _memory(prediction: Prediction) -> str:
-    capacity = format_bytes(prediction.memory_capacity_bytes)
     if prediction.memory_bytes is None:
-        return f"of {capacity}"
+        return "–"
+    capacity = format_bytes(prediction.memory_capacity_bytes)
     return f"{format_bytes(prediction.memory_bytes)} of {capacity}"
 
 
