@@ -17,7 +17,7 @@ from slipstream.errors import BadInput
 from slipstream.machines.collectives import collective_time
 from slipstream.machines.links import link_names, loads
 from slipstream.machines.machine import Estimate, Fabric, Machine
-from slipstream.machines.tpu.slices import is_slice_transfer, slice_estimate
+from slipstream.machines.tpu.slices import is_slice_transfer, slice_estimate, slice_transfer
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.descriptions import moved_names, transfer_kind
 from slipstream.profile.semantics.names import describe, source
@@ -253,6 +253,12 @@ class _Networks:
 
     def _needs(self, name: str, slack_us: float) -> float | None:
         """The least bandwidth at which a transfer takes no longer than its slack."""
+        start = self.program.instruction(name)
+        if is_slice_transfer(start):
+            modelled = self.us[name]
+            slower = self.step.estimates[name].us / modelled if modelled else 1.0
+            sent = slice_transfer(self.model, self.program, start)
+            return sent.needs_gbps(slack_us, self.model.gpus_per_host, slower)
 
         def fits(gbps: float) -> bool:
             return self._estimate(name, self._on(gbps, self.latency_us)).us <= slack_us

@@ -19,8 +19,10 @@ from slipstream.analyses.network.problems import (
     WAIT_SHARE,
     NetworkEvidence,
     NetworkProblem,
+    is_awaited,
     memory_registrations,
 )
+from slipstream.analyses.network.slack import SliceCollective
 from slipstream.machines.tpu.slices import is_slice_transfer
 from slipstream.profile.program import Instruction, Program
 from slipstream.units import format_bytes, format_time
@@ -28,7 +30,8 @@ from slipstream.units import format_bytes, format_time
 PROBLEM, FINE, UNKNOWN = "problem", "fine", "unknown"
 RECORDED, PREDICTED, NEITHER = "recorded", "predicted", "neither"
 RECORD = "record some steps on the slices (slipstream.capture), then: slipstream network DIR"
-_SAME_VALUE = ("bitcast", "reshape", "get-tuple-element")
+_SAME_VALUE = ("bitcast", "get-tuple-element")
+_COPIES = frozenset(("copy", "transpose", "reshape"))
 
 
 @dataclass(frozen=True)
@@ -196,32 +199,49 @@ def _no_hosts(traffic: _Traffic) -> _Verdict | None:
 
 def _device_copies(found: NetworkEvidence) -> str:
     """Copies on the device, which a simulation does show."""
-    events, names = found.profile.events, set()
+    events, names, count = found.profile.events, set(), 0
     for program in _programs(found):
-        copies = (copied_before(program, i) for i in program.scheduled if is_slice_transfer(i))
-        names |= {copy.name for copy in copies if copy is not None}
-    if not names:
+        for send in filter(is_slice_transfer, program.scheduled):
+            copies = copies_before(program, send)
+            names |= {copy.name for copy in copies}
+            count += bool(copies)
+    if not count:
         return ""
     wanted = [i for i, text in enumerate(events.texts) if text in names]
     rows = np.flatnonzero(np.isin(events["instruction"], wanted))
     us = float(events["duration_ps"][rows].sum()) / 1e6
-    count = _count(len(names), "value")
     return (
-        f". On the device, {count} {'is' if len(names) == 1 else 'are'} copied before being sent, "
-        f"in {format_time(us * 1e6)}: see slipstream diagnose"
+        f". On the device, {_count(count, 'value')} {'is' if count == 1 else 'are'} copied before "
+        f"being sent, in {format_time(us * 1e6)}: see slipstream diagnose"
     )
 
 
-def copied_before(program: Program, send: Instruction) -> Instruction | None:
-    """The copy on the device whose result is sent."""
-    if send.opcode != "send":
-        return None
-    operands = program.operands(send)
-    value = operands[0] if operands else None
-    while value is not None and value.opcode in _SAME_VALUE:
-        inner = program.operands(value)
-        value = inner[0] if inner else None
-    return value if value is not None and value.opcode in ("copy", "transpose") else None
+def copies_before(program: Program, send: Instruction) -> tuple[Instruction, ...]:
+    """The copies on the device that a sent value went through, the last first."""
+    found = []
+    value = _only_operand(program, send) if send.opcode == "send" else None
+    while value is not None:
+        if _is_copy(program, value):
+            found.append(value)
+        elif value.opcode not in _SAME_VALUE:
+            break
+        value = _only_operand(program, value)
+    return tuple(found)
+
+
+def _only_operand(program: Program, instruction: Instruction) -> Instruction | None:
+    """What it is computed from, if that is one value; a send also takes a token."""
+    operands = program.operands(instruction)
+    is_one = len(operands) == 1 or (instruction.opcode == "send" and len(operands) > 1)
+    return operands[0] if is_one else None
+
+
+def _is_copy(program: Program, value: Instruction) -> bool:
+    """Whether it only copies; a reshape that were free would be a bitcast by now."""
+    if value.opcode != "fusion":
+        return value.opcode in _COPIES
+    parts = {one.opcode for one in program.computations[value.called[0]].instructions}
+    return bool(parts & _COPIES) and parts <= _COPIES | {"parameter", "bitcast"}
 
 
 def _slack(traffic: _Traffic) -> NetworkProblem | _Verdict:
@@ -262,9 +282,7 @@ def _latency(traffic: _Traffic) -> NetworkProblem | _Verdict:
         return problem
     found, latency = traffic.found, traffic.latency
     if found.is_simulated:
-        assumed = f": {format_time(found.latency_us * 1e6)}" if found.latency_us else ""
-        how = "what longer ones would cost: slipstream predict --what-if network"
-        return UNKNOWN, f"the latency of a predicted step is an assumption{assumed}", how
+        return _predicted_latency(found)
     count = latency.all.count if latency is not None else 0
     if latency is None or count < FEWEST_TRANSFERS:
         text = f"{_count(count, 'transfer')} between slices; {FEWEST_TRANSFERS} are needed"
@@ -276,6 +294,73 @@ def _latency(traffic: _Traffic) -> NetworkProblem | _Verdict:
         unknown = "; whether they are always slow can't be told without the network's rate"
         return UNKNOWN, text + unknown, "name it: --slice-gbps GBPS (per host), or --on MACHINE"
     return FINE, text, ""
+
+
+def _predicted_latency(found: NetworkEvidence) -> NetworkProblem | _Verdict:
+    """Which latency the schedule of a predicted step has room for."""
+    machine = found.senders.machine
+    if machine is None or not found.collectives:
+        text = "the machine of this predicted step is not known here, nor its latency"
+        return UNKNOWN, text, "name the machine: --on MACHINE"
+    assumed_us = machine.network.latency_us
+    text = (
+        f"{_latest(found.collectives, assumed_us)}, each alone at "
+        f"{machine.host_network_bandwidth * 8 / 1e9:,.0f} Gb/s per host; the prediction assumes "
+        f"{format_time(assumed_us * 1e6)}"
+    )
+    late = [one for one in _late(found.collectives, assumed_us) if is_awaited(one, found)]
+    if not late or not found.is_waiting:
+        return FINE, text, ""
+    steps = max(len(found.profile.steps), 1)
+    return NetworkProblem(
+        "latency",
+        "transfers would be hidden on a network with less latency",
+        text,
+        sum(one.recv_done_us * one.occurrences for one in late) / steps,
+        "give them more time: increase overlap (see slack); and measure the network's latency",
+        "",
+        GUIDE,
+    )
+
+
+def _latest(found: Sequence[SliceCollective], assumed_us: float) -> str:
+    """`2 of 4 transfers stay hidden up to 14 ms of latency (the least: …), … at no latency`."""
+    hidden = [one for one in found if _latency_of(one) >= assumed_us]
+    late = _late(found, assumed_us)
+    never = [one for one in found if one.hidden_to_latency_us is None]
+    parts: list[tuple[str, bool, str]] = []
+    if hidden:
+        least = min(hidden, key=_latency_of)
+        count = _count(len(found), "transfer")
+        every = count if len(hidden) == len(found) else f"{len(hidden)} of {count}"
+        which = f" (the least: {least.title})" if len(found) > 1 else f" ({least.title})"
+        upto = f"up to {format_time(_latency_of(least) * 1e6)} of latency{which}"
+        parts.append((every, len(hidden) > 1, upto))
+    if late:
+        most = format_time(max(_latency_of(one) for one in late) * 1e6)
+        upto = f"only up to {most}{' at most' if len(late) > 1 else ''}"
+        parts.append((_named(late), len(late) > 1, upto))
+    if never:
+        parts.append((_named(never), len(never) > 1, "at no latency"))
+    (subject, are_many, where), *others = parts
+    first = f"{subject} {'stay' if are_many else 'stays'} hidden {where}"
+    return ", ".join([first, *(f"{who} {upto}" for who, _, upto in others)])
+
+
+def _late(found: Sequence[SliceCollective], assumed_us: float) -> list[SliceCollective]:
+    """Those that a network with less latency would hide."""
+    return [one for one in found if 0 <= _latency_of(one) < assumed_us]
+
+
+def _latency_of(one: SliceCollective) -> float:
+    """Up to which it is hidden; below zero if at none."""
+    return one.hidden_to_latency_us if one.hidden_to_latency_us is not None else -1.0
+
+
+def _named(found: Sequence[SliceCollective]) -> str:
+    """`all-reduce.13_0 (∂w1) and 3 more`."""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{found[0].title}{more}"
 
 
 def _hlo_dump(traffic: _Traffic) -> _Verdict:

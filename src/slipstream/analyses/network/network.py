@@ -24,9 +24,10 @@ from slipstream.analyses.network.guide import GuideAnswer, guide_answers, joined
 from slipstream.analyses.network.latency import Latency, arrivals, latency
 from slipstream.analyses.network.links import BINS, Link, Region, Series, StepsWindow, capacity_of
 from slipstream.analyses.network.problems import NetworkEvidence, NetworkProblem, network_problems
-from slipstream.analyses.network.slack import SliceCollective, slice_collectives
+from slipstream.analyses.network.slack import Senders, SliceCollective, slice_collectives
 from slipstream.errors import BadInput
 from slipstream.inline import Inline
+from slipstream.machines.jitter import slowest
 from slipstream.machines.machine import Machine
 from slipstream.machines.tpu.slices import is_slice_transfer, slices_of
 from slipstream.profile.profile import Profile
@@ -59,6 +60,11 @@ class Network(Inline):
     notes: tuple[str, ...]
     """what the figures assume, and what is unknown"""
 
+    @property
+    def hides_by_latency(self) -> bool:
+        """Whether the latency is known up to which each collective is hidden: of a prediction."""
+        return any(one.hidden_to_latency_us is not None for one in self.collectives)
+
 
 def network(
     profile: Profile, machine: Machine | None = None, slice_gbps: float | None = None
@@ -85,7 +91,8 @@ def network(
         regions += one.regions()
         full += one.full.tolist() if link == DCN else []
     slices = _slices(profile)
-    collectives = slice_collectives(profile, slices)
+    senders = _senders(profile, assumed if machine is not None or simulated else None, stated)
+    collectives = slice_collectives(profile, slices, senders)
     arrived = arrivals(profile, window.start, window.end)
     evidence = NetworkEvidence(
         profile=profile,
@@ -97,9 +104,8 @@ def network(
         arrivals=arrived,
         capacity=capacity,
         saturated=sorted((start, end) for start, end in full),
-        devices_per_host=_devices_per_host(profile, assumed),
+        senders=senders,
         is_simulated=simulated,
-        latency_us=assumed.network.latency_us if simulated and assumed is not None else None,
     )
     is_sliced = bool(len(profile.transfers)) or simulated
     troubles = network_problems(evidence) if is_sliced else ()
@@ -146,11 +152,18 @@ def with_prediction(
     return replace(found, guide=joined_answers(found.guide, other.guide))
 
 
-def _devices_per_host(profile: Profile, machine: Machine | None) -> int:
-    """Of a recording, as many as were recorded; a simulation shows one of them."""
+def _senders(profile: Profile, machine: Machine | None, stated: float | None) -> Senders:
+    """What carries the transfers; `stated` are bytes per second of a host's network."""
+    if machine is None or machine.kind != "tpu":
+        machine = None
+    elif stated is not None:
+        fabric = replace(machine.network, bandwidth=stated / machine.gpus_per_host)
+        machine = replace(machine, network=fabric)
     if is_simulated(profile) and machine is not None:
-        return machine.gpus_per_host
-    return max(Counter(device.host for device in profile.devices).values(), default=1)
+        return Senders(machine.gpus_per_host, machine, slowest(machine), is_predicted=True)
+    # A simulation shows one of a host's devices, a recording all of them.
+    devices = max(Counter(device.host for device in profile.devices).values(), default=1)
+    return Senders(devices, machine)
 
 
 def _program_names(profile: Profile) -> set[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.analyses.network.latency import Arrivals
-from slipstream.analyses.network.slack import SliceCollective
+from slipstream.analyses.network.slack import Senders, SliceCollective
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
 from slipstream.profile.timeline.intervals import IntervalUnion
@@ -68,11 +68,8 @@ class NetworkEvidence:
     """bytes per second that a host's network carries, in one direction"""
     saturated: Sequence[tuple[float, float]]
     """intervals in which the network was saturated"""
-    devices_per_host: int = 1
-    """that send at once over a host's network"""
+    senders: Senders = Senders()
     is_simulated: bool = False
-    latency_us: float | None = None
-    """that a simulation assumed"""
 
     @property
     def waits_us(self) -> float:
@@ -186,11 +183,17 @@ def _small_slack(found: NetworkEvidence) -> NetworkProblem | None:
 
 def _is_short(one: SliceCollective, found: NetworkEvidence) -> bool:
     """Whether it waits and its slack is shorter than its bytes need, or than its wait."""
-    if one.recv_done_us * one.occurrences < 0.1 * found.waits_us * len(found.profile.steps):
+    if not is_awaited(one, found):
         return False
     if found.capacity and one.bytes is not None:
-        return one.slack_us < one.bytes * found.devices_per_host / found.capacity * 1e6
+        return one.needs_gbps is None or one.needs_gbps * 1e9 / 8 > found.capacity
     return one.slack_us < one.recv_done_us
+
+
+def is_awaited(one: SliceCollective, found: NetworkEvidence) -> bool:
+    """Whether a good part of the waits is its own."""
+    waited = one.recv_done_us * one.occurrences
+    return waited > 0 and waited >= 0.1 * found.waits_us * len(found.profile.steps)
 
 
 def _bandwidth(found: NetworkEvidence) -> NetworkProblem | None:

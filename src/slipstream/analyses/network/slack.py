@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.machines.tpu.slices import RENDEZVOUS, TRANSFER_TYPE, sent_share
+from slipstream.machines.machine import Machine
+from slipstream.machines.tpu.slices import RENDEZVOUS, TRANSFER_TYPE, sent_share, transfer_of
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -54,7 +55,14 @@ class SliceCollective:
     bytes: float | None
     """bytes that one device sends; None if the buffer is unknown"""
     required_gbps: float | None
-    """gigabits per second that would transmit it within its slack; None if it has none"""
+    """of one device, to transmit it within its slack, as in XProf: without latency and what else
+    it passes; None if it has no slack"""
+    needs_gbps: float | None
+    """of a host, in one direction: from there on it takes no longer than its slack, if it has the
+    network to itself; None if latency or the host's link take longer, or its bytes are unknown"""
+    hidden_to_latency_us: float | None
+    """of a prediction: up to which it takes no longer than its slack, with the network to itself;
+    None if it takes longer even without latency, or if the machine or its bytes are unknown"""
     moves: str = ""
     """whose gradient (`∂w1`) or which argument it moves; otherwise the operation that computed its
     values; empty if unknown"""
@@ -107,7 +115,23 @@ class _Operations:
         return cls(device, instruction, start, duration, max(len(steps), 1))
 
 
-def slice_collectives(profile: Profile, slices: int | None) -> tuple[SliceCollective, ...]:
+@dataclass(frozen=True)
+class Senders:
+    """What carries the transfers of a host."""
+
+    devices: int = 1
+    """of a host: they send at once"""
+    machine: Machine | None = None
+    """None if latency and the host's link are unknown"""
+    slower: float = 1.0
+    """how much longer its transfers take than modelled"""
+    is_predicted: bool = False
+    """whether the machine's latency is that of the transfers"""
+
+
+def slice_collectives(
+    profile: Profile, slices: int | None, senders: Senders | None = None
+) -> tuple[SliceCollective, ...]:
     """Every collective between slices, longest stall first."""
     found = []
     collectives = _collectives(profile)
@@ -116,7 +140,7 @@ def slice_collectives(profile: Profile, slices: int | None) -> tuple[SliceCollec
     for name, named in collectives:
         times = _Occurrences(operations, named, index)
         if times.count:
-            found.append(times.result(name, slices))
+            found.append(times.result(name, slices, senders or Senders()))
     return tuple(sorted(found, key=lambda one: -one.per_step_us))
 
 
@@ -188,7 +212,7 @@ class _Occurrences:
         union = IntervalUnion.of(operations.start_ps[own], operations.duration_ps[own])
         return np.asarray(last - first - union.covered(first, np.maximum(last, first)))
 
-    def result(self, name: str, slices: int | None) -> SliceCollective:
+    def result(self, name: str, slices: int | None, senders: Senders) -> SliceCollective:
         starts = {part: np.concatenate(found) for part, found in self.starts.items()}
         mean = {part: float(np.concatenate(x).mean()) / 1e6 for part, x in self.lengths.items()}
         last = starts["recv-done"] + np.concatenate(self.lengths["recv-done"])
@@ -196,6 +220,7 @@ class _Occurrences:
         kind = str(self.named.send.attributes.get(TRANSFER_TYPE, ""))
         size = self._bytes(kind, slices)
         stall = sum(mean.values())
+        needs, latest = _limits(size, max(slack, 0.0), senders)
         return SliceCollective(
             name=name,
             transfer_type=kind,
@@ -211,6 +236,8 @@ class _Occurrences:
             per_step_us=stall * self.count / self.operations.steps,
             bytes=size,
             required_gbps=size * 8 / slack / 1e3 if size is not None and slack > 0 else None,
+            needs_gbps=needs,
+            hidden_to_latency_us=latest,
             moves=_moves(self.named.program, self.named.send),
             source=source(self.named.program, self.named.send),
         )
@@ -221,3 +248,16 @@ class _Occurrences:
         done = program.instruction(self.named.parts["recv-done"])
         size = max((leaf.bytes for leaf in done.shape.leaves()), default=0)
         return size * sent_share(kind, slices) if size and slices else None
+
+
+def _limits(
+    size: float | None, slack_us: float, senders: Senders
+) -> tuple[float | None, float | None]:
+    """The least bandwidth and the longest latency that hide a transfer."""
+    if size is None:
+        return None, None
+    sent = transfer_of(size, senders.machine)
+    needs = sent.needs_gbps(slack_us, senders.devices, senders.slower)
+    if not senders.is_predicted:
+        return needs, None
+    return needs, sent.longest_latency_us(slack_us, senders.slower)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.network.guide import copied_before
+from slipstream.analyses.network.guide import copies_before
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.machines.tpu.slices import is_slice_transfer, receive_of
@@ -136,8 +136,7 @@ _EARLIER = Remedy(
 def _copies(evidence: Evidence, program: Program, found: list[_Transfer]) -> Iterator[Finding]:
     copies = {}
     for one in found:
-        copy = copied_before(program, one.send)
-        if copy is not None:
+        for copy in copies_before(program, one.send):
             took = _us(evidence, copy.name)
             if took:
                 copies[copy.name] = (copy, one, took)

@@ -34,6 +34,26 @@ class SliceTransfer:
     def us(self) -> float:
         return max(self.host_us, self.network_us) + self.latency_us
 
+    def needs_gbps(self, slack_us: float, devices: int, slower: float = 1.0) -> float | None:
+        """The bandwidth of a host from which on it takes no longer than its slack.
+
+        In one direction, with the network to itself; the host's `devices` all send at once.
+        `slower` is how much longer it takes than modelled. None if latency or the host's link
+        take longer than the slack, at any bandwidth.
+        """
+        left_us = slack_us / slower - self.latency_us
+        if left_us <= 0 or self.host_us > left_us:
+            return None
+        return self.bytes * devices * 8 / left_us / 1e3
+
+    def longest_latency_us(self, slack_us: float, slower: float = 1.0) -> float | None:
+        """The latency up to which it takes no longer than its slack, with the network to itself.
+
+        None if it takes longer even without latency.
+        """
+        found = slack_us - slower * self.us + self.latency_us
+        return found if found >= 0 else None
+
 
 def is_slice_transfer(instruction: Instruction) -> bool:
     """Whether it is a send or receive of Megascale, or the end of one."""
@@ -53,7 +73,13 @@ def slice_transfer(machine: Machine, program: Program, send: Instruction) -> Sli
     """The transfer that a send begins."""
     kind = str(send.attributes.get(TRANSFER_TYPE, ""))
     buffer = buffer_bytes((receive_of(program, send) or send).shape)
-    sent = buffer * sent_share(kind, machine.slices)
+    return transfer_of(buffer * sent_share(kind, machine.slices), machine)
+
+
+def transfer_of(sent: float, machine: Machine | None) -> SliceTransfer:
+    """The transfer of so many bytes; without a machine, its links and latency take no time."""
+    if machine is None:
+        return SliceTransfer(sent, 0.0, 0.0, 0.0)
     return SliceTransfer(
         bytes=sent,
         host_us=1e6 * sent / machine.tpu.host_bandwidth,

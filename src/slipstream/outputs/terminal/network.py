@@ -61,7 +61,7 @@ def render_network(found: Network, width: int = WIDTH) -> Text:
     if found.regions:
         lines += [("", ""), *_regions(found, width)]
     if found.collectives:
-        lines += [("", ""), *_collectives(found.collectives, width)]
+        lines += [("", ""), *_collectives(found.collectives, found.hides_by_latency, width)]
     if found.latency is not None:
         lines += [("", ""), *_latency(found.latency, width)]
     lines += _guide(found.guide, width)
@@ -143,13 +143,16 @@ def _regions(found: Network, width: int) -> list[Line]:
     return lines
 
 
-def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
+def _collectives(
+    found: Sequence[SliceCollective], hides_by_latency: bool, width: int
+) -> list[Line]:
+    """In a predicted step the stall is the recv-done; the latency that would hide it is known."""
     columns = [
         TextColumn("collective", min_width=12),
         TextColumn("of", min_width=8),
         TextColumn("slack", right=True),
         TextColumn("recv-done", right=True),
-        TextColumn("stall/step", right=True),
+        TextColumn("hidden to" if hides_by_latency else "stall/step", right=True),
         TextColumn("bytes", right=True),
         TextColumn("needs Gb/s", right=True),
     ]
@@ -158,10 +161,10 @@ def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
             one.name,
             one.moves or one.transfer_type.lower().replace("_", "-"),
             time_text(one.slack_us),
-            time_text(one.recv_done_us) if one.recv_done_us else "0",
-            time_text(one.per_step_us) if one.per_step_us else "0",
+            _time(one.recv_done_us),
+            _hidden_to(one) if hides_by_latency else _time(one.per_step_us),
             format_bytes(one.bytes) if one.bytes is not None else "–",
-            f"{one.required_gbps:.1f}" if one.required_gbps is not None else "–",
+            f"{one.needs_gbps:,.1f}" if one.needs_gbps is not None else "–",
         )
         for one in found[:MAX_COLLECTIVES]
     ]
@@ -169,7 +172,21 @@ def _collectives(found: Sequence[SliceCollective], width: int) -> list[Line]:
     lines: list[Line] = [(heading, "dim"), *((line, "") for line in body)]
     if left := len(found) - len(rows):
         lines.append((f"… and {left} more: --json", "dim"))
+    if hides_by_latency:
+        text = "hidden to: the latency up to which a transfer, alone on the network, is hidden"
+        lines += [(line, "dim") for line in paragraph(text, width)]
+    if any(one.bytes is not None and one.needs_gbps is None for one in found):
+        text = "–: at no bandwidth, or at no latency: the slack is too short"
+        lines += [(line, "dim") for line in paragraph(text, width)]
     return lines
+
+
+def _hidden_to(one: SliceCollective) -> str:
+    return time_text(one.hidden_to_latency_us) if one.hidden_to_latency_us is not None else "–"
+
+
+def _time(us: float) -> str:
+    return time_text(us) if us else "0"
 
 
 def _latency(latency: Latency, width: int) -> list[Line]:

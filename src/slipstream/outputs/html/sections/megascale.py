@@ -66,7 +66,7 @@ def _item(one: GuideAnswer, result: Network, what_if: NetworkWhatIf | None) -> H
 def _shown(code: str, result: Network, what_if: NetworkWhatIf | None) -> list[Html]:
     """What belongs to the answer of a question."""
     if code == "small-slack" and result.collectives:
-        return [_collectives(result.collectives)]
+        return [_collectives(result.collectives, result.hides_by_latency)]
     if code == "bandwidth":
         return [series_chart(one, result) for one in result.series if one.link == DCN]
     if code == "latency":
@@ -77,7 +77,7 @@ def _shown(code: str, result: Network, what_if: NetworkWhatIf | None) -> list[Ht
     return []
 
 
-def _collectives(found: Sequence[SliceCollective]) -> Html:
+def _collectives(found: Sequence[SliceCollective], hides_by_latency: bool) -> Html:
     columns = [
         TableColumn("Between slices"),
         TableColumn("Source", is_wide=True),
@@ -86,7 +86,8 @@ def _collectives(found: Sequence[SliceCollective]) -> Html:
         number("recv-done", wide=True),
         number("Stall per step"),
         number("Bytes", wide=True),
-        number("Needs, Gbit/s", wide=True),
+        number("Needs, Gbit/s per host", wide=True),
+        *((number("Hidden to, latency", wide=True),) if hides_by_latency else ()),
     ]
     rows: list[Row] = [
         [
@@ -97,7 +98,8 @@ def _collectives(found: Sequence[SliceCollective]) -> Html:
             us_cell(one.recv_done_us),
             us_cell(one.per_step_us),
             bytes_cell(one.bytes),
-            f"{one.required_gbps:.1f}" if one.required_gbps is not None else "–",
+            f"{one.needs_gbps:,.1f}" if one.needs_gbps is not None else "–",
+            *((us_cell(one.hidden_to_latency_us),) if hides_by_latency else ()),
         ]
         for one in found
     ]
