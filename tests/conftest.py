@@ -59,6 +59,7 @@ LONGEST = (
     "tune/search/test_screen.py",  # 25
     "plan/search/test_bounds.py",  # 25
     "compiler/test_combinations.py",  # 20
+    "diagnosis/rules/test_compiled_slices.py",  # 20
     "compiler/test_compile.py",  # 24
     "browser/test_report.py",  # 22
     "browser/test_plan.py",  # 25

@@ -172,7 +172,8 @@ _UNCOPIED = Remedy(
     "code",
     "jax.lax.with_sharding_constraint(grads, …)",
     "produce gradients in the layout and sharding in which they are sent: a value that is "
-    "transposed or resharded is copied first",
+    "transposed or resharded is copied first; a psum_scatter copies nothing if it splits a leading "
+    "axis of its own, g.reshape(slices, …)",
 )
 
 
