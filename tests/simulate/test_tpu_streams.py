@@ -21,6 +21,8 @@ from slipstream.machines.jitter import slowest
 from slipstream.machines.machine import Machine
 from slipstream.machines.topology import machine
 from slipstream.outputs.html.sections.network import network_section
+from slipstream.outputs.html.sections.prediction import prediction_section
+from slipstream.outputs.terminal.compiled.predict import render_predictions
 from slipstream.outputs.xplane_writer import write_timeline
 from slipstream.profile.program import Program
 from slipstream.profile.semantics.backend_config import estimated_cycles
@@ -58,12 +60,20 @@ def test_a_step_is_between_its_bound_and_the_sum_of_its_parts(name: str, spec: s
     assert found.low_us < found.step_us < found.high_us
     assert 0.1 < (found.mfu or 0) < 1
     # What has no model is named, with its share.
-    assert found.basis["modelled"] > 0.99
+    assert found.basis["compiler"] + found.basis["modelled"] > 0.99
+    assert found.basis["compiler"] > 0.4
     assert {kernel.name for kernel in found.unknown} == {
         "gather p.embedding",
         "gather, scatter ∂p.embedding",
         "sort",
     }
+
+
+def test_the_screen_says_what_the_compiler_estimated() -> None:
+    lines = render_predictions([prediction_of(*SLICES)]).plain.splitlines()
+    assert "basis of the times: 63% XLA's own cycles, 37% modelled, <1% default" in lines
+    page = str(prediction_section([prediction_of(*SLICES)]).body)
+    assert "63% XLA&#x27;s own cycles" in page or "63% XLA's own cycles" in page
 
 
 def test_the_compilers_cycles_are_times_of_the_chips_clock() -> None:
@@ -74,7 +84,7 @@ def test_the_compilers_cycles_are_times_of_the_chips_clock() -> None:
     found = step.estimates["fusion.177"]
     # Slices wait for each other.
     assert found.us == pytest.approx(cycles / on.tpu.clock_hz * 1e6 * slowest(on))
-    assert (found.basis, found.kind) == ("modelled", "gemm")
+    assert (found.basis, found.kind) == ("compiler", "gemm")
     assert found.why == "4,172,128 cycles at 1.5 GHz, XLA's estimate"
 
 

@@ -153,7 +153,7 @@ def _cost_errors(
 
 def _error_kind(estimate: Estimate) -> str:
     """What an estimate's error depends on: its basis, and the kind of a modelled kernel."""
-    if estimate.basis == "modelled":
+    if estimate.basis in ("modelled", "compiler"):
         return estimate.kind
     return "default" if estimate.basis == "default" else "recorded"
 

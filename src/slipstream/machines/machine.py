@@ -14,9 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from slipstream.errors import BadInput
 
-BASES = ("measured", "calibrated", "modelled", "default")
+BASES = ("measured", "calibrated", "compiler", "modelled", "default")
 """the basis of a cost, best first: a profile of this program, measurements of this machine's
-kernels or links, a model with published figures, or a guess"""
+kernels or links, the cycles that XLA:TPU wrote into the program, a model with published figures,
+or a guess"""
+BASIS_NAMES = {"compiler": "XLA's own cycles"}
+"""what people read, where it is not the basis itself"""
 
 
 @dataclass(frozen=True)

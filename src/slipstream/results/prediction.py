@@ -84,7 +84,7 @@ class Prediction(Inline):
     """model FLOP utilisation, as in `Roofline`: without recomputation"""
     bounds: Bounds
     basis: Mapping[str, float]
-    """the share of the time that is measured, calibrated, modelled or a default"""
+    """the share of the time by what it rests on (`machines.machine.BASES`), the best first"""
     waits: tuple[WorstWait, ...]
     """all of them, the longest first"""
     messages: tuple[Notice, ...] = ()

@@ -51,14 +51,14 @@ HBM, PCIE = 2.765e12, 16e9
 @pytest.mark.parametrize(
     ("name", "us", "basis", "kind"),
     [
-        ("known", 1000, "modelled", "fusion"),
+        ("known", 1000, "compiler", "fusion"),
         ("fetch", SIZE / HBM * 1e6, "modelled", "copy"),
         ("within", 2 * SIZE / HBM * 1e6, "modelled", "copy"),
         ("out", SIZE / PCIE * 1e6, "modelled", "copy"),
         ("rows", 2 * 1024 * 8192 * 2 / HBM / 0.9 * 1e6, "default", "fusion"),
         # Cycles without a model are at most what an operation takes.
         ("adding", 3 * SIZE / HBM / 0.9 * 1e6, "modelled", "fusion"),
-        ("quick", 10, "modelled", "fusion"),
+        ("quick", 10, "compiler", "fusion"),
         ("stated", 1000, "modelled", "kernel"),
         ("silent", 2 * SIZE / HBM * 1e6, "default", "kernel"),
         ("scalar", 0, "modelled", "fusion"),

@@ -93,7 +93,7 @@ def tpu_estimate(machine: Machine, program: Program, instruction: Instruction) -
     if own is not None and own.us < us:
         return replace(own, basis="modelled")
     why = f"{cycles:,} cycles at {clock / 1e9:.3g} GHz, XLA's estimate"
-    return Estimate(us, "modelled", kind, why)
+    return Estimate(us, "compiler", kind, why)
 
 
 def _copy(machine: Machine, program: Program, start: Instruction) -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.analyses.summary import StepTimes
+from slipstream.machines.machine import BASIS_NAMES
 from slipstream.outputs.formatting import (
     band_text,
     file_name,
@@ -40,7 +41,7 @@ from slipstream.results.prediction import Prediction
 from slipstream.results.what_if import NetworkCase, NetworkTransfer, NetworkWhatIf
 from slipstream.units import format_bytes
 
-BASES = {"measured": "p0", "calibrated": "p1", "modelled": "p2", "default": "p4"}
+BASES = {"measured": "p0", "calibrated": "p1", "compiler": "p3", "modelled": "p2", "default": "p4"}
 
 
 def prediction_section(predictions: Sequence[Prediction]) -> Section:
@@ -170,7 +171,7 @@ def _basis(predictions: Sequence[Prediction]) -> Html:
     made = [tag("h3", "Basis of the times")]
     for one in predictions:
         parts = [
-            BarPart(name, share, BASES.get(name, "p3"), share_text(share, 0))
+            BarPart(BASIS_NAMES.get(name, name), share, BASES[name], share_text(share, 0))
             for name, share in one.basis.items()
             if share > 0
         ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from slipstream.machines.machine import BASIS_NAMES
 from slipstream.outputs.formatting import (
     band_text,
     clock_text,
@@ -173,7 +174,10 @@ def _scaling(first: Prediction, other: Prediction) -> str:
 def _basis(predictions: Sequence[Prediction], width: int) -> list[str]:
     said = []
     for prediction in predictions:
-        parts = [f"{share_text(share, 0)} {basis}" for basis, share in prediction.basis.items()]
+        parts = [
+            f"{share_text(share, 0)} {BASIS_NAMES.get(basis, basis)}"
+            for basis, share in prediction.basis.items()
+        ]
         text = ", ".join(parts) or "nothing runs"
         if text not in said:
             said.append(text)
