@@ -88,6 +88,16 @@ PROGRAM = {
             "source": str,
         }
     ],
+    "megacore": Either(
+        (
+            {
+                "both_cores": int,
+                "one_core": TEXTS,
+                "all_reduces": [{"instruction": str, "bytes": int, "executions": int | None}],
+            },
+            type(None),
+        )
+    ),
 }
 PREDICTION = Record(
     Prediction,

@@ -90,6 +90,7 @@ def test_a_program_as_json():
             {"instruction": "while.3", "trip_count": 12, "body_instructions": 2, "source": ""},
             {"instruction": "while.4", "trip_count": None, "body_instructions": None, "source": ""},
         ],
+        "megacore": None,
     }
     assert dumps(program_json(program())).startswith("{")
 

@@ -27,6 +27,7 @@ from slipstream.profile.semantics.backend_config import (
     TPU_KERNEL,
     estimated_cycles,
     has_cost_model,
+    megacore,
     stated_work,
 )
 from slipstream.profile.semantics.categories import category
@@ -92,8 +93,21 @@ def tpu_estimate(machine: Machine, program: Program, instruction: Instruction) -
     us = cycles / clock * 1e6
     if own is not None and own.us < us:
         return replace(own, basis="modelled")
-    why = f"{cycles:,} cycles at {clock / 1e9:.3g} GHz, XLA's estimate"
+    why = (
+        f"{cycles:,} cycles at {clock / 1e9:.3g} GHz, XLA's estimate{_cores(machine, instruction)}"
+    )
     return Estimate(us, "compiler", kind, why)
+
+
+def _cores(machine: Machine, instruction: Instruction) -> str:
+    if machine.tpu.cores == 1:
+        return ""
+    split = megacore(instruction)
+    if split is None:
+        return ", on one core"
+    if not split.all_reduce_bytes:
+        return ", on both cores"
+    return f", on both cores, which add up {format_bytes(split.all_reduce_bytes)}"
 
 
 def _copy(machine: Machine, program: Program, start: Instruction) -> Estimate:

@@ -21,6 +21,7 @@ from slipstream.outputs.terminal.layout import (
     wrap,
 )
 from slipstream.profile.program import Instruction, Program
+from slipstream.profile.semantics.backend_config import estimated_cycles, megacore
 from slipstream.units import format_bytes
 
 
@@ -61,6 +62,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "opcodes": dict(_opcodes(program)),
         "collectives": [_collective(program, found) for found in _collectives(program)],
         "loops": [_loop(program, found) for found in _loops(program)],
+        "megacore": _megacore(program),
     }
 
 
@@ -74,6 +76,7 @@ def render_program(program: Program, width: int = WIDTH) -> Text:
     lines += ["", "collectives"] + (_collective_lines(collectives, width) or ["  none"])
     loops = [_loop(program, found) for found in _loops(program)]
     lines += ["", "loops"] + (_loop_lines(loops, width) or ["  none"])
+    lines += _megacore_lines(program, width)
     return Text("\n".join(lines))
 
 
@@ -131,6 +134,43 @@ def _loop(program: Program, found: Instruction) -> dict[str, Any]:
         "body_instructions": len(body.instructions) if body else None,
         "source": _source(found),
     }
+
+
+def _megacore(program: Program) -> dict[str, Any] | None:
+    """What runs on both TensorCores of a device, of what XLA:TPU states the cycles."""
+    known = [found for found in program.runnable if estimated_cycles(found) is not None]
+    split = {found.name: cores for found in known if (cores := megacore(found)) is not None}
+    if not split:
+        return None
+    return {
+        "both_cores": len(split),
+        "one_core": [found.name for found in known if found.name not in split],
+        "all_reduces": [
+            {
+                "instruction": name,
+                "bytes": cores.all_reduce_bytes,
+                "executions": program.executions(name),
+            }
+            for name, cores in split.items()
+            if cores.all_reduce_bytes
+        ],
+    }
+
+
+def _megacore_lines(program: Program, width: int) -> list[str]:
+    found = _megacore(program)
+    if found is None:
+        return []
+    parts = [f"{plural(found['both_cores'], 'instruction')} on both TensorCores"]
+    if found["one_core"]:
+        opcodes = Counter(program.instruction(name).opcode for name in found["one_core"])
+        named = ", ".join(f"{opcode} {count}" for opcode, count in opcodes.most_common())
+        parts.append(f"{len(found['one_core'])} on one ({named})")
+    summed = found["all_reduces"]
+    if summed:
+        moved = sum(one["bytes"] * (one["executions"] or 1) for one in summed)
+        parts.append(f"{len(summed)} add up partial results of the cores: {format_bytes(moved)}")
+    return ["", "megacore", *wrap(parts, width, indent="  ")]
 
 
 def _source(found: Instruction) -> str:

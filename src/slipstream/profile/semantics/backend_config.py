@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from slipstream.profile.program import Instruction
+
+
+@dataclass(frozen=True)
+class Megacore:
+    """How XLA:TPU splits an instruction between the two TensorCores of a device (v4, v5p).
+
+    Its estimated cycles are those of both cores together.
+    """
+
+    split_dimension: int
+    """of its iterations, which cover results and what is summed over"""
+    all_reduce_bytes: int = 0
+    """partial results that the cores add up between them, where a sum is split"""
 
 
 def backend_config(instruction: Instruction, key: str) -> dict[str, Any]:
@@ -40,6 +54,19 @@ def estimated_cycles(instruction: Instruction) -> int | None:
 def has_cost_model(instruction: Instruction) -> bool:
     """Whether XLA:TPU's estimate is that of a model; without one it follows the elements alone."""
     return "COST_MODEL_TYPE_INVALID" not in instruction.backend_config
+
+
+def megacore(instruction: Instruction) -> Megacore | None:
+    """How an instruction is split between two TensorCores; None if it is not."""
+    if "megacore_config" not in instruction.backend_config:
+        return None
+    stated = backend_config(instruction, "megacore_config")
+    names = ("megacore_split_dim", "megacore_allreduce_bytes")
+    split, moved = (str(stated.get(name, "")) for name in names)
+    if not (split.isdecimal() and len(split) < 4):
+        return None
+    is_known = moved.isdecimal() and len(moved) < 19
+    return Megacore(int(split), int(moved) if is_known else 0)
 
 
 def stated_work(instruction: Instruction) -> dict[str, int]:
