@@ -18,6 +18,8 @@ from slipstream.compiler.workers import Workers
 from slipstream.errors import BadInput, Missing
 from slipstream.machines.topology import machine
 from slipstream.outputs.terminal.compiled.compile import render_compile
+from slipstream.profile.semantics.attention import attention_of
+from slipstream.profile.semantics.backend_config import TPU_KERNEL
 
 KERNELS = """
 import jax, jax.numpy as jnp
@@ -47,6 +49,18 @@ def lanes(devices):
 
 def too_big(devices):
     return lambda x: x + 1, jax.ShapeDtypeStruct((40, 1024, 1024, 1024), jnp.int8)
+"""
+ATTENTION = """
+import jax, jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+
+def build(devices):
+    def loss(x):
+        return sum(
+            jnp.sum(flash_attention(x, x, x, causal=causal).astype(jnp.float32))
+            for causal in (False, True)
+        )
+    return jax.grad(loss), jax.ShapeDtypeStruct((1, 1, 256, 128), jnp.bfloat16)
 """
 REFUSED = {
     "triton": "has a Pallas kernel for Triton, which is for GPUs only; on TPUs use",
@@ -182,6 +196,20 @@ def test_temporaries_that_are_never_alive_at_once_need_no_memory():
     assert memory_of(stats, "cuda")["temporaries_bytes"] == 18280803328
     stats.peak_memory_in_bytes = 10**12
     assert memory_of(stats, "tpu")["temporaries_bytes"] == 18280803328
+
+
+@needs_libtpu
+def test_the_code_of_flash_attention_says_whether_it_has_a_mask(tmp_path):
+    (tmp_path / "attention.py").write_text(ATTENTION)
+    program = compilation(f"{tmp_path / 'attention.py'}:build", on="v5e-1").program
+    calls = [one for one in program.runnable if one.custom_call_target == TPU_KERNEL]
+    found = [
+        attention_of(call, [operand.shape for operand in program.operands(call)]) for call in calls
+    ]
+    # Forward, and both parts of the backward pass.
+    assert sorted((one.products, one.is_causal) for one in found if one) == [
+        *((2, False), (2, True), (3, False), (3, True), (4, False), (4, True)),
+    ]
 
 
 def test_libtpu_may_be_missing(monkeypatch):

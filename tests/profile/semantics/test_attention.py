@@ -1,5 +1,8 @@
 """What calls of fused attention compute."""
 
+import base64
+import json
+
 import pytest
 
 from slipstream.profile.semantics.attention import Attention, attention_of
@@ -107,3 +110,27 @@ def test_attention_of_pallas_kernels_for_tpus(name: str, products: int, said: st
     assert flops(itself, itself.instruction(name)) == flops(program, call)
     assert describe(program, call) == said
     assert category(program, call) == ("attention" if products else "custom call")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "is_causal"),
+    [
+        ("flash_attention.3", b"ML\xefR\x01 arith.cmpi tpu.iota tpu.matmul", True),
+        ("flash_attention.3", b"ML\xefR\x01 arith.cmpi tpu.matmul", False),
+        ("flash_mha_bwd_dq_block_q_512.1", b"ML\xefR\x01 tpu.matmul", False),
+        # What can't be read says nothing; masks of splash attention may be arrays.
+        ("flash_attention.3", b"other code", True),
+        ("splash_mha_bwd.7", b"ML\xefR\x01 tpu.matmul", True),
+    ],
+)
+def test_a_flash_attention_without_indices_has_no_causal_mask(
+    name: str, body: bytes, is_causal: bool
+) -> None:
+    text = PALLAS.format(name=name).replace("1024", "2048")
+    config = json.dumps({"custom_call_config": {"body": base64.b64encode(body).decode()}})
+    target = 'custom_call_target="tpu_custom_call"'
+    program = program_from_text(text.replace(target, f"{target}, backend_config={config}"))
+    call = program.instruction(name)
+    found = attention_of(call, [operand.shape for operand in program.operands(call)])
+    assert found is not None
+    assert found.is_causal == is_causal

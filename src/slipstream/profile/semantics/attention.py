@@ -11,6 +11,7 @@ from slipstream.profile.semantics.backend_config import (
     TPU_KERNEL,
     backend_config,
     call_attributes,
+    kernel_code,
 )
 from slipstream.profile.shapes import Shape
 
@@ -78,8 +79,8 @@ def attention_of(call: Instruction, operands: Sequence[Shape]) -> Attention | No
 def _of_pallas(call: Instruction, operands: Sequence[Shape]) -> Attention | None:
     """JAX's flash and splash attention for TPUs, by the names of their kernels.
 
-    They don't say what they mask: from a sequence to itself, a causal mask is assumed, as decoders
-    have it.
+    From a sequence to itself, a causal mask is assumed, as decoders have it; flash attention whose
+    code has no indices (`iota`) can't have one.
     """
     name = f"{call.op_name} {call.name}".lower()
     shapes = [shape for shape in operands if len(shape.dims) in (3, 4) and shape.is_float]
@@ -96,9 +97,14 @@ def _of_pallas(call: Instruction, operands: Sequence[Shape]) -> Attention | None
         head=queries[-1],
         dtype=shapes[0].dtype,
         is_backward=bool(parts),
-        is_causal=queries[-2] == keys[-2],
+        is_causal=queries[-2] == keys[-2] and not ("flash" in name and _has_no_indices(call)),
         part=parts[0] if parts else 0,
     )
+
+
+def _has_no_indices(call: Instruction) -> bool:
+    code = kernel_code(call)
+    return bool(code) and b"iota" not in code
 
 
 def _of_cudnn(call: Instruction, queries: Shape) -> Attention | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass
@@ -77,6 +78,19 @@ def stated_work(instruction: Instruction) -> dict[str, int]:
     return {key: int(n) for key, n in numbers if str(n).isdecimal() and len(str(n)) < 20}
 
 
+def kernel_code(instruction: Instruction) -> bytes:
+    """The compiled form of a Pallas kernel for TPUs, MLIR's bytecode; empty if it can't be read.
+
+    Names of operations (`tpu.matmul`, `vector.multi_reduction`) are in it as they are.
+    """
+    body = backend_config(instruction, "custom_call_config").get("body")
+    try:
+        code = base64.b64decode(body, validate=True) if isinstance(body, str) else b""
+    except ValueError:
+        return b""
+    return code if code.startswith(_BYTECODE) else b""
+
+
 def call_attributes(instruction: Instruction) -> dict[str, int | float | bool | str]:
     """The attributes of a typed call, written as MLIR: `{heads = 64 : i64, is_training = true}`.
 
@@ -109,6 +123,7 @@ def call_name(instruction: Instruction) -> str:
 
 TPU_KERNEL = "tpu_custom_call"
 """the target of Pallas kernels for TPUs"""
+_BYTECODE = b"ML\xefR"
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d{1,18})\b')
 BLOCK_SCALED = "__cudnn$blockScaledDot"
 """cuDNN's product with a scale for each block of values: … × m × k with … × n × k"""
