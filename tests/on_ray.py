@@ -6,12 +6,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from race_lost import RaceLost
+
+STARTS = 5
+TOO_SLOW = "timed out during startup"
+"""what Ray says of a node that took too long"""
 
 
 @pytest.fixture
@@ -27,19 +32,39 @@ def ray_environment(tmp_path):
 @pytest.fixture
 def ray_nodes(ray_environment):
     """Its address, and the processes of its two nodes."""
-    script = Path(__file__).parent / "ray_cluster.py"
-    with subprocess.Popen(
-        [sys.executable, script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=ray_environment,
-    ) as process:
+    process, answer = started_cluster(ray_environment)
+    with process:
         try:
-            yield json.loads(process.stdout.readline())
+            yield json.loads(answer)
         finally:
             process.stdin.close()
             process.wait(300)
+
+
+def started_cluster(environment: dict[str, str]) -> tuple[subprocess.Popen, str]:
+    """The process of a cluster that runs, and what it says.
+
+    Ray gives a node 30 seconds to start, which can't be set and which a busy machine exceeds.
+    """
+    script = Path(__file__).parent / "ray_cluster.py"
+    for _ in range(STARTS):
+        process = subprocess.Popen(
+            [sys.executable, script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        answer = process.stdout.readline()
+        if answer:
+            # What it says later would fill the pipe.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return process, answer
+        _, said = process.communicate()
+        if TOO_SLOW not in said:
+            break
+    raise RuntimeError(f"Ray's cluster did not start: {said}")
 
 
 def busy_worker(search: subprocess.Popen, nodes: list[int]) -> tuple[int, int]:
