@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from slipstream.compiler.compile import compilation, compiler
+from slipstream.compiler.failures import explain
+from slipstream.compiler.targets import Target
+from slipstream.compiler.worker.process import WorkerFailed
 from slipstream.costs.table import Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput, Missing
+from slipstream.machines.topology import machine
 
 
 def complaint(kind, *args, **options):
@@ -149,3 +153,27 @@ def test_no_gpu_to_tune_on(step):
         assert "no GPU is visible to autotune on" in complaint(
             Missing, f"{step}:build", use_gpu=True
         )
+
+
+def explained(answer: dict[str, object], log: str = "", *, died: bool = False) -> str:
+    failed = WorkerFailed(answer, log, died=died)
+    return str(explain(failed, "compile", Target("hlo", "step.hlo"), machine("H100")))
+
+
+def test_a_kernel_with_too_large_blocks_does_not_blame_the_batch():
+    line = (
+        "JaxRuntimeError: RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 2097152"
+    )
+    said = explained({"error": "JaxRuntimeError", "line": line})
+    assert said.startswith("a kernel of step.hlo needs more shared memory than an SM of H100 has")
+    assert "make its blocks smaller" in said and "batch" not in said
+
+
+def test_a_failed_check_of_xla_is_named_not_its_stack():
+    log = (
+        "I1119 03:58:32.4 28 a.cc:242] Found a target config.\n"
+        "F1119 03:58:33.2 28 layout.cc:174] Check failed: rank == 2 (3 vs. 2)\n"
+        "*** Check failure stack trace: ***\n    @     0x7feedf558ba3  PyObject_Vectorcall\n"
+    )
+    said = explained({"code": -6, "is_aborted": False}, log, died=True)
+    assert "exited with code -6: Check failed: rank == 2 (3 vs. 2) (log: " in said

@@ -212,7 +212,9 @@ def test_a_loop_without_a_trip_count_runs_once_with_a_warning() -> None:
     assert [row[1] for row in rows(result)] == ["g", "b"]
     assert [w.code for w in result.profile.warnings] == ["simulated", "unknown-trip-count"]
     assert "%w" not in result.profile.warnings[1].message
-    assert result.profile.warnings[1].message.startswith("the trip count of w is unknown")
+    assert result.profile.warnings[1].message == (
+        "1 loop runs once, because its trip count is unknown: w"
+    )
 
 
 def test_the_longest_branch_counts() -> None:
@@ -225,7 +227,26 @@ def test_the_longest_branch_counts() -> None:
     )
     result = simulated(found, costs(onen=5, othern=7))
     assert rows(result) == [("compute", "othern", 0, 7)]
-    assert result.profile.warnings[1].code == "conditional"
+    warning = result.profile.warnings[1]
+    assert (warning.code, warning.message) == (
+        "conditional",
+        "1 conditional takes its longest branch: w (other)",
+    )
+
+
+def test_many_conditionals_are_one_warning() -> None:
+    branch = "%one (p: f32[8]) -> f32[8] {\n  %p = f32[8] parameter(0)\n"
+    branch += "  ROOT %n = f32[8] negate(%p)\n}\n"
+    taken = [
+        f"%c{i} = f32[8] conditional(%k, %{'a' if not i else f'c{i - 1}'}), "
+        "branch_computations={%one}"
+        for i in range(5)
+    ]
+    found = program("%k = s32[] constant(0)", *taken[:-1], f"ROOT {taken[-1]}", others=branch)
+    warnings = simulated(found, costs(n=5)).profile.warnings
+    assert [one.message for one in warnings if one.code == "conditional"] == [
+        "5 conditionals take their longest branches: c0 (one), c1 (one), c2 (one) and 2 more"
+    ]
 
 
 def asynchronous_slices() -> Program:

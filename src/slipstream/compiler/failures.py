@@ -23,6 +23,11 @@ _BYTES = re.compile(r"(?:allocate|requires|exceeds|needs)[^\d]{0,40}([\d.]+ ?[KM
 _TPU_BYTES = re.compile(r"\(([\d.]+[KMGT])\) exceeds available HBM \(([\d.]+[KMGT])\)")
 _NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
 _BAD_OPTION = re.compile(r"Failed to parse '(.*)' into flag (\w+)")
+_FATAL = re.compile(r"^F\d{4} [^\]\n]*\] (.+)", re.MULTILINE)
+"""the log's line of the check that ended the process; a stack follows"""
+_SHARED_MEMORY = "Shared memory size limit exceeded"
+_ASKED_PYTHON = "INTERNAL: custom_partitioner: Traceback"
+"""JAX's rules of custom_partitioning are in the process that traced the program"""
 _GPU_CALL = re.compile(r"(__gpu\$[\w.]+|__cudnn\$\w+|mosaic_gpu\w*|__cublas\$\w+)")
 
 
@@ -47,7 +52,7 @@ def explain(failed: WorkerFailed, stage: str, target: Target, machine: Machine) 
     """The error to raise for a request that failed."""
     log = keep_log(failed.log)
     if failed.died:
-        return _died(failed, log)
+        return _died(failed, log, target.label)
     if failed.answer["error"] in ("JaxChanged", "Missing"):
         return Missing(failed.answer["text"])
     stages = {
@@ -64,13 +69,13 @@ def explain_import(failed: WorkerFailed, target: Target) -> SlipstreamError:
     """The error to raise if a target's function could not be imported, or its signature read."""
     log = keep_log(failed.log)
     if failed.died:
-        return _died(failed, log)
+        return _died(failed, log, target.label)
     if failed.answer["error"] == "BadInput":
         return BadInput(f"{target.label}: {failed.answer['text']}")
     return _raised(failed, target, log)
 
 
-def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
+def _died(failed: WorkerFailed, log: Path, label: str) -> SlipstreamError:
     code = failed.answer["code"]
     if failed.answer["is_aborted"]:
         return CompileFailed("the compile was aborted", "aborted")
@@ -84,9 +89,23 @@ def _died(failed: WorkerFailed, log: Path) -> SlipstreamError:
             "the compiler process was killed, probably because this machine ran out of memory; "
             f"compile for fewer devices or layers, or on a larger machine (log: {log})"
         )
-    last = next(_lines_from_the_end(failed.log), "it logged nothing")
+    if _ASKED_PYTHON in failed.log:
+        return _python_divides(label, log)
+    fatal = _FATAL.search(failed.log)
+    lines = [fatal[1]] if fatal else _lines_from_the_end(failed.log)
+    last = next(map(_shortened, lines), "it logged nothing")
     return CompileFailed(
         f"the compiler process exited with code {code}: {last} (log: {log})", "died"
+    )
+
+
+def _python_divides(label: str, log: Path) -> SlipstreamError:
+    return CompileFailed(
+        f"{label} leaves it to Python how calls are divided among devices "
+        "(jax.custom_partitioning), and only the process that wrote it knows: compile the "
+        "function itself (FILE.py:FUNCTION), or XLA's dump of the divided program "
+        f"(*.after_spmd_partitioner.txt) (log: {log})",
+        "invalid",
     )
 
 
@@ -155,6 +174,15 @@ def _compile(failed: WorkerFailed, target: Target, machine: Machine, log: Path) 
     line = answer["line"]
     if machine.kind == "tpu" and (refused := _refused_by_libtpu(line, target)) is not None:
         return refused
+    if target.kind != "python" and _ASKED_PYTHON in line:
+        return _python_divides(target.label, log)
+    if _SHARED_MEMORY in line:
+        return CompileFailed(
+            f"a kernel of {target.label} needs more shared memory than an SM of "
+            f"{machine.chip.name} has; make its blocks smaller, or prefetch fewer of them; "
+            f"XLA's error: {_plain(line)} (log: {log})",
+            "refused",
+        )
     if is_out_of_memory(line):
         size = _BYTES.search(line)
         needs = f" (it needs {size[1]})" if size else ""
@@ -203,7 +231,7 @@ def _bigger(machine: Machine, devices: int) -> str:
     if machine.kind == "tpu":
         return slices_with(machine.tpu, devices)
     hosts = -(-devices // machine.gpus_per_host)
-    if devices % machine.gpus_per_host or hosts == 1:
+    if devices % machine.gpus_per_host or hosts == 1 or machine.gpus_per_host == 1:
         return f"{devices}x{machine.chip.name}"
     return f"{hosts}x{machine.gpus_per_host}x{machine.chip.name}"
 

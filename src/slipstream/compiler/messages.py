@@ -198,7 +198,7 @@ def _say(code: str, text: str, severity: str) -> Callable[[re.Match[str]], Compi
 def _unified(match: re.Match[str]) -> CompilerMessage:
     return CompilerMessage(
         "estimator-fallback",
-        "XLA has no cost tables for this GPU and schedules with rough estimates "
+        "XLA's cost tables don't cover this GPU or layout, so it schedules with rough estimates "
         f"({_first_line(match.string, 160)}); provide costs: --costs FILE",
         "warning",
     )

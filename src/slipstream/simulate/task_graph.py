@@ -30,6 +30,8 @@ point in time at which the compute stream only starts or ends something"""
 MOST_NODES = 20_000_000
 """limit of executed instructions in a simulation: about 2 GB"""
 PS_PER_US = 1_000_000
+_MOST_NAMED = 3
+"""loops and conditionals, in a warning"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,31 @@ class TaskGraph:
     nodes: list[Node] = field(default_factory=list)
     order: Array = field(default_factory=lambda: np.empty(0, np.int32))
     slots: int = 0
-    assumptions: list[tuple[str, str]] = field(default_factory=list)
-    """(code, sentence) for what the program doesn't state"""
+    once: list[str] = field(default_factory=list)
+    """loops whose trip count is unknown, which run once"""
+    longest: list[str] = field(default_factory=list)
+    """conditionals, each with the branch that is taken"""
+
+    @property
+    def assumptions(self) -> Iterator[tuple[str, str]]:
+        """(code, sentence) for what the program doesn't state."""
+        if self.once:
+            text = _counted(self.once, "loop runs once, because its trip count is unknown",
+                            "loops run once, because their trip counts are unknown")  # fmt: skip
+            yield "unknown-trip-count", text
+        if self.longest:
+            text = _counted(self.longest, "conditional takes its longest branch",
+                            "conditionals take their longest branches")  # fmt: skip
+            yield "conditional", text
+
+
+def _counted(names: list[str], one: str, many: str) -> str:
+    """How many there are, and the first of them."""
+    shown = ", ".join(names[:_MOST_NAMED])
+    rest = len(names) - _MOST_NAMED
+    return f"{len(names)} {one if len(names) == 1 else many}: {shown}" + (
+        f" and {rest} more" if rest > 0 else ""
+    )
 
 
 def task_graph(
@@ -172,25 +197,14 @@ class _Builder:
         if loop.trip_count is not None:
             _refuse_huge(self.program, len(body) * loop.trip_count)
             return np.tile(body, loop.trip_count)
-        self.graph.assumptions.append(
-            (
-                "unknown-trip-count",
-                f"the trip count of {loop.name} is unknown; it is simulated once",
-            )
-        )
+        self.graph.once.append(loop.name)
         return np.concatenate((self._read(loop), body))
 
     def _branches(self, conditional: Instruction) -> Array:
         branches = [self._order(name) for name in conditional.called]
         lengths = [sum(self.graph.nodes[i].duration_ps for i in b.tolist()) for b in branches]
         longest = lengths.index(max(lengths))
-        self.graph.assumptions.append(
-            (
-                "conditional",
-                f"{conditional.name} has {len(branches)} branches; the longest is simulated "
-                f"({conditional.called[longest]})",
-            )
-        )
+        self.graph.longest.append(f"{conditional.name} ({conditional.called[longest]})")
         return np.concatenate((self._read(conditional), branches[longest]))
 
     def _read(self, instruction: Instruction) -> Array:

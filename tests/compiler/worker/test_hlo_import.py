@@ -42,6 +42,70 @@ ENTRY main {
   ROOT y = f32[64,64]{1,0} custom-call(x), custom_call_target="te_fused_attn_forward_ffi", operand_layout_constraints={f32[64,64]{1,0}}, api_version=API_VERSION_TYPED_FFI, backend_config="{scale = 1.0 : f32}"
 }
 """  # noqa: E501
+STEPS = """
+import jax
+import jax.experimental.custom_partitioning
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+
+def made(devices, step, **options):
+    mesh = Mesh(np.array(devices), ("x",))
+    cut = NamedSharding(mesh, P("x"))
+    values = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=cut)
+    return jax.jit(step(mesh), in_shardings=(cut, cut), out_shardings=cut), (values, values)
+
+
+def gathered(devices):
+    return made(devices, lambda mesh: lambda x, w: jnp.tanh(x @ w))
+
+
+def mapped(devices):
+    def body(x, w):
+        return jax.lax.psum(x @ w.T, "x") + jax.lax.axis_index("x")
+
+    def step(mesh):
+        return jax.shard_map(body, mesh=mesh, in_specs=(P("x"), P("x")), out_specs=P("x"))
+
+    return made(devices, step)
+
+
+def apart(devices):
+    return made(devices, lambda mesh: lambda x, w: x * w)
+
+
+def ruled(devices):
+    return made(devices, lambda mesh: rule)
+
+
+@jax.experimental.custom_partitioning.custom_partitioning
+def rule(x, w):
+    return x * w
+
+
+rule.def_partition(
+    partition=lambda mesh, shapes, result: (mesh, jnp.multiply, result.sharding, tuple(s.sharding for s in shapes)),
+    infer_sharding_from_operands=lambda mesh, shapes, result: shapes[0].sharding,
+    sharding_rule="i j, i j -> i j",
+)
+"""  # noqa: E501
+
+
+@pytest.fixture
+def dumped(tmp_path, quick):
+    """A step, compiled, and XLA's dumps of it before optimisation, whole and divided."""
+
+    def run(function):
+        source, folder = tmp_path / "steps.py", tmp_path / "dump"
+        source.write_text(STEPS)
+        flags = {**quick, "xla_dump_to": str(folder)}
+        found = compilation(f"{source}:{function}", on="8xH200", flags=flags)
+        names = ("before_optimizations", "after_spmd_partitioner")
+        whole, divided = (next(folder.glob(f"*.{name}.txt")) for name in names)
+        return found, whole, divided
+
+    return run
 
 
 def kinds(program):
@@ -55,6 +119,24 @@ def test_text_that_xla_partitions(quick, tmp_path):
     assert (found.devices, set(kinds(found.program))) == (8, {"all-gather"})
     silent = compilation(SHARDED.replace(", num_partitions=8", ""), on="8xH200", flags=quick)
     assert silent.program.fingerprint == found.program.fingerprint
+
+
+@pytest.mark.parametrize("function", ["gathered", "mapped", "apart"])
+def test_dumps_before_and_after_partitioning_give_the_same_program(function, dumped, quick):
+    found, *files = dumped(function)
+    for file in files:
+        read = compilation(str(file), on="8xH200", flags=quick)
+        assert read.devices == 8
+        assert kinds(read.program) == kinds(found.program)
+        assert read.memory == found.memory
+
+
+def test_rules_of_python_are_not_in_a_dump(dumped, quick):
+    found, whole, divided = dumped("ruled")
+    with pytest.raises(BadInput, match="leaves it to Python how calls are divided") as error:
+        compilation(str(whole), on="8xH200", flags=quick)
+    assert "after_spmd_partitioner.txt" in str(error.value)
+    assert compilation(str(divided), on="8xH200", flags=quick).memory == found.memory
 
 
 def test_a_proto_gives_the_same_program(quick, tmp_path):

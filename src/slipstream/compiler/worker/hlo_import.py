@@ -3,7 +3,8 @@
 Obstacles, and how they are handled:
 
     copy                  has no StableHLO form: replaced by a reshape to the same shape
-    partition-id          the program is already partitioned: the partitioner is disabled
+    partitioned already   the partitioner would divide it again: it is disabled
+    groups along a mesh   this XLA can't always pass them on: replaced by lists of devices
     unknown custom calls  kernels of other libraries: XLA needs only a registered name
 """
 
@@ -17,12 +18,18 @@ from typing import Any
 
 from slipstream.jaxhooks import compiling, hlo
 from slipstream.jaxhooks.custom_calls import OF_XLA, plain_calls
+from slipstream.sources.hlo.proto import replica_groups
+from slipstream.sources.hlo.replica_groups import KINDS, collective_kind
 
 _HEADER = re.compile(rb"^\s*(?://[^\n]*\n\s*)*HloModule [^\n]*")
 _COUNT = {
     "partitions": re.compile(rb"\bnum_partitions=(\d+)"),
     "replicas": re.compile(rb"\breplica_count=(\d+)"),
 }
+_FOR_PARTITIONER = re.compile(
+    r"Sharding|SPMD(FullToShard|ShardToFull)Shape|CustomSPMDPartitioning|xla\.sdy\."
+)
+"""calls that XLA's partitioner replaces, so that only programs before it have them"""
 _TILES = re.compile(r'mhlo\.sharding = "\{devices=\[([\d,]+)\]')
 
 
@@ -46,12 +53,12 @@ def to_stablehlo(data: bytes) -> ImportedHlo:
     counts["partitions"] = counts["partitions"] or assignment.computation_count or None
     counts["replicas"] = counts["replicas"] or assignment.replica_count or None
     unknown: dict[str, None] = {}
-    is_partitioned = False
+    is_partitioned = _is_partitioned(module)
     for proto in _instructions(module):
+        if proto.HasField("mesh_axes_replica_group_list"):
+            _list_devices(proto)
         if proto.opcode == "copy":
             proto.opcode = "reshape"
-        elif proto.opcode == "partition-id":
-            is_partitioned = True
         elif proto.opcode == "custom-call" and not OF_XLA.match(proto.custom_call_target):
             unknown.setdefault(proto.custom_call_target)
     stablehlo = hlo.to_stablehlo(module.SerializeToString())
@@ -83,6 +90,28 @@ def _module(data: bytes, *, is_text: bool) -> Any:
 def _instructions(module: Any) -> Iterator[Any]:
     for computation in module.computations:
         yield from computation.instructions
+
+
+def _is_partitioned(module: Any) -> bool:
+    """Whether the program is that of one device already.
+
+    `shard_map` has collectives and partition ids before that, too, but between calls for the
+    partitioner; and a program that needs neither still has the partitioner's name.
+    """
+    every = [*_instructions(module)]
+    if any(_FOR_PARTITIONER.match(one.custom_call_target) for one in every):
+        return False
+    if module.entry_computation_name.endswith("_spmd"):
+        return True
+    between = KINDS - {"send", "recv"}  # which go to the host, too
+    return any(one.opcode == "partition-id" or collective_kind(one.opcode) in between
+               for one in every)  # fmt: skip
+
+
+def _list_devices(proto: Any) -> None:
+    for group in replica_groups(proto):
+        proto.replica_groups.add().replica_ids.extend(group)
+    proto.ClearField("mesh_axes_replica_group_list")
 
 
 def _counted(pattern: re.Pattern[bytes], header: re.Match[bytes] | None) -> int | None:

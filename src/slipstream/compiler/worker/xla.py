@@ -16,6 +16,7 @@ from slipstream.jaxhooks.compiling import (
 from slipstream.jaxhooks.custom_partitioning import ANSWERED, replay
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+_FRONTEND, _DUMPED_MESHES = "mhlo.frontend_attributes", "xla.sdy.meshes"
 _UNREGISTERED = "No FFI handler registered for"
 _NUMBERS = ("optimization_level", "memory_fitting_level")
 _EFFORTS = ("exec_time_optimization_effort", "memory_fitting_effort")
@@ -135,7 +136,10 @@ def _integer(attributes: Any, name: str) -> int:
 
 
 def _uses_shardy(module: Any) -> bool:
-    """Whether a program uses Shardy; older programs have GSPMD shardings."""
+    """Whether a program uses Shardy, also as XLA dumps it; older programs have GSPMD shardings."""
+    attributes = module.operation.attributes
+    if _FRONTEND in attributes and _DUMPED_MESHES in str(attributes[_FRONTEND]):
+        return True
     return any(op.operation.name == "sdy.mesh" for op in module.body.operations)
 
 

@@ -207,7 +207,7 @@ class ModuleReader:
                 opcode,
                 self.shape_of[proto.id],
                 [self.shape_of[i] for i in proto.operand_ids],
-                groups=_groups(proto),
+                groups=replica_groups(proto),
                 pairs=tuple((pair.source, pair.target) for pair in proto.source_target_pairs),
                 channel_id=proto.channel_id or None,
                 devices=self.devices,
@@ -218,7 +218,8 @@ class ModuleReader:
         return self.collectives[proto.id]
 
 
-def _groups(proto: Any) -> Groups:
+def replica_groups(proto: Any) -> Groups:
+    """The devices of a collective, in whichever way they are written."""
     if proto.replica_groups:
         return list_groups([group.replica_ids for group in proto.replica_groups])
     if proto.collective_device_list.replica_groups:
