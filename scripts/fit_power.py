@@ -108,7 +108,7 @@ def main():
     spread, alone = (math.sqrt(np.mean(np.square(each))) for each in (errors, apart))
     print(f"static {values[0]:.0f} W, pJ {dict(zip(KINDS, values[1:].round(3), strict=True))}")
     print(f"root mean square error {spread:.1%}, of rows left out one by one {alone:.1%}")
-    activities = {}
+    activities = {"random": 1.0}
     for kind, end in VALUES.items():
         found = [
             activity(row, values) for row in every if "Llama" in row[0] and row[0].endswith(end)
@@ -133,7 +133,7 @@ def write(values, error, activities):
         "about": "Energy of work beyond static power, in picojoules for each operation or byte at "
         "reference_hz, in proportion to the clock; fitted by scripts/fit_power.py to an NVIDIA "
         "H200 (tests/data/accuracy/power.json). scales: of other architectures, from data sheets. "
-        "activity: energy with other values than random ones, as measured on layers of a Llama: "
+        "activity: energy by values, relative to random ones, as measured on layers of a Llama: "
         "those that XLA's hlo_runner makes up, and random weights with all tokens equal.",
         "error": round(error, 3),
         "clock_hz": gpu.clock_hz,

@@ -67,6 +67,22 @@ def test_the_whole_roofline():
     assert [row.instruction for row in found.rows] == ["dot.1", "dot.2", "add.1"]
 
 
+@pytest.mark.parametrize(("kind", "dtype", "peak"), [("s8", "s8", "s8"), ("f4e2m1fn", "f4", "f8")])
+def test_products_of_small_numbers_have_the_peak_of_their_units(kind, dtype, peak):
+    """An H200 computes f4 as f8."""
+    program = program_from_text(f"""\
+HloModule jit_step, is_scheduled=true
+
+ENTRY main {{
+  p = {kind}[{N},{N}]{{1,0}} parameter(0)
+  ROOT dot.1 = s32[{N},{N}]{{1,0}} dot(p, p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+""")
+    found = roofline(profile().with_program(STEP, program).kernel("dot.1", 100.0).build())
+    assert (found.dtype, found.peak_flops) == (dtype, H200.peak_flops[peak])
+    assert found.mfu == pytest.approx(FLOPS / H200.peak_flops[peak] / 100e-6)
+
+
 def test_communication_is_not_under_the_roof():
     built = profile().kernel("dot.1", 40).all_reduce(30)
     found = roofline(built.build())

@@ -7,6 +7,7 @@ from slipstream.machines.gemm_model import Gemm
 from slipstream.machines.kernel_features import kernel_features
 from slipstream.machines.kernel_model import CALLBACK_US, kernel_time
 from slipstream.machines.topology import machine
+from slipstream.profile.semantics.flops import work
 from slipstream.sources.hlo.reader import program_from_text
 
 SCRATCH = "u8[1024]{0}"
@@ -49,6 +50,8 @@ def test_products_of_transformer_engine_are_known_by_their_shapes():
         "bf16[8192,4096]{1,0}",
     )
     assert grouped.gemm == Gemm(1, 8192, 4096, 1024, "bf16")
+    program = call("te_gemm_ffi", "bf16[512,1024]{1,0} bf16[1024,4096]{1,0}", "bf16[512,4096]{1,0}")
+    assert work(program, program.instruction("out")).flops == 2 * 512 * 1024 * 4096
     odd = features("te_gemm_ffi", "bf16[7]{0} bf16[5]{0}", "bf16[3]{0}")
     assert (odd.kind, odd.gemm) == ("other", None)
 

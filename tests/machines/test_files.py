@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine, write_machine
 from slipstream.machines.gpus import gpu
-from slipstream.machines.power import static_w
+from slipstream.machines.power import activity, static_w
 from slipstream.machines.topology import machine
 
 NEW = """
@@ -40,6 +40,12 @@ def test_a_gpu_by_name(tmp_path: Path) -> None:
     found = read_machine(written(tmp_path, 'gpu = "H200"\nhosts = 2\ngpus_per_host = 8\n'))
     assert (found.gpu.name, found.devices, found.network.name) == ("H200", 16, "infiniband")
     assert found.calibration == {}
+
+
+def test_the_values_that_programs_work_on(tmp_path: Path) -> None:
+    found = read_machine(written(tmp_path, 'gpu = "H200"\nvalues = "made up"\n'))
+    assert found.activity == activity("made up") < 1
+    assert read_machine(written(tmp_path, 'gpu = "H200"\n')).activity == 1
 
 
 def test_facts_over_those_of_a_known_gpu(tmp_path: Path) -> None:
@@ -87,6 +93,7 @@ def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
         ('[gpu]\nbase = "H200"\npeak_clock_hz = 0', "expected a number above 0"),
         ('[gpu]\nbase = "H200"\npeak_flops = {bf16 = -1}', "expected a table of numbers by type"),
         (NEW.replace(", f32 = 6e13", ""), "lacks f32, which stands for other types"),
+        ('gpu = "H200"\nvalues = "zeros"', "expected one of random, made up, equal tokens"),
         ('gpu = "H200"\nnetwork = 3', "expected a name or a table"),
         ("gpu = " + "[" * 100_000, "as TOML: nesting that is too deep"),
         ("[gpu]\nbase = 3", "base in [gpu] of"),

@@ -68,6 +68,15 @@ def test_half_of_a_causal_attention_is_computed() -> None:
     assert joules(backward, H200) == pytest.approx(joules(attention, H200) * 5 / 2)
 
 
+def test_what_a_window_masks_takes_no_energy() -> None:
+    whole = KernelFeatures("attention", gemm=Gemm(64, 4096, 4096, 128, "bf16"))
+    narrow = replace(whole, window=1024)
+    assert joules(narrow, H200) == pytest.approx(joules(whole, H200) / 4)
+    assert joules(replace(narrow, is_causal=True), H200) == pytest.approx(joules(narrow, H200))
+    wide = replace(whole, window=4096, is_causal=True)
+    assert joules(wide, H200) == pytest.approx(joules(whole, H200) / 2)
+
+
 def test_the_clock_that_a_cap_leaves() -> None:
     work = joules(product("bf16"), H200)
 

@@ -70,6 +70,14 @@ def test_a_step_that_waits_has_a_higher_clock() -> None:
     assert found.power is not None and found.power.watts == pytest.approx(700, rel=0.01)
 
 
+def test_copies_do_not_slow_the_kernels_between_them() -> None:
+    """Most of the energy is that of copies, and they take most of the time."""
+    copies = [f"%c{i} = u8[300000000] copy(%c)" for i in range(4)]
+    step = program("%c = u8[300000000] parameter(2)", *copies, kernel("b", "a", root=True))
+    found = simulation(step, machine("8xH200"))
+    assert found.power is not None and not found.power.is_capped
+
+
 def test_recorded_bursts_are_as_fast_as_their_pauses_allow(data: Path) -> None:
     """Relative to the same without pauses; those of 200 ms are slower by up to 9%."""
     rows = json.loads((data / "accuracy" / "bursts.json").read_text())["rows"]

@@ -21,7 +21,7 @@ from slipstream.analyses.op_groups import grouped, layer_key
 from slipstream.analyses.ops import Op, ops
 from slipstream.analyses.summary import step_times
 from slipstream.inline import Inline
-from slipstream.machines.gemm_model import tensor_dtype
+from slipstream.machines.gemm_model import peak_of, tensor_dtype
 from slipstream.machines.machine import Gpu, Tpu
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -32,6 +32,7 @@ from slipstream.profile.semantics.traffic import device_bytes
 from slipstream.profile.timeline.steps import averaged_over
 
 _PRODUCTS = ("matmul", "attention", "convolution")
+_SMALL_INTEGERS = ("s8", "u8", "s4", "u4")
 VECTOR = "f32"
 """the type whose peak counts for everything but matrix products: CUDA cores, not tensor cores"""
 
@@ -186,7 +187,7 @@ def _result(
         moved += row.bytes * row.count / steps
         by_type[row.dtype] = by_type.get(row.dtype, 0.0) + flops
     dtype = max(by_type, key=lambda one: by_type[one], default="")
-    peak = _peak(hardware, dtype) if hardware else None
+    peak = peak_of(hardware, dtype) if hardware and dtype else None
     step_us = step_times(profile).wall_us
     can = peak * step_us * 1e-6 if peak and step_us else None
     notes = []
@@ -264,12 +265,8 @@ def _best_us(done: Work, dtype: str, hardware: Gpu | Tpu | None) -> tuple[float,
     """(µs of arithmetic, µs of memory traffic) of one execution at the roofline."""
     if hardware is None or not (done.flops or done.bytes):
         return None
-    peak = _peak(hardware, dtype) or hardware.peak_flops[VECTOR]
+    peak = peak_of(hardware, dtype)
     return done.flops / peak * 1e6, done.bytes / hardware.memory_bandwidth * 1e6
-
-
-def _peak(hardware: Gpu | Tpu, dtype: str) -> float | None:
-    return hardware.peak_flops.get(dtype)
 
 
 def _dtype(program: Program, instruction: Instruction, category: str) -> str:
@@ -281,6 +278,8 @@ def _dtype(program: Program, instruction: Instruction, category: str) -> str:
     product = _product(program, instruction)
     for operand in program.operands(product):
         for leaf in operand.shape.leaves():
+            if leaf.dtype in _SMALL_INTEGERS:
+                return "s8"
             if leaf.is_float:
                 precision = str(product.attributes.get("operand_precision", ""))
                 return tensor_dtype(leaf.dtype, precision or product.backend_config)

@@ -20,6 +20,7 @@ from slipstream.profile.semantics.backend_config import (
     backend_config,
     call_attributes,
 )
+from slipstream.profile.semantics.flops import is_product_of_te, product_of_sizes
 from slipstream.profile.shapes import Shape
 
 
@@ -96,7 +97,7 @@ def _transformer_engine(call: Instruction, shapes: Sequence[Shape], read: int) -
     """Products by their shapes; norms, activations, casts and softmax by their bytes."""
     target = call.custom_call_target
     result = next(call.shape.leaves())
-    if "gemm" in target:
+    if is_product_of_te(target):
         gemm = _product_of_sizes(shapes, result)
         kind = "gemm" if gemm is not None else "other"
         return KernelFeatures(kind, read, written=result.bytes, gemm=gemm)
@@ -110,22 +111,11 @@ def _transformer_engine(call: Instruction, shapes: Sequence[Shape], read: int) -
 
 
 def _product_of_sizes(shapes: Sequence[Shape], result: Shape) -> Gemm | None:
-    """The product of the first two operands, from their sizes alone: m × k, k × n and m × n.
-
-    For a grouped product, with a matrix for each group of rows, the first dimension of the
-    second operand is the number of groups.
-    """
-    if len(shapes) < 2 or not all(shape.size for shape in (*shapes[:2], result)):
+    sizes = product_of_sizes(shapes, result)
+    if sizes is None:
         return None
-    left, right = shapes[:2]
-    groups = right.dims[0] if len(right.dims) == 3 else 1
-    squared = left.size * (right.size // groups) / result.size
-    k = math.isqrt(round(squared))
-    if not k or k * k != round(squared) or left.size % k:
-        return None
-    m, n = left.size // k, right.size // groups // k
-    dtype = "f8" if left.dtype in ("u8", "s8") else tensor_dtype(left.dtype)
-    return Gemm(1, m, n, k, dtype)
+    left = shapes[0].dtype
+    return Gemm(1, *sizes, "f8" if left in ("u8", "s8") else tensor_dtype(left))
 
 
 def _pallas(call: Instruction, read: int) -> KernelFeatures:

@@ -7,6 +7,7 @@ base = "H200"
 [network]                        properties that override those of `base` (ndr, hdr, efa, …)
 base = "ethernet"
 gbps = 200
+values = "made up"               what programs work on, of power.activity
 
 tpu = "2xv5e-256"                slices of TPUs instead
 [network]                        between the slices
@@ -31,13 +32,13 @@ from slipstream.machines.collectives import curve_from
 from slipstream.machines.gpus import gpu, gpu_from, network, usual_network
 from slipstream.machines.machine import Fabric, Gpu, Machine
 from slipstream.machines.measured_calls import MeasuredCall, call_from, rows_of
-from slipstream.machines.power import static_w
+from slipstream.machines.power import activity, kinds_of_values, static_w
 from slipstream.machines.tpus import is_slice, tpu_machine
 from slipstream.reading import DAMAGE, describe, read_input
 from slipstream.remote.paths import any_path
 from slipstream.writing import atomic_write
 
-_KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "calibration")
+_KEYS = ("gpu", "slices", "hosts", "gpus_per_host", "network", "values", "calibration")
 _NEEDED = ("full_name", "compute_capability", "memory_bytes", "memory_bandwidth", "peak_flops",
            "cores", "clock_hz", "link_bandwidth", "host_bandwidth")  # fmt: skip
 NEXT = "see docs/machines.md"
@@ -101,7 +102,16 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
         hosts=_count(data, "hosts", file),
         gpus_per_host=_count(data, "gpus_per_host", file),
         calibration=_calibration(data.get("calibration", {}), file),
+        activity=_activity(data.get("values", "random"), file),
     )
+
+
+def _activity(values: object, file: Path) -> float:
+    """The energy of the values that the program works on."""
+    known = kinds_of_values()
+    if values not in known:
+        raise BadInput(f"values of {file} is {values!r:.60}; expected one of {', '.join(known)}")
+    return activity(str(values))
 
 
 def _tpu_machine(data: Mapping[str, Any], file: Path) -> Machine:

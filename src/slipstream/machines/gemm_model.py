@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slipstream.machines.machine import Gpu
+from slipstream.machines.machine import Gpu, Tpu
 from slipstream.profile.program import Instruction, Program
 from slipstream.profile.semantics.backend_config import backend_config, gemm_dimensions
 from slipstream.profile.semantics.flops import work
@@ -128,7 +128,7 @@ def tensor_dtype(dtype: str, precision: str = "") -> str:
     return dtype
 
 
-def peak_of(gpu: Gpu, dtype: str) -> float:
+def peak_of(gpu: Gpu | Tpu, dtype: str) -> float:
     """The peak rate of a type; small floats are computed as the next larger type that has one."""
     for name in {"f4": ("f4", "f8", "bf16"), "f8": ("f8", "bf16")}.get(dtype, (dtype,)):
         if name in gpu.peak_flops:

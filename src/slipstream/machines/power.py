@@ -54,6 +54,8 @@ def work(features: KernelFeatures) -> dict[str, float]:
     found = {"byte": float(moved), "operation": float(features.operations)}
     if gemm is not None and features.kind == "attention":
         pairs = 0.5 if features.is_causal else 1.0
+        if features.window:
+            pairs = min(pairs, features.window / gemm.n)
         found["attention"] = gemm.flops * MATMULS[features.form] * pairs
     elif gemm is not None:
         kind = "attention" if features.kind == "pallas" else _energy_of(gemm.dtype)
@@ -119,6 +121,11 @@ def reference_hz(gpu: Gpu) -> float:
 def activity(values: str) -> float:
     """The energy of operations on values of a kind, relative to random ones: see `power.json`."""
     return float(_constants()["activity"][values])
+
+
+def kinds_of_values() -> tuple[str, ...]:
+    """What `activity` knows."""
+    return tuple(_constants()["activity"])
 
 
 def _energy_of(dtype: str) -> str:

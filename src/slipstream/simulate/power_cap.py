@@ -49,16 +49,20 @@ class StepPower:
     def __init__(self, program: Program, machine: Machine, executions: Mapping[str, int]) -> None:
         self._gpu = machine.gpu
         fast, slow = KernelTimes(machine.at(1.0)), KernelTimes(machine.at(SLOW))
-        energy = fast_us = slow_us = copies_us = 0.0
+        energy = fast_us = slow_us = copies_us = of_copies = 0.0
         for name, times in executions.items():
             instruction = program.instruction(name)
             if program.collective_of(instruction) is None:
-                energy += times * joules(kernel_features(program, instruction), machine.gpu)
+                spent = times * joules(kernel_features(program, instruction), machine.gpu)
                 took_us = times * fast(program, instruction).us
+                energy += spent
                 fast_us += took_us
                 slow_us += times * slow(program, instruction).us
-                copies_us += took_us if is_copy(program, instruction) else 0.0
+                if is_copy(program, instruction):
+                    of_copies += spent
+                    copies_us += took_us
         self.joules = energy * machine.activity
+        self._busy_joules = (energy - of_copies) * machine.activity
         # What the clock limits takes longer in proportion to 1 / clock, the rest as long as before.
         self._limited_us = (slow_us - fast_us) / (1 / SLOW - 1)
         self.kernels_us = fast_us
@@ -88,7 +92,7 @@ class StepPower:
         def seconds(share: float) -> float:
             return self._busy_us * (1 - limited + limited / share) / 1e6
 
-        return highest_share(self._gpu, self.joules, seconds, peak())
+        return highest_share(self._gpu, self._busy_joules, seconds, peak())
 
     def power(self, share: float, step_us: float) -> Power:
         """Clock and mean power of a step that takes so long."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.errors import BadInput
@@ -194,7 +194,32 @@ def _custom_call(program: Program, instruction: Instruction, shapes: list[Shape]
         return Work(flops=attention.flops, transcendentals=attention.pairs)
     if target.startswith(PALLAS):
         return _pallas(instruction)
+    if is_product_of_te(target):
+        sizes = product_of_sizes(shapes, next(instruction.shape.leaves()))
+        return Work(flops=2 * math.prod(sizes)) if sizes is not None else Work()
     return Work()
+
+
+def is_product_of_te(target: str) -> bool:
+    """Whether a custom call is a product of Transformer Engine, grouped or not."""
+    return target.startswith("te_") and "gemm" in target
+
+
+def product_of_sizes(shapes: Sequence[Shape], result: Shape) -> tuple[int, int, int] | None:
+    """m, n and k of the product of the first two operands, from their sizes alone.
+
+    For a grouped product, with a matrix for each group of rows, the first dimension of the
+    second operand is the number of groups.
+    """
+    if len(shapes) < 2 or not all(shape.size for shape in (*shapes[:2], result)):
+        return None
+    left, right = shapes[:2]
+    groups = right.dims[0] if len(right.dims) == 3 else 1
+    squared = left.size * (right.size // groups) / result.size
+    k = math.isqrt(round(squared))
+    if not k or k * k != round(squared) or left.size % k:
+        return None
+    return left.size // k, right.size // groups // k, k
 
 
 def _pallas(instruction: Instruction) -> Work:
