@@ -1,17 +1,18 @@
 """Steps of 8 to 512 GPUs that others measured and published, predicted with no GPU.
 
     python benchmarks/published.py [FOLDER] [--only TEXT] [--output docs/accuracy-published.md]
+    python benchmarks/published.py --row FILE MACHINE SECONDS … [--values random]
 
-FOLDER has the programs and a `rows.json` with machine and measured seconds of each; by default
-tests/data/published, whose README names the sources.  An error is predicted / measured - 1.  No
-constant of the models was fitted to any of these rows, so leaving one out changes nothing: every
-error is that of a row never seen.
+FOLDER has the programs, and machine and measured seconds of each in a `rows.json` or a table of its
+README.md; by default tests/data/published, whose README names the sources.  `--row` predicts any
+other published step: FILE is HLO before optimisation, also as .xz or .gz.  An error is predicted /
+measured - 1.  No constant of the models was fitted to any of these rows, so leaving one out changes
+nothing: every error is that of a row never seen.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,15 +22,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from published_parts import compiles, layer  # noqa: E402
+from published_parts import compiles, layer, rows  # noqa: E402
 
 from slipstream.compiler.compile import compilation
-from slipstream.machines.power import activity
+from slipstream.errors import SlipstreamError
+from slipstream.machines.power import activity, kinds_of_values
 from slipstream.machines.topology import machine
 from slipstream.results.prediction import Prediction
 from slipstream.simulate.prediction import predict
 
 ROOT = Path(__file__).resolve().parent.parent
+OURS = ROOT / "tests/data/published"
 MEAN_GOAL, WORST_GOAL = 0.05, 0.08
 
 
@@ -123,13 +126,39 @@ memory's bandwidth is fitted to no less than 0.6.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", default=str(ROOT / "tests/data/published"))
+    try:
+        predict_rows(arguments())
+    except SlipstreamError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", nargs="?", default=str(OURS), help="programs and their times")
     parser.add_argument("--only", default="", help="rows whose name or file has this text")
     parser.add_argument("--output", help="write a page in Markdown, of all rows")
-    options = parser.parse_args()
+    parser.add_argument(
+        "--row",
+        nargs=3,
+        action="append",
+        metavar=("FILE", "MACHINE", "SECONDS"),
+        help="a step of your own instead of a folder's, such as step.hlo.xz 2x8xH100 1.37",
+    )
+    parser.add_argument(
+        "--values",
+        choices=kinds_of_values(),
+        default=rows.MADE_UP,
+        help="of --row's inputs; random: as in a training; default: by XLA's hlo_runner",
+    )
+    return parser.parse_args()
+
+
+def predict_rows(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
-    stated = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
+    if options.row:
+        stated = rows.given(options.row, options.values, OURS)
+    else:
+        stated = rows.stated(folder, OURS)
     steps = list(printed(tables(folder, stated, options.only)))
     about_layer: list[str] = []
     compiled: list[str] = []
