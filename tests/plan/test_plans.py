@@ -16,7 +16,8 @@ TARGET = f"{Path(__file__).parent / 'choices_target.py'}:build"
 
 
 def make(folder, *, target=TARGET, on="4xH100", where="", vary=(), **options):
-    given = PlanOptions(on=tuple(on.split(",")), where=where, vary=vary, folder=folder, **options)
+    machines = tuple(on.split(",")) if on else ()
+    given = PlanOptions(on=machines, where=where, vary=vary, folder=folder, **options)
     return plan(target, given)
 
 
@@ -113,7 +114,11 @@ def test_several_machines_are_compared(bad):
         ({"where": "tensr == 1"}, "no choice 'tensr'; did you mean tensor"),
         ({"where": "batch > 8"}, "no combination is possible on 4xH100: .*batch > 8 is not true"),
         ({"objective": Objective("speed")}, "no objective 'speed'"),
+        ({"where": "devices == 3", "vary": ("tensor=1,3",)}, r"on 4xH100: --where: devices == 3"),
+        ({"objective": Objective(work="bacth * 2")}, "--work .* no choice 'bacth'; did you mean"),
+        ({"objective": Objective(work="batch *")}, "--work 'batch \\*' can't be read"),
         ({"on": "4xH1000"}, "H1000"),
+        ({"on": ""}, "--on names no machine"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(tmp_path, options, message):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 from slipstream.errors import BadInput
 from slipstream.machines.files import read_machine
@@ -25,6 +26,12 @@ _FORMS = (
     "v5p-128 or v5p:4x4x4 (TPUs), or a .toml file"
 )
 MOST_DEVICES = 1_000_000
+
+
+@cache
+def chip_name(spec: str) -> str:
+    """`H100` for `8x8xH100`, `v5e` for `2xv5e-256` and for `v5e-8`."""
+    return machine(spec).chip.name
 
 
 def machine(spec: str) -> Machine:

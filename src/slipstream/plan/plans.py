@@ -24,12 +24,12 @@ from slipstream.plan.plan_folder import (
     read_plan,
     write_plan,
 )
-from slipstream.plan.report.report import machine_plan, unit_of
+from slipstream.plan.report.report import machine_plan, unit_of, why_empty
 from slipstream.plan.report.scaling import scaling, scaling_reasons, strong_scaling
 from slipstream.plan.search.facts import TIMEOUT_S
 from slipstream.plan.search.flags import FlagSearch
 from slipstream.plan.search.launched import command_parameters
-from slipstream.plan.search.objective import Objective, check_objective
+from slipstream.plan.search.objective import Objective, check_objective, check_work
 from slipstream.plan.search.search import MachineSearch, OnResult, Progress, open_study
 from slipstream.plan.space.choices import choices_of
 from slipstream.plan.space.parameters import Parameter, read_parameters
@@ -94,13 +94,16 @@ def plan(
 
 def start(target: str, options: PlanOptions, progress: Progress = lambda text: None) -> PlanConfig:
     """Read the choices, check everything that was asked for, and write the folder."""
+    if not options.on:
+        raise BadInput("--on names no machine; write one or several: --on 8xH100,64xH100")
     machines = [machine_of(spec) for spec in options.on]
     check_objective(options.objective, {machine.chip.name for machine in machines})
     progress(f"reading the choices of {target}")
     choices = choices_of(target, _parameters(target, options), options.vary)
     for machine in machines:
+        check_work(options.objective.work, choices, machine)
         if not (space := space_of(choices, machine, options.where)).count:
-            reasons = "; ".join(str(one) for one in space.skipped[:3]) or "no value is left"
+            reasons = "; ".join(why_empty(space)[:3]) or "no value is left"
             raise BadInput(f"no combination is possible on {machine.spec}: {reasons}")
     config = PlanConfig(
         target=target,

@@ -84,7 +84,8 @@ class Candidate:
     predicted_us: float | None = None
     """the simulated step of a candidate that was measured, or whose step was recalibrated"""
     measured_memory_bytes: int | None = None
-    """the most that was allocated on a device while it was measured"""
+    """the most that was allocated on a device while it was measured; where another candidate of the
+    process had more, what XLA plans with there"""
     accumulate: int = 1
     """steps whose gradients are added up for one global batch"""
     accumulator_bytes: int = 0
@@ -200,7 +201,7 @@ class ScalingPoint:
     work_per_s: float
     work_per_s_per_device: float
     efficiency: float
-    """throughput of each device relative to the smallest machine"""
+    """throughput of each device relative to the smallest machine with the same chip"""
     exposed_share: float
     """of the step: exposed communication"""
     cost_per_work: float | None = None

@@ -114,6 +114,27 @@ def test_what_another_would_have_to_hide() -> None:
     assert not any("hidden" in one for one in ranked(plan(BEST, SLOWER), PER_SECOND).reasons)
 
 
+def test_choices_that_change_nothing_are_said_once_and_name_no_rival() -> None:
+    found = [
+        candidate(0, 100, 10, tensor=1, flag="no"),
+        candidate(1, 100, 10, status=SAME, tensor=1, flag="yes"),
+        candidate(2, 120, 30, tensor=2, flag="yes"),
+        candidate(3, 120, 30, status=SAME, tensor=2, flag="no"),
+    ]
+    same = (found[0], replace(found[1], same_program_as=0), found[2])
+    made = (*same, replace(found[3], same_program_as=2))
+    said = ranked(plan(*made), PER_SECOND).reasons
+    assert "flag changes nothing: where only it differs, XLA compiled the same program" in said
+    assert any(one.startswith("tensor=2 takes 20.0% longer") for one in said)
+
+    # With other work in the step, it does change something; so it may if nothing was compared.
+    more = (same[0], replace(same[1], work=2000), *made[2:])
+    alone = (found[0], found[2])
+    for these in (more, alone):
+        said = ranked(plan(*these), PER_SECOND).reasons
+        assert not any("changes nothing" in one for one in said)
+
+
 def test_candidates_with_other_work_are_compared_by_unit_of_work() -> None:
     twice = candidate(7, 180, 10, 70, work=2000, batch=2)
     once = candidate(6, 100, 10, 60, batch=1)

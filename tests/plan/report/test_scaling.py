@@ -84,6 +84,18 @@ def test_other_gpus_are_compared_with_their_own_kind() -> None:
     assert found == {"8xH100": 1.0, "8xH200": 1.0, "8x8xH100": 0.9375, "8x8xH200": 0.5}
 
 
+def test_slices_of_tpus_are_one_kind_and_layouts_are_compared_within_a_kind() -> None:
+    small = replace(machine_plan("8xH100", 8_000, 0.05, axis=1), machine="v5e-8")
+    large = replace(machine_plan("64xH100", 32_000, 0.2, axis=2), machine="2xv5e-32")
+    most = replace(machine_plan("512xH100", 128_000, 0.3, axis=2), machine="2xv5e-256")
+    points = scaling([small, large, most, MIDDLE])
+    found = {point.machine: point.efficiency for point in points}
+    assert found == {"v5e-8": 1.0, "2xv5e-32": 0.5, "8x8xH100": 1.0, "2xv5e-256": 0.25}
+    said = scaling_reasons([small, large, most, MIDDLE], "tokens")
+    assert "best axis: 1 on v5e-8, 2 from 2xv5e-32 on" in said
+    assert not any("8x8xH100" in one for one in said if one.startswith("best"))
+
+
 def test_machines_on_which_nothing_runs_are_left_out() -> None:
     assert scaling([SMALL, replace(MIDDLE, best=None)]) == ()
     assert scaling_reasons([SMALL, replace(MIDDLE, best=None)], "tokens") == ()

@@ -41,6 +41,7 @@ def test_prices_are_those_of_the_gpu_or_of_any():
         (Objective(global_batch=1.0), "--objective time"),
         (Objective(PER_DOLLAR), r"--price H100=2\.50"),
         (Objective(PER_DOLLAR, prices={"H200": 1.0}), r"--price H100=2\.50"),
+        (Objective(prices={"h10": 1.0}), "--price h10=…: there is no GPU or TPU 'h10'.*mean H100"),
     ],
 )
 def test_what_an_objective_needs_is_asked_for(objective, message):
@@ -53,5 +54,6 @@ def test_objectives_that_have_what_they_need_pass():
         Objective(),
         Objective(TIME, global_batch=8.0),
         Objective(PER_DOLLAR, prices={"": 1.0}),
+        Objective(prices={"B200": 1.0, "v5e": 1.0}),
     ):
         assert check_objective(one, {"H100"}) is one

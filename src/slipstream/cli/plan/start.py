@@ -107,7 +107,7 @@ def start(
     command = tuple(words) if len(words) > 1 else ()
     target = shlex.join(words) if command else words[0]
     options = PlanOptions(
-        on=tuple(spec.strip() for spec in on.split(",") if spec.strip()),
+        on=tuple(dict.fromkeys(spec.strip() for spec in on.split(",") if spec.strip())),
         vary=tuple(vary or ()),
         where=where,
         objective=Objective(

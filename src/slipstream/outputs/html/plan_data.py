@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from slipstream.machines.topology import chip_name
 from slipstream.results.planning import PARTS, Candidate, MachinePlan, Plan, ScalingPoint
 
 
@@ -71,7 +72,7 @@ def ranked(machine: MachinePlan) -> list[Candidate]:
 def _point(one: ScalingPoint) -> dict[str, Any]:
     return {
         "machine": one.machine,
-        "gpu": one.machine.rpartition("x")[2],
+        "gpu": chip_name(one.machine),
         "devices": one.devices,
         "rate": _number(one.work_per_s),
         "efficiency": _number(one.efficiency),

@@ -20,7 +20,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from slipstream.machines.jitter import COLLECTIVES, KERNELS, PAIR_ERROR, PAIR_QUANTILE, PALLAS
-from slipstream.plan.report.reasons import Rival, choices_text, different_choices, reasons
+from slipstream.plan.report.reasons import (
+    Rival,
+    choices_text,
+    different_choices,
+    idle_choices,
+    reasons,
+)
 from slipstream.results.planning import (
     ATTENTION,
     COMMUNICATION_PARTS,
@@ -66,11 +72,12 @@ def _rivals(plan: MachinePlan, objective: str) -> list[Rival]:
     best = plan.best
     assert best is not None
     top = score(best, objective) or 0.0
+    idle = idle_choices(plan.candidates)
     return [
         Rival(
             one,
             top / (score(one, objective) or top) - 1,
-            choices_text(different_choices(one.choices, best.choices)),
+            choices_text(different_choices(one.choices, best.choices, idle)),
             one.number in plan.ties,
         )
         for one in order(plan.candidates, objective)

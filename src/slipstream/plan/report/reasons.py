@@ -9,8 +9,8 @@ other   ████ products ████░░░░ network ░░░░░�
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.results.planning import (
@@ -57,6 +57,7 @@ def reasons(plan: MachinePlan, rivals: Sequence[Rival], unit: str) -> tuple[str,
     return (
         *_limits(plan, plan.best),
         *_differences(plan.best, rivals, unit),
+        *_idle(plan),
         *_hiding(plan.best, rivals),
         *_too_large(plan, plan.best, unit),
         *_ties(plan),
@@ -68,9 +69,35 @@ def choices_text(choices: Choices) -> str:
     return ", ".join(f"{name}={value}" for name, value in choices.items())
 
 
-def different_choices(choices: Choices, best: Choices) -> Choices:
-    """The choices that differ from the best candidate's."""
-    return {name: value for name, value in choices.items() if best.get(name) != value}
+def different_choices(
+    choices: Choices, best: Choices, idle: Collection[str] = frozenset()
+) -> Choices:
+    """The choices that differ from the best candidate's, without those that change nothing."""
+    return {
+        name: value
+        for name, value in choices.items()
+        if best.get(name) != value and name not in idle
+    }
+
+
+def idle_choices(candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    """Choices whose values compiled to the same program wherever only they differ.
+
+    Of those that fail or are bounded away nothing is known; two values have to be compiled.
+    """
+    compiled = [one for one in candidates if one.basis != BOUND]
+    names = compiled[0].choices if compiled else ()
+    return tuple(name for name in names if _is_idle(name, compiled))
+
+
+def _is_idle(name: str, compiled: Iterable[Candidate]) -> bool:
+    programs: dict[tuple[str, ...], list[tuple[int, float | None]]] = defaultdict(list)
+    for one in compiled:
+        others = tuple(repr(value) for key, value in one.choices.items() if key != name)
+        first = one.same_program_as
+        programs[others].append((one.number if first is None else first, one.work))
+    several = [own for own in programs.values() if len(own) > 1]
+    return bool(several) and all(len(set(own)) == 1 for own in several)
 
 
 # What limits the best.
@@ -141,6 +168,15 @@ def _parts(candidate: Candidate, total: float) -> dict[str, float]:
     """The parts of a candidate's time, which add up to `total`."""
     whole = sum(candidate.parts_us.values())
     return {part: us / whole * total for part, us in candidate.parts_us.items()} if whole else {}
+
+
+def _idle(plan: MachinePlan) -> Iterator[str]:
+    names = idle_choices(plan.candidates)
+    if names:
+        changes = "changes" if len(names) == 1 else "change"
+        what = "it differs" if len(names) == 1 else "one of them differs"
+        same = f"where only {what}, XLA compiled the same program"
+        yield f"{', '.join(names)} {changes} nothing: {same}"
 
 
 # What would have to change.

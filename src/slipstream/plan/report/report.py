@@ -9,6 +9,7 @@ from slipstream.machines.machine import Machine
 from slipstream.plan.measure.measurements import Measurements, with_measurements
 from slipstream.plan.report.ranking import ranked
 from slipstream.plan.search.objective import Objective
+from slipstream.plan.space.expression import WHERE
 from slipstream.plan.space.search_space import Settings, combination_of
 from slipstream.plan.space.space import Skipped, Space
 from slipstream.results.planning import (
@@ -70,6 +71,11 @@ def _skipped(space: Space) -> tuple[str, ...]:
         str(those[0]) if len(those) == 1 else f"{len(those):,} sets of values: {why}"
         for why, those in by_reason.items()
     )
+
+
+def why_empty(space: Space) -> tuple[str, ...]:
+    """Why nothing is left of a space; a condition, which sizes of a mesh come before, leads."""
+    return tuple(sorted(_skipped(space), key=lambda text: WHERE not in text))
 
 
 def unit_of(rows: Sequence[TrialRow], objective: Objective) -> str:

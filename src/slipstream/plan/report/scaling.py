@@ -2,14 +2,15 @@
 
 A step that does the same work on every machine shows strong scaling; one whose work grows with the
 machine shows weak scaling.  In both cases the efficiency is each device's throughput, relative to
-the smallest machine with the same GPU.
+the smallest machine with the same chip.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from slipstream.machines.topology import chip_name
 from slipstream.results.planning import Candidate, MachinePlan, ScalingPoint
 from slipstream.results.tuning import OK
 
@@ -48,8 +49,8 @@ def _points(found: Sequence[tuple[MachinePlan, Candidate]]) -> tuple[ScalingPoin
         return ()
     first: dict[str, tuple[MachinePlan, Candidate]] = {}
     for plan, best in known:
-        first.setdefault(_gpu(plan), (plan, best))
-    return tuple(_point(plan, best, *first[_gpu(plan)]) for plan, best in known)
+        first.setdefault(chip_name(plan.machine), (plan, best))
+    return tuple(_point(plan, best, *first[chip_name(plan.machine)]) for plan, best in known)
 
 
 def _point(
@@ -69,11 +70,6 @@ def _point(
         cost_per_work=price / SECONDS_PER_HOUR / rate if price is not None else None,
         same_work=best.work is not None and best.work == reference.work,
     )
-
-
-def _gpu(plan: MachinePlan) -> str:
-    """`H100` for `8x8xH100`."""
-    return plan.machine.rpartition("x")[2]
 
 
 def _share(best: Candidate, us: float) -> float:
@@ -98,16 +94,16 @@ def scaling_reasons(machines: Sequence[MachinePlan], unit: str) -> tuple[str, ..
 
 
 def _efficiency(points: Sequence[ScalingPoint], unit: str) -> Iterator[str]:
-    same_gpu = [one for one in points if one.machine.rpartition("x")[2] == _last_gpu(points)]
-    if len(same_gpu) < 2:
+    same_chip = _by_chip(points)[chip_name(points[-1].machine)]
+    if len(same_chip) < 2:
         return
-    first, last = same_gpu[0], same_gpu[-1]
+    first, last = same_chip[0], same_chip[-1]
     yield (
         f"from {first.devices} to {last.devices} devices, with {_work(first, last)} in a step: "
         f"{last.work_per_s / first.work_per_s:.1f} times the {unit}/s, "
         f"{last.efficiency:.0%} efficiency"
     )
-    lost = next((one for one in same_gpu if one.efficiency < EFFICIENT), None)
+    lost = next((one for one in same_chip if one.efficiency < EFFICIENT), None)
     if lost is not None and lost is not last:
         yield f"efficiency falls below {EFFICIENT:.0%} at {lost.machine}"
 
@@ -119,8 +115,11 @@ def _work(first: ScalingPoint, last: ScalingPoint) -> str:
     return "more work" if is_more else "less work"
 
 
-def _last_gpu(points: Sequence[ScalingPoint]) -> str:
-    return points[-1].machine.rpartition("x")[2]
+def _by_chip(points: Iterable[ScalingPoint]) -> Mapping[str, list[ScalingPoint]]:
+    found: dict[str, list[ScalingPoint]] = defaultdict(list)
+    for point in points:
+        found[chip_name(point.machine)].append(point)
+    return found
 
 
 def _takes_over(points: Sequence[ScalingPoint]) -> Iterator[str]:
@@ -141,7 +140,12 @@ def _takes_over(points: Sequence[ScalingPoint]) -> Iterator[str]:
 
 
 def _layouts(points: Sequence[ScalingPoint]) -> Iterator[str]:
-    """`remat: full on 8xH100, dots from 64xH100 on`."""
+    """`remat: full on 8xH100, dots from 64xH100 on`; each chip has its own sizes."""
+    for same_chip in _by_chip(points).values():
+        yield from _layouts_by_size(same_chip)
+
+
+def _layouts_by_size(points: Sequence[ScalingPoint]) -> Iterator[str]:
     for name in points[0].choices:
         runs: list[tuple[object, str]] = []
         for point in points:

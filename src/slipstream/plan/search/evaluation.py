@@ -33,6 +33,8 @@ VALUE = "plan"
 _KINDS = {
     "invalid": INVALID, "refused": REFUSED, "memory": NO_FIT, "died": CRASH, "aborted": CRASH,
 }  # fmt: skip
+MANY_TIMES = 10
+"""from which on a bound is told as a multiple of the best"""
 Key = tuple[tuple[str, str], ...]
 Settled = TypeVar("Settled")
 
@@ -180,7 +182,7 @@ class Evaluation(Closing):
             return facts.outcome(NO_FIT, memory_bytes=needed, note=note)
         least = facts.value(bounds.step_us)
         if self._known.best is not None and least > self._known.best:
-            note = f"{bounds.step_text}: at least {least / self._known.best - 1:.0%} behind"
+            note = f"{bounds.step_text}: at least {_behind(least / self._known.best)}"
             return facts.outcome(CANNOT_WIN, step_us=bounds.step_us, note=note)
         return None
 
@@ -199,6 +201,12 @@ def failed_outcome(error: SlipstreamError, spent_s: float | None) -> Outcome:
     if isinstance(error, CompileFailed):
         return Outcome(_KINDS[error.kind], note=error.reason)
     return Outcome(INVALID if isinstance(error, BadInput) else CRASH, note=str(error))
+
+
+def _behind(ratio: float) -> str:
+    if ratio >= MANY_TIMES:
+        return f"{ratio:,.0f} times the best"
+    return f"{ratio - 1:.{0 if ratio >= 1.1 else 1}%} behind"
 
 
 def _key(settings: Settings) -> Key:

@@ -8,14 +8,17 @@ time                              the least time for a fixed global batch, for w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
+from slipstream.machines.gpus import gpus as all_gpus
 from slipstream.machines.machine import Machine
-from slipstream.plan.space.expression import work_of
+from slipstream.machines.tpus import tpus
+from slipstream.plan.space.choices import Choice
+from slipstream.plan.space.expression import check_names, work_of
 from slipstream.plan.space.parameters import Value
 from slipstream.plan.space.space import sizes_of
 from slipstream.results.planning import PER_DEVICE, PER_DOLLAR, PER_SECOND, TIME
@@ -84,9 +87,20 @@ def check_objective(objective: Objective, gpus: set[str]) -> Objective:
         raise BadInput("the objective time needs the work of a batch: --global-batch 4194304")
     if objective.kind != TIME and objective.global_batch is not None:
         raise BadInput("--global-batch is for the objective time; add --objective time")
+    known = dict.fromkeys((*sorted(gpus), *all_gpus(), *tpus()))
+    for name in objective.prices:
+        if name and name not in known:
+            raise BadInput(f"--price {name}=…: {no_such('GPU or TPU', name, known)}")
     unpriced = sorted(name for name in gpus if {name, ""}.isdisjoint(objective.prices))
     if objective.kind == PER_DOLLAR and unpriced:
         raise BadInput(
             f"the objective work/$ needs a price of one GPU-hour: --price {unpriced[0]}=2.50"
         )
     return objective
+
+
+def check_work(work: str, choices: Sequence[Choice], machine: Machine) -> None:
+    """BadInput if `--work` can be computed for no combination."""
+    if work:
+        sizes = {name: (size,) for name, size in sizes_of(machine).items()}
+        check_names(work, {**sizes, **{one.name: one.values for one in choices}})

@@ -35,6 +35,9 @@ class Range:
             raise BadInput(f"Range[{ends!r}] is not a range; expected two ends: Range[1, 64]")
         return Annotated[int, cls(*ends)]
 
+    def __str__(self) -> str:
+        return f"Range[{self.low}, {self.high}]"
+
     @property
     def values(self) -> tuple[int, ...]:
         """Both ends, and the powers of two between them: sizes that divide most things."""
@@ -56,6 +59,9 @@ class DivisorOfDevices:
                 f"Divisor[{listed}] are no sizes of a mesh axis; expected whole numbers from 1 "
                 "on: Divisor[1, 2, 4, 8]"
             )
+
+    def __str__(self) -> str:
+        return f"Divisor[{', '.join(map(str, self.sizes))}]" if self.sizes else "Divisor"
 
 
 if TYPE_CHECKING:

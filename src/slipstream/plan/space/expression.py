@@ -39,9 +39,10 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
+WHERE, WORK = "--where", "--work"
 _EXPECTED = {
-    "--where": 'expected a condition such as "tensor <= 8 and fsdp * tensor == devices"',
-    "--work": 'expected a number such as "batch * data * fsdp * 8192"',
+    WHERE: 'expected a condition such as "tensor <= 8 and fsdp * tensor == devices"',
+    WORK: 'expected a number such as "batch * data * fsdp * 8192"',
 }
 Names = Mapping[str, tuple[Any, ...]]
 """what an expression may use: choices and sizes, each with its values"""
@@ -58,20 +59,25 @@ class Condition:
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it holds for these values; raises ArithmeticError if it divides by zero."""
-        return _Reader("--where").truth(self._node, values)
+        return _Reader(WHERE).truth(self._node, values)
 
 
 def parse_where(text: str, names: Names) -> tuple[Condition, ...]:
     """The parts of a condition that `and` joins."""
-    parts = _parts(_parsed(text, names, "--where"))
+    parts = _parts(_parsed(text, names, WHERE))
     return tuple(Condition(ast.unparse(one), _names(one), one) for one in parts)
+
+
+def check_names(text: str, names: Names) -> None:
+    """BadInput if `--work` can't be read or uses an unknown name."""
+    _parsed(text, names, WORK)
 
 
 def work_of(text: str, values: Mapping[str, Any]) -> float:
     """The value of `--work` for a combination and a machine's sizes."""
-    tree = _parsed(text, {name: (value,) for name, value in values.items()}, "--work")
+    tree = _parsed(text, {name: (value,) for name, value in values.items()}, WORK)
     try:
-        found = float(_Reader("--work").number(tree, values))
+        found = float(_Reader(WORK).number(tree, values))
     except ArithmeticError as error:
         raise BadInput(f"--work {text!r} can't be computed ({error})") from None
     if not 0 < found < float("inf"):

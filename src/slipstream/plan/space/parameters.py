@@ -189,4 +189,6 @@ def _check_default(name: str, kind: str, default: Any, listed: list[Any], limits
 def _text(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
+    if (mark := _mark(annotation)) is not None:
+        return str(mark)
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)

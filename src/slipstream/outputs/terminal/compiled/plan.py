@@ -169,7 +169,8 @@ def _details(plan: Plan, machine: MachinePlan, width: int) -> list[Line]:
 def _best(plan: Plan, machine: MachinePlan, width: int) -> list[Line]:
     best = machine.best
     if best is None:
-        return [("no candidate can be run", "bold")]
+        tried = "no candidate can be run" if machine.candidates else "nothing was tried yet"
+        return [(tried, "bold")]
     parts = [_amount(best, plan, machine), _step(best)]
     if best.memory_bytes is not None:
         parts.append(f"memory {_memory(machine, best)}")
