@@ -195,6 +195,7 @@ def show(folder: Path) -> Plan:
         jaxlib=config.jaxlib,
         seconds=seconds,
         folder=str(folder),
+        enums={one.name: one.enum for one in config.choices if one.enum},
     )
 
 

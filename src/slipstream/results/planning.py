@@ -230,3 +230,5 @@ class Plan(Inline):
     """how the machines compare, and where communication takes over"""
     strong: tuple[ScalingPoint, ...] = ()
     """strong scaling: the best candidates whose steps do the same work on several machines"""
+    enums: Mapping[str, str] = field(default_factory=dict)
+    """choices whose values are names of an enum's members: name to class"""

@@ -77,6 +77,8 @@ def test_the_recommendation():
     assert "Why Products take most of the step" in said
     assert "A tie with 3 other candidates: 35 34 226 can't be told from it" in said
     assert 'build(devices, data=1, fsdp=64, context=1, tensor=1, remat="dots"' in said
+    said = plain(plan_page(replace(plan, enums={"remat": "Remat"})))
+    assert 'tensor=1, remat=Remat.dots, attention="cudnn"' in said
 
 
 def test_scaling():

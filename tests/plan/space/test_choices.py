@@ -41,7 +41,7 @@ def test_the_choices_of_a_signature():
     assert choices_of("t.py:build", parameters_of(build)) == (
         Choice("fsdp", (), True, 8, True),
         Choice("attention", ("xla", "cudnn"), False, "xla", True),
-        Choice("remat", ("NONE", "FULL", None), False, None, True),
+        Choice("remat", ("NONE", "FULL", None), False, None, True, "Remat"),
         Choice("scan", (False, True), False, True, True),
         Choice("batch", (1, 2, 4, 8, 16, 32, 64), False, 8, True),
     )

@@ -46,6 +46,7 @@ def test_choices_by_their_types():
 
     found = parameters_of(build)
     assert all(one.varies for one in found)
+    assert {one.name: one.enum for one in found if one.enum} == {"remat": "Remat"}
     assert kinds(build) == {
         "fsdp": ("divisor", ()),
         "data": ("divisor", ()),

@@ -31,6 +31,8 @@ class Choice:
     is_divisor: bool = False
     default: Value = None
     has_default: bool = False
+    enum: str = ""
+    """the class, if its values are names of the members of an enum"""
 
     def values_on(self, devices: int) -> tuple[Value, ...]:
         """The values to try with a number of devices; those of `--vary` need not divide it."""
@@ -61,6 +63,7 @@ def choices_of(
             one.kind == "divisor",
             one.default,
             one.has_default,
+            one.enum,
         )
         for one in parameters
         if one.varies or one.name in given

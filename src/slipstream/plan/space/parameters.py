@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from typing import Any
 
 from slipstream.compiler.failures import explain_import
@@ -57,6 +58,8 @@ class Parameter:
     has_default: bool = False
     varies: bool = False
     """whether its type makes it a choice"""
+    enum: str = ""
+    """the class, if its values are members of an enum"""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,6 +109,7 @@ def _parameter(one: inspect.Parameter, annotation: Any) -> Parameter:
     return replace(
         found,
         type_text=_text(one.annotation),
+        enum=_enum(one.default, annotation),
         default=default if isinstance(default, SCALAR) else None,
         has_default=has_default,
     )
@@ -184,6 +188,13 @@ def _check_default(name: str, kind: str, default: Any, listed: list[Any], limits
     else:
         return
     raise BadInput(f"{name} has the default {default!r}; its type says {expected}: change either")
+
+
+def _enum(default: Any, annotation: Any) -> str:
+    """`Attention`, where a call needs `Attention.cudnn`."""
+    kinds = alternatives(annotation) if annotation is not None else ()
+    values = [*(value for kind in kinds for value in listed_values(kind) or ()), default]
+    return next((type(one).__name__ for one in values if isinstance(one, Enum)), "")
 
 
 def _text(annotation: Any) -> str:

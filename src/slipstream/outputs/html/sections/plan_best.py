@@ -238,15 +238,16 @@ def _sure(machine: MachinePlan) -> Html:
 
 
 def _use(plan: Plan, best: Candidate, at: int) -> Html:
-    made = [tag("h3", "Use it"), _copied(f"use-{at}", usage_text(plan.target, best.choices))]
+    made = [tag("h3", "Use it"), _copied(f"use-{at}", usage_text(plan, best.choices))]
     if best.flags:
         flags = " ".join(f"--{name}={value}" for name, value in best.flags.items())
         made.append(_copied(f"flags-{at}", f'export XLA_FLAGS="{flags}"'))
     return join(made)
 
 
-def usage_text(target: str, choices: Choices) -> str:
+def usage_text(plan: Plan, choices: Choices) -> str:
     """The command with its places filled in, or the call of the build function."""
+    target = plan.target
     places = re.findall(r"\{(\w+)\}", target)
     if any(name in choices for name in places):
         filled = target
@@ -254,12 +255,14 @@ def usage_text(target: str, choices: Choices) -> str:
             filled = filled.replace(f"{{{name}}}", value_text(value))
         return filled
     file, colon, function = target.rpartition(":")
-    words = ", ".join(f"{name}={_literal(value)}" for name, value in choices.items())
+    words = ", ".join(f"{name}={_argument(name, value, plan)}" for name, value in choices.items())
     return f"{function if file and colon else 'build'}(devices, {words})"
 
 
-def _literal(value: object) -> str:
+def _argument(name: str, value: object, plan: Plan) -> str:
     """A value as Python's source has it."""
+    if name in plan.enums and isinstance(value, str):
+        return f"{plan.enums[name]}.{value}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
