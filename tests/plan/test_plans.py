@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.cli.plan.common import resumable
 from slipstream.errors import BadInput
 from slipstream.plan.plan_folder import read_plan
 from slipstream.plan.plans import PlanOptions, plan, resume, show
@@ -125,6 +126,15 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path, options, mess
     with pytest.raises(BadInput, match=message):
         make(tmp_path / "plan", **options)
     assert not (tmp_path / "plan").exists()
+
+
+def test_an_interrupted_plan_says_how_to_go_on(good, tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt), resumable(Path(good.folder), "my plan"):
+        raise KeyboardInterrupt
+    assert "continue with: slipstream plan resume 'my plan'" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt), resumable(tmp_path, "none"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_with_a_plan_is_not_overwritten(good):

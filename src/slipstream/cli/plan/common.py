@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,6 +56,20 @@ def prices(text: str | None) -> dict[str, float]:
                 "2.50, or H100=2.50,H200=3.80"
             )
     return found
+
+
+@contextmanager
+def resumable(folder: Path, study: str) -> Iterator[None]:
+    """Say after Ctrl-C how to go on, if there is a plan by then."""
+    from slipstream.plan.plan_folder import has_plan
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if has_plan(folder):
+            again = f"slipstream plan resume {shlex.quote(study)}"
+            typer.echo(f"interrupted; what was found is kept, continue with: {again}", err=True)
+        raise
 
 
 def show_plan(plan: Plan, top: int | None, html: str | None, json: bool) -> None:

@@ -14,6 +14,7 @@ from slipstream.cli.plan.common import (
     HtmlOption,
     LiveCandidates,
     PlanArgument,
+    resumable,
     show_plan,
 )
 from slipstream.cli.study_place import named, working_folder
@@ -39,7 +40,11 @@ def resume(
     """Continue a plan; interrupted combinations are tried again."""
     from slipstream.plan.plans import resume as continue_plan
 
-    with working_folder(study, DEFAULT_STUDY) as folder, LiveCandidates() as live:
+    with (
+        working_folder(study, DEFAULT_STUDY) as folder,
+        resumable(folder, study),
+        LiveCandidates() as live,
+    ):
         found = continue_plan(
             folder,
             jobs=jobs,

@@ -16,6 +16,7 @@ from slipstream.cli.plan.common import (
     LiveCandidates,
     percentage,
     prices,
+    resumable,
     show_plan,
 )
 from slipstream.cli.study_place import named, working_folder
@@ -128,7 +129,7 @@ def start(
         flags=flags,
         command=command,
     )
-    with working_folder(study, DEFAULT_STUDY) as folder:
+    with working_folder(study, DEFAULT_STUDY) as folder, resumable(folder, study):
         if is_measured:
             check_measurable(folder)
         with LiveCandidates() as live:
