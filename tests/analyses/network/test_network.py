@@ -38,8 +38,8 @@ from schedules import (
 from slipstream.analyses.network.flows import Flow, Rates, device_flows, machine_of
 from slipstream.analyses.network.links import BINS
 from slipstream.analyses.network.network import network
-from slipstream.analyses.network.slack import sent_share
 from slipstream.machines.machine import Machine
+from slipstream.machines.tpu.slices import sent_share
 from slipstream.profile.profile import Profile
 from slipstream.simulate.engine import simulation
 from slipstream.sources.hlo.reader import program_from_text
@@ -292,7 +292,7 @@ def test_slack_and_bytes_by_hand(tmp_path):
         ("ALL_REDUCE", 1.5),
         ("ALL_TO_ALL", 0.75),
         ("REDUCE_SCATTER", 3),
-        ("ONE_TO_ONE", 4),
+        ("ONE_TO_ONE", 1),
     ],
 )
 def test_bytes_of_each_type(kind, share):

@@ -19,18 +19,12 @@ from slipstream.machines.collectives import groups_of
 from slipstream.machines.gpus import usual_network
 from slipstream.machines.machine import Machine
 from slipstream.machines.topology import machine
-from slipstream.machines.tpu.slices import (
-    TRANSFER_TYPE,
-    buffer_bytes,
-    is_slice_transfer,
-    sent_share,
-    slices_of,
-)
+from slipstream.machines.tpu.slices import is_slice_transfer, sent_bytes
 from slipstream.profile.attribution.kernels import SAME_SIDE, TO_HOST, classify, copy_bytes
 from slipstream.profile.attribution.launch_sequence import launch_of
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
-from slipstream.profile.program import Collective, Instruction
+from slipstream.profile.program import Collective, Instruction, Program
 from slipstream.profile.semantics.signatures import result_shape
 from slipstream.profile.simulated import simulated_machine
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
@@ -162,7 +156,7 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
         return  # only waits for the bytes that its start moves
     start = program.starter(instruction.name) or instruction
     if is_slice_transfer(start):
-        yield from _sent_to_slices(profile, machine, start, rows)
+        yield from _sent_to_slices(profile, program, machine, start, rows)
         return
     times = program.executions(start.name)
     runs = _runs(profile, rows)
@@ -179,7 +173,7 @@ def _exchanged(profile: Profile, machine: Machine | None, rows: Array) -> Iterat
 
 
 def _sent_to_slices(
-    profile: Profile, machine: Machine | None, send: Instruction, rows: Array
+    profile: Profile, program: Program, machine: Machine | None, send: Instruction, rows: Array
 ) -> Iterator[Flow]:
     """A simulated transfer between slices; recordings have them as host events (`transfers`).
 
@@ -189,10 +183,9 @@ def _sent_to_slices(
     rows = rows[beside[profile.events.cells("lane", rows)]]
     if not len(rows):
         return
-    kind = str(send.attributes.get(TRANSFER_TYPE, ""))
-    devices = machine.gpus_per_host if machine is not None else 1
-    sent = buffer_bytes(send.shape) * sent_share(kind, slices_of(send) or 2) * devices
-    flow = _flow(profile, rows, DCN, OUT, np.full(len(rows), float(sent)))
+    slices, devices = (machine.slices, machine.gpus_per_host) if machine is not None else (2, 1)
+    sent = (sent_bytes(program, send, slices) or 0.0) * devices
+    flow = _flow(profile, rows, DCN, OUT, np.full(len(rows), sent))
     hosts = np.array([device.host for device in profile.devices], np.int32)
     yield replace(flow, owner=hosts[flow.owner])
 

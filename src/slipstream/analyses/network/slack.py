@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.machines.machine import Machine
-from slipstream.machines.tpu.slices import RENDEZVOUS, TRANSFER_TYPE, sent_share, transfer_of
+from slipstream.machines.tpu.slices import RENDEZVOUS, TRANSFER_TYPE, sent_bytes, transfer_of
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Instruction, Program
@@ -218,7 +218,7 @@ class _Occurrences:
         last = starts["recv-done"] + np.concatenate(self.lengths["recv-done"])
         slack = float(np.concatenate(self.slack).mean()) / 1e6
         kind = str(self.named.send.attributes.get(TRANSFER_TYPE, ""))
-        size = self._bytes(kind, slices)
+        size = sent_bytes(self.named.program, self.named.send, slices)
         stall = sum(mean.values())
         needs, latest = _limits(size, max(slack, 0.0), senders)
         return SliceCollective(
@@ -241,13 +241,6 @@ class _Occurrences:
             moves=_moves(self.named.program, self.named.send),
             source=source(self.named.program, self.named.send),
         )
-
-    def _bytes(self, kind: str, slices: int | None) -> float | None:
-        """Bytes that one device sends, computed from the buffer it receives, as in XProf."""
-        program = self.named.program
-        done = program.instruction(self.named.parts["recv-done"])
-        size = max((leaf.bytes for leaf in done.shape.leaves()), default=0)
-        return size * sent_share(kind, slices) if size and slices else None
 
 
 def _limits(

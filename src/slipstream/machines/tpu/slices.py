@@ -19,6 +19,10 @@ from slipstream.units import format_bytes
 RENDEZVOUS = "_xla_host_transfer_rendezvous"
 TRANSFER_TYPE = "_xla_megascale_transfer_type"
 TARGET = "_xla_megascale_target"
+_CROSSED = re.compile(r"\{([\d,:]+)\}x")
+_GROUP = re.compile(r"\{(\d[^{}]*)\}")
+_OF_SLICE = 100_000
+"""Megascale numbers devices so: this times the slice, from 1 on, plus the device in it"""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,18 @@ def receive_of(program: Program, send: Instruction) -> Instruction | None:
 
 def slice_transfer(machine: Machine, program: Program, send: Instruction) -> SliceTransfer:
     """The transfer that a send begins."""
+    return transfer_of(sent_bytes(program, send, machine.slices) or 0.0, machine)
+
+
+def sent_bytes(program: Program, send: Instruction, slices: int | None) -> float | None:
+    """What one device sends, from the buffer that it receives.
+
+    `slices` counts if the send doesn't say which slices exchange values; None if nobody says it.
+    """
+    group = group_slices(send) or slices
+    size = buffer_bytes((receive_of(program, send) or send).shape)
     kind = str(send.attributes.get(TRANSFER_TYPE, ""))
-    buffer = buffer_bytes((receive_of(program, send) or send).shape)
-    return transfer_of(buffer * sent_share(kind, machine.slices), machine)
+    return size * sent_share(kind, group) if size and group else None
 
 
 def transfer_of(sent: float, machine: Machine | None) -> SliceTransfer:
@@ -99,17 +112,34 @@ def slice_estimate(machine: Machine, program: Program, instruction: Instruction)
 
 
 def slices_of(instruction: Instruction) -> int | None:
-    """How many slices a transfer is between: 2 for `{1,2}x{0:15}`; None if it doesn't say."""
-    stated = re.match(r"\{([\d,:]+)\}x", str(instruction.attributes.get(TARGET, "")))
-    if stated is None:
-        return None
-    count = 0
-    for part in stated[1].split(","):
+    """How many slices a transfer is between, in all its groups; None if it doesn't say."""
+    return len(frozenset().union(*_groups(instruction))) or None
+
+
+def group_slices(instruction: Instruction) -> int | None:
+    """How many slices exchange values with each other; None if it doesn't say."""
+    return max(map(len, _groups(instruction)), default=None)
+
+
+def _groups(instruction: Instruction) -> list[frozenset[int]]:
+    """The slices of each group of devices that exchange values.
+
+    {1,2}x{0:15}                       each device of slice 1 with its own of slice 2
+    {{100000,200000},{300000,400000}}  device 0 of slices 1 and 2, and of 3 and 4
+    {{100000->200000}}                 from slice 1 to 2
+    """
+    stated = str(instruction.attributes.get(TARGET, ""))
+    crossed = _CROSSED.match(stated)
+    if crossed is None:
+        members = (re.findall(r"\d+", group[1]) for group in _GROUP.finditer(stated))
+        return [frozenset(int(one) // _OF_SLICE for one in each) for each in members]
+    found: set[int] = set()
+    for part in crossed[1].split(","):
         first, _, last = part.partition(":")
         if not first:
-            return None
-        count += int(last or first) - int(first) + 1
-    return count
+            return []
+        found.update(range(int(first), int(last or first) + 1))
+    return [frozenset(found)]
 
 
 def buffer_bytes(shape: Shape) -> int:
@@ -118,12 +148,14 @@ def buffer_bytes(shape: Shape) -> int:
 
 
 def sent_share(kind: str, group: int) -> float:
-    """Bytes that one device sends per byte of its recv-done's buffer, as XProf counts them."""
+    """Bytes that one device sends per byte of its recv-done's buffer, as XProf counts them.
+
+    `group` is the number of slices that exchange values.
+    """
     shares = {
         "ALL_GATHER": (group - 1) / group,
         "ALL_REDUCE": 2 * (group - 1) / group,
         "ALL_TO_ALL": (group - 1) / group,
         "REDUCE_SCATTER": float(group - 1),
-        "ONE_TO_ONE": float(group),
     }
     return shares.get(kind, 1.0)

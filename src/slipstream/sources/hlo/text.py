@@ -41,7 +41,7 @@ _ALIAS = re.compile(r"\{(\d*)[^}]*\}:\s*\((\d+),")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*\r?\n")
 _ROW = re.compile(r"\s*(\d+)\s+(?:\"((?:\\.|[^\"\\])*)\"|\{([^}\n]*)\})")
 # Words are tried from their start only: a long one would take quadratic time.
-_FIELD = re.compile(r'\b(\w++)=(?:"((?:\\.|[^"\\])*)"|(\{[^}]*\}|[^\s}]+))')
+_FIELD = re.compile(r'\b(\w++)=(?:"((?:\\.|[^"\\])*)"|(\{(?:[^{}]|\{[^{}]*+\})*+\}|[^\s}]+))')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)", re.S)
 _INT = re.compile(r"-?\d+")
 _INTS = re.compile(r"\{[\d,\s]*\}")
