@@ -25,7 +25,7 @@ from slipstream.profile.attribution.launch_sequence import launch_of
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Collective, Instruction, Program
-from slipstream.profile.semantics.signatures import result_shape
+from slipstream.profile.semantics.signatures import COPY_STARTS, copied_shape
 from slipstream.profile.simulated import simulated_machine
 from slipstream.profile.timeline.kinds import COMMUNICATION, COMPUTE, kinds
 from slipstream.profile.timeline.windows import attending
@@ -225,7 +225,8 @@ def _copied(profile: Profile, machine: Machine | None, rows: Array) -> Iterator[
         if direction == SAME_SIDE:
             direction = launch.direction
         # The shape of a start lists both the source and the destination.
-        size = result_shape(start).bytes if start.opcode == "copy-start" else launch.bytes
+        is_start = start.opcode in COPY_STARTS
+        size = copied_shape(program, start).bytes if is_start else launch.bytes
     sizes = _sizes(profile, rows, size)
     if direction == SAME_SIDE or not sizes.any():
         return

@@ -32,7 +32,7 @@ from slipstream.profile.semantics.backend_config import (
 )
 from slipstream.profile.semantics.categories import category
 from slipstream.profile.semantics.flops import work
-from slipstream.profile.semantics.signatures import result_shape
+from slipstream.profile.semantics.signatures import COPY_STARTS, copied_shape, result_shape
 from slipstream.profile.semantics.traffic import bytes_accessed
 from slipstream.profile.shapes import HOST_MEMORY, Shape
 from slipstream.units import format_bytes
@@ -66,7 +66,6 @@ _KINDS = {
     "attention": "attention",
 }
 """kind of the Estimate by category; others are `fusion`"""
-_COPIES = ("copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start")
 _UNKNOWN = ("gather", "scatter", "sort", "random", "custom call")
 
 
@@ -78,7 +77,7 @@ def tpu_estimate(machine: Machine, program: Program, instruction: Instruction) -
     if collective is not None:
         return torus_estimate(machine, collective, instruction, program.device_ids)
     kind = _KINDS.get(category(program, instruction), "fusion")
-    if instruction.opcode in _COPIES:
+    if instruction.opcode in COPY_STARTS:
         return _copy(machine, program, instruction)
     cycles = estimated_cycles(instruction)
     if instruction.custom_call_target == TPU_KERNEL and cycles is None:
@@ -112,14 +111,14 @@ def _cores(machine: Machine, instruction: Instruction) -> str:
 
 def _copy(machine: Machine, program: Program, start: Instruction) -> Estimate:
     """An asynchronous copy or slice, between HBM, VMEM and the host."""
-    result = result_shape(start)
-    sources = [operand.shape for operand in program.operands(start)[:1]]
-    spaces = {leaf.memory_space for shape in (result, *sources) for leaf in shape.leaves()}
+    copied = copied_shape(program, start)
+    shapes = (copied, result_shape(start), *(one.shape for one in program.operands(start)[:1]))
+    spaces = {leaf.memory_space for shape in shapes for leaf in shape.leaves()}
     is_host = HOST_MEMORY in spaces
     rate = machine.tpu.host_bandwidth if is_host else machine.tpu.memory_bandwidth
     # From HBM to HBM, every byte is read and written.
     passes = 2 if spaces == {HBM} else 1
-    moved = result.padded_bytes * passes
+    moved = copied.padded_bytes * passes
     us = moved / rate * 1e6 + HBM_CYCLES / machine.tpu.clock_hz * 1e6
     over = "the host's link" if is_host else "HBM"
     return Estimate(us, "modelled", "copy", f"{format_bytes(moved)} over {over}")

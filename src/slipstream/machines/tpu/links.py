@@ -6,7 +6,7 @@ from slipstream.machines.machine import Machine
 from slipstream.machines.tpu.slices import is_slice_transfer, slice_transfer
 from slipstream.machines.tpu.torus import link_rate, torus_time
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.semantics.signatures import result_shape
+from slipstream.profile.semantics.signatures import copied_shape, result_shape
 
 ICI_X, ICI_Y, ICI_Z, NETWORK, HOST_OUT, HOST_IN = range(6)
 TPU_LINKS = ("ICI x", "ICI y", "ICI z", "network", "host link out", "host link in")
@@ -52,9 +52,9 @@ def _host_copy(
 ) -> list[tuple[int, float, float]]:
     if not instruction.is_start:
         return []
-    result = result_shape(instruction)
-    is_out = result.on_host
+    is_out = result_shape(instruction).on_host
     if not is_out and not any(one.shape.on_host for one in program.operands(instruction)):
         return []
-    us = 1e6 * result.bytes / machine.tpu.host_bandwidth
-    return [(HOST_OUT if is_out else HOST_IN, float(result.bytes), us)]
+    size = copied_shape(program, instruction).bytes
+    us = 1e6 * size / machine.tpu.host_bandwidth
+    return [(HOST_OUT if is_out else HOST_IN, float(size), us)]

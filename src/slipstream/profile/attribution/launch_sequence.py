@@ -27,6 +27,7 @@ from slipstream.profile.attribution.kernels import (
     sanitized,
 )
 from slipstream.profile.program import Collective, Instruction, Program
+from slipstream.profile.semantics.signatures import result_shape
 
 MAX_LAUNCHES = 2_000_000
 
@@ -241,7 +242,7 @@ def _is_copy(program: Program, instruction: Instruction) -> bool:
 
 
 def _direction(program: Program, instruction: Instruction) -> int:
-    if instruction.shape.on_host:
+    if result_shape(instruction).on_host:
         return TO_HOST
     from_host = any(operand.shape.on_host for operand in program.operands(instruction))
     return TO_DEVICE if from_host else SAME_SIDE

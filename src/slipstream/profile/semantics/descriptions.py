@@ -24,6 +24,7 @@ from slipstream.profile.semantics.dataflow import (
 )
 from slipstream.profile.semantics.matmuls import matmul
 from slipstream.profile.semantics.op_patterns import pattern_name
+from slipstream.profile.semantics.signatures import COPY_STARTS, copied_shape, result_shape
 from slipstream.profile.shapes import Shape
 from slipstream.units import format_bytes
 
@@ -126,7 +127,7 @@ def _memory(program: Program, instruction: Instruction) -> str:
     verb, size = moved
     operands = program.operands(instruction)
     from_host = any(operand.shape.on_host for operand in operands)
-    to_host = _result_on_host(instruction)
+    to_host = result_shape(instruction).on_host
     if to_host and verb != "slice":
         return f"copy to host {size}"
     if from_host:
@@ -134,7 +135,7 @@ def _memory(program: Program, instruction: Instruction) -> str:
     found = origin(program, instruction)
     name = parameter_name(found.op_name) if found is not None and found.op_name else ""
     name = name or _gradient(program, instruction)
-    result = _result(instruction)
+    result = result_shape(instruction)
     words = {"slice": "slice", "update": "store", "copy": "copy"}
     return " ".join(part for part in (words[verb], name, size, _between(operands, result)) if part)
 
@@ -153,8 +154,9 @@ def _moved(program: Program, instruction: Instruction) -> tuple[str, str] | None
     if base == "copy":
         leaf = next(instruction.shape.leaves())
         return "copy", format_bytes(leaf.bytes)
-    if instruction.opcode == "slice-start":
-        return "slice", format_bytes(_result(instruction).bytes)
+    if instruction.opcode in COPY_STARTS:
+        verb = "update" if base == "dynamic-update-slice" else "slice"
+        return verb, format_bytes(copied_shape(program, instruction).bytes)
     computation = fused(program, instruction)
     inside = computation.instructions if computation is not None else (instruction,)
     kinds = {i.opcode: i for i in inside if i.opcode in _COPIES}
@@ -182,19 +184,6 @@ _MOVES = frozenset(
         "transpose", "tuple", "dynamic-slice", "dynamic-update-slice", "select",
     )
 )  # fmt: skip
-
-
-def _result_on_host(instruction: Instruction) -> bool:
-    return _result(instruction).on_host
-
-
-def _result(instruction: Instruction) -> Shape:
-    elements = instruction.shape.elements
-    if instruction.opcode == "copy-start" and elements:
-        return elements[0]  # (result, operand, context)
-    if instruction.is_start and len(elements) > 1:
-        return elements[1]  # (operands, result, context)
-    return instruction.shape
 
 
 # Computing.

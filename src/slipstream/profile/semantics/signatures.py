@@ -86,6 +86,17 @@ def result_shape(instruction: Instruction) -> Shape:
     return elements[0 if instruction.opcode == "copy-start" else 1]
 
 
+COPY_STARTS = ("copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start")
+"""asynchronous copies between memories"""
+
+
+def copied_shape(program: Program, instruction: Instruction) -> Shape:
+    """What a copy moves: its result, or the slice that an update writes into it."""
+    if instruction.opcode.removesuffix("-start") == "dynamic-update-slice":
+        return program.operands(instruction)[1].shape
+    return result_shape(instruction)
+
+
 def _multiplies(instruction: Instruction) -> bool:
     return instruction.opcode in _MULTIPLIES
 

@@ -9,10 +9,10 @@ import numpy as np
 from slipstream.profile.attribution import kernels
 from slipstream.profile.events import Array, distinct
 from slipstream.profile.profile import Profile
+from slipstream.profile.semantics.signatures import COPY_STARTS
 
 COMPUTE, COMMUNICATION, COPY = range(3)
 
-_COPY_OPCODES = {"copy-start", "dynamic-slice-start", "dynamic-update-slice-start", "slice-start"}
 # XLA names an instruction after its opcode, unless a user or a pass named it.
 _COPY_LABEL = re.compile(r"(copy|slice|dynamic-slice|dynamic-update-slice)-(start|done)(\.\d+)*")
 _COMMUNICATION_LABEL = re.compile(
@@ -76,7 +76,7 @@ def _kind_of(profile: Profile, row: int) -> int:
     both = [found] if start is None else [found, start]
     if any(one.collective is not None for one in both):
         return COMMUNICATION
-    return COPY if any(one.opcode in _COPY_OPCODES for one in both) else -1
+    return COPY if any(one.opcode in COPY_STARTS for one in both) else -1
 
 
 def _kind_of_label(label: str) -> int:
