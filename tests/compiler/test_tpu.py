@@ -17,6 +17,8 @@ from slipstream.compiler.worker.xla import memory_of
 from slipstream.compiler.workers import Workers
 from slipstream.errors import BadInput, Missing
 from slipstream.machines.topology import machine
+from slipstream.machines.tpu.instructions import tpu_estimate
+from slipstream.machines.tpu.slices import is_slice_transfer
 from slipstream.outputs.terminal.compiled.compile import render_compile
 from slipstream.profile.semantics.attention import attention_of
 from slipstream.profile.semantics.backend_config import TPU_KERNEL
@@ -39,6 +41,20 @@ def cudnn(devices):
     def attend(q):
         return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
     return attend, jax.ShapeDtypeStruct((4, 128, 8, 64), jnp.bfloat16)
+
+def mosaic(devices):
+    import inspect
+    from jax.experimental.pallas import mosaic_gpu
+    names = inspect.signature(mosaic_gpu.kernel).parameters
+    made = {"out_type" if "out_type" in names else "out_shape": SHAPE}  # JAX 0.12
+    return mosaic_gpu.kernel(double, **made), SHAPE
+
+def callback(devices):
+    def step(x):
+        y = jax.pure_callback(lambda one: one, SHAPE, x)
+        jax.debug.print("{}", y[0, 0])
+        return y @ y.T
+    return step, SHAPE
 
 def lanes(devices):
     from jax.experimental.pallas import tpu
@@ -64,6 +80,7 @@ def build(devices):
 """
 REFUSED = {
     "triton": "has a Pallas kernel for Triton, which is for GPUs only; on TPUs use",
+    "mosaic": "has a Pallas kernel for Mosaic GPU, which is for GPUs only; on TPUs use",
     "cudnn": "has cuDNN's attention, which is for GPUs only; on TPUs use",
     "too_big": "does not fit in the memory of one v5e (it needs 80.00GiB of 15.75GiB)",
 }
@@ -124,6 +141,17 @@ def test_kernels_and_programs_that_tpus_refuse(tmp_path):
             assert f"kernels.py:{function} {message}" in str(raised.value)
         calls = {one.custom_call_target for one in compiled("lanes").program.instructions}
         assert "tpu_custom_call" in calls
+        program = compiled("callback").program
+    whys = {
+        one.opcode: tpu_estimate(on, program, one).why
+        for one in program.instructions
+        if one.opcode in ("send", "recv") and one.shape.bytes > 16
+    }
+    assert set(whys) == {"send", "recv"}
+    assert all(
+        "over the host's link; what the host does is not known" in why for why in whys.values()
+    )
+    assert not any(is_slice_transfer(one) for one in program.instructions)
 
 
 @needs_libtpu

@@ -119,6 +119,8 @@ def test_clocks_are_those_of_the_peaks() -> None:
             "counts chips; the nearest is v5e-256; for more, several slices: 2xv5e-256",
         ),
         ("tpu7x-3", "the nearest is tpu7x-2"),
+        ("2x2xv5e-4", "has 2 numbers before the TPU; expected one, of slices, such as 4xv5e-4"),
+        ("v5x - 8", "there is no TPU 'v5x'"),
         ("v5e-4,v6e-4", "names several machines; this command takes one"),
         ("v4-4x4x4", "write a topology with a colon: v4:4x4x4"),
         ("v4-many", "has no number of cores, two a chip"),

@@ -210,7 +210,7 @@ DEFAULT_DEVICE = PrivatePart(
 )  # fmt: skip
 LOWERING_BACKEND = PrivatePart(
     "jax._src.interpreters.mlir", "ModuleContext.get_backend", Feature.TARGET_GPU,
-    "The client of the GPU that host callbacks ask for and don't use, which is not here.",
+    "The client that host callbacks ask for and don't use, of a device that is not here.",
     ("self", "optional"), is_called=True,
 )  # fmt: skip
 LOWER_COMPUTATION = PrivatePart(

@@ -3,14 +3,14 @@
     jax.nn.dot_product_attention(implementation="cudnn")    version of cuDNN, compute capability
     Pallas kernels                                          compute capability, number of SMs
     Pallas kernels for TPUs                                 device kind, number of cores
-    jax.pure_callback, jax.debug.print                      the client of the GPU, which none uses
+    jax.pure_callback, jax.debug.print                      the client, which none uses
 
 Where nothing is installed that could answer, tracing fails, although lowering needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +57,8 @@ def answering_for(target: TargetGpu | TargetTpu) -> Iterator[None]:
     On a JAX that asks in another way, functions that don't ask are lowered as before.
     """
     if isinstance(target, TargetTpu):  # its kernels ask the abstract device
-        yield
+        with _answering({private_api.LOWERING_BACKEND: _callback_client}):
+            yield
         return
 
     def at_least(capability: str) -> bool:
@@ -65,6 +66,8 @@ def answering_for(target: TargetGpu | TargetTpu) -> Iterator[None]:
 
     def equal(capability: str) -> bool:
         return target.capability == _pair(capability)
+
+    own: dict[PrivatePart, Any] = {}
 
     def backend(context: Any, optional: bool = False) -> Any:
         try:
@@ -79,6 +82,27 @@ def answering_for(target: TargetGpu | TargetTpu) -> Iterator[None]:
         private_api.DEFAULT_DEVICE: lambda: target,
         private_api.LOWERING_BACKEND: backend,
     }
+    with _answering(answers) as replaced:
+        own.update(replaced)
+        yield
+
+
+def _callback_client(context: Any, optional: bool = False) -> Any:
+    return None if optional else _CallbackClient()
+
+
+class _CallbackClient:
+    """The client of a TPU, as far as host callbacks need it: nobody calls them."""
+
+    def make_python_callback_from_host_send_and_recv(self, *_: Any) -> None:
+        return None
+
+
+@contextmanager
+def _answering(
+    answers: Mapping[PrivatePart, Callable[..., Any]],
+) -> Iterator[dict[PrivatePart, Any]]:
+    """Replace JAX's own functions, which are yielded."""
     try:
         own = {part: part.get() for part in answers}
     except JaxChanged as changed:
@@ -87,7 +111,7 @@ def answering_for(target: TargetGpu | TargetTpu) -> Iterator[None]:
     try:
         for part in own:
             part.replace(answers[part])
-        yield
+        yield own
     finally:
         for part, function in own.items():
             part.replace(function)

@@ -22,8 +22,8 @@ from slipstream.errors import BadInput
 from slipstream.machines.machine import Fabric, Machine, Torus, Tpu
 
 _SLICE = re.compile(
-    r"^(?:(?P<slices>\d+)\s*[x×*]\s*)?(?P<name>tpu[ _-]?v?\d\w*|v\d[a-z]*|trillium|ironwood)"
-    r"(?:(?P<sign>[:-])(?P<size>.*))?$",
+    r"^(?P<counts>(?:\d+\s*[x×*]\s*)*)(?P<name>tpu[ _-]?v?\d\w*|v\d[a-z]*|trillium|ironwood)"
+    r"(?:\s*(?P<sign>[:-])\s*(?P<size>.*))?$",
     re.IGNORECASE,
 )
 _DCN_LATENCY_US = 250.0
@@ -74,7 +74,14 @@ def tpu_machine(spec: str) -> Machine:
     if "," in size:
         raise BadInput(f"{spec!r} names several machines; this command takes one")
     shape = _shape(size, name, text) if sign == ":" else _of_type(size, name, text)
-    slices = int(matched["slices"] or 1)
+    counts = [int(one) for one in re.findall(r"\d+", matched["counts"])]
+    slices = math.prod(counts)
+    if len(counts) > 1:
+        rest = text[matched.start("name") :]
+        raise BadInput(
+            f"{spec!r} has {len(counts)} numbers before the TPU; expected one, of slices, such as "
+            f"{slices}x{rest}"
+        )
     if not 1 <= slices <= MOST_SLICES:
         raise BadInput(f"{spec!r} has {slices} slices; expected 1 to {MOST_SLICES}")
     return _machine(text, name, shape, slices)

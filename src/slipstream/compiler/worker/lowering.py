@@ -101,10 +101,11 @@ def _lower(traced: Any, platform: str) -> Lowered:
 def _check_kernels(traced: Any) -> None:
     """Raise GpuOnly for Pallas kernels of Triton or Mosaic GPU, which JAX just fails to assert."""
     for equation in equations(traced.jaxpr):
-        if equation.primitive.name == "pallas_call":
-            made_for = type(equation.params.get("compiler_params")).__module__
+        if equation.primitive.name in ("pallas_call", "core_map", "mpmd_map"):
+            own = equation.params
+            marks = (own.get("compiler_params"), own.get("mesh"), *own.get("meshes", ()))
             for compiler, name in (("triton", "Triton"), ("mosaic_gpu", "Mosaic GPU")):
-                if f".{compiler}." in made_for:
+                if any(f".{compiler}." in type(mark).__module__ for mark in marks):
                     raise GpuOnly(f"a Pallas kernel for {name}")
 
 

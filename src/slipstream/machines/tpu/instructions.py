@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slipstream.machines.kernel_model import CALLBACK_US
 from slipstream.machines.machine import Estimate, Machine
 from slipstream.machines.tpu.slices import is_slice_transfer, slice_estimate
 from slipstream.machines.tpu.torus import torus_estimate
@@ -79,6 +80,8 @@ def tpu_estimate(machine: Machine, program: Program, instruction: Instruction) -
     kind = _KINDS.get(category(program, instruction), "fusion")
     if instruction.opcode in COPY_STARTS:
         return _copy(machine, program, instruction)
+    if instruction.opcode in ("send", "recv"):
+        return _callback(machine, instruction)
     cycles = estimated_cycles(instruction)
     if instruction.custom_call_target == TPU_KERNEL and cycles is None:
         return _kernel(machine, program, instruction)
@@ -122,6 +125,16 @@ def _copy(machine: Machine, program: Program, start: Instruction) -> Estimate:
     us = moved / rate * 1e6 + HBM_CYCLES / machine.tpu.clock_hz * 1e6
     over = "the host's link" if is_host else "HBM"
     return Estimate(us, "modelled", "copy", f"{format_bytes(moved)} over {over}")
+
+
+def _callback(machine: Machine, start: Instruction) -> Estimate:
+    """Arguments to a function on the host, or its results."""
+    moved = next(start.shape.leaves()).bytes
+    us = moved / machine.tpu.host_bandwidth * 1e6
+    if start.opcode == "recv":
+        us += CALLBACK_US
+    why = f"{format_bytes(moved)} over the host's link; what the host does is not known"
+    return Estimate(us, "default", "copy", why)
 
 
 def _kernel(machine: Machine, program: Program, instruction: Instruction) -> Estimate:

@@ -41,6 +41,7 @@ FRONTEND_ATTRIBUTES = (
 )
 """frontend attributes that are kept: how Megascale marks transfers between slices and the
 collective that they belong to, and how XLA:TPU marks the parts of asynchronous collectives"""
+_HANDLER = "_xla_host_transfer_handler_name"
 ALIASING = "output_to_operand_aliasing"
 """which operands a custom call writes over"""
 _TRIP_COUNT = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)')
@@ -61,13 +62,15 @@ def attributes_of(proto: Any) -> dict[str, Attribute]:
 
 
 def frontend_attributes(frontend: Mapping[str, str]) -> dict[str, Attribute]:
-    """The frontend attributes that describe a collective."""
-    return {key: frontend[key] for key in FRONTEND_ATTRIBUTES if frontend.get(key)}
+    """The frontend attributes that describe a collective; callbacks of the host have some, too."""
+    is_callback = _HANDLER in frontend and not is_between_slices(frontend)
+    kept = () if is_callback else FRONTEND_ATTRIBUTES
+    return {key: frontend[key] for key in kept if frontend.get(key)}
 
 
 def is_between_slices(frontend: Mapping[str, str]) -> bool:
     """Whether a host transfer is Megascale's: it ends on another slice, not on the host."""
-    return frontend.get("_xla_host_transfer_handler_name") == MEGASCALE
+    return frontend.get(_HANDLER) == MEGASCALE
 
 
 def _dimensions(proto: Any) -> dict[str, Attribute]:
