@@ -45,3 +45,13 @@ def test_which_network_would_hide_them(body: str, rows: int, said: str) -> None:
 
 def test_a_transfer_that_is_hidden_is_no_trouble() -> None:
     assert not diagnosed(HIDDEN + last(3), 2048).findings
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [("ALL_REDUCE", "all_reduce_opt"), ("ALL_GATHER", "NamedSharding"), ("ONE_TO_ONE", "ppermute")],
+)
+def test_what_helps_depends_on_what_is_sent(kind: str, advice: str) -> None:
+    body = TOO_LATE.replace("ALL_REDUCE", kind)
+    first = diagnosed(body + last(3), 2048).findings[0]
+    assert advice in first.changes[0].text

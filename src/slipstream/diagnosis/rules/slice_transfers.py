@@ -22,7 +22,7 @@ from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.machines.tpu.slices import is_slice_transfer, receive_of
 from slipstream.profile.events import Array
 from slipstream.profile.program import Instruction, Program
-from slipstream.profile.semantics.descriptions import describe
+from slipstream.profile.semantics.descriptions import describe, sums, transfer_kind
 from slipstream.profile.semantics.names import source
 from slipstream.profile.timeline.intervals import IntervalUnion
 from slipstream.results.diagnosis import Exhibit, Finding, Gain, Remedy
@@ -90,7 +90,7 @@ def _waits(
         else "transfers between slices begin too late to be hidden",
         evidence=sentence,
         gain=Gain(None, 0.0, total, "bound", "at most the time that the step waits for slices"),
-        changes=(_LESS,) if is_full else (_EARLIER, _LESS),
+        changes=_remedies(worst.send, is_full),
         exhibits=tuple(
             Exhibit(
                 one.send.name,
@@ -119,6 +119,25 @@ def _hiding(evidence: Evidence) -> str:
     return f" The machine has {now} of latency; from {rate} on they would be hidden."
 
 
+def _remedies(send: Instruction, is_full: bool) -> tuple[Remedy, ...]:
+    """Gradients are summed; weights are gathered; a pipeline hands on what it computed."""
+    if sums(send):
+        return (_LESS,) if is_full else (_EARLIER, _LESS)
+    return (_WITHIN if transfer_kind(send) == "all-gather" else _AHEAD,)
+
+
+_WITHIN = Remedy(
+    "code",
+    'NamedSharding(mesh, P("fsdp"))',
+    "shards weights over the chips of a slice alone, and gathers them over ICI: between slices, "
+    "only gradients are sent",
+)
+_AHEAD = Remedy(
+    "code",
+    'received = jax.lax.ppermute(previous, "stage", pairs)',
+    "sends what the last micro-batch computed while this one is computed; several micro-batches "
+    "in flight hide each other's transfers",
+)
 _LESS = Remedy(
     "code",
     "grads = jax.tree.map(lambda g: g.astype(jnp.bfloat16), grads)",
