@@ -29,6 +29,9 @@ def order(*names: str, fingerprint: str | None = "f00d") -> Order:
 def test_an_order_is_read_as_it_was_written(tmp_path):
     written = order()
     assert read_order(written.write(tmp_path / "order.json")) == written
+    shaped = Order({}, "f00d", "toy", {"xla_flag": "1"}, {"g": 2.5})
+    assert read_order(shaped.write(tmp_path / "costs.json")) == shaped
+    assert shaped.cost_table.of("f00d")["g"].us == 2.5
 
 
 def test_applied(own):
@@ -77,9 +80,28 @@ def test_a_collective_that_nothing_overlaps_may_become_one_instruction(own):
     assert not order().is_obeyed(one, own)  # k1 was to run beside it
 
 
+WHOLE = (
+    '{"format": "slipstream-order", "version": 1, "program": "toy", "fingerprint": "f00d", '
+    '"flags": {}, "costs": {}, "sequences": {}}'
+)
+
+
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{}", '{"format": "other", "version": 1}', '{"format": "slipstream-order"}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": "other", "version": 1}',
+        '{"format": "slipstream-order"}',
+        WHOLE.replace('"costs": {}', '"costs": {"g": "soon"}'),
+        WHOLE.replace('"costs": {}', '"costs": {"g": -1}'),
+        WHOLE.replace('"costs": {}', '"costs": [1]'),
+        WHOLE.replace('"sequences": {}', '"sequences": {"main": 3}'),
+        WHOLE.replace('"sequences": {}', '"sequences": ["main"]'),
+        WHOLE.replace('"fingerprint": "f00d"', '"fingerprint": 12'),
+        WHOLE.replace('"sequences": {}', '"sequences": {"main": "abc"}'),
+    ],
 )
 def test_files_that_are_no_orders(tmp_path, content):
     (tmp_path / "order.json").write_text(content)
@@ -87,6 +109,11 @@ def test_files_that_are_no_orders(tmp_path, content):
         BadInput, match=r"order\.json.*expected an order that `slipstream schedule -o`"
     ):
         read_order(tmp_path / "order.json")
+
+
+def test_a_whole_file(tmp_path):
+    (tmp_path / "order.json").write_text(WHOLE)
+    assert read_order(tmp_path / "order.json") == Order({}, "f00d", "toy")
 
 
 def test_a_newer_version(tmp_path):

@@ -12,6 +12,8 @@ from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.order import Order, read_order
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.jaxhooks.order_pass import is_supported
+from slipstream.machines.topology import machine
+from slipstream.simulate.prediction import predict
 
 STEP = """
 import jax
@@ -114,13 +116,51 @@ def test_xla_rejects_what_is_impossible_and_the_worker_lives_on(found, target):
         assert session.compile(flags=order.flags).program.fingerprint
 
 
-@WITH_THE_PASS
 def test_a_limit_of_memory_that_no_order_keeps(target):
     command = ["schedule", target, "--on", ON, "--flags", QUICK, "--memory", "1MB"]
     result = CliRunner().invoke(app, [*command, "--order-only", "--budget", "1s"])
     assert result.exit_code
-    assert "no order fits in 1 MB: arguments and results alone" in str(result.exception)
+    assert " 1 MB" in str(result.exception)
+    assert "allow more (--memory)" in str(result.exception)
     assert isinstance(result.exception, SlipstreamError)
+
+
+def test_a_limit_below_xlas_own_memory(found, target):
+    """Ours fits, whether it is faster or not; or the error says that nothing does."""
+    said, _ = found
+    limit = said["xla"]["memory_bytes"] - 1
+    command = ["schedule", target, "--on", ON, "--flags", QUICK, "--memory", f"{limit}", "--json"]
+    result = CliRunner().invoke(app, [*command, "--order-only", "--budget", "1s"])
+    if result.exit_code:
+        assert "allow more (--memory)" in str(result.exception)
+    else:
+        assert json.loads(result.stdout)["ours"]["memory_bytes"] <= limit
+
+
+def test_the_file_of_an_order_makes_the_step_that_was_promised(found, target):
+    said, folder = found
+    order = read_order(folder / "order.json")
+    made = compilation(target, on=ON, order=order, program_only=True)
+    assert predict(made.program, machine(ON), compilation=made).step_us == said["ours"]["step_us"]
+    assert made.memory.peak_bytes == said["ours"]["memory_bytes"]
+
+
+def test_an_order_without_sequences_belongs_to_one_program_too(target):
+    with pytest.raises(BadInput, match="fingerprint beef, and this one has"):
+        compilation(target, on=ON, order=Order({}, "beef"), program_only=True)
+
+
+def test_a_program_that_has_nothing_to_order(tmp_path):
+    """It copies its argument, and XLA looks up no cost for that."""
+    (tmp_path / "same.py").write_text(
+        "import jax\n\ndef build(devices):\n"
+        "    return jax.jit(lambda x: x), (jax.ShapeDtypeStruct((8,), 'float32'),)\n"
+    )
+    command = ["schedule", f"{tmp_path / 'same.py'}:build", "--on", "8xH200", "--json"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    said = json.loads(result.stdout)
+    assert said["ours"] == said["xla"] == said["pgle"]
+    assert not said["moved"]
 
 
 @pytest.mark.skipif(is_supported(), reason="not installed: JAX 0.10")

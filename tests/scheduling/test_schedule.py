@@ -106,3 +106,21 @@ def test_tpus_take_no_order(late):
 def test_an_order_of_a_program_needs_no_more_memory(late):
     found, _ = late
     assert schedule(found, "2xH200", seconds=1).fingerprint == found.fingerprint
+
+
+def test_less_memory_than_xla_takes_a_slower_order(early):
+    found, estimates = early
+    (own,) = searched(found, MACHINE, estimates=estimates, seconds=1).computations
+    (less,) = searched(found, MACHINE, estimates=estimates, spare_bytes=-64, seconds=1).computations
+    assert less.found.bytes <= own.found.bytes - 64
+    assert less.found.ns > own.found.ns
+
+
+def test_the_order_that_xla_makes_with_costs_is_an_order_too(late):
+    found, estimates = late
+    first = searched(found, MACHINE, estimates=estimates, spare_bytes=10**6, seconds=5)
+    known = first.order.applied(found)
+    again = searched(
+        found, MACHINE, estimates=estimates, known=[known], spare_bytes=10**6, seconds=0
+    )
+    assert again.order.sequences == first.order.sequences

@@ -83,8 +83,10 @@ def in_order(session: CompilerSession, order: Order, flags: Flags = None) -> Com
     BadInput if it is another program's or impossible, CompileFailed if XLA doesn't obey it.
     """
     every = {**order.flags, **split_flags(flags).all}
-    if not order.sequences:  # no order was better than XLA's own
-        return session.compile(flags=every)
+    if not order.sequences:  # XLA's own, or what it makes of costs
+        found = session.compile(flags=every, costs=order.cost_table)
+        order.check(found.program)
+        return found
     source = session.scheduled(flags=every)
     order.check(source.program)
     made = session.compile(flags=every, order=order.sequences)

@@ -11,8 +11,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from slipstream.analyses.hazards import hazards_of
+from slipstream.costs.table import MOST_US, Cost, CostTable, ProgramCosts
 from slipstream.errors import BadInput
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Computation, Program
@@ -35,6 +37,16 @@ class Order:
     program: str = ""
     flags: Mapping[str, str] = field(default_factory=dict)
     """that the program was compiled with"""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """microseconds that XLA's own scheduler is given, where no sequences are"""
+
+    @property
+    def cost_table(self) -> CostTable | None:
+        """The costs as XLA reads them; None if there are none."""
+        if not self.costs:
+            return None
+        costs = {name: Cost(name, us) for name, us in self.costs.items()}
+        return CostTable((ProgramCosts(self.fingerprint, self.program, costs),))
 
     def applied(self, program: Program) -> Program:
         """The program in this order; BadInput if the order is another program's, or impossible."""
@@ -93,6 +105,7 @@ class Order:
             "program": self.program,
             "fingerprint": self.fingerprint,
             "flags": dict(self.flags),
+            "costs": dict(self.costs),
             "sequences": {name: list(one) for name, one in self.sequences.items()},
         }
         with atomic_write(path) as temporary:
@@ -128,14 +141,30 @@ def read_order(path: str | os.PathLike[str]) -> Order:
     expected = "an order that `slipstream schedule -o` wrote"
     data = read_object(path, expected)
     with damage(f"{path}", expected, next_step="make it again"):
-        if data["format"] != FORMAT or int(data["version"]) > VERSION:
-            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
-        return Order(
-            {str(name): tuple(map(str, one)) for name, one in data["sequences"].items()},
-            data["fingerprint"],
-            str(data["program"]),
-            {str(name): str(value) for name, value in data["flags"].items()},
-        )
+        return _order_of(data)
+
+
+def _order_of(data: Mapping[str, Any]) -> Order:
+    """Raises what `damage` catches."""
+    if data["format"] != FORMAT or int(data["version"]) > VERSION:
+        raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+    fingerprint, sequences = data["fingerprint"], data["sequences"]
+    if not isinstance(fingerprint, str | None):
+        raise TypeError(f"the fingerprint {fingerprint!r}")
+    for name, sequence in sequences.items():
+        if not isinstance(sequence, list):
+            raise TypeError(f"{sequence!r:.60} as the sequence of {name}")
+    costs = {str(name): float(us) for name, us in data.get("costs", {}).items()}
+    for name, us in costs.items():
+        if not 0 <= us <= MOST_US:
+            raise ValueError(f"a cost of {us:g} µs for {name}")
+    return Order(
+        {str(name): tuple(map(str, one)) for name, one in sequences.items()},
+        fingerprint,
+        str(data["program"]),
+        {str(name): str(value) for name, value in data["flags"].items()},
+        costs,
+    )
 
 
 def _in_order(computation: Computation, sequence: Sequence[str]) -> Computation:

@@ -43,8 +43,7 @@ def write_costs(table: CostTable, path: str | os.PathLike[str]) -> list[Path]:
 
 def _refuse_useless(table: CostTable, target: Path) -> None:
     """Refuse costs that match nothing: XLA would accept the file and ignore its contents."""
-    useful = [p for p in table.programs if p.looked_up is None or p.looked_up & p.costs.keys()]
-    if useful:
+    if table.is_useful:
         return
     seen = ", ".join([name for p in table.programs for name in p.costs][:3]) or "no costs"
     raise BadInput(

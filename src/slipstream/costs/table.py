@@ -63,6 +63,12 @@ class CostTable(Inline):
     def __len__(self) -> int:
         return sum(len(program.costs) for program in self.programs)
 
+    @property
+    def is_useful(self) -> bool:
+        """Whether XLA would find any of the costs, as far as the programs are known."""
+        programs = self.programs
+        return any(p.looked_up is None or p.looked_up & p.costs.keys() for p in programs)
+
     def of(self, fingerprint: str | None) -> Mapping[str, Cost]:
         """The costs that XLA would use for a program: its own, and unbound ones."""
         found: dict[str, Cost] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.compiler.compilation import Compilation
@@ -114,6 +114,10 @@ class Candidate:
     prediction: Prediction
     is_obeyed: bool
 
+    @property
+    def step_us(self) -> float:
+        return self.prediction.step_us
+
 
 class Comparison:
     """One target on one machine: XLA's orders, and the search for a better one."""
@@ -156,13 +160,17 @@ class Comparison:
             self.flags[TRITON] = "False"
         return found, self.predicted(found)
 
-    def pgle(self, first: Prediction) -> tuple[CostTable, Compilation, Prediction]:
-        """XLA's order with the costs of the step."""
+    def pgle(
+        self, plain: Compilation, xla: Prediction
+    ) -> tuple[CostTable | None, Compilation, Prediction]:
+        """XLA's order with the costs of the step; its default one if it looks up none of them."""
         self.say("XLA's order with costs")
         table = self.costs.for_scheduler if self.costs is not None else None
         if table is None:
-            assert first.timeline is not None
-            table = extract_costs(first.timeline, "typical")
+            assert xla.timeline is not None
+            table = extract_costs(xla.timeline, "typical")
+        if not table.is_useful:
+            return None, plain, xla
         found = self.session.compile(flags=self.flags or None, costs=table)
         return table, found, self.predicted(found)
 
@@ -178,26 +186,40 @@ class Comparison:
 
     def by_pass(self) -> Scheduled:
         first = self.session.scheduled(flags=self.flags or None)
-        _, xla = self.xla()
+        plain, xla = self.xla()
         if self.flags.get(TRITON) == "False" and TRITON not in (self.settings.flags or {}):
             first = self.session.scheduled(flags=self.flags)
-        table, _, pgle = self.pgle(xla)
+        table, costed, pgle = self.pgle(plain, xla)
         limit = self.limit(xla)
         known = (self.session.scheduled(flags=self.flags or None, costs=table).program,)
         bound = self.bound_us(first.program)
         best: Candidate | None = None
         for base in self._bases(first.program):
             one = self._searched(base, limit, known if base.name == AS_IT_IS else (), best, pgle)
-            if one is not None and (best is None or _step(one) < _step(best)):
+            if one is not None and (best is None or one.step_us < best.step_us):
                 best = one
         bounds = [tried.bound_us for tried in self.tried if tried.bound_us is not None]
-        return self._result(first, xla, pgle, best, min([bound, *bounds]))
+        own = self.own(((plain, xla, None), (costed, pgle, table)), limit)
+        return self._result(first, xla, pgle, own, best, min([bound, *bounds]))
 
     def limit(self, xla: Prediction) -> int:
         """How much memory an order may need; by default never less than XLA's own."""
         if self.settings.most_bytes is not None:
             return self.settings.most_bytes
         return max(round(MEMORY * self.machine.chip.memory_bytes), xla.memory_bytes or 0)
+
+    def own(
+        self, steps: Iterable[tuple[Compilation, Prediction, CostTable | None]], limit: int
+    ) -> Candidate | None:
+        """The faster of XLA's own orders, of those that fit."""
+        base = Base(AS_IT_IS, {})
+        made = [self.candidate(base, *one) for one in steps if (one[1].memory_bytes or 0) <= limit]
+        if not made:
+            self.notes.append(
+                f"XLA's own orders need more than {format_bytes(limit)} of memory: ours is the "
+                "fastest that was found to fit"
+            )
+        return min(made, key=lambda one: one.step_us, default=None)
 
     def _bases(self, program: Program) -> Iterator[Base]:
         for base in bases_of(program):
@@ -220,7 +242,7 @@ class Comparison:
             source = self.session.scheduled(flags=flags or None)
             bound = self.bound_us(source.program)
             own_us = self.predicted(self.session.compile(flags=flags or None)).step_us
-            least = min(pgle.step_us, _step(best) if best is not None else pgle.step_us)
+            least = min(pgle.step_us, best.step_us if best is not None else pgle.step_us)
             if base.name != AS_IT_IS and bound > least * (1 - WORTH):
                 self._note(base, own_us, None, bound, "no order of it takes less than the best")
                 return None
@@ -233,7 +255,7 @@ class Comparison:
         if not one.is_obeyed:
             self._note(base, own_us, None, None, DISOBEYED)
             return None
-        self._note(base, own_us, _step(one), bound)
+        self._note(base, own_us, one.step_us, bound)
         return one
 
     def _note(
@@ -277,12 +299,7 @@ class Comparison:
                 )
             # Near its own limit of memory XLA recomputes values, after our order.
             spare = 0 if fits else spare - (made.memory.peak_bytes - limit)
-        raise CompileFailed(
-            f"in every order that was found, XLA needs more than {format_bytes(limit)} of memory "
-            f"(the last one {format_bytes(made.memory.peak_bytes)}): allow more (--memory), or "
-            "make the program smaller",
-            "memory",
-        )
+        raise none_fits(limit, made.memory.peak_bytes)
 
     def _search(
         self, program: Program, spare_bytes: int, known: Sequence[Program] = ()
@@ -302,20 +319,27 @@ class Comparison:
 
     # Without the pass: what `shaping` needs.
 
-    @property
-    def own_base(self) -> Base:
-        return Base(AS_IT_IS, {})
-
     def asked(self, program: Program, xla: Prediction) -> Order:
         """The order that XLA is to come near."""
         self.say("searching an order")
-        return self._search(program, self.limit(xla) - (xla.memory_bytes or 0)).order
+        return self._search(program, max(self.limit(xla) - (xla.memory_bytes or 0), 0)).order
 
-    def candidate(self, base: Base, made: Compilation, found: Prediction) -> Candidate:
-        order = Order({}, made.program.fingerprint, made.program.name, {**self.flags, **base.flags})
-        return Candidate(base, order, made.program, None, made, found, False)
+    def candidate(
+        self, base: Base, made: Compilation, found: Prediction, table: CostTable | None = None
+    ) -> Candidate:
+        """What XLA's own scheduler makes, with these costs if there are some."""
+        program = made.program
+        costs = table.of(program.fingerprint) if table is not None else {}
+        order = Order(
+            {},
+            program.fingerprint,
+            program.name,
+            {**self.flags, **base.flags},
+            {name: cost.us for name, cost in costs.items()},
+        )
+        return Candidate(base, order, program, None, made, found, False)
 
-    def compiled_with(self, base: Base, table: CostTable) -> Candidate | None:
+    def compiled_with(self, base: Base, table: CostTable | None) -> Candidate | None:
         """A program that XLA makes of costs; None if it doesn't, or needs too much memory."""
         self.say(f"{base.name}: compiling with shaped costs")
         flags = {**self.flags, **base.flags}
@@ -323,23 +347,22 @@ class Comparison:
             made = self.session.compile(flags=flags or None, costs=table)
         except CompileFailed:
             return None
-        found = self.predicted(made)
         if self.settings.most_bytes and made.memory.peak_bytes > self.settings.most_bytes:
             return None
-        return self.candidate(base, made, found)
+        return self.candidate(base, made, self.predicted(made), table)
 
     def with_costs(
-        self, table: CostTable, costed: Compilation, pgle: Prediction, most: int
-    ) -> list[tuple[Base, Compilation]]:
-        """The fastest programs that other flags give with these costs."""
-        made = [self.candidate(self.own_base, costed, pgle)]
+        self, table: CostTable | None, costed: Compilation, pgle: Prediction
+    ) -> list[Candidate]:
+        """The programs that other flags give with these costs, the fastest first."""
+        made = [self.candidate(Base(AS_IT_IS, {}), costed, pgle, table)]
         for base in self._bases(costed.program):
             if base.name != AS_IT_IS:
                 one = self.compiled_with(base, table)
                 made += [one] if one is not None else []
-        made.sort(key=_step)
-        self.tried += [TriedBase(one.base.name, one.base.flags, _step(one)) for one in made]
-        return [(one.base, one.compilation) for one in made[:most]]
+        made.sort(key=lambda one: one.step_us)
+        self.tried += [TriedBase(one.base.name, one.base.flags, one.step_us) for one in made]
+        return made
 
     def predicted_order(self, program: Program) -> float:
         costs, source = self.known
@@ -366,16 +389,16 @@ class Comparison:
         first: Compilation,
         xla: Prediction,
         pgle: Prediction,
+        own: Candidate | None,
         best: Candidate | None,
         bound_us: float,
     ) -> Scheduled:
-        own = min((xla, pgle), key=lambda one: one.step_us)
-        if best is None or _step(best) >= own.step_us:
-            what = "XLA's order with costs" if own is pgle else "XLA's own order"
+        if own is not None and (best is None or best.step_us >= own.step_us):
+            what = "XLA's order with costs" if own.order.costs else "XLA's own order"
             self.notes.append(f"no order was found that beats {what}: it stays")
-            order = Order({}, first.program.fingerprint, first.program.name, self.flags)
-            result = self._facts(first, xla, pgle, own, bound_us, AS_IT_IS, self.flags)
-            return Scheduled(result, order)
+            return self.result_of(first, xla, pgle, own, bound_us)
+        if best is None:
+            raise none_fits(self.limit(xla), xla.memory_bytes or 0)
         result = replace(
             self._facts(
                 first, xla, pgle, best.prediction, bound_us, best.base.name, best.base.flags
@@ -415,11 +438,16 @@ class Comparison:
         )
 
 
+def none_fits(limit: int, needed: int) -> CompileFailed:
+    return CompileFailed(
+        f"in every order that was found, XLA needs more than {format_bytes(limit)} of memory "
+        f"(the last one {format_bytes(needed)}): allow more (--memory), or make the program "
+        "smaller",
+        "memory",
+    )
+
+
 def figures(one: Prediction) -> ScheduledStep:
     return ScheduledStep(
         one.step_us, one.exposed_communication_us, one.exposed_copy_us, one.memory_bytes
     )
-
-
-def _step(one: Candidate) -> float:
-    return one.prediction.step_us

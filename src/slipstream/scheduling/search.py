@@ -17,7 +17,7 @@ from slipstream.scheduling import solver
 from slipstream.scheduling.list_scheduling import list_schedule, shaken
 from slipstream.scheduling.memory import BufferUse, peak_bytes
 from slipstream.scheduling.moves import Moves
-from slipstream.scheduling.sequence import apart, sequence_of
+from slipstream.scheduling.sequence import apart, sequence_of, short_flights
 from slipstream.scheduling.tasks import START, Resource, Tasks
 from slipstream.scheduling.trial import Trial
 
@@ -36,7 +36,7 @@ class Found:
     ns: int
     bytes: int
     by: str
-    """what found it: `XLA`, `list scheduling`, `solver`, `local search`"""
+    """what found it: `XLA`, `XLA with costs`, `list scheduling`, `solver`, `local search`"""
 
 
 @dataclass
@@ -63,9 +63,12 @@ class ComputationSearch:
     def run(self) -> Found:
         """Search until the bound is reached or the time is over."""
         for sequence in self.known:
-            self._try(sequence, "XLA")
+            self._try(sequence, "XLA with costs")
         if START not in self.tasks.kinds:
             return self.best  # nothing is asynchronous: every order takes as long
+        if self.best.bytes > self.most_bytes:
+            for sequence in short_flights(self.tasks):
+                self._try(sequence, "list scheduling")
         begins = list_schedule(self.tasks)
         self._try_times(begins, "list scheduling")
         if solver.is_installed():
@@ -85,12 +88,15 @@ class ComputationSearch:
         return Found(tuple(sequence), self.trial.span_ns(sequence), bytes_, by)
 
     def _try(self, sequence: Sequence[int], by: str) -> bool:
-        """Keep a sequence if it is faster and fits; whether it fits."""
+        """Keep a sequence if it is faster and fits; whether it fits.
+
+        Until one fits, the smallest is kept.
+        """
         one = self._found(sequence, by)
-        fits = one.bytes <= self.most_bytes
-        if fits and one.ns < self.best.ns:
+        over, best_over = (max(it.bytes - self.most_bytes, 0) for it in (one, self.best))
+        if (over, one.ns) < (best_over, self.best.ns):
             self.best = one
-        return fits
+        return not over
 
     def _try_times(self, begins: Mapping[int, int], by: str) -> bool:
         """Try a schedule with starts early and late, and if neither fits, with early dones too."""

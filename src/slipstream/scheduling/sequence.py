@@ -52,6 +52,26 @@ def apart(tasks: Tasks, sequence: Sequence[int], at_once: int) -> list[int]:
     return found if is_topological(tasks, found) else list(sequence)
 
 
+def short_flights(tasks: Tasks) -> list[list[int]]:
+    """XLA's order with operations in flight for no time: least memory for what they read or write.
+
+    Once each start goes to its done, once each done to its start, where dependencies allow.
+    """
+    done_of = {start: done for done, start in tasks.start_of.items()}
+    late: list[int] = []
+    soon: list[int] = []
+    for task in range(len(tasks)):
+        start, done = tasks.start_of.get(task), done_of.get(task)
+        if start is not None:
+            late += (start, task)
+        elif done is not None:
+            soon += (task, done)
+        else:
+            late.append(task)
+            soon.append(task)
+    return [one for one in (late, soon) if is_topological(tasks, one)]
+
+
 class _Apart:
     def __init__(self, tasks: Tasks, sequence: Sequence[int], at_once: int) -> None:
         self.tasks = tasks

@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from slipstream.compiler.order import Order
 from slipstream.costs.scheduler_names import lookup_name
 from slipstream.costs.table import CostTable
 from slipstream.errors import BadInput
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Program
 from slipstream.results.scheduling import COSTS
+from slipstream.scheduling.bases import AS_IT_IS
+from slipstream.scheduling.comparison import Comparison, Scheduled, none_fits
 from slipstream.scheduling.explanation import moved_operations
-
-if TYPE_CHECKING:
-    from slipstream.scheduling.comparison import Comparison, Scheduled
 
 FACTORS = (1.5, 2.0, 4.0)
 BASES = 2
@@ -30,33 +29,45 @@ BASES = 2
 
 
 def by_costs(search: Comparison) -> Scheduled:
-    """The fastest program that XLA makes of shaped costs."""
+    """The fastest program that XLA makes of costs, as they are or shaped."""
     first, xla = search.xla()
-    table, costed, pgle = search.pgle(xla)
-    bound_us = search.bound_us(costed.program)
-    asked = search.asked(costed.program, xla)
-    best = search.candidate(search.own_base, costed, pgle)
-    for base, made in search.with_costs(table, costed, pgle, BASES):
-        order = search.asked(made.program, xla)
+    table, costed, pgle = search.pgle(first, xla)
+    limit = search.limit(xla)
+    own = search.own(((first, xla, None), (costed, pgle, table)), limit)
+    bases = search.with_costs(table, costed, pgle)[:BASES]
+    found = [one for one in bases if one.base.name != AS_IT_IS]
+    found += [own] if own is not None else []
+    orders: dict[str, Order] = {}
+    for one in bases:
+        if table is None:  # XLA looks up none of the costs
+            break
+        order = orders[one.base.name] = search.asked(one.source, xla)
         earlier = [
-            one.instruction
-            for one in moved_operations(made.program, order, search.machine, search.costs)
-            if one.kernels_earlier > 0
+            moved.instruction
+            for moved in moved_operations(one.source, order, search.machine, search.costs)
+            if moved.kernels_earlier > 0
         ]
-        for shaped in shaped_tables(table, made.program, earlier):
-            one = search.compiled_with(base, shaped)
-            if one is not None and one.prediction.step_us < best.prediction.step_us:
-                best, asked = one, order
-    found = search.result_of(first, xla, pgle, best, bound_us)
-    facts = replace(found.result, how=COSTS, is_obeyed=False)
+        made = (
+            search.compiled_with(one.base, shaped)
+            for shaped in shaped_tables(table, one.source, earlier)
+        )
+        found += [shaped for shaped in made if shaped is not None]
+    if not found:
+        raise none_fits(limit, xla.memory_bytes or 0)
+    best = min(found, key=lambda one: one.step_us)
+    sources = (first.program, costed.program, best.source)
+    bound_us = min(search.bound_us(one) for one in sources)
+    result = search.result_of(first, xla, pgle, best, bound_us)
+    facts = replace(result.result, how=COSTS, is_obeyed=False)
+    order = orders.get(best.base.name) or search.asked(best.source, xla)
     with suppress(BadInput):  # programs whose collectives XLA made synchronous in other places
-        wanted = asked.applied(best.source)
+        wanted = order.applied(best.source)
         facts = replace(
             facts,
             nearness=nearness(wanted, best.compilation.program),
             asked_us=search.predicted_order(wanted),
         )
-    return replace(found, result=facts)
+    return replace(result, result=facts)
 
 
 def shaped_tables(
