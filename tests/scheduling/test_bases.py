@@ -43,3 +43,36 @@ def test_a_collective_of_one_array_is_not_taken_apart():
         "up to 2 collectives at once",
         "up to 4 collectives at once",
     ]
+
+
+def test_what_xla_combined_in_a_loop_is_tried_apart_and_one_turn_earlier_at_once():
+    body = f"""%body (p: (f32[8], f32[8])) -> (f32[8], f32[8]) {{
+  %p = (f32[8], f32[8]) parameter(0)
+  %a = f32[8] get-tuple-element(%p), index=0
+  %b = f32[8] get-tuple-element(%p), index=1
+  {COMBINED}
+  %sum = f32[64] add(%x, %y)
+  %own = f32[8] slice(%sum), slice={{[0:8]}}
+  ROOT %next = (f32[8], f32[8]) tuple(%own, %b)
+}}
+
+%on (q: (f32[8], f32[8])) -> pred[] {{
+  %q = (f32[8], f32[8]) parameter(0)
+  ROOT %yes = pred[] constant(true)
+}}
+"""
+    text = f"""HloModule step, is_scheduled=true
+
+{body}
+ENTRY %main (first: (f32[8], f32[8])) -> (f32[8], f32[8]) {{
+  %first = (f32[8], f32[8]) parameter(0)
+  ROOT %loop = (f32[8], f32[8]) while(%first), condition=%on, body=%body,
+    backend_config={{"known_trip_count":{{"n":"4"}}}}
+}}
+"""
+    bases = list(bases_of(program_from_text(text)))
+    assert bases[-1].name == "collectives apart and one turn earlier, up to 2 collectives at once"
+    by_name = {one.name: one.flags for one in bases}
+    several = by_name["up to 2 collectives at once"]
+    apart, earlier = by_name["collectives apart"], by_name["collectives one turn earlier"]
+    assert bases[-1].flags == {**apart, **earlier, **several}

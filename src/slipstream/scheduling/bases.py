@@ -51,6 +51,7 @@ def bases_of(program: Program) -> Iterator[Base]:
         if _exists(OVERLAP_LIMIT) and count > overlap_limit(program)
     ]
     yield from several
+    apart = {}
     if any(is_combined(program, name) for name in _collectives(program)):
         apart = {name: "1" for name in _COMBINED if _exists(name)}
         yield Base("collectives apart", apart)
@@ -61,6 +62,9 @@ def bases_of(program: Program) -> Iterator[Base]:
         yield Base("collectives one turn earlier", earlier)
         for one in several:
             yield Base(f"collectives one turn earlier, {one.name}", earlier | dict(one.flags))
+        for one in several[:1] if apart else ():
+            flags = apart | earlier | dict(one.flags)
+            yield Base(f"collectives apart and one turn earlier, {one.name}", flags)
 
 
 def _collectives(program: Program) -> Iterator[str]:

@@ -115,7 +115,9 @@ def verdict(found: Scheduling) -> str:
         f"{found.ours.step_us / other.step_us - 1:+.1%} against {name}"
         for name, other in (("XLA's order", found.xla), ("XLA's with costs", found.pgle))
     ]
-    closed = f"; closes {found.closed:.0%} of the gap to the bound" if found.closed else ""
+    closed = (
+        f"; closes {found.closed:.0%} of the gap to the bound" if (found.closed or 0) > 0 else ""
+    )
     return f"ours, simulated: {', '.join(against)}{closed}"
 
 
