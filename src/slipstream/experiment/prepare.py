@@ -31,7 +31,12 @@ from slipstream.experiment.variants import (
 from slipstream.jaxhooks.compiled_program import XLA_ERRORS, CompiledProgram
 from slipstream.jaxhooks.jax_types import first_line
 from slipstream.jaxhooks.profiler import ProfilerFailed, check_recorded
-from slipstream.jaxhooks.shutdown import ShuttingDown, raise_if_shutting_down, run_in_background
+from slipstream.jaxhooks.shutdown import (
+    SHUTDOWN,
+    ShuttingDown,
+    raise_if_shutting_down,
+    run_in_background,
+)
 from slipstream.profile.program import Program
 from slipstream.units import format_bytes
 
@@ -74,8 +79,10 @@ class BackgroundCompile:
             consensus.leave(str(error))
         except Exception as error:
             # Any error, bugs included: the other ranks wait for this vote. The loop ends with the
-            # original program, and the traceback is in the log.
-            log.warning("slipstream: %s was not recompiled", self._compiled.name, exc_info=True)
+            # original program, and the traceback is in the log. When the job ends in the middle,
+            # nobody needs it: Python 3.12 starts no threads any more, and so nothing can be read.
+            level = logging.INFO if SHUTDOWN.is_set() else logging.WARNING
+            log.log(level, "slipstream: %s was not recompiled", self._compiled.name, exc_info=True)
             consensus.leave(f"{type(error).__name__}: {error}")
 
 
