@@ -1,6 +1,7 @@
 """The workflows of docs/ci.md: their YAML, and their shell steps on a repository's commits."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,9 +103,9 @@ class Runner:
         self.shell("git add -A && git commit -qm change")
 
     def shell(self, script: str, returncode: int = 0) -> str:
-        # As GitHub runs a step on Linux.
+        # As GitHub runs a step on Linux that names no shell.
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            ["bash", "-e", "-c", script],
             cwd=self.repository,
             env=self.environment,
             capture_output=True,
@@ -174,6 +175,16 @@ def test_a_slower_recording_fails_and_a_moved_line_passes(runner: Runner) -> Non
     assert "gate 300.0%: passed" in runner.shell(step["Compare"])
     runner.shell(step["Comment"])
     assert "--method PATCH repos/owner/name/issues/comments/12 -F body=@" in runner.read("gh.log")
+
+
+def test_a_runner_without_gh_leaves_no_comment_and_does_not_fail(runner: Runner) -> None:
+    (runner.temporary / "comment.md").write_text("<!-- slipstream diff -->\n")
+    bash = shutil.which("bash")
+    assert bash
+    (runner.temporary / "bash").symlink_to(bash)
+    runner.environment["PATH"] = str(runner.temporary)
+    said = runner.shell(scripts("diff")["Comment"])
+    assert said == "::warning::no comment: this runner has no gh\n"
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
