@@ -36,7 +36,7 @@ help:
 	@echo "make test-loop only the tests of slipstream run, which start many jobs"
 	@echo "make test-integrations  trainers and trackers with the real libraries (docs/trainers.md)"
 	@echo "make test-stacks  training scripts of Flax, Keras, MaxText and others (docs/stacks.md)"
-	@echo "make test-newest  the same with the newest versions of all of them"
+	@echo "make test-newest  the suite and test-stacks with the newest version of every package"
 	@echo "make fuzz      readers and native code on damaged inputs: make fuzz EXECUTIONS=10000000"
 	@echo "make test-lowest  a core selection, with the lowest versions that pyproject.toml allows"
 	@echo "make check     formatting, lint, types, import contracts, generated docs"
@@ -103,28 +103,38 @@ test-stacks: $(STACKS)-libraries/.stamp $(STACKS)-levanter/.stamp $(STACKS)-maxt
 	run libraries "not Levanter and not MaxText"; run levanter Levanter; run maxtext MaxText; \
 	$(STACKS)-libraries/bin/python tests/stacks/rows.py build/stacks $(STACKS_PAGE); exit $$failed
 
-# The same with the newest of everything, which leaves docs/stacks.md as it is.
-test-newest:
-	rm -rf .venv-newest-* build/newest-*.txt
-	$(MAKE) test-stacks STACKS=.venv-newest STACKS_PAGE=
+# The newest of everything: the suite first, then the stacks, which leave docs/stacks.md as it is.
+test-newest: system-packages
+	rm -rf .venv-newest .venv-newest-* build/newest-*.txt
+	$(MAKE) .venv-newest/.stamp
+	@failed=0; .venv-newest/bin/python -m pytest $(PYTEST_ARGS) || failed=1; \
+	$(MAKE) test-stacks STACKS=.venv-newest STACKS_PAGE= || failed=1; exit $$failed
 
-.venv-stacks-%/.stamp: tests/stacks/requirements-%.txt pyproject.toml
-	$(call stack-environment)
+.venv-newest/.stamp: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(newest) --editable '.[test]'
+	$(@D)/bin/python -m slipstream.native.warmup
+	@touch $@
+
+.venv-stacks-%/.stamp: requirements/stacks-%.txt pyproject.toml
+	$(stack-python) -m venv $(@D)
+	$(@D)/bin/python -m pip install --disable-pip-version-check -q --require-hashes --no-deps -r $<
+	$(@D)/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation --editable .
+	$(@D)/bin/python -m slipstream.native.warmup
+	@touch $@
 
 .venv-newest-%/.stamp: build/newest-%.txt pyproject.toml
-	$(call stack-environment)
+	$(stack-python) -m venv $(@D)
+	$(newest) --editable . --requirement $< pytest pytest-rerunfailures hypothesis
+	$(@D)/bin/python -m slipstream.native.warmup
+	@touch $@
 
 build/newest-%.txt: tests/stacks/requirements-%.txt
 	@mkdir -p build
 	sed '/# stays/!s/==[^ ]*//' $< > $@
 
-define stack-environment
-$(if $(filter libraries,$*),$(PYTHON),$(PYTHON312)) -m venv $(@D)
-$(@D)/bin/python -m pip install --disable-pip-version-check -q --editable . \
-  --requirement $< pytest pytest-rerunfailures hypothesis
-$(@D)/bin/python -m slipstream.native.warmup
-@touch $@
-endef
+stack-python = $(if $(filter libraries,$*),$(PYTHON),$(PYTHON312))
+newest = $(@D)/bin/python -m pip install --disable-pip-version-check -q
 
 check: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
@@ -178,7 +188,7 @@ test-dist: dist
 	$(BIN)/python scripts/check_dist.py dist/slipstream-* --where-found $(DIST_PYTHONS:%=--python %)
 
 clean:
-	rm -rf .venv .venv3* .venv-lowest .venv-stacks-* .venv-newest-* build dist .hypothesis .import_linter_cache .mypy_cache \
+	rm -rf .venv .venv3* .venv-lowest .venv-stacks-* .venv-newest* build dist .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find src tests docs examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 

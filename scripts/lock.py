@@ -4,6 +4,7 @@
     demo.txt      with XLA's compiler                     make demo
     test.txt      with all that the tests and checks need make test, make check
     lowest.txt    the lowest versions that pyproject.toml allows, and pytest    make test-lowest
+    stacks-*.txt  trainers and trackers of tests/stacks/requirements-*.txt      make test-stacks
 
 Run by `make lock`, which needs uv and the network. Each file is for all supported Pythons. It has
 the hashes of every file of a release, so it works on any platform, and names no package index.
@@ -22,6 +23,8 @@ LOCKS = ROOT / "requirements"
 OLDEST_PYTHON = "3.11"
 TESTING = ("pytest", "pytest-rerunfailures", "pytest-xdist", "hypothesis")
 """what the core selection of tests needs besides Slipstream"""
+STACKS = ROOT / "tests" / "stacks"
+STACK_TESTING = ("pytest", "pytest-rerunfailures", "hypothesis")
 HEADER = "# Written by `make lock`; see scripts/lock.py.\n"
 
 
@@ -43,6 +46,14 @@ def compiled(name: str, *arguments: str) -> None:
     target.write_text(HEADER + target.read_text().removeprefix(HEADER))
 
 
+def oldest_python(pinned: Path) -> str:
+    """`3.12` of a file that begins with `# Python 3.12: …`."""
+    matched = re.match(r"# Python (3\.\d+):", pinned.read_text())
+    if matched is None:
+        raise SystemExit(f"{pinned.name} doesn't begin with '# Python 3.…:'")
+    return matched[1]
+
+
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     LOCKS.mkdir(exist_ok=True)
@@ -59,6 +70,11 @@ def main() -> None:
         wanted.write_text("\n".join([*pins, *editable, *TESTING]) + "\n")
         compiled("lowest", str(wanted), "--python-version", OLDEST_PYTHON, "--python-platform",
                  "x86_64-manylinux_2_28")  # fmt: skip
+        wanted.write_text("\n".join(STACK_TESTING) + "\n")
+        for pinned in sorted(STACKS.glob("requirements-*.txt")):
+            compiled(pinned.stem.replace("requirements", "stacks"), str(pinned), str(wanted),
+                     "pyproject.toml", "--extra", "editable", "--universal",
+                     "--python-version", oldest_python(pinned))  # fmt: skip
 
 
 if __name__ == "__main__":

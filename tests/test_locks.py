@@ -17,6 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = ("3.11.7", "3.12.1")
+STACKS = {"stacks-libraries": "3.11.7", "stacks-levanter": "3.12.1", "stacks-maxtext": "3.12.1"}
+"""environments of trainers and trackers, and their oldest Python"""
+TESTED = {
+    "trainers/keras": ["stacks-libraries"],
+    "trainers/flax": ["stacks-libraries"],
+    "trainers/equinox": ["stacks-libraries"],
+    "trainers/levanter": ["stacks-levanter"],
+    "trainers/maxtext": ["stacks-maxtext"],
+    "trackers": ["stacks-libraries", "test"],
+}
+"""pages that say which versions they were tested with, and the locks that have these"""
 
 
 def entries(name: str) -> list[tuple[Requirement, list[str]]]:
@@ -56,7 +67,7 @@ def declared(extra: str | None) -> list[Requirement]:
     return found
 
 
-@pytest.mark.parametrize("name", ["core", "demo", "test", "lowest"])
+@pytest.mark.parametrize("name", ["core", "demo", "test", "lowest", *STACKS])
 def test_every_package_has_hashes_and_no_file_names_an_index(name: str) -> None:
     text = (LOCKS / f"{name}.txt").read_text()
     assert "://" not in text and "index" not in text and "find-links" not in text
@@ -81,6 +92,37 @@ def test_locks_have_what_is_declared(name: str, extra: str | None, python: str) 
 def test_locks_agree_with_each_other(python: str) -> None:
     everything = locked("test", python).items()
     assert locked("core", python).items() <= locked("demo", python).items() <= everything
+
+
+@pytest.mark.parametrize(("name", "python"), STACKS.items())
+def test_stacks_have_the_pinned_versions_and_all_that_slipstream_needs(
+    name: str, python: str
+) -> None:
+    """If this fails, tests/stacks/requirements-*.txt or pyproject.toml has changed: make lock."""
+    pinned = ROOT / "tests" / "stacks" / f"{name.replace('stacks', 'requirements')}.txt"
+    lines = [line.partition("#")[0].strip() for line in pinned.read_text().splitlines()]
+    found = locked(name, python)
+    for one in [*declared(None), *declared("editable"), *map(Requirement, filter(None, lines))]:
+        version = found.get(canonicalize_name(one.name))
+        assert version is not None, f"{one.name} is not in {name}.txt"
+        assert one.specifier.contains(version, prereleases=True), f"{one} but {version}"
+    assert {"pytest", "pytest-rerunfailures", "hypothesis"} <= found.keys()
+
+
+@pytest.mark.parametrize(("page", "locks"), TESTED.items())
+def test_pages_name_the_versions_that_are_installed(page: str, locks: list[str]) -> None:
+    text = " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
+    matched = re.search(
+        r"[Tt]ested with ((?:(?:, | and )?[\w-]+ \d[\d.]*\d(?: \([^)]*\))?)+)", text
+    )
+    assert matched, f"{page}.md doesn't say what it was tested with"
+    found = {}
+    for lock in locks:
+        found |= locked(lock, STACKS.get(lock, PYTHONS[0]))
+    found = {"mlflow": found.get("mlflow-skinny", ""), "python": "3.12", **found}
+    for name, version in re.findall(r"([\w-]+) (\d[\d.]*\d)", matched[1]):
+        installed = found[canonicalize_name(name)]
+        assert f"{installed}.".startswith(f"{version}."), f"{name} {installed}; docs: {version}"
 
 
 def test_the_lowest_versions_are_those_of_pyproject() -> None:
