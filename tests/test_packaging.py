@@ -12,6 +12,8 @@ import pytest
 import yaml
 from hatchling.builders.sdist import SdistBuilder
 
+from github_schema import github_schema
+
 ROOT = Path(__file__).resolve().parent.parent
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 
@@ -31,6 +33,11 @@ def test_issue_forms_ask_questions(form: Path) -> None:
     identifiers = [part["id"] for part in told["body"]]
     assert len(set(identifiers)) == len(identifiers)
     assert any(part.get("validations", {}).get("required") for part in told["body"])
+
+
+def test_issue_forms_fit_the_schema_of_github() -> None:
+    assert len(FORMS) >= 3
+    assert github_schema("issue-forms", *FORMS) == "ok -- validation done\n"
 
 
 def test_hooks_call_what_is_there() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from github_schema import github_schema
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKFLOWS = ("predict", "diff")
 SETTINGS = {
@@ -196,6 +198,16 @@ def test_workflows_comment_alike() -> None:
     """Each keeps one comment of its own up to date, by the first line of it."""
     comments = {scripts(name)["Comment"] for name in WORKFLOWS}
     assert len(comments) == 1
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflows_fit_the_schema_of_github(name: str, tmp_path: Path) -> None:
+    def checked(workflow: str) -> str:
+        (tmp_path / "workflow.yml").write_text(workflow)
+        return github_schema("workflows", tmp_path / "workflow.yml")
+
+    assert checked(text_of(name)) == "ok -- validation done\n"
+    assert "timeout-minute" in checked(text_of(name).replace("timeout-minutes:", "timeout-minute:"))
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
