@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from typer.testing import CliRunner
 
 from slipstream.analyses.ops import ops
 from slipstream.cli.main import app
-from slipstream.profile.redacted import redacted
+from slipstream.profile.profile import ProfileWarning
+from slipstream.profile.redacted import Names, redacted
 from slipstream.sources.load import load
 
 CHOSEN = (
@@ -51,3 +53,25 @@ def test_a_page_has_none_of_them(name: str, data: Path, tmp_path: Path) -> None:
     assert "file1.py" in text
     assert not [name for name in CHOSEN[:-1] if name in text]
     assert "·vm" not in text and " vm " not in text
+
+
+def test_warnings_name_no_file_and_no_host(data: Path) -> None:
+    read = load(data / "nccl2_lhs_r0.xplane.pb.gz")
+    said = "nccl2_lhs_r0.xplane.pb.gz: vm ran jit_train_step(605) of my_model.py, not nvm/vm"
+    hidden = redacted(replace(read, warnings=(ProfileWarning("code", said),)))
+    assert [one.message for one in hidden.warnings] == [
+        "recording1: host1 ran program1(605) of ***, not ***"
+    ]
+
+
+def test_two_recordings_have_the_same_replacements(data: Path) -> None:
+    names, found = Names(), {}
+    for name in ("off_default", "nccl2_lhs_r0"):
+        read = load(data / f"{name}.xplane.pb.gz")
+        pairs = zip(ops(read).ops, ops(redacted(read, names)).ops, strict=True)
+        files = {(op.source.partition(":")[0], o.source.partition(":")[0]) for op, o in pairs}
+        found[name] = dict(files - {("", "")})
+    assert found["off_default"]["model.py"] == found["nccl2_lhs_r0"]["model.py"]
+    assert len({*found["off_default"].values(), *found["nccl2_lhs_r0"].values()}) == len(
+        {*found["off_default"], *found["nccl2_lhs_r0"]}
+    )

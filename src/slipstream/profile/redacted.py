@@ -4,7 +4,7 @@
     jit(name1)/transpose(jvp(name2))/name3_7/name4/dot_general         file1.py:24
 
 What JAX and XLA call things stays, and so do numbers: phases, layers and times are as they were.
-Each name gets the same replacement everywhere.
+Each name gets the same replacement everywhere; in two recordings, too, if they share their `Names`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import PurePath
 
 from slipstream.masking import MASK
 from slipstream.profile.events import Table
@@ -24,12 +25,15 @@ _WORD = re.compile(r"[A-Za-z_][\w\-]*")
 _PRIMITIVE = re.compile(r"[a-z][a-z0-9_\-]*")
 _STEM = re.compile(r"(.*?)([._\-]?\d+)?")
 _PROGRAM = re.compile(r"([^(]+)(\(.*\))?")
+_FILE = re.compile(r"\S*/\S+|[\w.\-]+\.(?:pb|gz|zip|sqlite|nsys-rep|json|txt|hlo|mlir|py)\b")
+"""a path, or the name of a recording, a program or a script"""
 _RUNTIME = re.compile(r"(?:cu|cuda|nccl|hip|roc)[A-Z]\w*|[A-Z]\w*(?:::\w+)+|Mem(?:cpy|set)\w*")
 
 
-def redacted(profile: Profile) -> Profile:
-    """The profile with names replaced."""
-    names = _Names()
+def redacted(profile: Profile, names: Names | None = None) -> Profile:
+    """The profile with names replaced, as in other profiles with these `names`."""
+    names = names or Names()
+    recordings = {PurePath(host.source).name for host in profile.hosts} - {""}
     hosts = tuple(
         replace(host, name=names.of("host", host.name), source="") for host in profile.hosts
     )
@@ -41,7 +45,8 @@ def redacted(profile: Profile) -> Profile:
     readers = {known[name]: _reader(profile, name, names) for name in profile.programs}
     programs = {profile.events.texts[int(i)] for i in set(profile.events["program"].tolist()) if i}
     known |= {name: names.program(name) for name in programs}
-    told = sorted({*known, *names.known("host")}, key=len, reverse=True)
+    told = {name: names.of("host", name) for name in names.known("host")}
+    told |= known | {name: names.of("recording", name) for name in recordings}
     return replace(
         profile,
         hosts=hosts,
@@ -49,13 +54,19 @@ def redacted(profile: Profile) -> Profile:
         events=_retexted(profile.events, lambda text: known.get(text, text)),
         host_events=_retexted(profile.host_events, _host_event),
         programs=Programs(readers),
-        warnings=tuple(
-            replace(one, message=names.said(one.message, told)) for one in profile.warnings
-        ),
+        warnings=tuple(replace(one, message=_said(one.message, told)) for one in profile.warnings),
     )
 
 
-def _reader(profile: Profile, name: str, names: _Names) -> Callable[[], Program]:
+def _said(text: str, told: dict[str, str]) -> str:
+    """A sentence without the names of recordings, hosts and programs, nor paths."""
+    longest_first = sorted(told, key=len, reverse=True)
+    whole = "|".join(rf"(?<![\w\-/]){re.escape(name)}(?![\w\-/])" for name in longest_first)
+    parts = re.split(f"({whole})", text) if whole else [text]
+    return "".join(told[part] if part in told else _FILE.sub(MASK, part) for part in parts)
+
+
+def _reader(profile: Profile, name: str, names: Names) -> Callable[[], Program]:
     return lambda: _program(profile.programs[name], names)
 
 
@@ -68,7 +79,7 @@ def _host_event(name: str) -> str:
     return name if _RUNTIME.fullmatch(name) else HOST_EVENT
 
 
-def _program(program: Program, names: _Names) -> Program:
+def _program(program: Program, names: Names) -> Program:
     computations = {name: _computation(one, names) for name, one in program.computations.items()}
     flags = {name: MASK if "/" in value else value for name, value in program.flags.items()}
     label = names.program(program.name)
@@ -76,7 +87,7 @@ def _program(program: Program, names: _Names) -> Program:
     return replace(program, name=label, entry=entry, computations=computations, flags=flags)
 
 
-def _computation(computation: Computation, names: _Names) -> Computation:
+def _computation(computation: Computation, names: Names) -> Computation:
     # Arguments are named after the model's weights: `params__wqkv__.1`.
     renamed = {
         one.name: names.of("parameter", one.name)
@@ -87,7 +98,7 @@ def _computation(computation: Computation, names: _Names) -> Computation:
     return replace(computation, instructions=tuple(made.values()), root=made[computation.root.name])
 
 
-def _instruction(one: Instruction, names: _Names, renamed: dict[str, str]) -> Instruction:
+def _instruction(one: Instruction, names: Names, renamed: dict[str, str]) -> Instruction:
     file = names.of("file", one.source_file) + ".py" if one.source_file else ""
     return replace(
         one,
@@ -98,7 +109,7 @@ def _instruction(one: Instruction, names: _Names, renamed: dict[str, str]) -> In
     )
 
 
-class _Names:
+class Names:
     """Replacements, numbered in the order in which names were met."""
 
     def __init__(self) -> None:
@@ -115,13 +126,6 @@ class _Names:
         """`program1(605)` for `jit_train_step(605)`."""
         matched = _PROGRAM.fullmatch(name)
         return self.of("program", matched[1]) + (matched[2] or "") if matched else name
-
-    def said(self, text: str, told: list[str]) -> str:
-        """A sentence without the names of hosts and programs."""
-        for name in told:
-            kind = "host" if name in self._known.get("host", {}) else "program"
-            text = text.replace(name, self.of(kind, name) if kind == "host" else self.program(name))
-        return re.sub(r"\S*/\S+", MASK, text)
 
     def op_name(self, op_name: str) -> str:
         """An op name whose path, but for its primitive, has other words."""

@@ -82,10 +82,14 @@ def report(
     other = open_profile(against) if against is not None else None
     names = Path(path).name, Path(against).name if against is not None else ""
     if redact:
-        from slipstream.profile.redacted import redacted
+        from slipstream.profile.redacted import Names, redacted
 
-        profile, names = redacted(profile), ("recording", "earlier recording" if other else "")
-        other = redacted(other) if other is not None else None
+        chosen = Names()
+        profile, names = (
+            redacted(profile, chosen),
+            ("recording", "earlier recording" if other else ""),
+        )
+        other = redacted(other, chosen) if other is not None else None
     with stages() as progress:
         progress("findings")
         found = results(
