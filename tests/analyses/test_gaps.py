@@ -75,6 +75,37 @@ def test_the_whole_gap():
     )
 
 
+def test_gaps_between_the_same_instructions_are_one():
+    built = profile()
+    for _ in range(3):
+        built.kernel("dot.1", 50).idle(10).kernel("dot.2", 50).idle(4)
+    built.kernel("dot.1", 50).idle(30).kernel("dot.2", 50)
+    found = gaps(built.build())
+    assert [(g.before, g.after, g.cause) for g in found.groups] == [
+        ("dot.1", "dot.2", "unknown"),
+        ("dot.2", "dot.1", "unknown"),
+    ]
+    assert [g.per_step_count * found.steps for g in found.groups] == pytest.approx([4, 3])
+    assert [g.per_step_us * found.steps for g in found.groups] == pytest.approx([60.0, 12.0])
+    assert found.groups[0].longest == found.longest[0]
+    assert found.groups[0].longest.us == 30.0
+
+
+@pytest.mark.parametrize("name", ["off_default", "nccl2_lhs_r0"])
+def test_groups_of_a_recording_are_its_gaps(name, data, monkeypatch):
+    monkeypatch.setattr("slipstream.analyses.gaps.LONGEST", 10**6)
+    found = gaps(load(data / f"{name}.xplane.pb.gz"))
+    expected: dict[tuple[str, str], list[float]] = {}
+    for gap in found.longest:
+        expected.setdefault((gap.before, gap.after), []).append(gap.us)
+    assert len(found.groups) == len(expected)
+    for group in found.groups:
+        times = expected[group.before, group.after]
+        assert group.per_step_us * found.steps == pytest.approx(sum(times))
+        assert group.per_step_count * found.steps == pytest.approx(len(times))
+        assert group.longest.us == max(times)
+
+
 def test_what_a_builtin_does_is_what_its_caller_does():
     doing = [("$train.py:7 log", 55.0, 80.0), ("$time sleep", 56.0, 78.0)]
     assert gaps(step(145, *doing).build()).longest[0].doing == "$train.py:7 log"

@@ -30,6 +30,19 @@ ENTRY main {{
   ROOT t = (f32[256]{{0}}, f32[256]{{0}}) tuple(d, q)
 }}
 """
+LAYERS = """\
+HloModule jit_step, is_scheduled=true
+
+ENTRY main {
+  p = f32[256]{0} parameter(0), metadata={op_name="params['layers'][0]['w']"}
+  q = f32[256]{0} parameter(1), metadata={op_name="params['layers'][1]['w']"}
+  r = f32[256]{0} parameter(2), metadata={op_name="state['first']['layers'][0]['w']"}
+  a = f32[256]{0} exponential(p), metadata={op_name="jit(step)/h.0/exp"}
+  b = f32[256]{0} exponential(q), metadata={op_name="jit(step)/h.1/exp"}
+  c = f32[256]{0} exponential(b), metadata={op_name="jit(step)/h.2/exp"}
+  ROOT d = f32[768]{0} concatenate(a, b, c), dimensions={0}
+}
+"""
 
 
 def test_the_whole_memory_of_a_small_program():
@@ -49,6 +62,20 @@ def test_the_whole_memory_of_a_small_program():
     ]  # fmt: skip
     last = {maker.instruction: maker.last_use for maker in found.makers}
     assert (last["a"], last["b"], last["p"]) == ("d", "c", "")
+
+
+def test_equal_buffers_are_one_line():
+    found = program_memory(program_from_text(LAYERS))
+    shown = [(g.description, len(g.instructions), g.bytes // KB, g.kind) for g in found.groups]
+    assert shown == [
+        ("concatenate", 1, 3, "result"),
+        ("exponential", 3, 3, "temporary"),
+        ("params.layers.*.w", 2, 2, "argument"),
+        ("state.first.layers.0.w", 1, 1, "argument"),
+    ]
+    assert {name for group in found.groups for name in group.instructions} == {
+        maker.instruction for maker in found.makers
+    }
 
 
 def test_a_donated_argument_takes_a_result():

@@ -11,11 +11,12 @@ Causes come from host events; if the host recorded none, the cause is unknown.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.analyses.labels import label
+from slipstream.analyses.labels import LABEL_COLUMNS, label
 from slipstream.analyses.summary import StepTimes, step_times
 from slipstream.inline import Inline
 from slipstream.profile.events import Array, distinct
@@ -32,7 +33,7 @@ CAUSES = {
 }
 """causes of idle time, and what each means"""
 LONGEST = 20
-"""how many gaps a result lists"""
+"""how many gaps, and how many places of gaps, a result lists"""
 
 _COMPILES = re.compile(r"XlaCompile|backend_compile|[Cc]ompile(Module|ToExecutable|AndLoad|r::)|"
                        r"\bCompile\b|autotun|RunHloPasses|RunBackend|compile_or_get_cached|"
@@ -69,6 +70,24 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class GapGroup:
+    """All gaps between the same two instructions: turns of a loop, steps, devices."""
+
+    before: str
+    """instruction that ended last before them; empty at the start of the recording"""
+    after: str
+    """instruction that ended them"""
+    cause: str
+    """the cause that takes the largest part of them"""
+    per_step_us: float
+    """mean over steps and devices"""
+    by_cause_us: dict[str, float]
+    """the same by cause"""
+    per_step_count: float
+    longest: Gap
+
+
+@dataclass(frozen=True)
 class Gaps(Inline):
     """Idle time of a step by cause, mean over steps and devices."""
 
@@ -84,6 +103,8 @@ class Gaps(Inline):
     """the median step; its exposed time is compute waiting for communication and copies"""
     longest: tuple[Gap, ...]
     notes: tuple[str, ...] = ()
+    groups: tuple[GapGroup, ...] = ()
+    """gaps between the same instructions as one, the most idle time first"""
 
     @property
     def waiting_us(self) -> float:
@@ -92,7 +113,7 @@ class Gaps(Inline):
 
 
 def gaps(profile: Profile) -> Gaps:
-    """Idle time of the steps by cause, and the longest gaps."""
+    """Idle time of the steps by cause and by place, and the longest gaps."""
     steps = profile.steps
     found = [_DeviceGaps(profile, device) for device in distinct(steps.device).tolist()]
     count = max(1, len(steps))
@@ -115,7 +136,39 @@ def gaps(profile: Profile) -> Gaps:
         step_times(profile),
         tuple(longest[:LONGEST]),
         tuple(notes),
+        _groups(found, count),
     )
+
+
+def _groups(devices: Sequence[_DeviceGaps], steps: int) -> tuple[GapGroup, ...]:
+    """The gaps of all devices by what ran before and after them."""
+    if not any(len(one.start) for one in devices):
+        return ()
+    owner = np.repeat(np.arange(len(devices)), [len(one.start) for one in devices])
+    place = np.concatenate([np.arange(len(one.start)) for one in devices])
+    idle = np.concatenate([one.end - one.start for one in devices]).astype(np.float64)
+    neighbours = np.concatenate([one.neighbours() for one in devices])
+    _, of = np.unique(neighbours, axis=0, return_inverse=True)
+    of = of.ravel()
+    total = np.bincount(of, idle)
+    times = np.bincount(of)
+    parts = np.stack(
+        [np.bincount(of, np.concatenate([one.part(cause) for one in devices])) for cause in CAUSES]
+    )
+    order = np.lexsort((-idle, of))
+    first = order[np.searchsorted(of[order], np.arange(len(total)))]
+    found = []
+    for group in np.argsort(-total, kind="stable")[:LONGEST].tolist():
+        longest = devices[owner[first[group]]].gap(int(place[first[group]]))
+        split = {
+            cause: float(us) / 1e6 / steps
+            for cause, us in zip(CAUSES, parts[:, group], strict=True)
+            if us
+        }
+        us, count = float(total[group]) / 1e6 / steps, int(times[group]) / steps
+        cause = max(split, key=lambda one: split[one], default="unknown")
+        found.append(GapGroup(longest.before, longest.after, cause, us, split, count, longest))
+    return tuple(found)
 
 
 class _DeviceGaps:
@@ -226,9 +279,33 @@ class _DeviceGaps:
         least = np.partition(idle, -LONGEST)[-LONGEST] if len(idle) > LONGEST else 0
         some = np.flatnonzero(idle >= least)
         order = some[np.argsort(-idle[some], kind="stable")][:LONGEST]
-        return [self._gap(i) for i in order.tolist()]
+        return [self.gap(i) for i in order.tolist()]
 
-    def _gap(self, i: int) -> Gap:
+    def part(self, cause: str) -> Array:
+        """The part of each gap that a cause takes."""
+        return self.causes.get(cause, np.zeros(len(self.start), np.int64)).astype(np.float64)
+
+    def neighbours(self) -> Array:
+        """Numbers that tell what ran before and after each gap: columns of two rows of events."""
+        rows = self.segments.row
+        # The segment that ended last among those that have begun.
+        ends = np.maximum.accumulate(self.segments.end_ps)
+        is_last = np.diff(ends, prepend=ends[:1] - 1) > 0
+        last = np.maximum.accumulate(np.where(is_last, np.arange(len(ends)), 0))
+        begun = np.searchsorted(self.segments.start_ps, self.start, "left")
+        before = np.where(begun > 0, last[np.maximum(begun - 1, 0)], -1)
+        return np.concatenate([self._identity(rows, at) for at in (before, self.after)], axis=1)
+
+    def _identity(self, rows: Array, segments: Array) -> Array:
+        """(program, instruction, kernel if that is all) of some segments; -1 for none."""
+        events = self.profile.events
+        row = rows[np.maximum(segments, 0)]
+        program, instruction, kernel = (events.cells(name, row) for name in LABEL_COLUMNS)
+        kernel = np.where(instruction == 0, kernel, 0)
+        known = np.stack([program, instruction, kernel], axis=1).astype(np.int64)
+        return np.where((segments >= 0)[:, None], known, -1)
+
+    def gap(self, i: int) -> Gap:
         profile, steps = self.profile, self.profile.steps
         device = profile.devices[self.device]
         step = int(self.step[i])

@@ -12,18 +12,22 @@ assignment.  XLA packs buffers into one block, and fragmentation adds to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from slipstream.analyses.collectives import known_chip
 from slipstream.analyses.labels import Label, label_of
 from slipstream.analyses.liveness import ARGUMENT, CONSTANT, RESULT, Buffer, Liveness
+from slipstream.analyses.op_groups import grouped
 from slipstream.analyses.summary import programs
 from slipstream.inline import Inline
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
+from slipstream.profile.semantics.dataflow import parameter_path
+from slipstream.profile.semantics.layers import rolled_description, rolled_scope
 
 MAKERS = 20
-"""how many of the buffers at the peak are listed"""
+"""how many of the buffers at the peak, and of their groups, are listed"""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,14 @@ class Maker:
     scope: str = ""
     source: str = ""
     description: str = ""
+
+
+@dataclass(frozen=True)
+class MakerGroup(Maker):
+    """Equal buffers, of unrolled layers for example: `bytes` of all of them together."""
+
+    instructions: tuple[str, ...] = ()
+    """all of them, in the order of `makers`"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,8 @@ class ProgramMemory:
     """buffers alive at the peak, largest first"""
     timeline: tuple[tuple[str, int], ...]
     """(instruction, bytes of temporaries while it runs) in schedule order; loops run once"""
+    groups: tuple[MakerGroup, ...] = ()
+    """what is alive at the peak, equal buffers as one, most bytes first"""
 
     @property
     def peak_bytes(self) -> int:
@@ -104,7 +118,8 @@ def program_memory(program: Program, name: str = "") -> ProgramMemory:
     """The memory that a compiled program needs on one device."""
     liveness = Liveness(program)
     lasting = [b for b in liveness.buffers if b.kind in (ARGUMENT, RESULT) and not b.is_host]
-    makers = sorted((*lasting, *liveness.alive), key=lambda buffer: -buffer.bytes)
+    largest = sorted((*lasting, *liveness.alive), key=lambda buffer: -buffer.bytes)
+    makers = [_maker(program, name, buffer, liveness) for buffer in largest]
     at = _label(program, name, liveness.peak_at)
     return ProgramMemory(
         program=name or program.name,
@@ -117,13 +132,46 @@ def program_memory(program: Program, name: str = "") -> ProgramMemory:
         peak_at=liveness.peak_at,
         peak_source=at.source,
         peak_description=at.description,
-        makers=tuple(_maker(program, name, buffer, liveness) for buffer in makers[:MAKERS]),
+        makers=tuple(makers[:MAKERS]),
         timeline=tuple(liveness.timeline),
+        groups=_groups(makers),
     )
+
+
+def _groups(makers: Iterable[Maker]) -> tuple[MakerGroup, ...]:
+    """Equal buffers as one: the same kind and shape, made by equal ops."""
+    found = [_group(same) for same in grouped(makers, _key)]
+    return tuple(sorted(found, key=lambda group: -group.bytes)[:MAKERS])
+
+
+def _key(maker: Maker) -> Hashable:
+    if not maker.description:
+        return maker.instruction
+    scope, description = rolled_scope(maker.scope), _rolled(maker)
+    return (maker.kind, maker.shape, maker.phase, scope, maker.source, description)
+
+
+def _rolled(maker: Maker) -> str:
+    """The description without numbers of layers; an argument's is a path, as a scope is."""
+    of = rolled_scope if maker.kind == ARGUMENT else rolled_description
+    return of(maker.description)
+
+
+def _group(same: Sequence[Maker]) -> MakerGroup:
+    first, names = same[0], tuple(maker.instruction for maker in same)
+    if len(same) > 1:
+        scope, description = rolled_scope(first.scope), _rolled(first)
+        total = sum(maker.bytes for maker in same)
+        first = replace(first, scope=scope, description=description, bytes=total, last_use="")
+    return MakerGroup(**vars(first), instructions=names)
 
 
 def _maker(program: Program, name: str, buffer: Buffer, liveness: Liveness) -> Maker:
     named = _label(program, name, buffer.instruction)
+    description = named.description
+    if buffer.kind == ARGUMENT and buffer.instruction in program:
+        # A short name would be that of a weight and of its optimizer's state, too.
+        description = parameter_path(program.instruction(buffer.instruction).op_name)
     return Maker(
         instruction=buffer.instruction,
         bytes=buffer.bytes,
@@ -133,7 +181,7 @@ def _maker(program: Program, name: str, buffer: Buffer, liveness: Liveness) -> M
         phase=named.phase,
         scope=named.scope,
         source=named.source,
-        description=named.description,
+        description=description,
     )
 
 

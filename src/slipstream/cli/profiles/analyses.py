@@ -110,11 +110,14 @@ def slack(
 def gaps(
     path: PathArgument,
     top: TopOption = None,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="List single gaps, the longest first.")
+    ] = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show idle device time by cause, and the longest gaps.
+    """Show idle device time by cause, and where it is.
 
     The host launches too slowly, feeds input, compiles or does something else; or launched work
     has not started. Causes come from host events: where none were recorded, causes are unknown.
@@ -125,7 +128,7 @@ def gaps(
     result = analyse(open_profile(path, run, dumps))
     if json:
         return show_json(gaps_json(result, top))
-    show(lambda width: render_gaps(result, width, top or 8))
+    show(lambda width: render_gaps(result, width, top or 8, flat))
 
 
 @with_tables
@@ -158,6 +161,7 @@ def memory(
         int | None,
         typer.Option(metavar="N", min=1, help="Number of rows to print.  [default: 12]"),
     ] = None,
+    flat: Annotated[bool, typer.Option("--flat", help="List equal buffers one by one.")] = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
@@ -174,7 +178,7 @@ def memory(
     result = analyse(open_profile(path, run, dumps))
     if json:
         return show_json(memory_json(result))
-    show(lambda width: render_memory(result, width, top or 12))
+    show(lambda width: render_memory(result, width, top or 12, flat))
 
 
 @with_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from slipstream.analyses.gaps import Gap
+from slipstream.analyses.gaps import GapGroup
 from slipstream.diagnosis.evidence import SIMULATION_ERROR, Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.profile.events import distinct
@@ -234,18 +234,21 @@ def _measured(us: float, why: str) -> Gain:
 
 
 def _exhibits(evidence: Evidence, cause: str) -> tuple[Exhibit, ...]:
-    found = [gap for gap in evidence.gaps.longest if gap.cause == cause]
-    return tuple(_exhibit(gap) for gap in found[:MOST_EXHIBITS])
+    found = [place for place in evidence.gaps.groups if cause in place.by_cause_us]
+    found.sort(key=lambda place: -place.by_cause_us[cause])
+    return tuple(_exhibit(place, cause) for place in found[:MOST_EXHIBITS])
 
 
-def _exhibit(gap: Gap) -> Exhibit:
+def _exhibit(place: GapGroup, cause: str) -> Exhibit:
+    longest = place.longest
+    doing = longest.doing if longest.cause == cause else ""
     return Exhibit(
-        gap.doing or f"before {gap.after or 'the end'}",
-        gap.us,
+        doing or f"before {place.after or 'the end'}",
+        place.by_cause_us[cause],
         0,
-        gap.after_source,
-        f"in step {gap.step}",
-        f"before {gap.after}" if gap.doing and gap.after else "",
+        longest.after_source,
+        f"up to {format_time(longest.us * 1e6)}",
+        f"before {place.after}" if doing and place.after else "",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slipstream.analyses.memory import Memory, ProgramMemory
+from slipstream.analyses.memory import MakerGroup, Memory, ProgramMemory
 from slipstream.outputs.formatting import file_name, op_text, ratio, share_text
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
@@ -40,8 +40,13 @@ def _json(program: ProgramMemory) -> dict[str, Any]:
     return found
 
 
-def render_memory(result: Memory, width: int = WIDTH, top: int | None = None) -> Text:
-    """The memory of the first program in full, and one line for each other program."""
+def render_memory(
+    result: Memory, width: int = WIDTH, top: int | None = None, flat: bool = False
+) -> Text:
+    """The memory of the first program in full, and one line for each other program.
+
+    Equal buffers are one line, unless `flat`.
+    """
     width = max(width, MIN_WIDTH)
     if not result.programs:
         lines: list[Line] = [("the profile contains none of the programs that ran", "")]
@@ -49,7 +54,7 @@ def render_memory(result: Memory, width: int = WIDTH, top: int | None = None) ->
     first, *others = result.programs
     lines = heading(_heading(first, result), width)
     lines += _parts(first, width)
-    lines += [("", ""), *_makers(first, width, top)]
+    lines += [("", ""), *_makers(first, width, top, flat)]
     if others:
         columns = [TextColumn("other programs", min_width=14), TextColumn("memory", right=True)]
         rows = [[one.program, format_bytes(one.peak_bytes)] for one in others]
@@ -85,8 +90,12 @@ def _parts(program: ProgramMemory, width: int) -> list[Line]:
     return table_lines(columns, rows, width)
 
 
-def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
+def _makers(program: ProgramMemory, width: int, top: int | None, flat: bool) -> list[Line]:
+    shown = program.makers if flat else program.groups
+    counts = [len(maker.instructions) if isinstance(maker, MakerGroup) else 1 for maker in shown]
+    has_count = max(counts[:top], default=1) > 1
     columns = [
+        *([TextColumn("", right=True, key="count")] if has_count else []),
         TextColumn("live at the peak", min_width=16),
         TextColumn("bytes", right=True),
         TextColumn("kind"),
@@ -96,13 +105,14 @@ def _makers(program: ProgramMemory, width: int, top: int | None) -> list[Line]:
     ]
     rows = [
         [
+            *([f"{count} ×"] if has_count else []),
             maker.instruction,
             format_bytes(maker.bytes),
             maker.kind,
             op_text(maker.phase, maker.scope, maker.description),
             file_name(maker.source),
-            maker.last_use or "the end",
+            (maker.last_use or "the end") if count == 1 else "–",
         ]
-        for maker in program.makers
+        for maker, count in zip(shown, counts, strict=True)
     ]
     return table_lines(columns, rows, width, top)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from slipstream.analyses.slack import Slack, SlackRow
-from slipstream.outputs.formatting import file_name, plural, time_text
+from slipstream.outputs.formatting import file_name, time_text
 from slipstream.outputs.terminal.layout import (
     MIN_WIDTH,
     WIDTH,
@@ -42,10 +42,10 @@ def slack_json(result: Slack, top: int | None = None) -> dict[str, Any]:
 def render_slack(result: Slack, width: int = WIDTH, top: int | None = None) -> Text:
     """All collectives and copies, or the first `top`."""
     width = max(width, MIN_WIDTH)
-    none = [row for row in result.rows if row.is_zero]
+    none, count = [row for row in result.rows if row.is_zero], len(result.rows)
     parts = [
         f"step {result.step} of {result.device}, {time_text(result.wall_us)}",
-        f"{plural(len(result.rows), 'collective')} and copies",
+        "1 collective or copy" if count == 1 else f"{count} collectives and copies",
         f"{len(none)} without slack",
     ]
     lines = heading(parts, width)

@@ -38,6 +38,8 @@ from slipstream.outputs.terminal.layout import (
 
 BAR_LINE = 58
 """columns of label, bar, time and share; the rest of the line is for notes"""
+LARGE = 0.02
+"""share of the step by which parts that don't add up to it are mentioned"""
 STEP_BASES = {
     "annotations": "by annotation",
     "executions": "by execution",
@@ -94,6 +96,9 @@ def _step_bars(times: StepTimes, width: int) -> list[Line | Text]:
         note = _hidden(times.copy_us - times.exposed_copy_us, times.wall_us)
         shown.insert(-1, ("exposed copies", times.exposed_copy_us, note))
     lines = _bars(shown, times.wall_us, width)
+    if abs(sum(us for _, us, _ in shown) - times.wall_us) > LARGE * times.wall_us:
+        said = "each part is a median over the steps, so the parts don't add up to the step"
+        lines += [(f"  {line}", "dim") for line in paragraph(said, width - 2)]
     if times.unattributed_us > 0:
         share = share_text(ratio(times.unattributed_us, times.wall_us))
         lines.append(

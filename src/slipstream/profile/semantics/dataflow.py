@@ -52,6 +52,11 @@ def parameter_name(op_name: str) -> str:
     return keys[-1]
 
 
+def parameter_path(op_name: str) -> str:
+    """All keys of an argument: `state['params']['mlp']['w1']` is state.params.mlp.w1."""
+    return ".".join(_keys(op_name)) if "'" in op_name else op_name
+
+
 def is_weight(op_name: str) -> bool:
     """Whether an argument looks like a weight: part of a tree, and not optimizer state."""
     if "[" not in op_name and "." not in op_name or _STATE.search(op_name):

@@ -1,9 +1,16 @@
-"""Idle time by cause, and the longest gaps."""
+"""Idle time by cause, and where it is."""
 
 from __future__ import annotations
 
 from slipstream.analyses.gaps import CAUSES, Gaps
-from slipstream.outputs.formatting import file_name, plural, ratio, share_text, time_text
+from slipstream.outputs.formatting import (
+    count_text,
+    file_name,
+    plural,
+    ratio,
+    share_text,
+    time_text,
+)
 from slipstream.outputs.html.charts import meter
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
@@ -25,7 +32,7 @@ def gaps_section(result: Gaps) -> Section:
         text = "The device is never idle during the steps."
         return Section("idle", "Idle time", tag("p", text, class_="empty"))
     rows = []
-    for cause, us in result.by_cause.items():
+    for cause, us in sorted(result.by_cause.items(), key=lambda item: -item[1]):
         share = ratio(us, result.idle_us)
         rows += [
             tag("span", CAUSES[cause], class_="name"),
@@ -34,7 +41,7 @@ def gaps_section(result: Gaps) -> Section:
         ]
     caption = f"By cause, mean of {plural(result.steps, 'step')}" if result.steps else "By cause"
     causes = join((tag("h3", caption), tag("div", rows, class_="bars causes")))
-    body = join((causes, _gaps(result), notes_of(result.notes)))
+    body = join((causes, _places(result), notes_of(result.notes)))
     lede = (
         f"Nothing runs for {time_text(times.idle_us)} of the "
         f"{'median step' if result.steps else 'recording'} "
@@ -46,28 +53,28 @@ def gaps_section(result: Gaps) -> Section:
     return Section("idle", "Idle time", body, lede)
 
 
-def _gaps(result: Gaps) -> Html:
-    several = len({(gap.host, gap.device) for gap in result.longest}) > 1
+def _places(result: Gaps) -> Html:
+    per_step = "Per step" if result.steps else "Total"
     columns = [
-        number("Gap"),
+        number(per_step),
+        number("Gaps per step" if result.steps else "Gaps"),
+        number("Longest"),
         TableColumn("Cause"),
-        *([TableColumn("Device", is_wide=True)] if several else []),
         TableColumn("Ran before", is_wide=True, is_code=True),
         TableColumn("Ran after", is_wide=True),
-        TableColumn("Host activity", is_wide=True),
-        number("Step", wide=True),
+        TableColumn("Host activity, longest gap", is_wide=True),
     ]
     rows: list[Row] = [
         [
-            us_cell(gap.us),
-            gap.cause,
-            *([gap.device] if several else []),
-            gap.before,
-            named_cell(gap.after or "–", file_name(gap.after_source)),
-            gap.doing or "–",
-            Cell(str(gap.step), gap.step),
+            us_cell(place.per_step_us),
+            Cell(count_text(place.per_step_count), place.per_step_count),
+            us_cell(place.longest.us),
+            place.cause,
+            place.before or "–",
+            named_cell(place.after or "–", file_name(place.longest.after_source)),
+            place.longest.doing or "–",
         ]
-        for gap in result.longest
+        for place in result.groups
     ]
-    made = table(columns, rows, "Longest gaps", 8, "slipstream gaps --json")
-    return join((tag("h3", "Longest gaps"), made))
+    made = table(columns, rows, "Where the device is idle", 8, "slipstream gaps --json")
+    return join((tag("h3", "Where the device is idle"), made))

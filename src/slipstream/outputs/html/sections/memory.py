@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.analyses.memory import Maker, Memory, ProgramMemory
+from slipstream.analyses.memory import MakerGroup, Memory, ProgramMemory
 from slipstream.outputs.formatting import file_name, plural, ratio, share_text
 from slipstream.outputs.html.charts import (
     BarPart,
@@ -17,7 +17,15 @@ from slipstream.outputs.html.charts import (
 )
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section, notes_of
-from slipstream.outputs.html.tables import Row, TableColumn, bytes_cell, named_cell, number, table
+from slipstream.outputs.html.tables import (
+    Row,
+    TableColumn,
+    bytes_cell,
+    named_cell,
+    number,
+    table,
+    with_equals,
+)
 from slipstream.units import format_bytes
 
 MOST_DRAWN = 12
@@ -125,17 +133,20 @@ def _makers(program: ProgramMemory) -> Html:
         TableColumn("Source", is_wide=True),
         TableColumn("Last use", is_wide=True, is_code=True),
     ]
-    rows = [_maker(maker) for maker in program.makers]
+    rows = [_maker(maker) for maker in program.groups]
     made = table(columns, rows, "Live at the peak", 10, "slipstream memory --json")
     return join((tag("h3", "Live at the peak"), made))
 
 
-def _maker(maker: Maker) -> Row:
+def _maker(maker: MakerGroup) -> Row:
+    count = len(maker.instructions)
+    said = maker.description or maker.instruction
+    below = with_equals(maker.instruction, count)
     return [
-        named_cell(maker.description or maker.instruction, maker.instruction),
+        named_cell(f"{count} × {said}" if count > 1 else said, below),
         maker.kind,
         bytes_cell(maker.bytes),
         maker.shape,
         tag("span", file_name(maker.source), class_="c at"),
-        maker.last_use or "the end",
+        (maker.last_use or "the end") if count == 1 else "–",
     ]

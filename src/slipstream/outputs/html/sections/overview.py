@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.analyses.summary import StepTimes, Summary
-from slipstream.outputs.formatting import plural, ratio, share_text, time_text
+from slipstream.outputs.formatting import plural, ratio, share_text, steps_text, time_text
 from slipstream.outputs.html.charts import BarPart, bar, chart, columns, legend
 from slipstream.outputs.html.markup import Html, join, tag
 from slipstream.outputs.html.page import Section
@@ -93,7 +93,7 @@ def _amount(us: float, times: StepTimes) -> str:
 def _figures(found: Results) -> Html:
     summary, times = found.summary, found.summary.per_step
     steps = (
-        f"median of {plural(summary.step_count, 'step')}, {_basis(summary)}"
+        f"{steps_text(summary.step_count)}, {_basis(summary)}"
         if summary.step_count
         else "the whole recording: no steps were found"
     )

@@ -30,7 +30,7 @@ def _extent(profile: Profile, view: StepView) -> str:
     span = time_text(shown.span_us)
     if profile.steps.basis == "recording":
         return f"The whole recording: {events} in {span}."
-    what = f"Step {shown.number}, of median length"
+    what = f"Step {shown.number}" + ", of median length" * (profile.steps.count > 1)
     lengths = sorted(shown.lengths_us)
     if shown.span_us <= lengths[0] * (1 + SAME):
         return f"{what}: {events} in {span}."
