@@ -48,6 +48,12 @@ def test_ops_that_differ_are_not(other):
     assert len(op_groups([layer(0), layer(1, **other)])) == 2
 
 
+def test_collectives_of_the_same_size_are_one():
+    said = {"description": "all-to-all 134 MB", "category": "all-to-all"}
+    both = [layer(0, **said), layer(1, shapes="f32[2,4] → f32[2,4]", **said)]
+    assert [(group.count, group.shapes) for group in op_groups(both)] == [(4, "")]
+
+
 def test_an_op_alone_keeps_the_number_of_its_layer():
     (group,) = op_groups([layer(7)])
     assert (group.scope, group.instructions) == ("h.7/attn", ("exp.7",))

@@ -1,7 +1,8 @@
 """Ops, and equal ops of unrolled layers as one: `12 × exp`.
 
 Ops are equal if they do the same (description and shapes) in the same phase, from the same source
-line and in the same scope, where the number of a layer doesn't count.
+line and in the same scope, where the number of a layer doesn't count. Of collectives, which say how
+many bytes they move, shapes don't count either.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from typing import Protocol, TypeVar
 from slipstream.profile.semantics.layers import rolled_description, rolled_scope
 
 T = TypeVar("T")
+_COLLECTIVES = frozenset(
+    (
+        *("all-gather", "all-reduce", "all-to-all", "ragged-all-to-all", "reduce-scatter"),
+        *("collective-broadcast", "collective-permute"),
+    )
+)
 
 
 class Described(Protocol):
@@ -95,7 +102,8 @@ def _key(op: Op) -> Hashable:
     if not op.description:
         # Nothing tells whether it does the same as another one.
         return (op.program, op.instruction)
-    return (*layer_key(op), op.category, op.shapes)
+    shapes = "" if op.category in _COLLECTIVES else op.shapes
+    return (*layer_key(op), op.category, shapes)
 
 
 def _scope_key(op: Op) -> Hashable:
@@ -112,6 +120,8 @@ def _merged(members: Sequence[Op], by: str) -> OpGroup:
     if len(members) > 1:
         for name in ("count", "total_us", "per_step_us", "share", "per_step_count"):
             values[name] = sum(getattr(op, name) for op in members)
+        if any(op.shapes != values["shapes"] for op in members):
+            values["shapes"] = ""
         values["scope"] = rolled_scope(values["scope"])
         values["description"] = rolled_description(values["description"])
         if by == "scope":
