@@ -533,6 +533,12 @@ def test_tables_and_plots_can_be_copied(page, pages):
         "| --- | ---: |"
     )
     assert len(lines) == 2 + table.locator("tbody tr").count()
+    most = page.evaluate("SlipstreamShare.markdown(document.querySelectorAll('#overlap table')[1])")
+    header, _, first, *_ = most.splitlines()
+    assert header == (
+        "| Collective or copy | Source | Bytes | Per step | Exposed | Hidden | Hidden behind |"
+    )
+    assert first.startswith("| all-to-all 1.07 GB `all-to-all.10.1` | `model.py:22` | 1.07 GB |")
     page.locator("#overlap .button.share").first.click()
     until(page, "navigator.clipboard.readText().then((text) => text.startsWith('| Phase'))")
     size = "SlipstreamShare.imageOf(document.querySelector('.plot svg')).then((c) => c.width)"

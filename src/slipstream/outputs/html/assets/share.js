@@ -41,15 +41,26 @@
 
   // ---- tables -------------------------------------------------------------------------------
 
-  const cellText = (cell) => [...cell.childNodes]
-    .map((node) => node.textContent.trim()).filter(Boolean).join(" ").replace(/\|/g, "\\|").replace(/\s+/g, " ");
+  /** What a cell says: names of instructions and lines as code, bars left out. */
+  function saidBy(node) {
+    if (node.nodeType === Node.TEXT_NODE)
+      return node.parentElement.closest(".c") ? node.data : node.data.replace(/\*/g, "\\*");
+    if (node.nodeType !== Node.ELEMENT_NODE || node.matches("svg, [role=img], [aria-hidden=true]")) return "";
+    const inner = [...node.childNodes].map(saidBy).join("");
+    if (node.matches(".c:not(td)") && inner.trim()) return ` \`${inner.trim()}\` `;
+    return node.matches("small, div, p, li, br") ? ` ${inner} ` : inner;
+  }
+
+  const cellText = (cell) => saidBy(cell).trim().replace(/\|/g, "\\|").replace(/\s+/g, " ");
 
   /** A table as GitHub's Markdown: the rows that are shown. */
   function markdown(table) {
     const rows = [...table.querySelectorAll("tr")].filter((row) => row.offsetParent && !row.matches(".about"));
-    const lines = rows.map((row) => `| ${[...row.cells].map(cellText).join(" | ")} |`);
-    if (!table.tHead) lines.unshift(`|${" |".repeat(rows[0].cells.length)}`);
-    const sides = [...rows[0].cells].map((cell) => (cell.matches(".n") ? "---:" : "---"));
+    const cells = rows.map((row) => [...row.cells].map(cellText));
+    const isUsed = (_, at) => cells.some((row) => row[at]);
+    const lines = cells.map((row) => `| ${row.filter(isUsed).join(" | ")} |`);
+    const sides = [...rows[0].cells].map((cell) => (cell.matches(".n") ? "---:" : "---")).filter(isUsed);
+    if (!table.tHead) lines.unshift(`|${" |".repeat(sides.length)}`);
     lines.splice(1, 0, `| ${sides.join(" | ")} |`);
     return `${lines.join("\n")}\n`;
   }
