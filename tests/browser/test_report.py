@@ -523,6 +523,14 @@ def test_lives_of_buffers_are_drawn(page, pages):
     assert names[0] == "the peak" and names[1].split("\n") == [name, size]
 
 
+def test_an_address_with_a_zoom_opens_at_the_timeline(page, pages):
+    address = pages("off_default", recorded("off_default"))
+    opened(page, f"{address}#timeline?from=1000.000&to=5000.000")
+    top = "document.querySelector('#timeline').getBoundingClientRect().top"
+    until(page, f"Math.abs({top}) < 100")
+    assert page.url.endswith("#timeline?from=1000.000&to=5000.000")
+
+
 def test_tables_and_plots_can_be_copied(page, pages):
     opened(page, pages("nccl2_lhs_r0", recorded("nccl2_lhs_r0")))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])

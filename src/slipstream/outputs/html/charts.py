@@ -176,7 +176,7 @@ def roofs_plot(
     low_x, high_x = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)) + 0.2)
     high_y = math.ceil(math.log10(max(ceiling, *(dot.y for dot in dots))) + 0.05)
     low_y = max(math.floor(math.log10(min(dot.y for dot in dots))), high_y - 6)
-    wide, tall, left, below = 920.0, 300.0, 60.0, 320.0
+    wide, tall, left, below = 910.0, 294.0, 60.0, 320.0
 
     def x(value: float) -> float:
         return left + wide * (math.log10(value) - low_x) / (high_x - low_x)
@@ -203,7 +203,7 @@ def roofs_plot(
                 class_=f"dot fill-{dot.kind}")
         )  # fmt: skip
     shapes.append(tag("text", axes[0], x=left + wide, y=below + 32, class_="tick end"))
-    shapes.append(tag("text", axes[1], x=left - 50, y=below - tall - 8, class_="tick"))
+    shapes.append(tag("text", axes[1], x=left - 50, y=below - tall - 14, class_="tick"))
     svg = tag("svg", shapes, viewBox="0 0 1000 360", role="img", aria_label=label, class_="roofs")
     return tag("div", svg, class_="plot")
 

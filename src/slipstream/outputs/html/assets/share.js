@@ -33,7 +33,12 @@
       if (said.from) view.setView(Number(said.from), Number(said.to));
       const lane = view.source.lanes.find((one) => String(one.id) === said.lane);
       if (lane) view.select(lane.id, Number(said.at), { depth: Number(said.depth || 0), count: 1 });
-      return Boolean(said.from || lane);
+      const isPlace = Boolean(said.from || lane);
+      // The browser itself finds no element of such a name.
+      const scroll = () => document.getElementById(section)?.scrollIntoView({ block: "start" });
+      if (isPlace && document.readyState === "complete") scroll();
+      else if (isPlace) window.addEventListener("load", scroll, { once: true });
+      return isPlace;
     };
     window.addEventListener("hashchange", read);
     return { later, read };
@@ -74,7 +79,7 @@
     const own = svg.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((node, i) => {
       const style = getComputedStyle(own[i]);
-      for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font", "text-anchor"]) {
+      for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity", "font", "text-anchor"]) {
         node.style.setProperty(name, style.getPropertyValue(name));
       }
     });
