@@ -13,7 +13,11 @@ from slipstream.sources import proto_schema
 from slipstream.sources.proto_schema import message, message_names
 
 FILES = {
-    "xla": ("xla/service/hlo.proto", "xla/xla_data.proto"),
+    "xla": (
+        "xla/service/hlo.proto",
+        "xla/xla_data.proto",
+        "xla/pjrt/proto/compile_options.proto",
+    ),
     "tensorflow.profiler": (
         "tsl/profiler/protobuf/xplane.proto",
         "tsl/profiler/protobuf/profiled_instructions.proto",
