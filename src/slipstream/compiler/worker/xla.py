@@ -17,6 +17,7 @@ from slipstream.jaxhooks.custom_partitioning import ANSWERED, replay
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 _FRONTEND, _DUMPED_MESHES = "mhlo.frontend_attributes", "xla.sdy.meshes"
+_SHARDY_CALL = "@xla.sdy."
 _UNREGISTERED = "No FFI handler registered for"
 _NUMBERS = ("optimization_level", "memory_fitting_level")
 _EFFORTS = ("exec_time_optimization_effort", "memory_fitting_effort")
@@ -140,7 +141,10 @@ def _uses_shardy(module: Any) -> bool:
     attributes = module.operation.attributes
     if _FRONTEND in attributes and _DUMPED_MESHES in str(attributes[_FRONTEND]):
         return True
-    return any(op.operation.name == "sdy.mesh" for op in module.body.operations)
+    if any(op.operation.name == "sdy.mesh" for op in module.body.operations):
+        return True
+    # From JAX 0.12 on, dumps have meshes in their shardings, and `shard_map` is calls of Shardy's.
+    return _SHARDY_CALL in module.operation.get_asm(large_elements_limit=16)
 
 
 def _free_shardings(module: Any, ir: Any) -> tuple[list[bool] | None, list[bool] | None]:
