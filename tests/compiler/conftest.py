@@ -59,6 +59,27 @@ def mixed(devices):
     cut = (whole, whole, NamedSharding(mesh, P("data")))
     step = jax.jit(jax.grad(loss, (0, 1)), in_shardings=cut, out_shardings=whole)
     return step, *arguments
+
+def offloaded(devices, kind="pinned_host", is_abstract=False):
+    # The optimiser's state lives on the host.
+    real = Mesh(np.array(devices), ("data",))
+    mesh = jax.sharding.AbstractMesh((len(devices),), ("data",)) if is_abstract else real
+    here = NamedSharding(mesh, P("data"), memory_kind="device")
+    there = here.with_memory_kind(kind)
+
+    def step(weights, moments, batch):
+        gradient = jax.grad(lambda w: jnp.sum(jnp.tanh(batch @ w)))(weights)
+        moments = 0.9 * jax.device_put(moments, here) + gradient
+        return weights - moments, jax.device_put(moments, there)
+
+    cut = {"in_shardings": (here, there, here), "out_shardings": (here, there)}
+    matrix = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    return jax.jit(step, donate_argnums=(0, 1), **cut), matrix, matrix, matrix
+
+def in_default_place(devices):
+    # JAX takes only devices of its own type here.
+    with jax.default_device(devices[0]):
+        return offloaded(devices)
 """
 QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
 """machine code is not what these tests look at, and takes most of the time"""

@@ -264,6 +264,26 @@ def test_a_kernel_that_is_not_here_needs_only_its_name(quick):
     assert call_attributes(call) == {"heads": 4}
 
 
+def test_optimiser_state_on_the_host_is_copied_from_there_and_back(step, quick):
+    found = compilation(f"{step}:offloaded", on="8xH100", flags=quick)
+    abstract = compilation(f"{step}:offloaded", {"is_abstract": True}, on="8xH100", flags=quick)
+    for one in (found, abstract):
+        copies = [i for i in one.program.scheduled if i.opcode == "copy-start"]
+        assert len(copies) == 2 and codes(one) == []
+        # Float32 moments of 512 × 512, cut in eight.
+        assert one.memory.host_bytes == 512 * 512 * 4 // 8
+    with pytest.raises(BadInput, match="can address the following memory kinds: device, pinned_h"):
+        compilation(f"{step}:offloaded", {"kind": "unpinned_host"}, on="8xH100", flags=quick)
+
+
+def test_a_target_that_needs_jaxs_own_devices_loses_memory_kinds_and_is_told(step, quick):
+    found = compilation(f"{step}:in_default_place", on="8xH100", flags=quick)
+    (message,) = found.messages
+    assert (message.code, message.severity) == ("memory-kinds", "warning")
+    assert "(ValueError: jax.default_device must be passed either a Device" in message.text
+    assert found.memory.host_bytes == 0
+
+
 def test_more_devices_than_there_are(quick):
     import jax
     import jax.numpy as jnp

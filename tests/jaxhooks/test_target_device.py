@@ -1,11 +1,19 @@
 """Tracing cuDNN attention for GPUs that are not here."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from slipstream.jaxhooks import compat, private_api
-from slipstream.jaxhooks.target_device import TargetGpu, abstract_device, answering_for
+from slipstream.jaxhooks.target_device import (
+    TargetGpu,
+    abstract_device,
+    answering_for,
+    with_memories,
+)
 
 pytestmark = pytest.mark.usefixtures("fresh")
 PARTS = (
@@ -85,3 +93,43 @@ def test_a_mesh_names_the_target():
         device = jax.sharding.get_abstract_mesh().abstract_device
         assert (device.device_kind, device.num_cores) == ("NVIDIA H200", 132)
         assert "tanh" in jax.jit(jnp.tanh).lower(1.0).as_text()
+
+
+class Bare:
+    """A GPU as XLA's client that only compiles has it."""
+
+    platform, device_kind, process_index, id = "gpu", "NVIDIA H200", 0, 3
+    client = SimpleNamespace(process_index=lambda: 0)
+    memories: tuple[str, ...] = ()
+
+    def addressable_memories(self):
+        return list(self.memories)
+
+
+def test_memory_kinds_of_shardings_stay_on_devices_that_are_not_here():
+    (device,) = with_memories([Bare()])
+    on = jax.sharding.SingleDeviceSharding
+    assert (on(device).memory_kind, on(device, memory_kind="pinned_host").memory_kind) == (
+        "device",
+        "pinned_host",
+    )
+    mesh = jax.sharding.Mesh(np.array([device]), ("data",))
+    cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(), memory_kind="pinned_host")
+    assert cut.memory_kind == "pinned_host" != cut.with_memory_kind("device").memory_kind
+    with pytest.raises(ValueError, match="memory kinds: device, pinned_host. Got .*: hbm"):
+        on(device, memory_kind="hbm")
+    assert (device.id, device.device_kind, hasattr(device, "coords")) == (3, "NVIDIA H200", False)
+    assert [memory.kind for memory in device.addressable_memories()] == ["device", "pinned_host"]
+
+
+def test_devices_that_have_memories_stay_as_they_are(monkeypatch):
+    assert with_memories(jax.devices()) == jax.devices()
+    monkeypatch.setattr(Bare, "memories", ("device",))
+    device = Bare()
+    assert with_memories([device]) == [device]
+
+
+def test_a_jax_that_takes_no_other_devices_is_named(monkeypatch):
+    monkeypatch.setattr(jax.sharding, "SingleDeviceSharding", lambda *_, **__: jax.devices()[0])
+    with pytest.raises(compat.JaxChanged, match="keeping the memory kinds of shardings .* is off"):
+        with_memories([Bare()])

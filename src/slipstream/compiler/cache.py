@@ -25,7 +25,7 @@ from slipstream.reading import object_or_none
 from slipstream.user_cache import user_cache
 from slipstream.writing import atomic_write
 
-FORMAT = 5
+FORMAT = 6
 """version of the entries; entries of other versions are ignored"""
 LIMIT_BYTES = 2 * 10**9
 LIMIT_VARIABLE = "SLIPSTREAM_CACHE_BYTES"

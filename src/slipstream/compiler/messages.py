@@ -235,6 +235,12 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], CompilerMessage]] 
         r"pass them with: --flags '\2'",
         "warning",
     ),
+    re.compile(r"^memory kinds are lost: (.*)"): _say(
+        "memory-kinds",
+        r"shardings lose their memory kind, so that arrays in pinned_host count as on the device; "
+        r"use jax.sharding.AbstractMesh for them (\1)",
+        "warning",
+    ),
     re.compile(r"No such compile option: '?([\w]+)"): _say(
         "unknown-option", r"XLA has no option \1", "error"
     ),

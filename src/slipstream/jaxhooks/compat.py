@@ -42,6 +42,7 @@ class Feature(StrEnum):
     COMPILING = "compiling for GPUs that are not here"
     INSPECTING = "finding bounds before a compile"
     TARGET_GPU = "lowering cuDNN attention and Pallas kernels for GPUs that are not here"
+    MEMORIES = "keeping the memory kinds of shardings for GPUs that are not here"
     DRY_RUN = "running a job without computing"
     PARTITIONING = "dividing cuDNN attention of launched programs among devices"
     PALLAS = "counting the work of Pallas kernels"

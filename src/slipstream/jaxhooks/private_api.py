@@ -213,6 +213,11 @@ LOWERING_BACKEND = PrivatePart(
     "The client that host callbacks ask for and don't use, of a device that is not here.",
     ("self", "optional"), is_called=True,
 )  # fmt: skip
+DEVICE_MEMORIES = PrivatePart(
+    "jaxlib.xla_client", "DeviceList", Feature.MEMORIES,
+    "Takes devices that are written in Python, and asks them for their memories.",
+    attributes=("default_memory_kind", "memory_kinds"),
+)  # fmt: skip
 LOWER_COMPUTATION = PrivatePart(
     "jax._src.interpreters.pxla", "lower_sharding_computation", Feature.DRY_RUN,
     "Every function that JAX lowers passes through it; told to lower for another platform.",

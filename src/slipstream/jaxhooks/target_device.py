@@ -4,19 +4,20 @@
     Pallas kernels                                          compute capability, number of SMs
     Pallas kernels for TPUs                                 device kind, number of cores
     jax.pure_callback, jax.debug.print                      the client, which none uses
+    NamedSharding(…, memory_kind="pinned_host")             the memories of its devices
 
 Where nothing is installed that could answer, tracing fails, although lowering needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from slipstream.jaxhooks import private_api
-from slipstream.jaxhooks.compat import JaxChanged, PrivatePart, warn_once
+from slipstream.jaxhooks.compat import Feature, JaxChanged, PrivatePart, jax_version, warn_once
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,70 @@ def abstract_device(target: TargetGpu | TargetTpu) -> Iterator[None]:
     )
     with sharding.use_abstract_mesh(sharding.AbstractMesh((), (), abstract_device=device)):
         yield
+
+
+class Memory(str):
+    """A memory of a GPU. JAX compares it with the kind that is asked for, so it is its kind."""
+
+    @property
+    def kind(self) -> str:
+        return str(self)
+
+
+GPU_MEMORIES = (Memory("device"), Memory("pinned_host"))
+"""as JAX's client of a GPU that is here has them"""
+NO_SUCH_MEMORY = "Could not find memory addressable by device"
+"""JAX's error for a memory kind that a device doesn't have"""
+
+
+class GpuWithMemories:
+    """A GPU that XLA only compiles for, with the memories that its client leaves out.
+
+    JAX silently ignores the memory kinds of shardings on devices without memories.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def addressable_memories(self) -> list[Memory]:
+        return list(GPU_MEMORIES)
+
+    def default_memory(self) -> Memory:
+        return GPU_MEMORIES[0]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a protocol that devices don't have
+            raise AttributeError(name)
+        return getattr(self._device, name)
+
+    def __repr__(self) -> str:
+        return repr(self._device)
+
+    def __str__(self) -> str:
+        return str(self._device)
+
+
+def with_memories(devices: Sequence[Any]) -> list[Any]:
+    """Devices for which JAX keeps the memory kinds of shardings; they can only be lowered for.
+
+    JaxChanged if this JAX doesn't.
+    """
+    import jax
+
+    if devices[0].platform != "gpu" or devices[0].addressable_memories():
+        return list(devices)
+    private_api.DEVICE_MEMORIES.get()
+    made = [GpuWithMemories(device) for device in devices]
+    first: Any = made[0]
+    host = GPU_MEMORIES[1].kind
+    try:
+        kept: Any = jax.sharding.SingleDeviceSharding(first, memory_kind=host).memory_kind
+    except (AttributeError, TypeError, ValueError) as error:
+        kept = type(error).__name__
+    if kept != host:
+        part, seen = private_api.DEVICE_MEMORIES.name, f"makes {kept} of {host}"
+        raise JaxChanged(Feature.MEMORIES, part, f"{seen} in JAX {jax_version()}", host)
+    return made
 
 
 def _pair(capability: str) -> tuple[int, ...]:

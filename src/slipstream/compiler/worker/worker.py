@@ -21,10 +21,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from slipstream.compiler.source_tracking import Seen, inputs_of, tracking
 from slipstream.compiler.worker.rpc import Answer, serve_stdin
+
+MOST_SAID = 100
+"""characters of an error of JAX in a message"""
 
 
 class Worker:
@@ -32,6 +36,10 @@ class Worker:
 
     def __init__(self) -> None:
         self.devices: list[Any] = []
+        self._given: list[Any] = []
+        """the same for targets, with memories if JAX allows it"""
+        self._without = ""
+        """why they are without"""
         self.target_config = ""
         self._seen = Seen()
         self._xla_flags = os.environ.get("XLA_FLAGS")
@@ -40,12 +48,18 @@ class Worker:
         import jax  # noqa: F401
 
         from slipstream.compiler.worker.topology import describe, local_target_config
+        from slipstream.jaxhooks.compat import JaxChanged
+        from slipstream.jaxhooks.target_device import with_memories
 
         model = ""
         if use_gpu:
             model, target_config = local_target_config()
         self.target_config = target_config
-        self.devices = list(describe(topology, target_config).devices)
+        self.devices = self._given = list(describe(topology, target_config).devices)
+        try:
+            self._given = with_memories(self.devices)
+        except JaxChanged as changed:
+            self._without = str(changed)
         return {"model": model, "devices": len(self.devices)}
 
     def inspect(
@@ -56,27 +70,25 @@ class Worker:
         return self._built(
             module,
             function,
-            lambda build: inspect_built(
-                build, self.devices, keywords, self.target_config, traces=traces, domain=domain
+            lambda build, devices: inspect_built(
+                build, devices, keywords, self.target_config, traces=traces, domain=domain
             ),
         )
 
     def lower(self, module: str, function: str, keywords: Mapping[str, Any], out: str) -> Answer:
         from slipstream.compiler.worker.lowering import call_builder
 
-        def lower(build: Any) -> Answer:
-            lowered = call_builder(build, self.devices, keywords, self.target_config)
+        def lower(build: Any, devices: list[Any]) -> Answer:
+            lowered = call_builder(build, devices, keywords, self.target_config)
             Path(out).write_bytes(lowered.stablehlo)
             return {"devices": list(lowered.devices), "options": dict(lowered.options)}
 
         answer = self._built(module, function, lower)
         if os.environ.get("XLA_FLAGS") != self._xla_flags:
-            # In the format of the log, so that it is kept with everything compiled from here.
-            late = f"{module} sets XLA_FLAGS={os.environ.get('XLA_FLAGS')}"
-            print(f"W0101 00:00:00.000000 0 worker.py:0] {late}", file=sys.stderr)
+            _log(f"{module} sets XLA_FLAGS={os.environ.get('XLA_FLAGS')}")
         return answer
 
-    def _built(self, module: str, function: str, use: Callable[[Any], Answer]) -> Answer:
+    def _built(self, module: str, function: str, use: Callable[[Any, list[Any]], Answer]) -> Answer:
         """What is made of a target's function, and what it read.
 
         The next request finds the process as a new one would be: the file runs again, and nothing
@@ -90,9 +102,26 @@ class Worker:
             build = getattr(import_target(module), function)
         before = _settings()  # reads all variables, which the target doesn't
         with tracking(self._seen):
-            answer = use(build)
+            answer = self._with_devices(build, use)
         inputs = inputs_of(self._seen).to_json()
         return {**answer, "inputs": inputs, "is_changed": _settings() != before}
+
+    def _with_devices(self, build: Any, use: Callable[[Any, list[Any]], Answer]) -> Answer:
+        """With memories; for a function that needs devices of JAX's own type, with those."""
+        from slipstream.jaxhooks.target_device import NO_SUCH_MEMORY
+
+        why = self._without
+        if self._given is not self.devices:
+            try:
+                return use(build, self._given)
+            except Exception as error:
+                if NO_SUCH_MEMORY in str(error):
+                    raise
+                why = shorten(f"{type(error).__name__}: {error}", MOST_SAID, placeholder=" …")
+        answer = use(build, self.devices)
+        if why:
+            _log(f"memory kinds are lost: {why}")
+        return answer
 
     def convert(self, path: str, out: str) -> Answer:
         from slipstream.compiler.worker.hlo_import import to_stablehlo
@@ -140,6 +169,11 @@ class Worker:
             "seconds": time.monotonic() - began,
             "problem": problem,
         }
+
+
+def _log(text: str) -> None:
+    """In the format of XLA's log, so that it is kept with everything compiled from here."""
+    print(f"W0101 00:00:00.000000 0 worker.py:0] {text}", file=sys.stderr)
 
 
 def _settings() -> tuple[dict[str, str], dict[str, Any]]:
