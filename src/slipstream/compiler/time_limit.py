@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 from collections.abc import Callable
 
 ABORT_S = 0.05
 """between two attempts to abort a compile"""
+BUSY = 2.0
+"""tasks per core, the mean of five minutes, from which on a compile is slow rather than hung"""
+
+
+def on_busy_cores(limit_s: float) -> str:
+    """What to add to `it took more than 300 s` if that may be for want of a core; or nothing.
+
+    Without figures, as failures with one reason are shown together.
+    """
+    try:
+        tasks = os.getloadavg()[1]
+    except OSError:
+        return ""
+    if tasks < BUSY * (os.cpu_count() or 1):
+        return ""
+    minutes = max(math.ceil(4 * limit_s / 60), 1)
+    return f" while this machine's cores were busy; give it more: --timeout {minutes}m"
 
 
 class TimeLimit:

@@ -1,5 +1,6 @@
 """One combination: what ends it, and what bounds decide."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +24,16 @@ def settings(**choices):
     return settings_of(Combination(tuple({"data": 1, "tensor": 1, **choices}.items())))
 
 
-def test_a_combination_that_hangs_is_ended_and_the_next_one_works():
+def test_a_combination_that_hangs_is_ended_and_the_next_one_works(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 10.0 * os.cpu_count(), 0.0))
     with Evaluation(replace(SPEC, timeout_s=4.0)) as evaluation:
         hung = evaluation.evaluate(settings(goes_wrong="hangs"))
         evaluation._spec = SPEC
         after = evaluation.evaluate(settings(goes_wrong="no"))
-    assert (hung.status, hung.note) == ("hang", "it took more than 4 s")
+    assert hung.status == "hang"
+    assert hung.note == (
+        "it took more than 4 s while this machine's cores were busy; give it more: --timeout 1m"
+    )
     assert after.status == "ok" and after.step_us > 0
 
 

@@ -16,7 +16,7 @@ from slipstream.compiler.combinations import Combinations, combinations
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.source_tracking import TargetInputs
 from slipstream.compiler.targets import Target
-from slipstream.compiler.time_limit import TimeLimit
+from slipstream.compiler.time_limit import TimeLimit, on_busy_cores
 from slipstream.errors import BadInput, SlipstreamError
 from slipstream.plan.search.bounds import lower_bounds
 from slipstream.plan.search.facts import EvaluationSpec, Facts
@@ -196,7 +196,7 @@ def failed_outcome(error: SlipstreamError, spent_s: float | None) -> Outcome:
     """The outcome of a combination that failed; `spent_s` if it was ended after that time."""
     if spent_s is not None:
         more = error.reason if isinstance(error, CompileFailed) else str(error)
-        known = f": {more}" if more != str(error) else ""
+        known = f": {more}" if more != str(error) else on_busy_cores(spent_s)
         return Outcome(HANG, note=f"it took more than {spent_s:.0f} s{known}")
     if isinstance(error, CompileFailed):
         return Outcome(_KINDS[error.kind], note=error.reason)

@@ -15,7 +15,7 @@ from slipstream.compiler.compilation import Compilation
 from slipstream.compiler.compile import compiler
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.targets import Target
-from slipstream.compiler.time_limit import TimeLimit
+from slipstream.compiler.time_limit import TimeLimit, on_busy_cores
 from slipstream.errors import Missing, SlipstreamError
 from slipstream.machines.machine import Machine
 from slipstream.results.prediction import Prediction
@@ -117,7 +117,9 @@ class Screen(Closing):
 
     def _failed(self, error: SlipstreamError, is_hung: bool) -> Outcome:
         if is_hung:
-            return Outcome(HANG, note=f"the compile took more than {self._timeout_s:.0f} s")
+            limit_s = self._timeout_s
+            note = f"the compile took more than {limit_s:.0f} s{on_busy_cores(limit_s)}"
+            return Outcome(HANG, note=note)
         if isinstance(error, CompileFailed):
             return Outcome(_KINDS[error.kind], note=str(error))
         if isinstance(error, Missing):
