@@ -1,4 +1,4 @@
-"""The benchmark that holds the collective model against published tables, as a module."""
+"""Benchmarks that hold a model against published tables, as modules."""
 
 import importlib.util
 from pathlib import Path
@@ -7,9 +7,9 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def benchmark() -> ModuleType:
-    path = ROOT / "benchmarks" / "collectives.py"
-    spec = importlib.util.spec_from_file_location("benchmarks_collectives", path)
+def benchmark(name: str = "collectives") -> ModuleType:
+    path = ROOT / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     import sys

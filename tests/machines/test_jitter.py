@@ -9,6 +9,7 @@ from statistics import mean
 
 import pytest
 
+from machines.published import benchmark
 from slipstream.machines import jitter
 from slipstream.machines.jitter import slowest, spread
 from slipstream.machines.machine import Estimate, Machine
@@ -41,17 +42,16 @@ def test_the_slowest_of_many() -> None:
 
 def test_slices_wait_for_each_other() -> None:
     """As fitted to MaxText's published models of 32B and 128B, from the first of 1 to 32 slices."""
-    published = {
-        32: (66.86, 64.81, 64.10, 63.67, 62.26, 60.40),
-        128: (56.06, 55.82, 54.93, 52.93, 50.86, 46.25),
-    }
-    counts = (2, 4, 8, 16, 32)
-    lost = {count: slowest(machine(f"{count}xv5e-256")) - 1 for count in counts}
-    for place, count in enumerate(counts, start=1):
-        seen = mean(one[0] / one[place] - 1 for one in published.values())
+    slices = benchmark("tpu_slices")
+    delay, tail = slices.fitted((32, 128))
+    assert delay == pytest.approx(jitter.SLICE_DELAY, rel=0.01)
+    assert tail == pytest.approx(jitter.SLICE_TAIL, rel=0.01)
+    published = [slices.MFU[model] for model in (32, 128)]
+    lost = {count: slowest(machine(f"{count}xv5e-256")) - 1 for count in slices.SLICES[1:]}
+    for place, count in enumerate(lost, start=1):
+        seen = mean(one[0] / one[place] - 1 for one in published)
         assert lost[count] == pytest.approx(seen, rel=0.05, abs=0.005)
-    worst = max(abs(one[0] / one[-1] - 1 - lost[32]) for one in published.values())
-    assert worst / lost[32] == pytest.approx(jitter.SLICE_ERROR, abs=0.03)
+    assert slices.relative_error() == pytest.approx(jitter.SLICE_ERROR, abs=0.01)
     assert slowest(machine("v5e-256")) == 1.0
 
 
