@@ -101,6 +101,8 @@ def test_clocks_are_those_of_the_peaks() -> None:
     [
         ("v5x-8", "there is no TPU 'v5x' in 'v5x-8'; did you mean v5p? choose from: v4, v5e"),
         ("v9:2x2", "there is no TPU 'v9'"),
+        ("v2:2x2", "v2 in 'v2:2x2' is not supported: the bandwidths of its host link and network"),
+        ("TPU v3-8", "v3 in 'TPU v3-8' is not supported"),
         ("v5e", "doesn't say how many chips; expected v5e-256 (chips) or v5e:16x16"),
         ("v5p:1x1x1", "1 chip is less than a host, which has 2x2x1; expected v5p-128 (cores"),
         ("v5e:1x2", "2 chips are less than a host, which has 2x2"),

@@ -37,6 +37,7 @@ _SMALL = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
 _FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 """topologies of v5e and v6e, by chips"""
 MOST_SLICES = 1024
+_NO_FACTS = ("v2", "v3")
 
 
 @cache
@@ -122,6 +123,11 @@ def _name(written: str, spec: str) -> str:
     plain = re.sub(r"^tpu[ _-]?(?=v)|[ _]", "", written.lower())
     names = {alias: name for name, facts in _facts().items() for alias in facts["aliases"]}
     names |= {name: name for name in _facts()}
+    if plain in _NO_FACTS:
+        raise BadInput(
+            f"{plain} in {spec!r} is not supported: the bandwidths of its host link and network "
+            f"are not known here; choose from: {', '.join(tpus())}"
+        )
     if plain not in names:
         raise BadInput(
             f"there is no TPU {written!r} in {spec!r}; {did_you_mean(plain, tpus())}"
