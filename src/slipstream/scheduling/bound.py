@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slipstream.costs.table import CostTable
 from slipstream.machines.machine import Estimate, Machine
-from slipstream.profile.program import Program
+from slipstream.profile.program import Computation, Instruction, Program
 from slipstream.scheduling.computations import calls_of, from_inside, length_of
 from slipstream.scheduling.hiding import least_with_hiding_ns
 from slipstream.scheduling.tasks import KERNEL, PS_PER_NS, Resource, Tasks, tasks_of
+from slipstream.scheduling.unavoidable import is_read, read_ns, with_least_gaps
 from slipstream.simulate.costing import costing
 from slipstream.simulate.engine import CLOCK_ERROR, graph_of
 from slipstream.simulate.graphs import captured_kinds
@@ -48,35 +49,80 @@ def program_bound_us(
     """
     if costs is not None or not machine.gpu.power_w:
         clocked = machine if costs is not None else machine.at(1.0)
-        return _bound_us(program, clocked, costing(program, clocked, costs, source))
+        return _Bound(program, clocked, costing(program, clocked, costs, source)).least_us()
     share = without_waits(program, machine)
     draw = StepPower(program, machine, executions_of(program))
     bound_us = 0.0
     for _ in range(CORRECTIONS):
         clocked = machine.at(share)
-        bound_us = _bound_us(program, clocked, costing(program, clocked, None))
+        bound_us = _Bound(program, clocked, costing(program, clocked, None)).least_us()
         share = min(draw.share(bound_us, share) * (1 + CLOCK_ERROR), 1.0)
     return bound_us
 
 
-def _bound_us(program: Program, machine: Machine, estimates: Mapping[str, Estimate]) -> float:
-    overheads = Overheads()
-    graph = graph_of(program, machine, estimates, captured_kinds(program.flags), overheads)
-    # A kernel follows the one before it soonest inside a CUDA graph.
-    gap_ps = round(overheads.graph_gap_us * PS_PER_US)
-    nodes = {
-        one.instruction.name: replace(one, gap_ps=min(one.gap_ps, gap_ps))
-        for one in graph.nodes
-        if one.kind != READ
-    }
-    least: dict[str, int] = {}
-    for computation in from_inside(program):
-        spans = {one.name: length_of(one, least) for one in calls_of(computation)}
-        least[computation.name] = bound_ns(
-            tasks_of(program, computation, nodes, spans), overlap_limit(program)
+class _Bound:
+    """The computations of one program, from the inside outwards."""
+
+    def __init__(
+        self, program: Program, machine: Machine, estimates: Mapping[str, Estimate]
+    ) -> None:
+        self.program = program
+        self.overheads = Overheads()
+        self.kinds = captured_kinds(program.flags)
+        graph = graph_of(program, machine, estimates, self.kinds, self.overheads)
+        self.nodes = {one.instruction.name: one for one in graph.nodes if one.kind != READ}
+        self.least: dict[str, int] = {}
+        self.work: dict[str, int] = {}
+        """of all nodes, one after the other"""
+        self.lost: dict[str, int] = {}
+        """of the time of each computation, what may be before anything runs: a step begins then"""
+
+    def least_us(self) -> float:
+        for computation in from_inside(self.program):
+            self._add(computation)
+        # Nothing is before the first kernel, so it follows without a gap.
+        gaps = (self.overheads.gap_us * PS_PER_US, *(one.gap_ps for one in self.nodes.values()))
+        first_ns = -(-max(gaps) // PS_PER_NS)
+        entry = self.program.entry.name
+        return max(self.least[entry] - self.lost[entry] - first_ns, 0) / 1000
+
+    def _add(self, computation: Computation) -> None:
+        name, calls = computation.name, calls_of(computation)
+        inside = {one.name: self._inside(one) for one in calls}
+        reads = {one.name: self._read_ns(one, inside[one.name]) for one in calls}
+        spans = {one.name: self._length(one, inside[one.name]) + reads[one.name] for one in calls}
+        tasks = tasks_of(self.program, computation, self.nodes, spans)
+        gapped = with_least_gaps(self.program, tasks, self.nodes, self.kinds, self.overheads)
+        tasks = tasks_of(self.program, computation, gapped, spans)
+        self.least[name] = bound_ns(tasks, overlap_limit(self.program))
+        own = (self.nodes[one].duration_ps for one in tasks.names if one in self.nodes)
+        self.work[name] = sum(own) + sum(length_of(one, self.work) for one in calls)
+        places = {one: place for place, one in enumerate(tasks.names)}
+        self.lost[name] = max(
+            (
+                reads[one] + max((self.lost[it] for it in inside[one]), default=0)
+                for one in inside
+                if not tasks.heads[places[one]]
+            ),
+            default=0,
         )
-    # Nothing is before the first kernel, so it follows without a gap.
-    return max(least[program.entry.name] - gap_ps // PS_PER_NS, 0) / 1000
+
+    def _inside(self, call: Instruction) -> list[str]:
+        """What a call runs; of branches, that with most work, as the simulator takes it."""
+        names = [name for name in call.called if name in self.least]
+        if call.opcode == "conditional" and names:
+            return [max(names, key=self.work.__getitem__)]
+        return names
+
+    def _length(self, call: Instruction, inside: Sequence[str]) -> int:
+        return length_of(replace(call, called=tuple(inside)), self.least)
+
+    def _read_ns(self, call: Instruction, inside: Sequence[str]) -> int:
+        """What the read of a call costs, if something is launched behind it."""
+        if not is_read(call) or not self._length(call, inside):
+            return 0
+        has_calls = any(calls_of(self.program.computations[name]) for name in inside)
+        return read_ns(self.overheads, launches_first=not has_calls)
 
 
 def bound_ns(tasks: Tasks, at_once: int = 1) -> int:

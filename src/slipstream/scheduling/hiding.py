@@ -8,6 +8,7 @@ least loss is a flow of minimum cost:
                ├── kernel b
     gather 2 ──┼── kernel c
                ├── exposed     costs its own time
+               ├── gaps        between kernels: free
                └── before      while no kernel of the set can run: free
 
 The set are the kernels that can't begin before some time. Its time, that time, and the least loss
@@ -67,8 +68,8 @@ class _Flow:
         self.tasks, self.at_once = tasks, at_once
         self.flow: Any = min_cost_flow.SimpleMinCostFlow()
         collectives = sorted(tasks.collectives)
-        self.source, self.sink, self.before = range(3)
-        node = {task: 3 + place for place, task in enumerate((*collectives, *kernels))}
+        self.source, self.sink, self.before, self.gaps = range(4)
+        node = {task: 4 + place for place, task in enumerate((*collectives, *kernels))}
         needed = _all_before(tasks)
         total = 0
         for one in collectives:
@@ -77,12 +78,15 @@ class _Flow:
             self._arc(self.source, node[one], units, 0.0)
             self._arc(node[one], self.sink, units, 1 / (at_once + 1))
             self._arc(node[one], self.before, units, 0.0)
+            self._arc(node[one], self.gaps, units, 0.0)
             for kernel in kernels:
                 if not (needed[one] >> kernel & 1 or needed[kernel] >> one & 1):
                     self._arc(node[one], node[kernel], units, self._lost(kernel, one))
         for kernel in kernels:
             self._arc(node[kernel], self.sink, self._room(kernel, collectives), 0.0)
         self._arc(self.before, self.sink, (at_once + 1) * head // NS_PER_UNIT + 1, 0.0)
+        gaps = sum(tasks.gaps[kernel] for kernel in kernels)
+        self._arc(self.gaps, self.sink, at_once * gaps // NS_PER_UNIT + 1, 0.0)
         self.flow.set_node_supply(self.source, total)
         self.flow.set_node_supply(self.sink, -total)
 
@@ -110,7 +114,8 @@ class _Flow:
         cores = self.at_once * max(one.cores for one in taken)
         memory = self.at_once * max(one.memory for one in taken)
         lost = min(kept.loses + _taken(kept, cores, memory), MOST_LOST)
-        return int(self.at_once * self.tasks.ns[kernel] / (1 - lost) / NS_PER_UNIT) + 1
+        ns = self.tasks.ns[kernel] - self.tasks.gaps[kernel]
+        return int(self.at_once * ns / (1 - lost) / NS_PER_UNIT) + 1
 
 
 def _taken(kept: Contention, cores: float, memory: float) -> float:
@@ -118,11 +123,11 @@ def _taken(kept: Contention, cores: float, memory: float) -> float:
 
 
 def _all_before(tasks: Tasks) -> Mapping[int, int]:
-    """All kernels and starts that each depends on, as the bits of a number."""
+    """All kernels and starts that end before each can begin, as the bits of a number."""
     found: dict[int, int] = {}
     for task in tasks.heavy:
         bits = 0
-        for one in tasks.after[task]:
+        for one in tasks.ended_after[task]:
             bits |= found[one] | 1 << one
         found[task] = bits
     return found

@@ -50,6 +50,8 @@ class Tasks:
     """the starts that communicate"""
     contentions: tuple[Contention, ...] = ()
     """what each task takes from others, and loses beside them"""
+    gaps: tuple[int, ...] = ()
+    """nanoseconds of each task in which nothing runs yet"""
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -79,18 +81,38 @@ class Tasks:
     @cached_property
     def before(self) -> Mapping[int, tuple[int, ...]]:
         """The kernels and starts that depend on each."""
-        found: dict[int, list[int]] = {task: [] for task in self.heavy}
-        for task, needed in self.after.items():
-            for one in needed:
-                found[one].append(task)
-        return {task: tuple(users) for task, users in found.items()}
+        return _turned(self.after)
+
+    @cached_property
+    def ended_after(self) -> Mapping[int, tuple[int, ...]]:
+        """The kernels and starts whose end each has to come after.
+
+        Not all that it depends on: behind a start without its done, the operation may go on.
+        """
+        seen: list[frozenset[int]] = []
+        found: dict[int, tuple[int, ...]] = {}
+        for task, kind in enumerate(self.kinds):
+            before: frozenset[int] = frozenset().union(*(seen[one] for one in self.needs[task]))
+            if kind in (KERNEL, START):
+                found[task] = tuple(sorted(before))
+            if kind == KERNEL:
+                before = frozenset((task,))
+            elif task in self.start_of:
+                before = before | {self.start_of[task]}
+            seen.append(before)
+        return found
+
+    @cached_property
+    def ended_before(self) -> Mapping[int, tuple[int, ...]]:
+        """The kernels and starts that have to come after the end of each."""
+        return _turned(self.ended_after)
 
     @cached_property
     def tails(self) -> Mapping[int, int]:
         """The longest chain from each task's start to the end, in nanoseconds."""
         found: dict[int, int] = {}
         for task in reversed(self.heavy):
-            longest = max((found[user] for user in self.before[task]), default=0)
+            longest = max((found[user] for user in self.ended_before[task]), default=0)
             found[task] = self.ns[task] + longest
         return found
 
@@ -99,8 +121,18 @@ class Tasks:
         """The longest chain to each task's start."""
         found: dict[int, int] = {}
         for task in self.heavy:
-            found[task] = max((found[one] + self.ns[one] for one in self.after[task]), default=0)
+            ended = self.ended_after[task]
+            found[task] = max((found[one] + self.ns[one] for one in ended), default=0)
         return found
+
+
+def _turned(needed: Mapping[int, Iterable[int]]) -> dict[int, tuple[int, ...]]:
+    """From what each needs to what needs each."""
+    found: dict[int, list[int]] = {task: [] for task in needed}
+    for task, ones in needed.items():
+        for one in ones:
+            found[one].append(task)
+    return {task: tuple(users) for task, users in found.items()}
 
 
 def tasks_of(
@@ -121,6 +153,7 @@ def tasks_of(
     resources: list[tuple[Resource, ...]] = []
     loads: list[tuple[tuple[int, int], ...]] = []
     contentions: list[Contention] = []
+    gaps: list[int] = []
     starts: dict[int, int] = {}
     for place, one in enumerate(computation.instructions):
         node, span = nodes.get(one.name), spans_ns.get(one.name)
@@ -137,6 +170,7 @@ def tasks_of(
         alone = node if span is None else None
         loads.append(_loads(alone) if alone is not None else ())
         contentions.append(alone.contention if alone is not None else NONE)
+        gaps.append(-(-alone.gap_ps // PS_PER_NS) if alone is not None and ns else 0)
     needs = tuple(
         tuple(
             dict.fromkeys(
@@ -160,6 +194,7 @@ def tasks_of(
         tuple(loads),
         frozenset(place for place in talking if kinds[place] == START),
         tuple(contentions),
+        tuple(gaps),
     )
 
 

@@ -10,7 +10,7 @@ Seen in recordings on an H200 with jaxlib 0.11.2; flags: xla.proto of github.com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from slipstream.profile.attribution.launch_sequence import launches_nothing
 from slipstream.profile.program import Instruction, Program
@@ -42,8 +42,7 @@ def regions(program: Program, name: str, kinds: frozenset[str]) -> dict[str, int
     """The instructions of a computation that run in graphs, each with its graph's number."""
     if not kinds:
         return {}
-    text = program.flags.get(SIZE_FLAG, "")
-    least = int(text) if text.isdecimal() else DEFAULT_SIZE
+    least = least_size(program)
     instructions = program.computations[name].instructions
     refused: set[str] = set()
     while True:
@@ -56,6 +55,12 @@ def regions(program: Program, name: str, kinds: frozenset[str]) -> dict[str, int
     return {i.name: number for number, run in enumerate(kept, 1) for i in run}
 
 
+def least_size(program: Program) -> int:
+    """How many commands a graph has at least."""
+    text = program.flags.get(SIZE_FLAG, "")
+    return int(text) if text.isdecimal() else DEFAULT_SIZE
+
+
 def _runs(
     program: Program, instructions: Sequence[Instruction], kinds: frozenset[str], refused: set[str]
 ) -> list[list[Instruction]]:
@@ -64,14 +69,14 @@ def _runs(
     for instruction in instructions:
         if instruction.is_done:
             start = program.partner(instruction.name)
-            is_wait = start is None or not _is_command(program, start, kinds, refused)
+            is_wait = start is None or not is_command(program, start, kinds, refused)
             if not is_wait:
                 runs[-1].append(instruction)
             elif not _is_sync(start):
                 runs.append([])
         elif launches_nothing(instruction):
             continue
-        elif _is_command(program, instruction, kinds, refused):
+        elif is_command(program, instruction, kinds, refused):
             runs[-1].append(instruction)
         else:
             runs.append([])
@@ -93,9 +98,13 @@ def _open_starts(program: Program, run: Sequence[Instruction]) -> set[str]:
     return found
 
 
-def _is_command(
-    program: Program, instruction: Instruction, kinds: frozenset[str], refused: set[str]
+def is_command(
+    program: Program,
+    instruction: Instruction,
+    kinds: frozenset[str],
+    refused: Collection[str] = (),
 ) -> bool:
+    """Whether a graph may capture an instruction; not those in `refused`."""
     if instruction.name in refused:
         return False
     if program.collective_of(instruction) is not None:
