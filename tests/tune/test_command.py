@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from slipstream.cli.main import app
+from slipstream.cli.tune.common import size
 from slipstream.errors import BadInput
 from slipstream.flags.catalogue.catalogue import installed_catalogue
 from slipstream.flags.catalogue.values import flag_value_error
@@ -130,3 +131,10 @@ def test_what_the_tpu_compiler_itself_says_of_the_best(cycles, said):
     )
     won = replace(won, baseline=trials[0], best=trials[1], trials=trials)
     assert said in " ".join(render_tuning(won, 80).plain.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("10B", 10), ("10 B", 10), ("10", 10), ("1.9 kB", 1900), ("2GB", 2 * 10**9)]
+)
+def test_sizes_are_read_as_they_are_printed(text, count):
+    assert size(text) == count

@@ -81,7 +81,7 @@ TrialsOption = Annotated[
     int, typer.Option("--trials", metavar="N", min=1, help="Maximum number of candidates.")
 ]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "": 1}
-_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "": 1}
+_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
 
 
 def seconds(text: str) -> float:
@@ -96,7 +96,7 @@ def size(text: str | None) -> int | None:
     """Parse `120GB`."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB|TB|)", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB|TB|B|)", text.strip())
     if match is None:
         raise BadInput(f"{text!r} is not a size; write 120GB")
     return int(float(match[1]) * _BYTES[match[2]])
