@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.rules.test_rules import TWINS, only, rules
+from slipstream.analyses.slack import slack
 from slipstream.costs.extract import extract_costs
 from slipstream.diagnosis.diagnose import RULES, diagnose
 from slipstream.diagnosis.evidence import few_steps
@@ -46,6 +47,14 @@ def recording(name: str) -> Profile:
 @cache
 def diagnosis(name: str) -> Diagnosis:
     return diagnose(recording(name))
+
+
+def test_as_many_are_without_slack_as_slack_says() -> None:
+    profile = recording("nccl2_lhs_r0")
+    rows = slack(profile).rows
+    none = sum(row.is_zero for row in rows)
+    said = only(diagnose(profile), "zero-slack").evidence
+    assert said.startswith(f"{none} of {len(rows)} collectives and copies have no slack; the step")
 
 
 def test_serialised_host_copies_come_first_with_the_measured_gain() -> None:

@@ -98,12 +98,16 @@ def layer_key(row: Described) -> tuple[str, ...]:
     return (row.program, row.phase, scope, row.source, description)
 
 
-def _key(op: Op) -> Hashable:
+def equal_key(op: Op) -> Hashable | None:
+    """What equal ops have in common; None if nothing tells whether another one does the same."""
     if not op.description:
-        # Nothing tells whether it does the same as another one.
-        return (op.program, op.instruction)
+        return None
     shapes = "" if op.category in _COLLECTIVES else op.shapes
     return (*layer_key(op), op.category, shapes)
+
+
+def _key(op: Op) -> Hashable:
+    return equal_key(op) or (op.program, op.instruction)
 
 
 def _scope_key(op: Op) -> Hashable:

@@ -14,6 +14,7 @@ from builders import profile as build
 from schedules import MACHINE, NOTHING, copied, costs, gather, gathered, kernel, program, to_host
 from slipstream.analyses.diff.diff import diff, is_slower_than, verdict
 from slipstream.analyses.diff.step_samples import step_samples
+from slipstream.analyses.ops import ops
 from slipstream.outputs.terminal.diff import render_diff
 from slipstream.profile.profile import Profile
 from slipstream.profile.program import Program
@@ -227,6 +228,15 @@ def test_a_collective_costs_what_is_exposed():
     assert change.is_beyond_noise and not any(c.change_us for c in found.changes[1:])
     (move,) = found.moves
     assert (move.before.exposed_us, move.after.exposed_us) == (50, 70)
+
+
+def test_equal_collectives_are_one_as_in_ops():
+    before = recording("nccl2_lhs_r0")
+    found = diff(before, recording("nccl2_nolhs_r0"))
+    matched = [g for g in found.groups if g.category == "all-to-all"]
+    groups = [g for g in ops(before).groups if g.category == "all-to-all"]
+    assert max(len(g.before) for g in matched) > 1
+    assert {frozenset(g.before) for g in matched} == {frozenset(g.instructions) for g in groups}
 
 
 def plain_costs(profile: Profile) -> dict[str, float]:

@@ -31,6 +31,7 @@ step 447 ms
   idle                  ▏                      3 ms    1%
   900 µs of it (0.2%) belongs to no instruction
   forward 112 ms · backward 206 ms · remat 98 ms · optimizer 5 ms
+  together 421 ms of device time
 
        most time                                                       ms  share
   1 ×  backward · block/mlp · x @ w1ᵀ                   model.py:26  41.0   9.2%
@@ -40,6 +41,11 @@ step 447 ms
 ! host copies run on the compute stream: command buffers capture them; see:
   slipstream explain host-copies"""
     )
+
+
+def test_phases_that_add_up_to_the_step_have_no_sum():
+    whole = text(replace(SUMMARY, phases_us={"forward": 147_000.0, "backward": 299_000.0}))
+    assert "  forward 147 ms · backward 299 ms\n\n" in whole
 
 
 def test_summary_without_steps_says_why_and_shows_no_bars():

@@ -13,7 +13,7 @@ from slipstream.analyses.diff.matching import CHANGED, GONE, NEW, SAME, Match, m
 from slipstream.analyses.diff.noise import LEAST_CONFIDENCE, Shift, shift
 from slipstream.analyses.diff.schedule_moves import Move, moves, out_of_order
 from slipstream.analyses.diff.step_samples import step_samples, step_walls
-from slipstream.analyses.op_groups import grouped, layer_key
+from slipstream.analyses.op_groups import equal_key, grouped
 from slipstream.analyses.summary import step_times
 from slipstream.inline import Inline
 from slipstream.profile.events import median
@@ -171,11 +171,10 @@ def _equal(matches: Sequence[Match]) -> list[Match]:
 
 
 def _equality(found: Match) -> Hashable:
-    op = found.first.samples.op
-    if not op.description:
-        return id(found)  # nothing tells what else it equals
-    sides = tuple(bool(side) for side in (found.before, found.after))
-    return (*layer_key(op), op.category, op.shapes, found.kind, sides)
+    key = equal_key(found.first.samples.op)
+    if key is None:
+        return id(found)
+    return (key, found.kind, bool(found.before), bool(found.after))
 
 
 def _different(before: Side, after: Side) -> Verdict | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.analyses.slack import SlackRow
+from slipstream.analyses.slack import Slack, SlackRow
 from slipstream.diagnosis.evidence import Evidence
 from slipstream.diagnosis.rule import MOST_EXHIBITS, Rule, RuleResults
 from slipstream.diagnosis.rules.host_copies import explained
@@ -29,8 +29,7 @@ def check(evidence: Evidence) -> RuleResults:
     yield Finding(
         NAME,
         title="the step waits for collectives or copies without slack",
-        evidence=f"{len(rows)} of {len(evidence.slack.rows)} have no slack and are exposed for "
-        f"{format_time(exposed_us * 1e6)} of the step. {_sentence(rows[0])}",
+        evidence=f"{_counts(evidence.slack, rows, exposed_us)} {_sentence(rows[0])}",
         gain=_gain(exposed_us, earlier_us, step.compute_us),
         changes=_changes(evidence, rows, earlier_us),
         exhibits=tuple(map(_exhibit, rows[:MOST_EXHIBITS])),
@@ -52,6 +51,16 @@ def _critical(evidence: Evidence) -> list[SlackRow]:
         if row.is_zero and not is_covered and row.exposed_us >= evidence.noticeable_us:
             found.append(row)
     return found
+
+
+def _counts(slack: Slack, rows: list[SlackRow], exposed_us: float) -> str:
+    """How many have no slack, as `slipstream slack` says, and for how many of them it matters."""
+    none, total = sum(row.is_zero for row in slack.rows), len(slack.rows)
+    many = "1 collective or copy" if total == 1 else f"{total} collectives and copies"
+    these = f"{len(rows)} of them" if len(rows) < none else "them" if none > 1 else "it"
+    has = "has" if none == 1 else "have"
+    waits = f"the step waits {format_time(exposed_us * 1e6)} for {these}"
+    return f"{none} of {many} {has} no slack; {waits}."
 
 
 def _gain(exposed_us: float, earlier_us: float, compute_us: float) -> Gain:

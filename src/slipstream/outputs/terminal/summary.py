@@ -58,7 +58,7 @@ def render_summary(summary: Summary, width: int = WIDTH, flat: bool = False) -> 
     if summary.step_count:
         lines.append((f"step {time_text(summary.step_median_us)}", "bold"))
         lines += _step_bars(summary.per_step, width)
-        lines += _phases(summary.phases_us, width)
+        lines += _phases(summary.phases_us, summary.per_step.wall_us, width)
     else:
         lines += [(line, "") for line in paragraph(f"no steps: {summary.step_rule}", width)]
     if top := summary.top if flat else summary.top_groups:
@@ -129,8 +129,13 @@ def _bars(
     return lines
 
 
-def _phases(phases_us: dict[str, float], width: int) -> list[Line]:
+def _phases(phases_us: dict[str, float], wall_us: float, width: int) -> list[Line]:
+    """Phases, and their sum if it isn't the step: they leave out idle time, and work that overlaps
+    counts twice."""
     parts = [f"{name} {time_text(us)}" for name, us in phases_us.items() if us > 0]
+    total = sum(phases_us.values())
+    if len(parts) > 1 and abs(total - wall_us) > LARGE * wall_us:
+        parts.append(f"together {time_text(total)} of device time")
     return [(line, "") for line in wrap(parts, width, indent="  ")]
 
 
