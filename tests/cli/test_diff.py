@@ -169,7 +169,7 @@ def test_as_a_comment(tmp_path):
         "| most changed | how | source | before | after | net, ms |",
         "| --- | --- | --- | ---: | ---: | ---: |",
         "| backward · all-to-all 1.07 GB | same | model.py:22 | 1332.0 | 1566.4 | +234.4 |",
-        "| backward · all-to-all 134 MB | same | model.py:25 | 660.1 | 794.0 | +133.9 |",
+        "| backward · all-to-all 134 MB | same | model.py:25 | 827.8 | 1018.5 | +190.7 |",
         "",
         r"<sub>nccl2\_lhs\_r0.xplane.pb.gz: 3 steps; nccl2\_nolhs\_r0.xplane.pb.gz: 3 steps; "
         "matched ops cover 100% and 100% of device time</sub>",

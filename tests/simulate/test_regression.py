@@ -123,6 +123,14 @@ def test_as_text_and_as_a_comment() -> None:
     ]
 
 
+def test_a_comment_of_each_target_and_machine() -> None:
+    found = [regression(BEFORE, after(1.1), 0.02, 0.02)]
+    first = markdown(found, "train.py:build").partition("\n")[0]
+    assert first == "<!-- slipstream predict train.py:build on 64xH100 -->"
+    odd = markdown(found, 'a--> "b"\\.py:build').partition("\n")[0]
+    assert odd == "<!-- slipstream predict a-_ _b__.py:build on 64xH100 -->"
+
+
 def test_baselines_from_files(tmp_path: Path) -> None:
     file = tmp_path / "base.json"
     file.write_text(json.dumps({"predictions": [asdict(BEFORE), asdict(after())]}))

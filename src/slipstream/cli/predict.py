@@ -112,7 +112,7 @@ def predict(
         found.append(prediction)
         save_timeline(timeline, prediction, compiled.proto, "," in on)
     save_page(html, found)
-    compared = gate_asked.judge(found, before)
+    compared = gate_asked.judge(found, before, " ".join([target, *(setting or [])]))
     data = prediction_json(found, [regression_json(one) for one in compared])
     save_json(output, data)
     if json:

@@ -220,7 +220,7 @@ class Gate:
         return None if is_file else self.baseline
 
     def judge(
-        self, found: Sequence[Prediction], before: Sequence[Baseline]
+        self, found: Sequence[Prediction], before: Sequence[Baseline], target: str
     ) -> tuple[Regression, ...]:
         """Each prediction next to its baseline, also written as Markdown if asked for."""
         from slipstream.outputs.regression import markdown
@@ -231,7 +231,7 @@ class Gate:
         known = before or read_baselines(self.baseline)
         compared = regressions(known, found, self.limit, self.memory_limit)
         if self.markdown is not None:
-            save_comment(self.markdown, markdown(compared))
+            save_comment(self.markdown, markdown(compared, target))
         return compared
 
 

@@ -48,8 +48,8 @@ def render_regressions(regressions: Sequence[Regression], width: int = WIDTH) ->
     return styled_text(lines)
 
 
-def markdown(regressions: Sequence[Regression]) -> str:
-    """The tables as GitHub and GitLab show them in a comment."""
+def markdown(regressions: Sequence[Regression], target: str = "") -> str:
+    """The tables as GitHub and GitLab show them in a comment: one of each target and machines."""
     lines: list[str] = []
     for one in regressions:
         rows = [[name, *cells] for name, _, cells in _rows(one)]
@@ -57,7 +57,9 @@ def markdown(regressions: Sequence[Regression]) -> str:
         lines += [sentence(verdict_text(one)), ""]
         lines += [f"- {escaped(note)}" for note in one.notes]
         lines += [""] if one.notes else []
-    return comment(COMMAND, _title(regressions), lines, _made_with(regressions[0]))
+    machines = ",".join(one.after.machine for one in regressions)
+    subject = f"{target} on {machines}" if target else ""
+    return comment(COMMAND, _title(regressions), lines, _made_with(regressions[0]), subject)
 
 
 def verdict_text(regression: Regression) -> str:

@@ -25,3 +25,4 @@ def test_an_attribute_that_is_missing():
     of_c, of_python = answers("slots", "module")
     assert (of_c["error"], of_c["names"]) == ("AttributeError", [])
     assert "loads" in of_python["names"]
+    assert "JSONDecoder" not in of_python["names"]  # json imports it

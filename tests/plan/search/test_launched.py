@@ -143,6 +143,13 @@ def test_what_varies_needs_a_place(command):
         command_parameters(command, ())
 
 
+def test_a_place_needs_values():
+    words = ("train", "--batch={batch}", "--out={folder}", "-c", 'f({"a": 1})', "--layers={layers}")
+    with pytest.raises(BadInput, match=r"^--layers=\{layers\}: no --vary .*--vary layers=VALUE,…"):
+        command_parameters(words, ("batch=1",))
+    assert len(command_parameters(words, ("batch=1", "layers=2"))) == 2
+
+
 def test_the_work_of_a_command_has_to_be_said(command, tmp_path):
     options = PlanOptions(vary=("batch=1",), folder=tmp_path / "plan", command=command)
     with pytest.raises(BadInput, match="can't be read from a command; .*--work"):

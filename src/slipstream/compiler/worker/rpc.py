@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+from types import ModuleType
 from typing import Any, TextIO
 
 Answer = dict[str, Any]
@@ -65,4 +66,9 @@ def _near_names(error: BaseException) -> list[str]:
         return []
     # Objects of C++ have no __dict__.
     found = getattr(error.obj, "__dict__", {})
-    return [name for name, value in found.items() if callable(value)]
+    functions = [name for name, value in found.items() if callable(value)]
+    if not isinstance(error.obj, ModuleType):
+        return functions
+    # What a script imports is none of its functions.
+    own = error.obj.__name__
+    return [name for name in functions if getattr(found[name], "__module__", own) == own]

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 
 from slipstream.outputs.formatting import printable
 
+_QUOTED = re.compile(r"[^\w.:/,=+@ -]")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 
 
-def comment(command: str, title: str, lines: Sequence[str], footer: str) -> str:
-    """A whole comment; its first line names the command, so that the next run finds it again."""
-    head = [mark(command), f"### {title}", ""]
+def comment(command: str, title: str, lines: Sequence[str], footer: str, subject: str = "") -> str:
+    """A whole comment; its first line says of what it is, so that the next run finds it again."""
+    head = [mark(command, subject), f"### {title}", ""]
     return "\n".join([*head, *lines, f"<sub>{escaped(footer)}</sub>"]) + "\n"
 
 
-def mark(command: str) -> str:
-    return f"<!-- slipstream {command} -->"
+def mark(command: str, subject: str = "") -> str:
+    """`<!-- slipstream predict train.py:build on 8xH100 -->`, which workflows quote as it is."""
+    # Quotes would end a workflow's string, and two hyphens are not allowed in an HTML comment.
+    plain = re.sub(r"-{2,}", "-", _QUOTED.sub("_", f"{command} {subject}"))
+    return f"<!-- slipstream {plain.strip(' -')} -->"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:

@@ -47,6 +47,8 @@ FOLDER = "folder"
 """the place of a folder that a combination may write to, and that is removed"""
 PATIENCE_S = 2.0
 """between asking a job to end and killing it"""
+_PLACE = re.compile(r"(?:[\w./-]+=)?\{([A-Za-z_]\w*)\}")
+"""a word that is nothing but a place: `--batch={batch}`; braces elsewhere may be code or JSON"""
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception|Exit)\b.*:")
 
 
@@ -64,6 +66,13 @@ def command_parameters(command: Sequence[str], vary: Sequence[str]) -> tuple[Par
             raise BadInput(
                 f"--vary {name}: neither the command nor a configuration file that it names has "
                 f"{{{name}}}; write it where the value belongs: --batch={{{name}}}"
+            )
+    for word in command:
+        place = _PLACE.fullmatch(word)
+        if place is not None and place[1] not in (*names, FOLDER):
+            raise BadInput(
+                f"{word}: no --vary gives {place[1]} a value; add its values: "
+                f"--vary {place[1]}=VALUE,…"
             )
     return tuple(Parameter(name, "any") for name in names)
 
