@@ -5,9 +5,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from slipstream.cli.main import app
 from slipstream.cli.plan.common import resumable
-from slipstream.errors import BadInput
+from slipstream.errors import BadInput, CheckFailed
 from slipstream.plan.plan_folder import read_plan
 from slipstream.plan.plans import PlanOptions, plan, resume, show
 from slipstream.plan.search.objective import Objective
@@ -135,6 +137,21 @@ def test_an_interrupted_plan_says_how_to_go_on(good, tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt), resumable(tmp_path, "none"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
+
+
+def test_a_plan_without_anything_to_run_fails_for_scripts(tmp_path):
+    source = tmp_path / "never.py"
+    source.write_text(
+        "from typing import Literal\n\n\n"
+        "def build(devices, *, batch: Literal[1, 2] = 1):\n"
+        "    raise ValueError('batch is odd')\n"
+    )
+    arguments = ["plan", f"{source}:build", "--on", "2xH100", "--study", str(tmp_path / "plan")]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    found = json.loads(result.stdout)
+    assert found["best"] is None and {one["status"] for one in found["candidates"]} == {"invalid"}
+    assert isinstance(result.exception, CheckFailed)
+    assert str(result.exception).startswith("found no combination that can be run on 2xH100")
 
 
 def test_a_folder_with_a_plan_is_not_overwritten(good):

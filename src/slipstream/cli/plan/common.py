@@ -13,7 +13,7 @@ import typer
 
 from slipstream.cli.common import show, show_json
 from slipstream.cli.live_lines import LiveLines
-from slipstream.errors import BadInput
+from slipstream.errors import BadInput, CheckFailed
 
 if TYPE_CHECKING:
     from slipstream.machines.machine import Machine
@@ -83,6 +83,16 @@ def show_plan(plan: Plan, top: int | None, html: str | None, json: bool) -> None
     if json:
         return show_json(plan_json(plan), html)
     show(lambda width: render_plan(plan, width, top), html)
+
+
+def check_recommended(plan: Plan) -> None:
+    """CheckFailed if nothing that was tried can be run on a machine, as a script wants to know."""
+    without = [one.machine for one in plan.machines if one.best is None]
+    if without:
+        raise CheckFailed(
+            f"found no combination that can be run on {', '.join(without)}, for the reasons above; "
+            "try other values, --vary NAME=VALUE,…, or a larger machine, --on"
+        )
 
 
 class LiveCandidates(LiveLines):

@@ -14,6 +14,7 @@ from slipstream.cli.plan.common import (
     HtmlOption,
     LiveCandidates,
     PlanArgument,
+    check_recommended,
     resumable,
     show_plan,
 )
@@ -56,3 +57,4 @@ def resume(
             progress=live.progress,
         )
     show_plan(replace(found, folder=named(study)), top, html, json)
+    check_recommended(found)

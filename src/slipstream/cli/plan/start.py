@@ -14,6 +14,7 @@ from slipstream.cli.plan.common import (
     FlagsOption,
     HtmlOption,
     LiveCandidates,
+    check_recommended,
     percentage,
     prices,
     resumable,
@@ -138,3 +139,4 @@ def start(
             if is_measured:
                 found = measure(folder, progress=live.progress)
     show_plan(replace(found, folder=named(study)), top, html, json)
+    check_recommended(found)
