@@ -27,7 +27,7 @@ from slipstream.analyses.network.network import Network
 from slipstream.analyses.network.slack import SliceCollective
 from slipstream.analyses.op_groups import Op, OpGroup, ScopeTotal
 from slipstream.analyses.ops import Ops
-from slipstream.analyses.overlap import Overlap, Overlapped
+from slipstream.analyses.overlap import Overlap, Overlapped, OverlappedGroup
 from slipstream.analyses.roofline import Roofline, RooflineGroup, RooflineRow
 from slipstream.analyses.slack import Slack, SlackRow
 from slipstream.analyses.summary import DeviceSummary, ProgramSummary, StepTimes
@@ -232,7 +232,11 @@ PRINTED = {
     "overlap": Printed(
         Record(
             Overlap,
-            {"per_step_us": STEP, "ops": [Record(Overlapped, {"hidden_share": float})]},
+            {
+                "per_step_us": STEP,
+                "ops": [Record(Overlapped, {"hidden_share": float})],
+                "groups": [Record(OverlappedGroup, {"hidden_share": float})],
+            },
             ("per_step",),
         ),
         "overlap --json",

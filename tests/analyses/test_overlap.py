@@ -21,6 +21,7 @@ from slipstream.analyses.overlap import (
     overlap,
 )
 from slipstream.analyses.summary import summary
+from slipstream.profile.semantics.layers import rolled_description
 from slipstream.sources.load import load
 
 
@@ -77,6 +78,42 @@ def test_only_the_steps_count_unless_all_is_asked_for():
         ("all-reduce.2", 40.0),
         ("all-reduce.1", 30.0),
     ]
+
+
+def test_equal_collectives_of_unrolled_layers_are_one_group(data: Path):
+    found = overlap(load(data / "nccl2_lhs_r0.xplane.pb.gz"))
+    (merged,) = [
+        one for one in found.groups if one.bytes == 134217728 and one.category == "all-to-all"
+    ]
+    members = [op for op in found.ops if op.instruction in merged.instructions]
+    assert len(members) == len(merged.instructions) == 5
+    assert merged.instruction == members[0].instruction == "all-to-all.1.1"
+    assert {op.source for op in members} == {merged.source}
+    for name in ("count", "per_step_count", "per_step_us", "exposed_us", "hidden_us"):
+        assert getattr(merged, name) == pytest.approx(sum(getattr(op, name) for op in members))
+        everything = sum(getattr(op, name) for op in found.ops)
+        assert sum(getattr(one, name) for one in found.groups) == pytest.approx(everything)
+    exposed = [one.exposed_us for one in found.groups]
+    assert exposed == sorted(exposed, reverse=True)
+
+
+def test_equal_kernels_that_hide_equal_collectives_are_one(data: Path):
+    found = overlap(load(data / "nccl2_lhs_r0.xplane.pb.gz"))
+    for merged in found.groups:
+        times: dict[tuple[str, str], float] = {}
+        for op in found.ops:
+            if op.instruction in merged.instructions:
+                for one in op.hidden_by:
+                    key = (rolled_description(one.description), one.source)
+                    times[key] = times.get(key, 0.0) + one.per_step_us
+        longest = sorted(times.values(), reverse=True)[:5]
+        assert [one.per_step_us for one in merged.hidden_by] == pytest.approx(longest)
+
+
+def test_collectives_of_unknown_programs_are_not_equal():
+    built = profile(known=False).all_reduce(30).all_reduce(20, op="all-reduce.2")
+    found = overlap(built.build())
+    assert [one.instructions for one in found.groups] == [("all-reduce.1",), ("all-reduce.2",)]
 
 
 def test_nothing_at_all():

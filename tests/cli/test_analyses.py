@@ -63,6 +63,16 @@ def test_overlap():
     assert "the whole recording" in run("overlap", OFFLOAD, "--all")
 
 
+def test_overlap_lists_equal_collectives_as_one_unless_flat():
+    shown = run("overlap", NCCL)
+    same = [line for line in shown.splitlines() if "134 MB" in line and "model.py:25" in line]
+    assert [line.split()[:2] for line in same] == [["20", "×"]]
+    flat = run("overlap", NCCL, "--flat", "--wide")
+    same = [line for line in flat.splitlines() if "134 MB" in line and "model.py:25" in line]
+    assert [line.split()[:2] for line in same] == [["4", "×"]] * 5
+    assert "all-to-all.19.1" in flat
+
+
 def test_slack():
     lines = run("slack", OFFLOAD, "--top", "1").splitlines()
     assert lines[0] == "step 2 of GPU:0, 438 ms · 14 collectives and copies · 3 without slack"

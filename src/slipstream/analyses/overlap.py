@@ -10,16 +10,20 @@ Where two collectives run at once, the time counts for each of them, but only on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 from slipstream.analyses.exposures import Exposures, exposures, serialized_compute
 from slipstream.analyses.labels import Label, bytes_of, found_instruction, label
+from slipstream.analyses.op_groups import grouped, layer_key
 from slipstream.analyses.summary import StepTimes, median_times, step_splits
 from slipstream.inline import Inline
 from slipstream.profile.events import Array
 from slipstream.profile.profile import Profile
+from slipstream.profile.semantics.layers import rolled_description, rolled_scope
 from slipstream.profile.semantics.names import PHASES
-from slipstream.profile.timeline.concurrency import Grouped, longest_overlaps
+from slipstream.profile.timeline.concurrency import TOP, Grouped, longest_overlaps
 from slipstream.profile.timeline.kinds import COMMUNICATION, COPY
 from slipstream.profile.timeline.steps import averaged_over
 from slipstream.profile.timeline.windows import attending
@@ -69,6 +73,18 @@ class Overlapped:
 
 
 @dataclass(frozen=True)
+class OverlappedGroup(Overlapped):
+    """Equal collectives or copies of unrolled layers: of the same size, phase and source line.
+
+    `instruction` is the most exposed of them; times and counts are sums. `hidden_by` has equal
+    kernels as one, too, each the sum over those that hid one of the members longest.
+    """
+
+    instructions: tuple[str, ...] = ()
+    """all of them, the most exposed first"""
+
+
+@dataclass(frozen=True)
 class StepOverlap:
     """One step of one device."""
 
@@ -105,6 +121,11 @@ class Overlap(Inline):
     phases: tuple[PhaseOverlap, ...]
     ops: tuple[Overlapped, ...]
     """collectives and copies, the most exposed first"""
+
+    @cached_property
+    def groups(self) -> tuple[OverlappedGroup, ...]:
+        """The ops with equal ones as one, the most exposed first."""
+        return tuple(sorted(map(_merged, grouped(self.ops, _equality)), key=_rank))
 
     @property
     def collectives(self) -> tuple[Overlapped, ...]:
@@ -164,8 +185,11 @@ def _ops(profile: Profile, segments: Exposures, steps: int) -> tuple[Overlapped,
                 per_step_count=int(count[group]) / steps,
             )
         )
-    found.sort(key=lambda op: (-op.exposed_us, -op.per_step_us, op.instruction))
-    return tuple(found)
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(op: Overlapped) -> tuple[float, float, str]:
+    return (-op.exposed_us, -op.per_step_us, op.instruction)
 
 
 def _bytes(profile: Profile, named: Label) -> int | None:
@@ -192,6 +216,45 @@ def _hiders(
                 listed.append(Hider(named.instruction, us, named.source, named.description))
         found[group] = tuple(listed)
     return found
+
+
+# Equal ops of unrolled layers.
+
+
+def _equality(op: Overlapped) -> Hashable:
+    if not op.description:
+        return (op.program, op.instruction)  # nothing tells what else it equals
+    return (*layer_key(op), op.kind, op.category, op.bytes)
+
+
+def _merged(ops: Sequence[Overlapped]) -> OverlappedGroup:
+    """Equal ops as one; they are in order of their ranks."""
+    values = {one.name: getattr(ops[0], one.name) for one in fields(Overlapped)}
+    values["hidden_by"] = _merged_hiders([one for op in ops for one in op.hidden_by])
+    if len(ops) > 1:
+        for name in ("count", "per_step_count", "per_step_us", "exposed_us", "hidden_us"):
+            values[name] = sum(getattr(op, name) for op in ops)
+        values["scope"] = rolled_scope(values["scope"])
+        values["description"] = rolled_description(values["description"])
+    return OverlappedGroup(**values, instructions=tuple(op.instruction for op in ops))
+
+
+def _merged_hiders(hiders: Sequence[Hider]) -> tuple[Hider, ...]:
+    """Equal kernels as one, the longest first; as many as one op has."""
+    found = []
+    for same in grouped(hiders, _hider_equality):
+        longest = max(same, key=lambda one: one.per_step_us)
+        total = sum(one.per_step_us for one in same)
+        text = rolled_description(longest.description) if len(same) > 1 else longest.description
+        found.append(replace(longest, per_step_us=total, description=text))
+    found.sort(key=lambda one: -one.per_step_us)
+    return tuple(found[:TOP])
+
+
+def _hider_equality(hider: Hider) -> Hashable:
+    if not hider.description:
+        return hider.instruction
+    return (hider.source, rolled_description(hider.description))
 
 
 # By step and by phase.

@@ -34,6 +34,7 @@ def overlap(
     path: PathArgument,
     whole: WholeOption = False,
     top: TopOption = None,
+    flat: FlatOption = False,
     run: RunOption = None,
     dumps: DumpsOption = None,
     json: JsonOption = False,
@@ -50,7 +51,7 @@ def overlap(
     result = analyse(open_profile(path, run, dumps), whole=whole)
     if json:
         return show_json(overlap_json(result, top))
-    show(lambda width: render_overlap(result, width, top or DEFAULT_TOP))
+    show(lambda width: render_overlap(result, width, top or DEFAULT_TOP, flat))
 
 
 @with_tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.text import Text
 from slipstream.analyses.overlap import Overlap, Overlapped
 from slipstream.outputs.formatting import (
     column_unit,
+    count_text,
     file_name,
     number_text,
     op_text,
@@ -41,20 +43,28 @@ def overlap_json(result: Overlap, top: int | None = None) -> dict[str, Any]:
         },
         "by_step": [asdict(step) for step in result.by_step],
         "phases": [asdict(phase) for phase in result.phases],
-        "ops": [{**asdict(op), "hidden_share": op.hidden_share} for op in result.ops[:top]],
+        "ops": [_json(op) for op in result.ops[:top]],
+        "groups": [_json(op) for op in result.groups[:top]],
     }
 
 
-def render_overlap(result: Overlap, width: int = WIDTH, top: int | None = None) -> Text:
-    """All collectives and copies, or the `top` most exposed."""
+def _json(op: Overlapped) -> dict[str, Any]:
+    return {**asdict(op), "hidden_share": op.hidden_share}
+
+
+def render_overlap(
+    result: Overlap, width: int = WIDTH, top: int | None = None, flat: bool = False
+) -> Text:
+    """All collectives and copies, or the `top` most exposed; equal ones as one, unless `flat`."""
     width = max(width, MIN_WIDTH)
     lines = heading(_heading(result), width)
     if not result.ops:
         return styled_text([*lines, ("no collectives or copies in the steps", "")])
-    lines += [*_phases(result, width), ("", ""), *_ops(result, width, top)]
-    hidden = [op for op in result.ops[:top] if op.hidden_by]
+    shown: Sequence[Overlapped] = result.ops if flat else result.groups
+    lines += [*_phases(result, width), ("", ""), *_ops(shown, width, top, flat)]
+    hidden = [op for op in shown[:top] if op.hidden_by]
     if hidden:
-        lines += [("", ""), *_hidden_by(hidden, width)]
+        lines += [("", ""), *_hidden_by(hidden, width, flat)]
     return styled_text(lines)
 
 
@@ -94,39 +104,52 @@ def _some(us: float) -> str:
     return time_text(us) if us else "–"
 
 
-def _ops(result: Overlap, width: int, top: int | None) -> list[Line]:
-    unit, scale, digits = column_unit([op.per_step_us for op in result.ops])
+def _ops(ops: Sequence[Overlapped], width: int, top: int | None, flat: bool) -> list[Line]:
+    unit, scale, digits = column_unit([op.per_step_us for op in ops])
     columns = [
-        TextColumn("most exposed", min_width=14),
-        TextColumn("what", min_width=14, weight=2, shorten=elide_op),
+        TextColumn("", right=True, key="count"),
+        TextColumn("most exposed", min_width=18, key="what", weight=2, shorten=elide_op),
+        TextColumn("instruction", min_width=14, max_width=40, is_optional=not flat),
         TextColumn("source", min_width=10, max_width=20, shorten=elide_source),
-        TextColumn(unit, right=True),
+        TextColumn(unit, right=True, key="time"),
         TextColumn("exposed", right=True),
         TextColumn("hidden", right=True),
     ]
     rows = [
         [
+            f"{count_text(op.per_step_count)} ×",
+            _what(op),
             op.instruction,
-            op_text("", op.scope, op.description),
             file_name(op.source),
             number_text(op.per_step_us / scale, digits),
             number_text(op.exposed_us / scale, digits),
             share_text(op.hidden_share, 0),
         ]
-        for op in result.ops
+        for op in ops
     ]
     return table_lines(columns, rows, width, top)
 
 
-def _hidden_by(ops: list[Overlapped], width: int) -> list[Line]:
+def _what(op: Overlapped) -> str:
+    return op_text(op.phase, op.scope, op.description or op.instruction)
+
+
+def _hidden_by(ops: Sequence[Overlapped], width: int, flat: bool) -> list[Line]:
     columns = [
-        TextColumn("hidden", min_width=14),
-        TextColumn("behind", min_width=14),
-        TextColumn("what", min_width=12, weight=2, shorten=elide_op),
+        TextColumn("hidden", min_width=18, shorten=elide_op),
+        TextColumn("instruction", min_width=14, max_width=40, is_optional=not flat),
+        TextColumn("behind", min_width=18, shorten=elide_op),
+        TextColumn("kernel", min_width=14, max_width=40, is_optional=True),
         TextColumn("time", right=True),
     ]
     rows = [
-        [op.instruction, hider.instruction, hider.description, time_text(hider.per_step_us)]
+        [
+            _what(op),
+            op.instruction,
+            hider.description or hider.instruction,
+            hider.instruction,
+            time_text(hider.per_step_us),
+        ]
         for op in ops
         for hider in op.hidden_by[:1]
     ]
