@@ -172,7 +172,9 @@ def test_costs_reach_the_scheduler(step, quick, tmp_path):
 
     file = tmp_path / "costs.pb"
     table.write(file)
-    assert compilation(f"{step}:build", flags=quick, costs=file).is_cached
+    same = compilation(f"{step}:build", flags=quick, costs=file)
+    assert same.is_cached
+    assert f"the scheduler uses the costs in {file}" in [one.text for one in same.messages]
     other = CostTable((ProgramCosts(None, "any", {name: Cost(name, 1.0)}),))
     other.write(file)
     assert not compilation(f"{step}:build", flags=quick, costs=file).is_cached

@@ -1,6 +1,6 @@
 """XLA's log, as jaxlib 0.10.2 and 0.12.0.1 wrote it, into messages."""
 
-from slipstream.compiler.messages import CompilerMessage, parse_messages, read_log
+from slipstream.compiler.messages import CompilerMessage, naming_costs, parse_messages, read_log
 
 REMAT = """\
 W1115 05:25:10.929380   20586 spmd_partitioner.cc:656] [SPMD] Involuntary full rematerialization. \
@@ -57,6 +57,23 @@ def test_memory_that_can_not_be_had():
     assert (arguments.code, limit.code) == ("arguments-too-big", "memory-not-reduced")
     assert "need 137 GB of the 120 GB" in arguments.text
     assert "below 103 GB, only to 481 GB" in limit.text
+
+
+def test_costs_with_a_space_in_their_path_are_named_in_full():
+    log = PGLE.replace("/tmp/c.pbtxt", "/tmp/my costs/c.pbtxt")
+    assert parse_messages(log)[0].text == "the scheduler uses the costs in /tmp/my costs/c.pbtxt"
+    line = "W1115 05:25:18.618704   20727 a.cc:1] PGLE profile file does not exist: /tmp/my costs/c"
+    (absent,) = parse_messages(line)
+    assert absent.text == "XLA found no cost file for this program (/tmp/my costs/c)"
+
+
+def test_costs_are_called_as_they_were_given():
+    found = parse_messages(PGLE)
+    used, *others = naming_costs(found, "s3://bucket/my costs.pb", is_folder=False)
+    assert used.text == "the scheduler uses the costs in s3://bucket/my costs.pb"
+    assert tuple(others) == found[1:]
+    used, *_ = naming_costs(found, "s3://bucket/costs/", is_folder=True)
+    assert used.text == "the scheduler uses the costs in s3://bucket/costs/c.pbtxt"
 
 
 def test_what_became_of_the_costs():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from slipstream.jaxhooks.jax_types import OUT_OF_MEMORY
@@ -72,6 +72,23 @@ def parse_messages(log: str) -> tuple[CompilerMessage, ...]:
     found |= dict.fromkeys(_missing(entries))
     found |= dict.fromkeys(_tuned(entries))
     found |= dict.fromkeys(_spilled(entries))
+    return tuple(found)
+
+
+def naming_costs(
+    messages: Iterable[CompilerMessage], costs: str, is_folder: bool
+) -> tuple[CompilerMessage, ...]:
+    """The same, with the costs called what the user calls them.
+
+    XLA names the copy of a URL, or the file with equal costs that an earlier compile was given.
+    """
+    found = []
+    for one in messages:
+        if one.code == "pgle-used":
+            file = one.text.removeprefix(_USED).rpartition("/")[2]
+            place = f"{costs.rstrip('/')}/{file}" if is_folder else costs
+            one = replace(one, text=_USED + place)
+        found.append(one)
     return tuple(found)
 
 
@@ -204,6 +221,7 @@ def _unified(match: re.Match[str]) -> CompilerMessage:
     )
 
 
+_USED = "the scheduler uses the costs in "
 _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], CompilerMessage]] = {
     re.compile(r"[Ii]nvoluntary full rematerialization"): _remat,
     re.compile(
@@ -218,10 +236,8 @@ _PATTERNS: Mapping[re.Pattern[str], Callable[[re.Match[str]], CompilerMessage]] 
     re.compile(r"Found (\d+) instructions from the profile"): _say(
         "pgle-found", r"\1 instructions have a cost in the file", "info"
     ),
-    re.compile(r"Using PGLE profile from (\S+)"): _say(
-        "pgle-used", r"the scheduler uses the costs in \1", "info"
-    ),
-    re.compile(r"PGLE profile file does not exist:? ?(\S*)"): _say(
+    re.compile(r"Using PGLE profile from (.+)"): _say("pgle-used", _USED + r"\1", "info"),
+    re.compile(r"PGLE profile file does not exist:? ?(.*)"): _say(
         "pgle-absent", r"XLA found no cost file for this program (\1)", "warning"
     ),
     re.compile(r"PGLE fallback: (.+)"): _say("pgle-fallback", r"for missing costs: \1", "info"),

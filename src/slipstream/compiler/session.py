@@ -23,7 +23,7 @@ from slipstream.compiler.closing import Closing
 from slipstream.compiler.compilation import MEMORY_LIMIT, Compilation, MemoryUse
 from slipstream.compiler.failures import CompileFailed
 from slipstream.compiler.memory_pool import VARIABLES, XLA_SHARE
-from slipstream.compiler.messages import CompilerMessage, parse_messages
+from slipstream.compiler.messages import CompilerMessage, naming_costs, parse_messages
 from slipstream.compiler.options import Flags, SplitFlags, split_flags, tpu_flags
 from slipstream.compiler.recomputed import TRITON, may_recompute, note, recomputed_products
 from slipstream.compiler.source_tracking import TargetInputs
@@ -114,6 +114,7 @@ class CompilerSession(Closing):
         self._has_own_workers = workers is None
         self._workers = workers or Workers(use_gpu=use_gpu, progress=progress)
         self._module: _Module | None = None
+        self._given_costs: dict[Path, str] = {}
         self._program_only = program_only and not use_gpu
         self._reads_cache = reads_cache
 
@@ -162,8 +163,8 @@ class CompilerSession(Closing):
         found = cache.find(self._key(options, costs, ours)) if self._reads_cache else None
         if found is not None:
             with suppress(*DAMAGE):  # not what `keep` wrote: compile again
-                return self._compilation(found, is_cached=True)
-        return self._compilation(self._compiled(options, costs, ours), is_cached=False)
+                return self._compilation(found, costs, is_cached=True)
+        return self._compilation(self._compiled(options, costs, ours), costs, is_cached=False)
 
     def portable_target(self) -> Target:
         """The target in a form that can be stored and compiled elsewhere: Python is lowered."""
@@ -247,6 +248,7 @@ class CompilerSession(Closing):
             return named
         path = _existing(costs)
         read_costs(path)
+        self._given_costs[path] = str(costs)
         return path
 
     # Compiling.
@@ -348,16 +350,21 @@ class CompilerSession(Closing):
 
     # Results.
 
-    def _compilation(self, entry: Mapping[str, Any], *, is_cached: bool) -> Compilation:
+    def _compilation(
+        self, entry: Mapping[str, Any], costs: Path | None, *, is_cached: bool
+    ) -> Compilation:
         memory = MemoryUse(**entry["memory"], capacity_bytes=self._capacity)
         log = entry["log"].read_text(encoding="utf-8", errors="replace")
         own = _own_messages(
             self.machine, memory, entry["devices"], entry["flags"], self._pool_bytes
         )
+        messages = parse_messages(log)
+        if costs is not None and costs in self._given_costs:
+            messages = naming_costs(messages, self._given_costs[costs], costs.is_dir())
         return Compilation(
             proto=entry["proto"],
             log=entry["log"],
-            logged=(*own, *parse_messages(log)),
+            logged=(*own, *messages),
             memory=memory,
             seconds=entry["seconds"],
             is_cached=is_cached,
