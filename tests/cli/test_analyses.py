@@ -106,6 +106,12 @@ def test_collectives():
     assert "no collectives in the steps" in run("collectives", OFFLOAD)
 
 
+def test_memory_says_that_no_row_matches_only_if_no_table_has_one():
+    for pattern in ("temporaries", "wqkv"):
+        assert "no row matches" not in run("memory", OFFLOAD, "--filter", pattern)
+    assert "no row matches 'nosuch'" in run("memory", OFFLOAD, "--filter", "nosuch")
+
+
 def test_memory_and_roofline():
     assert "20.8 GB of 150 GB" in run("memory", OFFLOAD)
     assert "MFU 39.6%" in run("roofline", OFFLOAD)

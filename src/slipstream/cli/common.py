@@ -199,12 +199,13 @@ def show(text_of_width: Callable[[int], Text], *outputs: str | None) -> None:
     """
     from rich.console import Console
 
-    from slipstream.outputs.terminal.table_options import check_columns
+    from slipstream.outputs.terminal.table_options import arranged_tables, check_columns
 
     is_aside = _is_aside(outputs)
     console = Console(highlight=False, markup=False, emoji=False, stderr=is_aside)
     is_sized = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    text = text_of_width(console.width if is_sized else PLAIN_WIDTH)
+    width = console.width if is_sized else PLAIN_WIDTH
+    text = arranged_tables(lambda: text_of_width(width))
     check_columns()
     text.plain = printable_lines(text.plain)
     _until_closed(lambda: console.print(text, soft_wrap=True))

@@ -13,6 +13,7 @@ from slipstream.outputs.terminal.layout import (
     table_lines,
 )
 from slipstream.outputs.terminal.table_options import (
+    arranged_tables,
     arranging,
     cell_number,
     check_columns,
@@ -59,6 +60,20 @@ def test_rows_match_by_any_text_even_a_hidden_one():
     assert names(pattern="BF16") == ["Exp", "dot"]
     assert names(pattern="^dot$") == ["dot"]
     assert shown(pattern="conv") == ["what  ms", "no row matches 'conv'"]
+
+
+@pytest.mark.parametrize("pattern", ["gelu", "tanh", "conv"])
+def test_no_row_matches_only_if_none_of_any_table_does(pattern):
+    others = [("tanh", "1 µs", "f32[8]")]
+
+    def render():
+        tables = [table_lines(COLUMNS, rows, 80) for rows in (ROWS, others, ROWS)]
+        return [line for lines in tables for line, _ in lines]
+
+    with arranging(table_options(pattern=pattern)):
+        lines = arranged_tables(render)
+    assert ("no row matches 'conv'" in lines) == (pattern == "conv")
+    assert len([line for line in lines if "no row" in line]) == (3 if pattern == "conv" else 0)
 
 
 def test_rows_are_cut_after_they_are_sorted():

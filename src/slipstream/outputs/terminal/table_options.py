@@ -10,11 +10,11 @@ Cells are texts by then, so numbers are read back from them: `1.2 ms` sorts abov
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from slipstream.did_you_mean import no_such
 from slipstream.errors import BadInput
@@ -22,6 +22,7 @@ from slipstream.errors import BadInput
 if TYPE_CHECKING:
     from slipstream.outputs.terminal.layout import TextColumn
 
+T = TypeVar("T")
 _ORDERS = ("asc", "desc")
 _NUMBER = re.compile(
     r"[<~≥>]?\s*(?P<number>[+\-−]?\d[\d,]*(?:\.\d+)?(?:e[+\-]?\d+)?)\s*(?P<unit>[A-Za-zµ%×/]*)"
@@ -48,6 +49,10 @@ class TableOptions:
     is_wide: bool = False
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """columns of the tables that were rendered, and all that each may be called"""
+    has_match: bool = False
+    """whether a row of one of these tables matched"""
+    has_miss: bool = False
+    """whether one of them said that no row matches"""
 
     @property
     def sorted_by(self) -> tuple[str, str]:
@@ -93,6 +98,15 @@ def arranging(options: TableOptions | None) -> Iterator[None]:
         _options.reset(token)
 
 
+def arranged_tables(render: Callable[[], T]) -> T:
+    """What `render` returns; none of its tables says that no row matches if another has one."""
+    found = render()
+    options = _options.get()
+    if options is not None and options.has_match and options.has_miss:
+        return render()  # tables before the one with the match couldn't know of it
+    return found
+
+
 def check_columns() -> None:
     """BadInput if a column that was asked for is in none of the tables that were rendered."""
     options = _options.get()
@@ -123,7 +137,7 @@ class Arranged:
     order: Sequence[int]
     """which of the given rows each one is"""
     note: str = ""
-    """said in place of rows, if none is left"""
+    """said in place of rows, if none is left in any table"""
 
 
 def is_match(texts: Iterable[str]) -> bool:
@@ -155,7 +169,9 @@ def arranged(
     if options is not None:
         options.known |= {column.name: _names(column) for column in columns if column.name}
         order = [row for row in order if not are_filtered or is_match(rows[row])]
-        note = _nothing(options) if rows and not order else ""
+        options.has_match |= are_filtered and bool(order)
+        note = _nothing(options) if rows and not order and not options.has_match else ""
+        options.has_miss |= bool(note)
         order = _in_order(options, columns, rows, order)
     places = _places(options, columns)
     chosen = [columns[place] for place in places]
