@@ -100,3 +100,12 @@ def test_nothing_useless_is_written(data, tmp_path):
     assert isinstance(done.exception, BadInput)
     assert "try: --policy typical" in str(done.exception)
     assert not (tmp_path / "jax.pb").exists()
+
+
+def test_costs_without_a_file_to_write_say_what_to_type():
+    for words in (["a run"], ["extract", "a run"]):
+        done = run(*words)
+        assert isinstance(done.exception, BadInput)
+        assert str(done.exception).endswith("type: slipstream costs 'a run' -o costs.pb")
+    for words in (["extract"], ["merge", "a.pb"]):
+        assert "Missing" in run(*words).output

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +19,7 @@ from slipstream.cli.common import (
 )
 from slipstream.cli.group import CommandGroup
 from slipstream.cli.profiles.fleets import FleetOption, JobsOption, RayOption, open_fleet
-from slipstream.errors import CheckFailed
+from slipstream.errors import BadInput, CheckFailed
 
 if TYPE_CHECKING:
     from slipstream.costs.coverage import Coverage
@@ -37,6 +38,18 @@ class CostsGroup(CommandGroup):
     """`slipstream costs PROFILE -o OUT` means `slipstream costs extract PROFILE -o OUT`."""
 
     default = "extract"
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            paths = error.ctx.params.get("paths") if error.ctx is not None else None
+            if not paths or error.param is None or error.param.name != "output":
+                raise
+            raise BadInput(
+                "costs writes a file and needs its name; type: "
+                f"slipstream costs {shlex.join(paths)} -o costs.pb"
+            ) from None
 
 
 costs = typer.Typer(
