@@ -13,11 +13,11 @@ from slipstream.scheduling.memory import buffers_of, peak_bytes
 from slipstream.scheduling.moves import Moves
 from slipstream.scheduling.schedule import searched
 from slipstream.scheduling.sequence import apart, sequence_of
-from slipstream.scheduling.tasks import KERNEL, START, Tasks, is_topological, tasks_of
+from slipstream.scheduling.tasks import KERNEL, LIGHT, START, Tasks, is_topological, tasks_of
 from slipstream.scheduling.trial import Trial
 from slipstream.simulate.engine import graph_of
 from slipstream.simulate.overheads import Overheads
-from slipstream.simulate.streams import OVERLAP_LIMIT
+from slipstream.simulate.streams import COMPUTE, OVERLAP_LIMIT
 from slipstream.simulate.task_graph import READ
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -137,6 +137,45 @@ def test_a_window_takes_exactly_as_long_as_the_whole_order_with_it(seed, size):
             moves.go(*moved)
             assert moves.order == changed
             assert trial.span_of_window_ns(0, changed[:1]) == trial.span_ns(changed)
+
+
+def synchronous(tasks: Tasks, order: list[int]) -> set[int]:
+    """Collectives between whose start and done nothing but collectives is launched."""
+    done_of = {start: done for done, start in tasks.start_of.items()}
+    ignored = {task for task, kind in enumerate(tasks.kinds) if kind == LIGHT}
+    ignored |= tasks.collectives | {done_of[start] for start in tasks.collectives}
+    return {
+        start
+        for start in tasks.collectives
+        if ignored.issuperset(order[order.index(start) : order.index(done_of[start])])
+    }
+
+
+@pytest.mark.parametrize("size", [12, 60, 400])
+def test_moves_that_make_collectives_outside_their_window_synchronous_are_judged_exactly(size):
+    changed = 0
+    for seed in range(6):
+        tasks, trial = tasks_and_trial(seed, size)
+        moves = Moves(tasks, trial, range(len(tasks)), seed)
+        trial.know(moves.order)
+        known = synchronous(tasks, moves.order)
+        for number in range(300):
+            moved = moves.drawn_move()
+            if moved is None:
+                continue
+            after = moves.after(*moved)
+            now = synchronous(tasks, after)
+            streams = {task: stream for task, stream, *_ in trial.times(after)}
+            assert {one for one in tasks.collectives if streams[one] == COMPUTE} == now
+            assert trial.span_of_window_ns(*moved) == trial.span_ns(after)
+            changed += bool((known ^ now) - set(moved[1]))
+            if number % 2:
+                trial.keep_window()
+                moves.go(*moved)
+                known = now
+                # What is known of all others is right, too.
+                assert trial.span_of_window_ns(0, after[:1]) == trial.span_ns(after)
+    assert changed > 5
 
 
 def test_a_long_order_is_taken_up_again_behind_the_window():

@@ -25,6 +25,9 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+import numpy as np
+
+from slipstream.scheduling.synchronous import Stretches
 from slipstream.scheduling.tasks import KERNEL, LIGHT, START, Tasks, is_topological
 
 
@@ -78,7 +81,8 @@ class _Apart:
         self.sequence = sequence
         self.at_once = at_once
         self.done_of = {start: done for done, start in tasks.start_of.items()}
-        self.together = _synchronous(tasks, sequence)
+        starts, _ = Stretches(tasks).pairs(np.array(sequence, np.int64))
+        self.together = {sequence[place] for place in starts}
         self.flying: dict[int, None] = {}
         """asynchronous collectives between start and done, the oldest first"""
         self.fresh: list[int] = []
@@ -139,23 +143,6 @@ class _Apart:
             self.fresh.remove(start)
         self.waited.add(self.done_of[start])
         self.found.append(self.done_of[start])
-
-
-def _synchronous(tasks: Tasks, sequence: Sequence[int]) -> set[int]:
-    """The starts of collectives between which and their done nothing else is launched."""
-    found: set[int] = set()
-    alone: set[int] = set()
-    """collectives since the last kernel"""
-    for task in sequence:
-        start = tasks.start_of.get(task)
-        if task in tasks.collectives:
-            alone.add(task)
-        elif start in tasks.collectives:
-            if start in alone:
-                found.add(start)
-        elif tasks.kinds[task] != LIGHT:
-            alone.clear()
-    return found
 
 
 class _Sequence:
