@@ -315,6 +315,7 @@ PRINTED = {
             Diff,
             {
                 "moves": [Record(Move, {"change_us": float})],
+                "move_groups": [Record(Move, {"change_us": float})],
                 "gate": Maybe({"limit": float, "passed": bool | None}),
             },
         ),

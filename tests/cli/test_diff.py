@@ -58,10 +58,10 @@ run 0.3% faster (clock or machine), which `net` excludes
 ~ within noise
 
 schedule: same order
-  copy to host 134 MB · dev_off.py:18: exposed 19.4 ms → 105 µs; now off the
+  8 × copy to host 134 MB · dev_off.py:18: exposed 19.4 ms → 105 µs; now off the
     compute stream
-  copy from host 134 MB · dev_off.py:18: exposed 19.4 ms → 20.3 ms; now off the
-    compute stream
+  8 × copy from host 134 MB · dev_off.py:18: exposed 19.4 ms → 20.3 ms; now off
+    the compute stream
 """
     )
 
@@ -78,6 +78,7 @@ def test_json():
         "moves",
         "reordered",
         "groups",
+        "move_groups",
         "gate",
     ]
     assert found["before"]["matched_share"] == 1
@@ -196,3 +197,10 @@ def test_as_a_comment(tmp_path):
 )
 def test_names_that_tell_two_paths_apart(paths, names):
     assert distinct_names(*paths) == names
+
+
+def test_equal_collectives_of_the_schedule_are_one_line_unless_flat():
+    for options, shown in (((), ["20 × all-to-all"]), (("--flat",), ["4 × all-to-all"] * 4)):
+        lines = run(SLOW, FAST, *options).partition("schedule:")[2].splitlines()
+        same = [line.strip() for line in lines if "all-to-all 134 MB · model.py:25" in line]
+        assert [line.partition(" 134")[0] for line in same] == shown

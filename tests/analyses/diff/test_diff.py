@@ -239,6 +239,20 @@ def test_equal_collectives_are_one_as_in_ops():
     assert {frozenset(g.before) for g in matched} == {frozenset(g.instructions) for g in groups}
 
 
+def test_equal_collectives_move_as_one():
+    found = diff(recording("nccl2_nolhs_r0"), recording("nccl2_lhs_r0"))
+    moved = {move.before.instructions: move for move in found.move_groups if move.before}
+    merged = [group for group in found.groups if group.before in moved and len(group.before) > 1]
+    assert merged
+    for group in merged:
+        move = moved[group.before]
+        assert move.per_step_count == group.per_step_count
+        assert move.before.exposed_us == pytest.approx(group.before_us)
+        assert move.after.exposed_us == pytest.approx(group.after_us)
+    names = [name for move in found.moves if move.before for name in move.before.instructions]
+    assert sorted(names) == sorted(name for one in moved for name in one)
+
+
 def plain_costs(profile: Profile) -> dict[str, float]:
     """What the steps pay for each op, on average, counted event by event."""
     kind, events = kinds(profile), profile.events

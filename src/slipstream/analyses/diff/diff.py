@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.analyses.diff.features import DiffOp, diff_ops
-from slipstream.analyses.diff.matching import CHANGED, GONE, NEW, SAME, Match, match
+from slipstream.analyses.diff.matching import GONE, NEW, SAME, Match, match
 from slipstream.analyses.diff.noise import LEAST_CONFIDENCE, Shift, shift
 from slipstream.analyses.diff.schedule_moves import Move, moves, out_of_order
 from slipstream.analyses.diff.step_samples import step_samples, step_walls
@@ -33,8 +33,6 @@ VAGUE = 0.02
 UNRELATED = 0.3
 """profiles that match less than this share of either's device time are of different programs"""
 
-_EQUAL_KINDS = (SAME, CHANGED, NEW, GONE)
-"""kinds of matches of one op; several are equal ops of unrolled layers"""
 FASTER, SLOWER, NO_DIFFERENT, UNKNOWN = "faster", "slower", "no different", "can't tell"
 DIFFERENT_PROGRAMS = "different programs"
 
@@ -134,12 +132,15 @@ class Diff(Inline):
     """number of ops that would have to move for both schedules to be in the same order"""
     groups: tuple[Change, ...] = ()
     """`changes` with equal ops of unrolled layers as one, in the same order"""
+    move_groups: tuple[Move, ...] = ()
+    """`moves` with equal collectives and copies as one; compute beside them, too"""
 
 
 def diff(before: Profile, after: Profile) -> Diff:
     """What changed from one profile to the other."""
     found = [diff_ops(profile, step_samples(profile)) for profile in (before, after)]
     matches = match(*found)
+    equal = _equal(matches)
     simulated = tuple(is_simulated(profile) for profile in (before, after))
     sides = [_side(profile, matches, number) for number, profile in enumerate((before, after))]
     drift = _drift(matches) if not any(simulated) else None
@@ -153,7 +154,8 @@ def diff(before: Profile, after: Profile) -> Diff:
         _changes(matches, drift or 0.0, all(simulated)),
         moves(matches),
         out_of_order(matches),
-        _changes(_equal(matches), drift or 0.0, all(simulated)),
+        _changes(equal, drift or 0.0, all(simulated)),
+        moves(equal),
     )
 
 
@@ -323,7 +325,7 @@ def _samples(ops: Sequence[DiffOp]) -> np.ndarray:
 
 def _change(found: Match, old: float, new: float, moved: Shift) -> Change:
     op = found.first.samples.op
-    is_group = found.kind in _EQUAL_KINDS and len(found.after or found.before) > 1
+    is_group = found.is_group
     sure = moved.is_sure
     return Change(
         kind=found.kind,

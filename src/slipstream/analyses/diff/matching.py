@@ -45,6 +45,12 @@ class Match:
         """The op that represents the match: the longest one, preferably of the `after` side."""
         return max(self.after or self.before, key=lambda item: item.samples.us)
 
+    @property
+    def is_group(self) -> bool:
+        """Whether it is several matches of equal ops of unrolled layers."""
+        is_single = self.kind in (SAME, CHANGED, NEW, GONE)
+        return is_single and len(self.after or self.before) > 1
+
 
 def _work(item: DiffOp, *more: Hashable) -> Hashable:
     return (item.work, *more) if item.work is not None else None

@@ -10,10 +10,14 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from slipstream.analyses.diff.features import DiffOp
 from slipstream.analyses.diff.matching import Match
 from slipstream.profile.attribution.launch_sequence import launches_nothing
+from slipstream.profile.events import median
 from slipstream.profile.program import Instruction
+from slipstream.profile.semantics.layers import rolled_description
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Move:
     """compute that is between its start and its done only now, by its new names"""
     lost: tuple[str, ...]
     """compute that was between them only before, by its old names"""
+    per_step_count: float = 0.0
+    """executions in one step of one device: after, or before if it is gone"""
 
     @property
     def change_us(self) -> float:
@@ -60,7 +66,7 @@ def placement(items: Sequence[DiffOp]) -> Placement | None:
     return Placement(
         tuple(item.name for item in items),
         sum(item.samples.us for item in items),
-        sum(item.samples.cost for item in items),
+        float(median(np.sum([item.samples.cost_us for item in items], axis=0))),
         all(item.samples.is_inline for item in items),
         covers,
     )
@@ -102,7 +108,9 @@ def moves(matches: Sequence[Match]) -> tuple[Move, ...]:
             continue
         op = one.first.samples.op
         changed = _window_change(one, names)
-        found.append(Move(op.category, op.source, op.description, before, after, *changed))
+        text = rolled_description(op.description) if one.is_group else op.description
+        count = sum(item.samples.executions for item in one.after or one.before)
+        found.append(Move(op.category, op.source, text, before, after, *changed, count))
     found.sort(key=lambda move: (-abs(move.change_us), -len(move.gained) - len(move.lost)))
     return tuple(found)
 

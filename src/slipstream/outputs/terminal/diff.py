@@ -58,8 +58,9 @@ def diff_json(diff: Diff, top: int | None = None, gate: float | None = None) -> 
     data = asdict(diff)
     for name in ("changes", "groups"):
         data[name] = data[name][:top]
-    for row, move in zip(data["moves"], diff.moves, strict=True):
-        row["change_us"] = move.change_us
+    for name, found in (("moves", diff.moves), ("move_groups", diff.move_groups)):
+        for row, move in zip(data[name], found, strict=True):
+            row["change_us"] = move.change_us
     if gate is not None:
         low = diff.verdict.low
         data["gate"] = {"limit": gate, "passed": None if low is None else low <= gate}
@@ -78,7 +79,7 @@ def render_diff(diff: Diff, width: int = WIDTH, top: int | None = TOP, flat: boo
     lines += _parts(diff.parts, width)
     lines += [("", ""), *_matched(diff, width)]
     lines += _changes(diff, width, top, flat)
-    lines += _moves(diff, width)
+    lines += _moves(diff, width, flat)
     return styled_text(lines)
 
 
@@ -216,9 +217,10 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + (f", +{len(names) - 2}" if len(names) > 2 else "")
 
 
-def _moves(diff: Diff, width: int) -> list[Line]:
+def _moves(diff: Diff, width: int, flat: bool) -> list[Line]:
     least = MIN_CHANGE * diff.before.step_us
-    moved = [m for m in diff.moves if abs(m.change_us) > least or m.gained or m.lost]
+    found = diff.moves if flat else diff.move_groups
+    moved = [m for m in found if abs(m.change_us) > least or m.gained or m.lost]
     if not moved and not diff.reordered:
         return []
     order = f"{plural(diff.reordered, 'op')} reordered" if diff.reordered else "same order"
@@ -232,6 +234,8 @@ def _moves(diff: Diff, width: int) -> list[Line]:
 
 def _move(move: Move) -> str:
     what = " · ".join(part for part in (move.description, file_name(move.source)) if part)
+    if move.per_step_count:
+        what = f"{count_text(move.per_step_count)} × {what}"
     parts = [_exposure(move.before, move.after)]
     if move.before is not None and move.after is not None:
         if move.before.is_inline and not move.after.is_inline:

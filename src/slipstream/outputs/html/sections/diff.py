@@ -230,7 +230,7 @@ def _list(names: tuple[str, ...]) -> str:
 
 def _moves(diff: Diff) -> Html | None:
     least = MIN_CHANGE * diff.before.step_us
-    moved = [m for m in diff.moves if abs(m.change_us) > least or m.gained or m.lost]
+    moved = [m for m in diff.move_groups if abs(m.change_us) > least or m.gained or m.lost]
     if not moved and not diff.reordered:
         return None
     order = f"{plural(diff.reordered, 'op')} reordered." if diff.reordered else (
