@@ -29,6 +29,7 @@ from slipstream.outputs.html.tables import (
     share_cell,
     table,
     us_cell,
+    with_equals,
 )
 
 HIDERS = 3
@@ -146,7 +147,10 @@ def _ops(result: Overlap) -> Html:
     ]
     rows: list[Row] = [
         [
-            named_cell(op.description or op.category or op.instruction, op.instruction),
+            named_cell(
+                op.description or op.category or op.instruction,
+                with_equals(op.instruction, len(op.instructions)),
+            ),
             tag("span", file_name(op.source), class_="c at"),
             bytes_cell(op.bytes),
             us_cell(op.per_step_us),
@@ -155,7 +159,7 @@ def _ops(result: Overlap) -> Html:
             _split(op),
             _hiders(op),
         ]
-        for op in result.ops
+        for op in result.groups
     ]
     made = table(
         columns, rows, "Exposed time of collectives and copies", more="slipstream overlap --json"
